@@ -1,0 +1,75 @@
+"""The errors that users see.
+
+FirebirdCdcError                 base: one sentence on what happened, where, and what to do
+├── ConfigError                  the configuration is wrong (the user's act)
+├── JournalError                 a journal can't be used
+│   ├── JournalEmpty             nothing was written to it yet
+│   ├── JournalTorn              it ends before its seal: never committed, or cut off
+│   └── JournalCorrupt           bytes inside it are damaged
+├── CaptureError                 the bridge can't record a change
+├── ShipError                    the shipper can't deliver
+├── ReplayError                  a replay can't run or found a fault
+└── SetupError                   something the machine or an installation lacks
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class FirebirdCdcError(Exception):
+    """Base of all errors of ours. Its text tells what happened, where, and what to do next."""
+
+    exit_code = 1
+
+
+class ConfigError(FirebirdCdcError):
+    """The configuration is wrong. ``problems``: one sentence each, all of a file at once."""
+
+    exit_code = 2
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class JournalError(FirebirdCdcError):
+    """A journal can't be used. ``path`` names the file, ``offset`` the byte (-1: the whole)."""
+
+    def __init__(self, path: Path | str, offset: int, what: str) -> None:
+        place = f" at byte {offset}" if offset >= 0 else ""
+        super().__init__(f"{path}{place}: {what}")
+        self.path = Path(path)
+        self.offset = offset
+        self.what = what
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.path, self.offset, self.what))
+
+
+class JournalEmpty(JournalError):
+    """Nothing of this journal is in the file yet: a transaction has just begun."""
+
+
+class JournalTorn(JournalError):
+    """The journal ends before its seal. What was yielded before is sound."""
+
+
+class JournalCorrupt(JournalError):
+    """A checksum or a length inside the journal is wrong. What was yielded before is sound."""
+
+
+class CaptureError(FirebirdCdcError):
+    """The bridge can't record a change; the server side answers by the failure mode."""
+
+
+class ShipError(FirebirdCdcError):
+    """The shipper can't deliver; journals stay where they are."""
+
+
+class ReplayError(FirebirdCdcError):
+    """A replay can't run, or what it read is not whole."""
+
+
+class SetupError(FirebirdCdcError):
+    """The machine or an installation lacks something; the text says how to get it."""

@@ -1,0 +1,42 @@
+"""Decides which tables and columns are captured: the include and exclude lists."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from firebird_cdc.config.connector import ConnectorConfig, Patterns
+
+_SYSTEM_PREFIXES = ("RDB$", "MON$", "SEC$")
+
+# Answers kept: more than the tables and columns that one server usually publishes.
+_CACHE_SIZE = 65536
+
+
+class TableFilter:
+    """Applies the four lists of a configuration; answers are cached.
+
+    A pattern has to match the whole identifier, in any case of letters. Of a pair of lists
+    the exclude list alone decides when both are set (load_config empties the other).
+    """
+
+    def __init__(self, config: ConnectorConfig) -> None:
+        self._tables = (config.table_include_list, config.table_exclude_list)
+        self._columns = (config.column_include_list, config.column_exclude_list)
+        self.captures = lru_cache(_CACHE_SIZE)(self._captures)
+        self.keeps_column = lru_cache(_CACHE_SIZE)(self._keeps_column)
+
+    def _captures(self, database: str, table: str) -> bool:
+        """Whether changes of TABLE (as stored) in DATABASE (its real path) become events."""
+        if table.startswith(_SYSTEM_PREFIXES):
+            return False
+        return _passes(f"{database}.{table}", *self._tables)
+
+    def _keeps_column(self, database: str, table: str, column: str) -> bool:
+        """Whether COLUMN belongs in the value; key columns stay in the key in any case."""
+        return _passes(f"{database}.{table}.{column}", *self._columns)
+
+
+def _passes(identifier: str, include: Patterns, exclude: Patterns) -> bool:
+    if exclude:
+        return not any(pattern.fullmatch(identifier) for pattern in exclude)
+    return not include or any(pattern.fullmatch(identifier) for pattern in include)

@@ -1,0 +1,574 @@
+"""The one table of all options of ``reddatabase.connector.yaml``.
+
+The loader, the warnings and docs/reference.md are made from it. Sources: the manual of the
+RED Database connector, the Debezium documents it builds on, and this project's own needs.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+LONG_MAX = 2**63 - 1
+INT_MAX = 2**31 - 1
+
+
+class Kind(Enum):
+    """The type of an option's value, as the reference page names it."""
+
+    STRING = "string"
+    INTEGER = "integer"
+    BOOLEAN = "boolean"
+    CHOICE = "choice"
+    CHOICES = "list of choices"
+    LIST = "list"
+    PATTERNS = "list of regular expressions"
+    DIRECTORY = "absolute path of a directory"
+    CONVERTER = "class"
+    CLASS = "class name"
+    CHARSET = "character set"
+    TOPIC_PART = "letters, digits, -, ., _"
+
+
+class Status(Enum):
+    """Whether setting the option has an effect in this version."""
+
+    BUILT = "built"
+    LATER = "not built yet"
+    NEVER = "cannot apply"
+
+
+class Group(Enum):
+    """The heading under which the reference page shows an option."""
+
+    CONNECTOR = "Connector and journals"
+    KAFKA = "Kafka producer"
+    TOPICS = "Topics"
+    FORMAT = "Format of messages"
+    FILTERS = "Which tables and columns"
+    VALUES = "Form of values"
+    SHIPPING = "Shipping"
+    ATTACHMENT = "Attachment for snapshots and metadata"
+    SNAPSHOTS = "Snapshots"
+    SIGNALS = "Signals"
+    MONITORING = "Monitoring"
+    NEVER = "Options that cannot apply"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option.
+
+    ``name``: the dotted key; a part in angle brackets stands for any text.
+    ``default``: as it would be written in the file; None: unset.
+    ``low``, ``high``: the range of an INTEGER, in ``unit``.
+    ``allowed``: the values of a CHOICE.
+    ``aliases``: older names, accepted with a warning.
+    ``instead``: for Status.NEVER, why the option has no effect and what serves instead.
+    """
+
+    name: str
+    kind: Kind
+    default: str | None
+    meaning: str
+    group: Group
+    status: Status = Status.BUILT
+    unit: str = ""
+    low: int = 0
+    high: int = LONG_MAX
+    allowed: tuple[str, ...] = ()
+    required: bool = False
+    aliases: tuple[str, ...] = ()
+    instead: str = ""
+
+    @property
+    def is_family(self) -> bool:
+        """Whether the name stands for many keys, e.g. ``column.mask.with.<n>.chars``."""
+        return "<" in self.name
+
+    def matches(self, key: str) -> bool:
+        """Whether KEY is this option, or one of the family."""
+        if not self.is_family:
+            return key == self.name
+        parts = re.split(r"(<[^>]*>)", self.name)
+        pattern = "".join(
+            ("[0-9]+" if part == "<n>" else ".+") if part.startswith("<") else re.escape(part)
+            for part in parts
+        )
+        return re.fullmatch(pattern, key) is not None
+
+
+JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
+
+_LATER = Status.LATER
+_NEVER = Status.NEVER
+_S = Kind.STRING
+_I = Kind.INTEGER
+_B = Kind.BOOLEAN
+
+
+def _never(names: str, instead: str) -> tuple[Option, ...]:
+    return tuple(
+        Option(name, _S, None, "", Group.NEVER, _NEVER, instead=instead) for name in names.split()
+    )
+
+
+OPTIONS: tuple[Option, ...] = (
+    # -- connector and journals
+    Option(
+        "connector.name", _S, None, "Name of this connector; also a part of every event's"
+        " `source`.", Group.CONNECTOR, required=True,
+    ),
+    Option(
+        "connector.journal.directory", Kind.DIRECTORY, None, "Where transaction journals are"
+        " written. One local file system, writable by the server's operating system user.",
+        Group.CONNECTOR, required=True,
+    ),
+    Option(
+        "connector.journal.check.interval.ms", _I, "0", "How often the journal directory is"
+        " looked through for journals to send, beside the notifications that come at once. 0: no"
+        " timer of its own; it is looked through at the start, after each commit, and while"
+        " unsent journals remain.", Group.CONNECTOR, unit="ms",
+    ),
+    Option(
+        "connector.journal.fsync", _B, "true", "Whether a commit waits until its journal is on"
+        " disk. true survives a power failure, false only a crash of the server process.",
+        Group.CONNECTOR,
+    ),
+    Option(
+        "connector.journal.archive.directory", Kind.DIRECTORY, None, "Where shipped journals are"
+        " kept for audits and replays. Unset: a shipped journal is deleted.", Group.CONNECTOR,
+    ),
+    Option(
+        "connector.capture.failure.mode", Kind.CHOICE, "refuse", "What happens to a transaction"
+        " whose changes cannot be recorded. refuse: its commit fails with the cause. gap: it"
+        " commits, and a marked gap and a loud log entry tell of the loss. refuse needs"
+        " `report_errors = true` and `disable_on_error = false` in replication.conf; under the"
+        " engine's defaults it acts as gap.", Group.CONNECTOR, allowed=("refuse", "gap"),
+    ),
+    Option(
+        "connector.shipper", Kind.CHOICE, "embedded", "Who starts the shipper. embedded: the"
+        " server's plugin starts and restarts it. external: you do, with `firebird-cdc ship`.",
+        Group.CONNECTOR, allowed=("embedded", "external"),
+    ),
+    # -- Kafka producer
+    Option(
+        "kafka.producer.bootstrap.servers", Kind.LIST, None, "Some brokers of the cluster, as"
+        " host1:port1,host2:port2; the others are found through them.", Group.KAFKA, required=True,
+    ),
+    Option(
+        "kafka.producer.retries", _I, "2147483647", "How often a failed send is repeated before"
+        " it counts as failed; delivery.timeout.ms is the better limit.", Group.KAFKA,
+        high=INT_MAX,
+    ),
+    Option(
+        "kafka.producer.retry.backoff.ms", _I, "100", "Pause before a request is repeated, and"
+        " between attempts to send a journal again.", Group.KAFKA, unit="ms",
+    ),
+    Option(
+        "kafka.producer.transactional.id", _S, None, "Turns on exactly-once delivery for"
+        " read_committed consumers: all events of a database transaction become visible together."
+        " Must differ on every server. Unset: at least once, in order.", Group.KAFKA,
+    ),
+    Option(
+        "kafka.producer.max.block.ms", _I, "60000", "Longest wait for metadata, for buffer space,"
+        " and for each step of a Kafka transaction. No database commit ever waits for it.",
+        Group.KAFKA, unit="ms",
+    ),
+    Option(
+        "kafka.producer.delivery.timeout.ms", _I, "120000", "Time from handing a message to the"
+        " producer to its success or failure, repetitions included. At least request.timeout.ms +"
+        " linger.ms.", Group.KAFKA, unit="ms", high=INT_MAX,
+    ),
+    Option(
+        "kafka.producer.request.timeout.ms", _I, "30000", "Longest wait for a broker's answer;"
+        " should exceed the broker's replica.lag.time.max.ms.", Group.KAFKA, unit="ms",
+        high=INT_MAX, aliases=("kafka.producer.timeout.ms",),
+    ),
+    Option(
+        "kafka.producer.close.timeout.ms", _I, "60000", "Time for finishing sends when the shipper"
+        " stops. What is not sent by then stays in its journal.", Group.KAFKA, unit="ms",
+    ),
+    Option(
+        "kafka.producer.<property>", _S, None, "Any other producer property, of librdkafka or of"
+        " the Java client; see below.", Group.KAFKA,
+    ),
+    # -- topics
+    Option(
+        "kafka.topic.prefix", Kind.TOPIC_PART, None, "Logical name of this server and first part"
+        " of all its topics' names; must differ from every other connector's. Changing it moves"
+        " later events to new topics.", Group.TOPICS, required=True, aliases=("topic.prefix",),
+    ),
+    Option(
+        "topic.delimiter", Kind.TOPIC_PART, ".", "Stands between the parts of a topic's name.",
+        Group.TOPICS,
+    ),
+    Option(
+        "topic.naming.strategy", Kind.CLASS, "io.debezium.schema.SchemaTopicNamingStrategy",
+        "How topics are named: default, or table for `<prefix>.<table>`.", Group.TOPICS, _LATER,
+    ),
+    Option(
+        "override.data.change.topic.prefix", _S, None, "Prefix of data topics under the table"
+        " naming strategy.", Group.TOPICS, _LATER,
+    ),
+    Option(
+        "topic.cache.size", _I, "10000", "How many topic names are kept in memory.", Group.TOPICS,
+        _LATER, low=1, high=INT_MAX,
+    ),
+    Option(
+        "topic.transaction", _S, "transaction", "Last part of the name of the transaction topic.",
+        Group.TOPICS, _LATER,
+    ),
+    Option(
+        "include.schema.changes", _B, "true", "Whether changes of table structure are published"
+        " in the topic `<kafka.topic.prefix>`.", Group.TOPICS, _LATER,
+    ),
+    Option(
+        "heartbeat.interval.ms", _I, "0", "Period of heartbeat messages; 0: none.", Group.TOPICS,
+        _LATER, unit="ms", high=INT_MAX,
+    ),
+    Option(
+        "heartbeat.topics.prefix", _S, "__debezium-heartbeat", "First part of the heartbeat"
+        " topic's name.", Group.TOPICS, _LATER, aliases=("topic.heartbeat.prefix",),
+    ),
+    # -- format of messages
+    Option(
+        "key.converter", Kind.CONVERTER, JSON_CONVERTER, "How keys are written. JSON is what this"
+        " version has.", Group.FORMAT,
+    ),
+    Option(
+        "value.converter", Kind.CONVERTER, JSON_CONVERTER, "How values are written. JSON is what"
+        " this version has.", Group.FORMAT,
+    ),
+    Option(
+        "key.converter.schemas.enable", _B, "true", "Whether keys carry their schema beside the"
+        " payload.", Group.FORMAT,
+    ),
+    Option(
+        "value.converter.schemas.enable", _B, "true", "Whether values carry their schema beside"
+        " the payload.", Group.FORMAT,
+    ),
+    Option(
+        "key.converter.schema.registry.url", _S, None, "Schema registry of an Avro converter.",
+        Group.FORMAT, _LATER,
+    ),
+    Option(
+        "value.converter.schema.registry.url", _S, None, "Schema registry of an Avro converter.",
+        Group.FORMAT, _LATER,
+    ),
+    Option(
+        "tombstones.on.delete", _B, "true", "Whether each delete is followed by a message without"
+        " a value, which lets Kafka forget the key. JDBC sinks need it to delete.", Group.FORMAT,
+    ),
+    Option(
+        "skipped.operations", Kind.CHOICES, "t", "Operations that give no event: c (create), u"
+        " (update), d (delete). Firebird has no truncate (t).", Group.FORMAT,
+        allowed=("c", "u", "d", "t", "none"),
+    ),
+    Option(
+        "extended.headers.enabled", _B, "true", "Whether messages carry the"
+        " `__debezium.context.*` headers.", Group.FORMAT,
+    ),
+    Option(
+        "provide.transaction.metadata", _B, "false", "Whether BEGIN and END events and the"
+        " `transaction` block are published.", Group.FORMAT, _LATER,
+    ),
+    Option(
+        "transaction.metadata.factory", Kind.CLASS,
+        "io.debezium.pipeline.txmetadata.DefaultTransactionMetadataFactory", "default, or ordered"
+        " for transaction_epoch and transaction_rank.", Group.FORMAT, _LATER,
+    ),
+    Option(
+        "schema.name.adjustment.mode", Kind.CHOICE, "none", "How schema names are made safe.",
+        Group.FORMAT, _LATER, allowed=("none", "avro", "avro_unicode"),
+    ),
+    Option(
+        "field.name.adjustment.mode", Kind.CHOICE, "none", "How field names are made safe.",
+        Group.FORMAT, _LATER, allowed=("none", "avro", "avro_unicode"),
+    ),
+    Option(
+        "sanitize.field.names", _B, "false", "Older form of `field.name.adjustment.mode: avro`.",
+        Group.FORMAT, _LATER,
+    ),
+    Option(
+        "transforms", Kind.LIST, None, "Names of transforms applied to messages.", Group.FORMAT,
+        _LATER,
+    ),
+    Option(
+        "transforms.<name>.<parameter>", _S, None, "A transform's type and parameters.",
+        Group.FORMAT, _LATER,
+    ),
+    # -- filters
+    Option(
+        "table.include.list", Kind.PATTERNS, None, "Capture only these of the published tables."
+        " Matched against `<database path>.<table>`.", Group.FILTERS,
+        aliases=("table.whitelist",),
+    ),
+    Option(
+        "table.exclude.list", Kind.PATTERNS, None, "Capture all published tables but these; wins"
+        " over table.include.list.", Group.FILTERS, aliases=("table.blacklist",),
+    ),
+    Option(
+        "column.include.list", Kind.PATTERNS, None, "Keep only these columns in the value; key"
+        " columns always stay in the key. Matched against `<database path>.<table>.<column>`.",
+        Group.FILTERS, aliases=("column.whitelist",),
+    ),
+    Option(
+        "column.exclude.list", Kind.PATTERNS, None, "Leave these columns out of the value; wins"
+        " over column.include.list.", Group.FILTERS, aliases=("column.blacklist",),
+    ),
+    Option(
+        "message.key.columns", Kind.LIST, None, "Own message keys, as `table:cols;table:cols`.",
+        Group.FILTERS, _LATER,
+    ),
+    # -- form of values
+    Option(
+        "decimal.handling.mode", Kind.CHOICE, "precise", "Form of NUMERIC, DECIMAL, INT128 and"
+        " DECFLOAT values.", Group.VALUES, allowed=("precise", "double", "string"),
+    ),
+    Option(
+        "time.precision.mode", Kind.CHOICE, "adaptive", "Form of dates and times.", Group.VALUES,
+        allowed=("adaptive", "adaptive_time_microseconds", "connect", "isostring"),
+    ),
+    Option(
+        "binary.handling.mode", Kind.CHOICE, "bytes", "Form of OCTETS columns and blobs that are"
+        " not text.", Group.VALUES, allowed=("bytes", "base64", "base64-url-safe", "hex"),
+    ),
+    Option(
+        "toasted.value.placeholder", _S, "__debezium_unavailable_value", "Stands for a blob or"
+        " array whose content could not be read; text, or `hex:` and hexadecimal digits.",
+        Group.VALUES, aliases=("unavailable.value.placeholder",),
+    ),
+    Option(
+        "include.unknown.datatypes", _B, "false", "Whether columns of a type that cannot be"
+        " decoded are kept as raw bytes instead of being left out with a warning.", Group.VALUES,
+    ),
+    Option(
+        "connector.charset.none", Kind.CHARSET, "UTF-8", "Character set of text in columns of"
+        " CHARACTER SET NONE; what cannot be decoded becomes the placeholder.", Group.VALUES,
+    ),
+    Option(
+        "column.truncate.to.<n>.chars", Kind.PATTERNS, None, "Cut the text of these columns to n"
+        " characters.", Group.VALUES, _LATER,
+    ),
+    Option(
+        "column.mask.with.<n>.chars", Kind.PATTERNS, None, "Replace the text of these columns by n"
+        " asterisks.", Group.VALUES, _LATER,
+    ),
+    Option(
+        "column.propagate.source.type", Kind.PATTERNS, None, "Add the source type to the schema of"
+        " these columns.", Group.VALUES, _LATER,
+    ),
+    Option(
+        "datatype.propagate.source.type", Kind.PATTERNS, None, "The same, for columns of these"
+        " types.", Group.VALUES, _LATER,
+    ),
+    Option(
+        "converters", Kind.LIST, None, "Names of your own column converters.", Group.VALUES,
+        _LATER,
+    ),
+    Option(
+        "<converter>.<parameter>", _S, None, "Type and parameters of a converter named in"
+        " `converters`.", Group.VALUES, _LATER,
+    ),
+    Option(
+        "schema.refresh.mode", Kind.CHOICE, "columns_diff", "When the known structure of a table"
+        " is read anew.", Group.VALUES, _LATER,
+        allowed=("columns_diff", "columns_diff_exclude_unchanged_toast"),
+    ),
+    # -- shipping
+    Option(
+        "event.processing.failure.handling.mode", Kind.CHOICE, "fail", "What the shipper does with"
+        " an event that it cannot process. fail: it keeps the journal and stops shipping that"
+        " database. warn, skip: it goes on without the event, with or without a warning.",
+        Group.SHIPPING, allowed=("fail", "warn", "skip"),
+    ),
+    Option(
+        "poll.interval.ms", _I, "500", "How long the idle shipper waits for news.",
+        Group.SHIPPING, unit="ms", low=1, high=INT_MAX,
+    ),
+    Option(
+        "max.batch.size", _I, "2048", "Events handed on in one step.", Group.SHIPPING, low=1,
+        high=INT_MAX,
+    ),
+    Option(
+        "max.queue.size", _I, "20240", "Events that may wait between reader and sender.",
+        Group.SHIPPING, _LATER, low=1, high=INT_MAX,
+    ),
+    Option(
+        "max.queue.size.in.bytes", _I, "0", "The same limit in bytes; 0: none.", Group.SHIPPING,
+        _LATER, unit="bytes",
+    ),
+    Option(
+        "errors.max.retries", _I, "-1", "Restarts after errors that may pass; -1: no limit.",
+        Group.SHIPPING, _LATER, low=-1, high=INT_MAX,
+    ),
+    # -- attachment
+    Option(
+        "database.hostname", _S, None, "Server of the attachment that reads snapshots.",
+        Group.ATTACHMENT, _LATER,
+    ),
+    Option(
+        "database.port", _I, "3050", "Its port.", Group.ATTACHMENT, _LATER, low=1, high=65535,
+    ),
+    Option("database.user", _S, None, "Its user.", Group.ATTACHMENT, _LATER),
+    Option("database.password", _S, None, "Its password.", Group.ATTACHMENT, _LATER),
+    Option(
+        "database.initial.statements", _S, None, "SQL run after each connect, split at `;`.",
+        Group.ATTACHMENT, _LATER,
+    ),
+    # -- snapshots
+    Option(
+        "snapshot.mode", Kind.CHOICE, "initial", "When rows of before are delivered at the start."
+        " Until this is built, they are not: only changes are.", Group.SNAPSHOTS, _LATER,
+        allowed=("initial", "always", "never", "initial_only", "exported", "custom"),
+    ),
+    Option(
+        "snapshot.custom.class", Kind.CLASS, None, "Your own snapshot policy.", Group.SNAPSHOTS,
+        _LATER,
+    ),
+    Option(
+        "snapshot.lock.timeout.ms", _I, "10000", "Longest wait for table locks.", Group.SNAPSHOTS,
+        _LATER, unit="ms", low=1,
+    ),
+    Option(
+        "snapshot.select.statement.overrides", Kind.LIST, None, "Tables whose snapshot has its own"
+        " query.", Group.SNAPSHOTS, _LATER,
+    ),
+    Option(
+        "snapshot.select.statement.overrides.<table>", _S, None, "That query.", Group.SNAPSHOTS,
+        _LATER,
+    ),
+    Option(
+        "snapshot.delay.ms", _I, "0", "Wait before the first snapshot.", Group.SNAPSHOTS, _LATER,
+        unit="ms",
+    ),
+    Option(
+        "snapshot.fetch.size", _I, "10240", "Rows fetched at once.", Group.SNAPSHOTS, _LATER,
+        low=1, high=INT_MAX,
+    ),
+    Option(
+        "snapshot.max.threads", _I, "1", "Parallel readers.", Group.SNAPSHOTS, _LATER, low=1,
+        high=INT_MAX,
+    ),
+    Option(
+        "incremental.snapshot.chunk.size", _I, "1024", "Rows per chunk.", Group.SNAPSHOTS, _LATER,
+        low=1, high=INT_MAX,
+    ),
+    Option(
+        "incremental.snapshot.watermarking.strategy", Kind.CHOICE, "insert_insert", "How the"
+        " window of a chunk is marked.", Group.SNAPSHOTS, _LATER,
+        allowed=("insert_insert", "insert_delete", "commit_number"),
+    ),
+    # -- signals
+    Option(
+        "signal.data.collection", Kind.LIST, None, "Signal tables, one per database.",
+        Group.SIGNALS, _LATER,
+    ),
+    Option(
+        "signal.enabled.channels", Kind.CHOICES, "source", "Where signals are read.",
+        Group.SIGNALS, _LATER, allowed=("source", "kafka"),
+    ),
+    Option(
+        "signal.kafka.topic", _S, None, "Signal topic; unset: `<kafka.topic.prefix>-signal`.",
+        Group.SIGNALS, _LATER,
+    ),
+    Option(
+        "signal.kafka.bootstrap.servers", Kind.LIST, None, "Cluster of the signal topic; unset:"
+        " the producer's.", Group.SIGNALS, _LATER,
+    ),
+    Option(
+        "signal.kafka.groupId", _S, "kafka-signal", "Consumer group of the signal reader.",
+        Group.SIGNALS, _LATER,
+    ),
+    Option(
+        "signal.kafka.poll.timeout.ms", _I, "100", "Longest wait for a signal.", Group.SIGNALS,
+        _LATER, unit="ms", high=INT_MAX,
+    ),
+    Option(
+        "signal.consumer.<property>", _S, None, "Consumer properties of the signal reader.",
+        Group.SIGNALS, _LATER,
+    ),
+    # -- monitoring
+    Option(
+        "metrics.port", _I, "0", "Port of the Prometheus listener on 127.0.0.1; 0: none.",
+        Group.MONITORING, _LATER, high=65535,
+    ),
+    Option(
+        "custom.metric.tags", Kind.LIST, None, "Labels on all metrics, as `k1=v1,k2=v2`.",
+        Group.MONITORING, _LATER,
+    ),
+    # -- options that cannot apply
+    *_never(
+        "connector.class tasks.max plugin.path offset.flush.interval.ms",
+        "it belongs to Kafka Connect; this connector runs inside each database server",
+    ),
+    *_never("name", "it belongs to Kafka Connect; the name is connector.name"),
+    *_never(
+        "plugin.name slot.name slot.drop.on.stop slot.stream.params slot.max.retries"
+        " slot.retry.delay.ms publication.name",
+        "Firebird has no slots or decoders, and one publication per database: choose tables with"
+        " ALTER DATABASE INCLUDE TABLE ... TO PUBLICATION",
+    ),
+    *_never(
+        "database.server.name", "the logical name of the server is kafka.topic.prefix",
+    ),
+    *_never(
+        "database.dbname vitess.keyspace",
+        "databases are chosen by the database sections of replication.conf",
+    ),
+    *_never(
+        "schema.whitelist schema.blacklist schema.include.list schema.exclude.list",
+        "Firebird has no SQL schemas; use table.include.list or table.exclude.list",
+    ),
+    *_never(
+        "database.sslmode database.sslcert database.sslkey database.sslpassword"
+        " database.sslrootcert database.tcpKeepAlive driver.sendStringParametersAsUnicode",
+        "it is a setting of another database's driver; Firebird encrypts by WireCrypt in"
+        " firebird.conf",
+    ),
+    *_never(
+        "hstore.handling.mode interval.handling.mode bigint.unsigned.handling.mode",
+        "Firebird has no such type",
+    ),
+    *_never(
+        "vitess.shard vitess.gtid vitess.tablet.type vitess.stop_on_reshard"
+        " vitess.stream_keyspace_heartbeats vitess.database.<setting> vitess.vtctld.<setting>"
+        " vitess.keepalive.interval.ms vitess.grpc.headers"
+        " vitess.grpc.max_inbound_message_size vitess.offset.storage.per.task"
+        " vitess.offset.storage.task.key.gen vitess.prev.num.tasks",
+        "it belongs to Vitess; Firebird has no shards and no tasks to spread",
+    ),
+    *_never(
+        "mongodb.hosts mongodb.members.auto.discover capture.mode",
+        "it belongs to MongoDB; Firebird always gives the whole row before a change",
+    ),
+    *_never(
+        "collection.include.list", "it belongs to MongoDB; use table.include.list",
+    ),
+)
+
+BY_NAME = {option.name: option for option in OPTIONS}
+ALIASES = {alias: option for option in OPTIONS for alias in option.aliases}
+_FAMILIES = tuple(
+    option for option in OPTIONS if option.is_family and not option.name.startswith("<")
+)
+
+_SECRET = re.compile(
+    r"password|passphrase|secret|token|sasl\.|jaas|ssl[._]?key|ssl\.keystore\.key|\.pem$|"
+    r"\.key$|credential|basic\.auth|oauth",
+    re.IGNORECASE,
+)
+
+
+def is_secret(key: str) -> bool:
+    """Whether the value of KEY must never appear in a message or a log."""
+    return _SECRET.search(key) is not None
+
+
+def find_option(key: str) -> Option | None:
+    """Return the option that KEY sets, by its name, an alias or as one of a family."""
+    if option := BY_NAME.get(key) or ALIASES.get(key):
+        return option
+    return next((option for option in _FAMILIES if option.matches(key)), None)

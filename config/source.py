@@ -1,0 +1,152 @@
+"""Reads a YAML file of flat dotted keys and keeps the line of every key.
+
+PyYAML's composer is used instead of its constructor: nodes carry line numbers, duplicate
+keys are still visible, scalars keep the text that the user wrote (``0640`` stays ``0640``),
+and no tag can make Python build an object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import yaml
+
+from firebird_cdc.errors import ConfigError
+
+_NULL_TAG = "tag:yaml.org,2002:null"
+
+# Larger than any configuration: a journal or a core file named by mistake ends here.
+_SIZE_LIMIT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One key of a file as written.
+
+    ``value``: the scalar's text, the texts of a YAML list, or None for YAML's null.
+    ``line``: the line of the key, from 1.
+    """
+
+    key: str
+    line: int
+    value: str | tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The entries of a file in the order written, and what is wrong with its form."""
+
+    path: Path
+    entries: Mapping[str, Entry]
+    problems: tuple[str, ...]
+
+
+def read_text(path: Path, what: str) -> str:
+    """Return the text of the configuration file PATH.
+
+    WHAT names the file's part in messages, e.g. "connector configuration". Raises
+    ConfigError if the file is missing, unreadable, too large or not UTF-8.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_SIZE_LIMIT_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError(
+            [f"{path}: the {what} does not exist; create it there or correct the path"]
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            [
+                f"{path}: cannot read the {what}: {error.strerror or error};"
+                " the user that the process runs as must be able to read this file"
+            ]
+        ) from error
+    if len(raw) > _SIZE_LIMIT_BYTES:
+        raise ConfigError(
+            [f"{path}: the {what} is larger than {_SIZE_LIMIT_BYTES} bytes; is it another file?"]
+        )
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            [f"{path}:{line}: the {what} is not UTF-8 (byte {error.start}); save it as UTF-8"]
+        ) from error
+
+
+def read_flat_yaml(path: Path, what: str) -> Source:
+    """Return the entries of the flat YAML mapping in PATH.
+
+    Form errors that concern single keys (duplicates, nested mappings) are collected in
+    ``problems``; the rest of the file is still read. Raises ConfigError for a file that
+    cannot be read at all, is no YAML, or is no mapping.
+    """
+    text = read_text(path, what)
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        raise ConfigError([_syntax_problem(path, what, error)]) from error
+    except yaml.YAMLError as error:
+        raise ConfigError([f"{path}: the {what} is not YAML: {error}"]) from error
+    if node is None:
+        return Source(path, MappingProxyType({}), ())
+    if not isinstance(node, yaml.MappingNode):
+        raise ConfigError(
+            [
+                f"{path}:{node.start_mark.line + 1}: the {what} must consist of lines"
+                " 'key: value'; no key was found here (a blank must follow the colon)"
+            ]
+        )
+    return _flatten(path, node)
+
+
+def _flatten(path: Path, node: yaml.MappingNode) -> Source:
+    entries: dict[str, Entry] = {}
+    problems: list[str] = []
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            problems.append(f"{path}:{line}: a key must be plain text, e.g. connector.name")
+            continue
+        key = key_node.value
+        if key in entries:
+            problems.append(
+                f"{path}:{line}: {key} is set a second time, first in line {entries[key].line};"
+                " remove one of the two"
+            )
+            continue
+        value: str | tuple[str, ...] | None
+        if isinstance(value_node, yaml.ScalarNode):
+            value = None if value_node.tag == _NULL_TAG else value_node.value
+        elif isinstance(value_node, yaml.SequenceNode) and all(
+            isinstance(item, yaml.ScalarNode) for item in value_node.value
+        ):
+            value = tuple(item.value for item in value_node.value)
+        else:
+            problems.append(
+                f"{path}:{line}: {key} holds a nested structure; write dotted keys on one"
+                f" level, e.g. '{key}.name: value'"
+            )
+            continue
+        entries[key] = Entry(key, line, value)
+    return Source(path, MappingProxyType(entries), tuple(problems))
+
+
+def _syntax_problem(path: Path, what: str, error: yaml.MarkedYAMLError) -> str:
+    mark = error.problem_mark or error.context_mark
+    place = f"{path}:{mark.line + 1}" if mark is not None else str(path)
+    problem = error.problem or error.context or "syntax error"
+    # The mark's own snippet would show the line, which may hold a password.
+    hint = ""
+    if error.context and ("alias" in error.context or "anchor" in error.context):
+        hint = "; a value that begins with * or & must stand in quotes"
+    elif error.problem and "alias" in error.problem:
+        hint = "; a value that begins with * must stand in quotes"
+    elif error.problem and "mapping values" in error.problem:
+        hint = "; a value that contains ': ' must stand in quotes"
+    elif error.problem and "'\\t'" in error.problem:
+        hint = "; indent with blanks, not tabs"
+    return f"{place}: the {what} is not YAML: {problem}{hint}"

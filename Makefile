@@ -1,0 +1,60 @@
+# Every target does the set-up that it needs: see `make help`.
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo demo-stop test bench soak lint format clean
+
+# A folder here is called packaging/: Python must not take it for the library of that name
+# because it was started in this directory.
+export PYTHONSAFEPATH := 1
+# PYTEST_ARGS: more arguments for pytest; BENCH_ARGS: for the benchmarks; KEEP=1: leave the
+# demo's stack up; ROUNDS: how often `make soak` repeats the tests.
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+KEEP ?=
+ROUNDS ?= 10
+BIN := .venv/bin
+C_FILES := $(wildcard native/*.c native/*.h)
+
+help: ## show the targets
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+
+setup: ## fetch and build what is missing into .cache and .venv (all others do this too)
+	@scripts/setup.sh
+
+build: setup ## build the wheel and the source distribution into dist/
+	$(BIN)/pyproject-build --no-isolation
+
+demo: setup ## the whole pipeline on this machine, closing with a comparison (KEEP=1: leave it up)
+	@$(BIN)/firebird-cdc demo $(if $(filter-out 0 no,$(KEEP)),--keep)
+
+demo-stop: setup ## stop the stacks that `make demo KEEP=1` left up
+	@$(BIN)/firebird-cdc demo --stop
+
+test: lint ## linter, types, then all tests against the real engine, server, Kafka and Spark
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+bench: setup ## run the benchmarks one after the other (BENCH_ARGS=--quick: each under 50 s)
+	@set -e; for program in benchmarks/*.py; do \
+	    echo "== $$program $(BENCH_ARGS)"; $(BIN)/python "$$program" $(BENCH_ARGS); done
+
+soak: setup ## repeat the tests with real processes, in a new order each time (ROUNDS=10)
+	@set -e; round=1; while [ $$round -le $(ROUNDS) ]; do \
+	    echo "== round $$round of $(ROUNDS)"; \
+	    $(BIN)/pytest -m "kafka or engine" -p randomly -p "no:cacheprovider" \
+	        --randomly-seed="$$(date +%s)" -x $(PYTEST_ARGS); \
+	    round=$$((round + 1)); done
+
+lint: setup ## ruff, mypy and clang-format; changes nothing
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(if $(C_FILES),$(BIN)/clang-format --dry-run --Werror $(C_FILES))
+
+format: setup ## bring Python and C into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(if $(C_FILES),$(BIN)/clang-format -i $(C_FILES))
+
+clean: ## remove all that was made: .venv, .cache, .run, builds
+	rm -rf .venv .cache .run build dist *.egg-info native/*.so native/*.o native/_embedding.c
+	rm -rf .mypy_cache .ruff_cache .pytest_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1465 @@
+"""The journal format, version 1: every byte that is read from or written to a journal.
+
+``docs/journal-format.md`` describes the bytes; ``native/`` writes the same ones in C. A
+reader checks all that it reads before it uses it: a damaged file ends in JournalEmpty,
+JournalTorn or JournalCorrupt, whatever is in it, and in no other way.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import functools
+import importlib
+import os
+import struct
+import time
+import uuid as uuids
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, NoReturn, TypeAlias
+from uuid import UUID
+
+import google_crc32c
+
+from firebird_cdc.errors import JournalCorrupt, JournalEmpty, JournalError, JournalTorn
+from firebird_cdc.journal import charsets
+
+VERSION = 1
+SECTOR = 512
+COMMIT_OFFSET = 512
+STAMP_OFFSET = 1024
+DATA_OFFSET = 1536
+BLOCK_HEADER = 40
+MAX_PAYLOAD = 16 * 1024 * 1024
+SEAL_BLOCK = BLOCK_HEADER + 32
+
+_NIL = UUID(int=0)
+_MAGIC = b"FBCDCJ\r\n"
+_COMMIT_MAGIC = b"FBCM"
+_STAMP_MAGIC = b"FBCS"
+_BLOCK_MAGIC = b"FBCB"
+
+_HEADER = struct.Struct("<8sHHI16sQq16s16s")
+_COMMIT = struct.Struct("<4sIQqQ")
+_STAMP = struct.Struct("<4sIQqqQQQ")
+_BLOCK = struct.Struct("<4sIQQIHHII")
+_SEAL = struct.Struct("<QQQq")
+# A record's kind and flags are read as one number: the kinds without flags are compared as is.
+_RECORD = struct.Struct("<HHI")
+_COLUMN = struct.Struct("<HhhIHHHBBBB")
+_U16 = struct.Struct("<H")
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+_I64 = struct.Struct("<q")
+_CRC = _U32
+
+# Block flags.
+_DEFINES = 1
+_SEALS = 2
+# Record kinds.
+_BEGIN, _TABLE, _INSERT, _UPDATE, _DELETE, _DDL, _SEQUENCE, _BLOB, _GAP = range(1, 10)
+# Flags of a BLOB record.
+_LAST_CHUNK = 1
+_UNAVAILABLE = 2
+
+# The writer ends a block once its payload would grow beyond this; a guess that suits one read.
+_BLOCK_TARGET = 64 * 1024
+_BLOB_CHUNK = 32 * 1024
+# The first read of a file: the sectors and all of a small transaction, so that most journals
+# cost one read.
+_HEAD = 8 * 1024
+_SCAN_WINDOW = 1024 * 1024
+# Blanks that one row may be padded with. The engine's own limit for a row is 64 KiB.
+_MAX_PADDING = 1024 * 1024
+
+
+class Storage(IntEnum):
+    """How a column's values lie in a row image; the codes of the format."""
+
+    SMALLINT = 1
+    INTEGER = 2
+    BIGINT = 3
+    INT128 = 4
+    FLOAT = 5
+    DOUBLE = 6
+    BOOLEAN = 7
+    DATE = 8
+    TIME = 9
+    TIMESTAMP = 10
+    TIME_TZ = 11
+    TIMESTAMP_TZ = 12
+    DECFLOAT16 = 13
+    DECFLOAT34 = 14
+    TEXT = 15
+    PADDED_TEXT = 16
+    OCTETS = 17
+    BLOB = 18
+    ARRAY = 19
+    RAW = 20
+
+
+_FIXED = {
+    Storage.SMALLINT: "h",
+    Storage.INTEGER: "i",
+    Storage.BIGINT: "q",
+    Storage.INT128: "16s",
+    Storage.FLOAT: "f",
+    Storage.DOUBLE: "d",
+    Storage.BOOLEAN: "?",
+    Storage.DATE: "i",
+    Storage.TIME: "I",
+    Storage.TIMESTAMP: "q",
+    Storage.TIME_TZ: "6s",
+    Storage.TIMESTAMP_TZ: "10s",
+    Storage.DECFLOAT16: "8s",
+    Storage.DECFLOAT34: "16s",
+    Storage.TEXT: "H",
+    Storage.PADDED_TEXT: "H",
+    Storage.OCTETS: "H",
+    Storage.BLOB: "Q",
+    Storage.ARRAY: "Q",
+    Storage.RAW: "H",
+}
+_VARIABLE = frozenset({Storage.TEXT, Storage.PADDED_TEXT, Storage.OCTETS, Storage.RAW})
+_TEXTS = frozenset({Storage.TEXT, Storage.PADDED_TEXT})
+_BLOBS = frozenset({Storage.BLOB, Storage.ARRAY})
+
+
+class _Malformed(Exception):
+    """Bytes under a right checksum that make no sense; becomes JournalCorrupt with its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column as the writer met it.
+
+    ``sql_type``, ``sub_type``, ``scale`` and ``length`` (bytes) are the engine's; NUMERIC and
+    DECIMAL values are unscaled integers to be multiplied by 10**scale. ``char_length``:
+    characters, 0 if not a text; ``precision``: decimal digits, 0 unknown; ``key_position``:
+    place in the table's key from 1, 0 if not in it.
+    """
+
+    name: str
+    sql_type: int
+    sub_type: int
+    scale: int
+    length: int
+    charset_id: int
+    char_length: int
+    precision: int
+    nullable: bool
+    identity: bool
+    key_position: int
+    storage: Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One shape of a table; ``key_kind``: 0 it has no key, 1 primary, 2 unique."""
+
+    number: int
+    name: str
+    key_kind: int
+    columns: tuple[Column, ...]
+
+    @property
+    def key_columns(self) -> tuple[int, ...]:
+        """Indexes into ``columns`` of the key's columns, in the key's order."""
+        keyed = [(c.key_position, i) for i, c in enumerate(self.columns) if c.key_position]
+        return tuple(index for _, index in sorted(keyed))
+
+
+@dataclass(frozen=True, slots=True)
+class Undecodable:
+    """A text whose bytes are not valid in its character set, or whose set Python lacks.
+
+    ``raw``: the bytes as the engine handed them over, without padding; ``charset_id``:
+    RDB$CHARACTER_SET_ID of the column.
+    """
+
+    raw: bytes
+    charset_id: int
+
+
+class Header(NamedTuple):
+    """Sector 0: which journal this is; times in microseconds since 1970, UTC."""
+
+    uuid: UUID
+    transaction: int
+    started_us: int
+    database_guid: UUID
+    owner: UUID
+    epoch: int
+
+
+class CommitMark(NamedTuple):
+    """Sector 1: the engine called commit; ``ticket`` orders the database's commits."""
+
+    ticket: int
+    commit_us: int
+    transaction: int
+
+
+class Stamp(NamedTuple):
+    """Sector 2: the commit is durable, and this is the journal's place in the history.
+
+    ``journal_length``: bytes from the start of the file to the end of the seal.
+    """
+
+    epoch: int
+    sequence: int
+    commit_us: int
+    stamped_us: int
+    journal_length: int
+    event_count: int
+    transaction: int
+
+
+class Seal(NamedTuple):
+    """The last block; the counts leave it out itself. ``end``: file offset just after it."""
+
+    event_count: int
+    record_count: int
+    block_count: int
+    sealed_us: int
+    end: int
+
+
+class _Source:
+    """A journal's file: read through the reader's descriptor, or by path once that is closed."""
+
+    __slots__ = ("fd", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self, length: int, offset: int) -> bytes:
+        """Return up to LENGTH bytes at OFFSET; fewer only where the file ends."""
+        if self.fd >= 0:
+            return _pread(self.fd, length, offset)
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return _pread(fd, length, offset)
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class Blob:
+    """The content of a BLOB or ARRAY value, read from the journal when it is asked for.
+
+    Holds the places of its chunks in the file, not the content: 32 KiB or so are in memory
+    at a time. Pickling reads the content and carries it along. ``length``: bytes; text is in
+    the column's character set. ``available`` False: the writer could not read the content,
+    and what is here is what it got.
+    """
+
+    __slots__ = ("_content", "_extents", "_source", "available", "length", "number")
+
+    def __init__(
+        self,
+        number: int,
+        available: bool,
+        source: _Source | None,
+        extents: Sequence[tuple[int, int, int]],
+        content: bytes = b"",
+    ) -> None:
+        self.number = number
+        self.available = available
+        self.length = len(content) if source is None else sum(size for _, size, _ in extents)
+        self._source = source
+        self._extents = extents
+        self._content = content
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the content piece by piece; the pieces are those of the writer.
+
+        Raises JournalCorrupt if the file no longer holds what was checked when the row was
+        read, OSError if the file is gone.
+        """
+        if self._source is None:
+            yield self._content
+            return
+        for offset, size, crc in self._extents:
+            piece = self._source.read(size, offset)
+            if len(piece) != size or google_crc32c.value(piece) != crc:
+                what = "the content of a blob has changed since its row was read"
+                raise JournalCorrupt(self._source.path, offset, what)
+            yield piece
+
+    def read(self) -> bytes:
+        """Return the whole content."""
+        return b"".join(self.chunks())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Blob, (self.number, self.available, None, (), self.read()))
+
+    def __repr__(self) -> str:
+        return f"Blob(number={self.number}, length={self.length}, available={self.available})"
+
+
+Value: TypeAlias = int | float | bool | str | bytes | Blob | Undecodable | None
+"""A column's value.
+
+int: integers, unscaled numerics, INT128, DATE (days since 1858-11-17), TIME (1/10000 s),
+TIMESTAMP (1/10000 s since 1858-11-17); float: FLOAT, DOUBLE; bool: BOOLEAN; str: texts, CHAR
+padded to its length; bytes: OCTETS, RAW, TIME_TZ, TIMESTAMP_TZ and DECFLOAT as stored.
+"""
+
+Row: TypeAlias = tuple[Value, ...]
+
+
+class RowChange(NamedTuple):
+    """A row inserted (op "c"), updated ("u") or deleted ("d"); ``pos``: event number from 1."""
+
+    pos: int
+    op: str
+    table: Table
+    before: Row | None
+    after: Row | None
+
+
+class DdlChange(NamedTuple):
+    """A DDL statement as the client sent it."""
+
+    pos: int
+    sql: str | Undecodable
+
+
+class SequenceChange(NamedTuple):
+    """The last value of a generator; not an event."""
+
+    name: str
+    value: int
+
+
+class Gap(NamedTuple):
+    """Something happened here that could not be captured; ``reason`` says what and why."""
+
+    pos: int
+    reason: str
+
+
+Change: TypeAlias = RowChange | DdlChange | SequenceChange | Gap
+
+
+# Low level: sectors, records, definitions.
+
+
+def _pread(fd: int, length: int, offset: int) -> bytes:
+    piece = os.pread(fd, length, offset)
+    if len(piece) == length or not piece:
+        return piece
+    pieces = [piece]
+    have = len(piece)
+    while have < length and (piece := os.pread(fd, length - have, offset + have)):
+        pieces.append(piece)
+        have += len(piece)
+    return b"".join(pieces)
+
+
+def _crc(uuid: bytes, content: bytes) -> int:
+    crc: int = google_crc32c.extend(google_crc32c.value(uuid), content)
+    return crc
+
+
+def _sector(uuid: bytes, content: bytes) -> bytes:
+    body = content.ljust(SECTOR - 4, b"\0")
+    return body + _CRC.pack(_crc(uuid, body))
+
+
+def write_stamp(fd: int, uuid: UUID, stamp: Stamp) -> None:
+    """Write sector 2 of the journal that is open for writing at FD; syncs nothing.
+
+    Raises OSError. After a failure the sector may be half written: write it again, or leave
+    the journal unstamped and unrenamed.
+    """
+    content = _STAMP.pack(
+        _STAMP_MAGIC,
+        stamp.epoch,
+        stamp.sequence,
+        stamp.commit_us,
+        stamp.stamped_us,
+        stamp.journal_length,
+        stamp.event_count,
+        stamp.transaction,
+    )
+    _pwrite(fd, _sector(uuid.bytes, content), STAMP_OFFSET)
+
+
+def _pwrite(fd: int, content: bytes, offset: int) -> None:
+    rest = memoryview(content)
+    while rest:
+        written = os.pwrite(fd, rest, offset)
+        rest = rest[written:]
+        offset += written
+
+
+def _counted_text(buffer: bytes, at: int, end: int) -> tuple[str, int]:
+    """Return the UTF-8 text behind a u16 length at AT, and the offset after it."""
+    (length,) = _U16.unpack_from(buffer, at)
+    start = at + 2
+    if start + length > end:
+        raise _Malformed("a name is longer than its record")
+    return buffer[start : start + length].decode(), start + length
+
+
+def _parse_begin(body: bytes) -> tuple[str, str]:
+    database, at = _counted_text(body, 0, len(body))
+    user, at = _counted_text(body, at, len(body))
+    if at != len(body):
+        raise _Malformed("the BEGIN record has bytes left over")
+    return database, user
+
+
+@functools.lru_cache(maxsize=256)
+def _parse_table(number: int, body: bytes) -> Table:
+    """Parse a TABLE record; remembered, as small journals repeat the same few tables."""
+    size = len(body)
+    name, at = _counted_text(body, 0, size)
+    if at + 4 > size:
+        raise _Malformed(f"the definition of table {name} ends early")
+    key_kind = body[at]
+    (count,) = _U16.unpack_from(body, at + 2)
+    if key_kind > 2 or count == 0:
+        raise _Malformed(f"table {name} has key kind {key_kind} and {count} columns")
+    at += 4
+    columns = []
+    padding = 0
+    for _ in range(count):
+        column_name, at = _counted_text(body, at, size)
+        (
+            sql_type,
+            sub_type,
+            scale,
+            length,
+            charset_id,
+            char_length,
+            precision,
+            flags,
+            key_position,
+            storage,
+            _,
+        ) = _COLUMN.unpack_from(body, at)
+        at += _COLUMN.size
+        if storage not in _FIXED:
+            raise _Malformed(f"column {name}.{column_name} has the unknown storage {storage}")
+        if storage == Storage.PADDED_TEXT:
+            padding += char_length
+        columns.append(
+            Column(
+                name=column_name,
+                sql_type=sql_type,
+                sub_type=sub_type,
+                scale=scale,
+                length=length,
+                charset_id=charset_id,
+                char_length=char_length,
+                precision=precision,
+                nullable=not flags & 1,
+                identity=bool(flags & 2),
+                key_position=key_position,
+                storage=Storage(storage),
+            )
+        )
+    if at != size:
+        raise _Malformed(f"the definition of table {name} has bytes left over")
+    if padding > _MAX_PADDING:
+        raise _Malformed(f"rows of table {name} would be padded to {padding} characters")
+    return Table(number, name, key_kind, tuple(columns))
+
+
+# Row images: a decoder is compiled once for each shape of table.
+
+_BlobLookup: TypeAlias = Callable[[int], Blob]
+_Decoder: TypeAlias = Callable[[bytes, int, int, _BlobLookup], Row]
+
+
+class _Field(NamedTuple):
+    """What the decoder has to know of a column; tables of equal fields share a decoder."""
+
+    storage: Storage
+    codec: str | None
+    charset_id: int
+    char_length: int
+
+
+def _fields(table: Table, none_codec: str) -> tuple[_Field, ...]:
+    fields = []
+    for column in table.columns:
+        codec = None
+        if column.storage in _TEXTS:
+            none = column.charset_id == charsets.NONE
+            codec = none_codec if none else charsets.codec_of(column.charset_id)
+        padded = column.char_length if column.storage == Storage.PADDED_TEXT else 0
+        fields.append(_Field(column.storage, codec, column.charset_id, padded))
+    return tuple(fields)
+
+
+def _decode_text(raw: bytes, field: _Field) -> str | Undecodable:
+    if field.codec is None:
+        return Undecodable(raw, field.charset_id)
+    try:
+        return raw.decode(field.codec).ljust(field.char_length)
+    except UnicodeError:
+        return Undecodable(raw, field.charset_id)
+
+
+def _decode_leniently(
+    layout: struct.Struct,
+    fields: tuple[_Field, ...],
+    buffer: bytes,
+    at: int,
+    blob: _BlobLookup,
+) -> Row:
+    """Decode a row some text of which its codec refuses, one column after the other.
+
+    The compiled decoder has checked the lengths already and comes here for such rows only.
+    """
+    nulls, *stored = layout.unpack_from(buffer, at)
+    bits = nulls if isinstance(nulls, int) else int.from_bytes(nulls, "little")
+    end = at + layout.size
+    row: list[Value] = []
+    for index, (field, value) in enumerate(zip(fields, stored, strict=True)):
+        if field.storage in _VARIABLE:
+            start, end = end, end + value
+            raw = buffer[start:end]
+            value = _decode_text(raw, field) if field.storage in _TEXTS else raw
+        elif field.storage == Storage.INT128:
+            value = int.from_bytes(value, "little", signed=True)
+        if bits >> index & 1:
+            value = None
+        elif field.storage in _BLOBS:
+            value = blob(value)
+        row.append(value)
+    return tuple(row)
+
+
+def _image_layout(fields: Sequence[_Field]) -> struct.Struct:
+    """Return the layout of the null bitmap and the fixed part of a row."""
+    count = len(fields)
+    bitmap = "B" if count <= 8 else f"{(count + 7) // 8}s"
+    return struct.Struct("<" + bitmap + "".join(_FIXED[field.storage] for field in fields))
+
+
+def _charmap_of(codec: str) -> object | None:
+    """Return the decoding table of a single-byte codec, None if it is built in otherwise."""
+    name = codecs.lookup(codec).name
+    if name in ("utf-8", "ascii", "iso8859-1"):
+        return None
+    with contextlib.suppress(ImportError):
+        module = importlib.import_module("encodings." + name.replace("-", "_"))
+        table: object = getattr(module, "decoding_table", None)
+        return table
+    return None
+
+
+@functools.lru_cache(maxsize=256)
+def _compile_decoder(fields: tuple[_Field, ...]) -> _Decoder:
+    """Return ``decode(buffer, at, end, blob)`` for the row images of a shape of table.
+
+    The function is written out as source, column by column, since that is twice as fast as
+    a loop. Nothing that was read from a file gets into the source but numbers.
+    It raises struct.error or _Malformed if the image doesn't end at END.
+    """
+    layout = _image_layout(fields)
+    names: dict[str, Any] = {
+        "unpack_from": layout.unpack_from,
+        "charmap": codecs.charmap_decode,
+        "int128": functools.partial(int.from_bytes, byteorder="little", signed=True),
+        "Malformed": _Malformed,
+        "lenient": functools.partial(_decode_leniently, layout, fields),
+        "text": _decode_text,
+    }
+    ends = []
+    values = []
+    null_has_bytes = []
+    previous = "e"
+    for index, field in enumerate(fields):
+        value = f"c{index}"
+        if field.storage in _VARIABLE:
+            ends.append(f"e{index} = {previous} + c{index}")
+            piece = f"buffer[{previous}:e{index}]"
+            previous = f"e{index}"
+            null_has_bytes.append(f"(bits & {1 << index} and c{index})")
+            if field.storage not in _TEXTS:
+                value = piece
+            elif field.codec is None:
+                names[f"f{index}"] = field
+                value = f"text({piece}, f{index})"
+            elif (table := _charmap_of(field.codec)) is not None:
+                names[f"t{index}"] = table
+                value = f"charmap({piece}, 'strict', t{index})[0]"
+            else:
+                value = f"{piece}.decode({field.codec!r})"
+            if field.storage == Storage.PADDED_TEXT and field.codec is not None:
+                value += f".ljust({field.char_length})"
+        elif field.storage == Storage.INT128:
+            value = f"int128(c{index})"
+        elif field.storage in _BLOBS:
+            value = f"blob(c{index})"
+        values.append(value)
+    count = len(fields)
+    nullable = ", ".join(f"None if bits & {1 << i} else {v}" for i, v in enumerate(values))
+    if count <= 8:
+        has_nulls, bits = "nulls", "nulls"
+    else:
+        names["none"] = bytes((count + 7) // 8)
+        has_nulls, bits = "nulls != none", "int.from_bytes(nulls, 'little')"
+    lines = [
+        "def decode(buffer, at, end, blob):",
+        f"    nulls, {', '.join(f'c{i}' for i in range(count))} = unpack_from(buffer, at)",
+        f"    e = at + {layout.size}",
+        *(f"    {line}" for line in ends),
+        f"    if {previous} != end:",
+        "        raise Malformed('a row image is not as long as its columns')",
+        "    try:",
+        f"        if {has_nulls}:",
+        f"            bits = {bits}",
+        f"            if bits >> {count}{''.join(' or ' + check for check in null_has_bytes)}:",
+        "                raise Malformed('a row image has bytes for a NULL')",
+        f"            return ({nullable},)",
+        f"        return ({', '.join(values)},)",
+        "    except UnicodeError:",
+        "        return lenient(buffer, at, blob)",
+    ]
+    exec("\n".join(lines), names)  # noqa: S102 (see above: the source is ours)
+    decoder: _Decoder = names["decode"]
+    return decoder
+
+
+class _Tables(dict[int, tuple[Table, _Decoder]]):
+    """The tables defined so far, by number, each with its decoder."""
+
+    def __init__(self, none_codec: str) -> None:
+        super().__init__()
+        self._none_codec = none_codec
+
+    def __missing__(self, number: int) -> tuple[Table, _Decoder]:
+        raise _Malformed(f"a row refers to table number {number}, which is not defined")
+
+    def define(self, number: int, body: bytes) -> None:
+        if number == 0 or number in self:
+            raise _Malformed(f"table number {number} is not free to be defined")
+        table = _parse_table(number, body)
+        self[number] = (table, _compile_decoder(_fields(table, self._none_codec)))
+
+
+class _PendingBlobs:
+    """Blobs whose chunks have been met and whose row is still to come."""
+
+    def __init__(self, source: _Source) -> None:
+        self._source = source
+        self._extents: dict[int, list[tuple[int, int, int]]] = {}
+        self._finished: dict[int, bool] = {}
+
+    def add(self, flags: int, payload: bytes, body: int, end: int, file_offset: int) -> None:
+        """Note the chunk in PAYLOAD[BODY:END]; FILE_OFFSET: where the payload lies."""
+        if end - body < 8 or flags & ~(_LAST_CHUNK | _UNAVAILABLE):
+            raise _Malformed("a chunk of a blob has no number, or unknown flags")
+        (number,) = _U64.unpack_from(payload, body)
+        if number == 0 or number in self._finished:
+            raise _Malformed(f"a chunk of blob {number} comes after the last one")
+        start = body + 8
+        extents = self._extents.setdefault(number, [])
+        if end > start:
+            crc = google_crc32c.value(payload[start:end])
+            extents.append((file_offset + start, end - start, crc))
+        if flags & _LAST_CHUNK:
+            self._finished[number] = not flags & _UNAVAILABLE
+
+    def __call__(self, number: int) -> Blob:
+        available = self._finished.get(number)
+        if available is None:
+            raise _Malformed(f"a row refers to blob {number}, which does not come before it")
+        return Blob(number, available, self._source, self._extents[number])
+
+    def __bool__(self) -> bool:
+        return bool(self._extents)
+
+    def clear(self) -> None:
+        self._extents.clear()
+        self._finished.clear()
+
+
+class _BlockHeader(NamedTuple):
+    offset: int
+    payload_length: int
+    first_event: int
+    previous_crc: int
+    flags: int
+    record_count: int
+    crc: int
+    raw: bytes
+
+    @property
+    def end(self) -> int:
+        return self.offset + BLOCK_HEADER + self.payload_length
+
+
+class JournalReader:
+    """Reads one journal, whole or not, in memory for one block; a context manager.
+
+    Checks the three sectors when it is made, and each block with all its records before it
+    yields from it. Doesn't look at the file's name: whether a journal without a stamp counts
+    is the caller's business. A live journal may be read while it is written; it is torn then
+    where the writing has got to. One reader may be asked for changes several times, but
+    belongs to one thread.
+
+    ``none_charset``: for texts of CHARACTER SET NONE, a name of Firebird's or of Python's.
+    ``header``, ``commit_mark`` and ``stamp``: None where not written yet.
+
+    Raises JournalEmpty if nothing has been written yet, JournalTorn if the file ends inside
+    the sectors, JournalCorrupt if they are damaged or no journal's, OSError if the file can't
+    be read, ValueError if ``none_charset`` is unknown.
+    """
+
+    header: Header
+    commit_mark: CommitMark | None
+    stamp: Stamp | None
+
+    def __init__(self, path: Path | str, none_charset: str = "UTF-8") -> None:
+        self.path = Path(path)
+        codec = charsets.find_codec(none_charset)
+        if codec is None:
+            raise ValueError(f"unknown character set {none_charset!r} for texts of NONE")
+        self._none_codec = codec
+        self._begin: tuple[str, str] | None = None
+        self._source = _Source(self.path)
+        try:
+            self._head = self._source.read(_HEAD, 0)
+            self._read_sectors()
+        except BaseException:
+            self._source.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file; blobs that were read from it open it again by its path."""
+        self._source.close()
+
+    def __enter__(self) -> JournalReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def database(self) -> str:
+        """Path of the database as the server knows it; needs the first block.
+
+        Raises as ``changes`` does.
+        """
+        return self._read_begin()[0]
+
+    @property
+    def user(self) -> str:
+        """Name of the user whose attachment made the changes; needs the first block."""
+        return self._read_begin()[1]
+
+    @functools.cached_property
+    def seal(self) -> Seal | None:
+        """The seal, None if the journal has none that is intact where it has to be.
+
+        Found through the stamp, or else by walking the headers of the blocks.
+        """
+        try:
+            if self.stamp is not None:
+                offset = self.stamp.journal_length - SEAL_BLOCK
+            else:
+                offset = max(self.block_offsets())
+            block = self._block_header(offset)
+            if not block.flags & _SEALS:
+                return None
+            return self._parse_seal(block, self._payload(block))
+        except (JournalTorn, JournalCorrupt):
+            return None
+
+    def block_offsets(self) -> Iterator[int]:
+        """Yield the file offset of every block, the seal's last, from their headers alone.
+
+        Raises JournalTorn or JournalCorrupt where the chain of headers breaks.
+        """
+        for block in self._walk():
+            yield block.offset
+
+    def changes(self, start_offset: int = 0, end_offset: int | None = None) -> Iterator[Change]:
+        """Yield the changes in the order in which the engine made them.
+
+        ``start_offset``: the offset of a block, as ``block_offsets`` gives it; 0 is the first.
+        What comes before it and is needed (definitions, chunks of blobs) is read as well, so
+        ranges that are read separately add up to the whole. ``end_offset``: stop before the
+        first block that starts there or later.
+
+        Ends normally only after an intact seal or at ``end_offset``. Raises JournalTorn if the
+        journal ends before its seal, JournalCorrupt if something in it is damaged; what was
+        yielded before is sound, but only a whole journal says that the transaction committed.
+        Texts that can't be decoded come as Undecodable.
+        """
+        tables = _Tables(self._none_codec)
+        blobs = _PendingBlobs(self._source)
+        unpack_record = _RECORD.unpack_from
+        new_row = tuple.__new__
+        pos = 0
+        for block, counts in self._blocks_from(start_offset, end_offset, tables, blobs):
+            payload = self._payload(block)
+            if pos == 0:
+                pos = block.first_event
+            if block.first_event != pos or pos == 0 or (block.offset == DATA_OFFSET and pos != 1):
+                self._malformed(block.offset, f"event {block.first_event} is out of the count")
+            if block.flags & _SEALS:
+                self._check_seal(block, payload, pos - 1, *counts)
+                return
+            file_offset = block.offset + BLOCK_HEADER
+            at = 0
+            size = len(payload)
+            records = 0
+            try:
+                while at < size:
+                    kind, number, length = unpack_record(payload, at)
+                    body = at + 8
+                    end = body + length
+                    if end > size:
+                        raise _Malformed("a record is longer than its block")
+                    if kind == _INSERT:
+                        table, decode = tables[number]
+                        after = decode(payload, body, end, blobs)
+                        yield new_row(RowChange, (pos, "c", table, None, after))
+                        pos += 1
+                        if blobs:
+                            blobs.clear()
+                    elif kind == _UPDATE:
+                        table, decode = tables[number]
+                        (old_length,) = _U32.unpack_from(payload, body)
+                        middle = body + 4 + old_length
+                        if middle > end:
+                            raise _Malformed("the old row is longer than its record")
+                        before = decode(payload, body + 4, middle, blobs)
+                        after = decode(payload, middle, end, blobs)
+                        yield new_row(RowChange, (pos, "u", table, before, after))
+                        pos += 1
+                        if blobs:
+                            blobs.clear()
+                    elif kind == _DELETE:
+                        table, decode = tables[number]
+                        before = decode(payload, body, end, blobs)
+                        yield new_row(RowChange, (pos, "d", table, before, None))
+                        pos += 1
+                        if blobs:
+                            blobs.clear()
+                    elif kind & 0xFF == _BLOB:
+                        blobs.add(kind >> 8, payload, body, end, file_offset)
+                    elif kind in (_BEGIN, _TABLE):
+                        first = block.offset == DATA_OFFSET and at == 0
+                        if not block.flags & _DEFINES or first != (kind == _BEGIN):
+                            raise _Malformed("a definition is where none may be")
+                        if kind == _BEGIN:
+                            self._begin = _parse_begin(payload[body:end])
+                        else:
+                            tables.define(number, payload[body:end])
+                    elif kind == _SEQUENCE:
+                        (value,) = _I64.unpack_from(payload, body)
+                        if length < 8:
+                            raise _Malformed("a SEQUENCE record ends early")
+                        yield SequenceChange(payload[body + 8 : end].decode(), value)
+                    else:
+                        yield self._rare_event(kind, pos, payload[body:end])
+                        pos += 1
+                    if block.offset == DATA_OFFSET and records == 0 and kind != _BEGIN:
+                        raise _Malformed("the first record is not BEGIN")
+                    records += 1
+                    at = end
+            except (_Malformed, struct.error, UnicodeDecodeError) as error:
+                self._malformed(file_offset + at, str(error))
+            if records != block.record_count:
+                count = block.record_count
+                self._malformed(block.offset, f"the block has {records} records, not {count}")
+
+    def _rare_event(self, kind: int, pos: int, body: bytes) -> DdlChange | Gap:
+        if kind == _DDL:
+            (charset_id,) = _U16.unpack_from(body)
+            none = charset_id == charsets.NONE
+            codec = self._none_codec if none else charsets.codec_of(charset_id)
+            field = _Field(Storage.TEXT, codec, charset_id, 0)
+            return DdlChange(pos, _decode_text(body[2:], field))
+        if kind == _GAP:
+            reason, end = _counted_text(body, 0, len(body))
+            if end != len(body):
+                raise _Malformed("a GAP record has bytes left over")
+            return Gap(pos, reason)
+        raise _Malformed(f"unknown record kind {kind}")
+
+    # Sectors and the first block.
+
+    def _read_sectors(self) -> None:
+        head = self._head
+        header = head[:SECTOR]
+        sectors = head[:DATA_OFFSET]
+        if not any(header):
+            if any(sectors):
+                self._malformed(0, "the header is gone, while later marks are there")
+            raise JournalEmpty(self.path, 0, "nothing has been written to it yet")
+        if not header.startswith(_MAGIC[: len(header)]):
+            self._malformed(0, "this is not a journal of firebird-cdc")
+        if len(header) < SECTOR:
+            raise JournalTorn(self.path, len(header), "the file ends inside its header")
+        _, version, data_offset, epoch, uuid, transaction, started_us, guid, owner = (
+            _HEADER.unpack_from(header)
+        )
+        if version != VERSION:
+            what = f"journal format {version} is not known to this version of firebird-cdc"
+            self._malformed(8, f"{what} (it knows {VERSION}); upgrade it")
+        (self._header_crc,) = _CRC.unpack_from(header, SECTOR - 4)
+        if _crc(uuid, header[:-4]) != self._header_crc or data_offset != DATA_OFFSET:
+            self._malformed(0, "the header's checksum is wrong")
+        self._uuid = uuid
+        self._uuid_crc: int = google_crc32c.value(uuid)
+        self.header = Header(
+            UUID(bytes=uuid),
+            transaction,
+            started_us,
+            UUID(bytes=guid),
+            UUID(bytes=owner),
+            epoch,
+        )
+        self.commit_mark = None
+        mark = self._read_sector(COMMIT_OFFSET, _COMMIT_MAGIC, "commit mark")
+        if mark is not None:
+            _, _, ticket, commit_us, marked = _COMMIT.unpack_from(mark)
+            self.commit_mark = CommitMark(ticket, commit_us, marked)
+            self._check_transaction(COMMIT_OFFSET, marked)
+        self.stamp = None
+        stamp = self._read_sector(STAMP_OFFSET, _STAMP_MAGIC, "stamp")
+        if stamp is not None:
+            self.stamp = Stamp(*_STAMP.unpack_from(stamp)[1:])
+            self._check_transaction(STAMP_OFFSET, self.stamp.transaction)
+            if self.stamp.journal_length < DATA_OFFSET + SEAL_BLOCK:
+                length = self.stamp.journal_length
+                self._malformed(STAMP_OFFSET, f"the stamp gives a length of {length} bytes")
+
+    def _read_sector(self, offset: int, magic: bytes, name: str) -> bytes | None:
+        sector = self._head[offset : offset + SECTOR]
+        if not any(sector):
+            return None
+        if len(sector) < SECTOR:
+            end = offset + len(sector)
+            raise JournalTorn(self.path, end, f"the file ends inside its {name}")
+        right = _CRC.unpack_from(sector, SECTOR - 4) == (_crc(self._uuid, sector[:-4]),)
+        if not right or not sector.startswith(magic):
+            self._malformed(offset, f"the {name}'s checksum is wrong")
+        return sector
+
+    def _check_transaction(self, offset: int, transaction: int) -> None:
+        if transaction != self.header.transaction:
+            mine = self.header.transaction
+            self._malformed(offset, f"marked for transaction {transaction}, not for {mine}")
+
+    def _read_begin(self) -> tuple[str, str]:
+        if self._begin is None:
+            block = self._block_header(DATA_OFFSET)
+            self._check_chain(block, self._header_crc)
+            payload = self._payload(block)
+            try:
+                kind, _, length = _RECORD.unpack_from(payload)
+                if kind != _BEGIN or 8 + length > len(payload):
+                    raise _Malformed("the first record is not BEGIN")
+                self._begin = _parse_begin(payload[8 : 8 + length])
+            except (_Malformed, struct.error, UnicodeDecodeError) as error:
+                self._malformed(DATA_OFFSET + BLOCK_HEADER, str(error))
+        return self._begin
+
+    # Blocks.
+
+    def _pread(self, length: int, offset: int) -> bytes:
+        if offset + length <= len(self._head):
+            return self._head[offset : offset + length]
+        return self._source.read(length, offset)
+
+    def _block_header(self, offset: int) -> _BlockHeader:
+        raw = self._pread(BLOCK_HEADER, offset)
+        if len(raw) < BLOCK_HEADER:
+            raise self._broken(offset, raw, "the file ends")
+        magic, length, own, first_event, previous, flags, zero, count, crc = _BLOCK.unpack(raw)
+        if magic != _BLOCK_MAGIC or own != offset or zero or not 0 < length <= MAX_PAYLOAD:
+            raise self._broken(offset, raw, "no block begins here")
+        if flags & ~(_DEFINES | _SEALS):
+            raise self._broken(offset, raw, "the block has unknown flags")
+        block = _BlockHeader(offset, length, first_event, previous, flags, count, crc, raw)
+        if self.stamp is not None and block.end > self.stamp.journal_length:
+            raise self._broken(offset, raw, "the block is longer than the journal")
+        return block
+
+    def _payload(self, block: _BlockHeader) -> bytes:
+        """Return the block's payload after its checksum was found right."""
+        payload = self._pread(block.payload_length, block.offset + BLOCK_HEADER)
+        crc = google_crc32c.extend(self._uuid_crc, block.raw[:36])
+        if google_crc32c.extend(crc, payload) != block.crc or len(payload) != block.payload_length:
+            raise self._broken(block.offset, block.raw + payload, "the block's checksum is wrong")
+        return payload
+
+    def _check_chain(self, block: _BlockHeader, previous_crc: int) -> None:
+        if block.previous_crc != previous_crc:
+            what = "the block does not continue the one before it"
+            raise self._broken(block.offset, block.raw, what)
+
+    def _walk(self, end_offset: int | None = None) -> Iterator[_BlockHeader]:
+        """Yield the header of every block up to the seal; checks their chain, no payload."""
+        offset = DATA_OFFSET
+        previous_crc = self._header_crc
+        while end_offset is None or offset < end_offset:
+            block = self._block_header(offset)
+            self._check_chain(block, previous_crc)
+            yield block
+            if block.flags & _SEALS:
+                return
+            offset = block.end
+            previous_crc = block.crc
+
+    def _blocks_from(
+        self, start_offset: int, end_offset: int | None, tables: _Tables, blobs: _PendingBlobs
+    ) -> Iterator[tuple[_BlockHeader, tuple[int, int]]]:
+        """Yield the blocks from START_OFFSET on, each with the counts of those before it.
+
+        The counts are (records, blocks). Fills TABLES and BLOBS with what the blocks before
+        START_OFFSET leave open.
+        """
+        records = 0
+        skipped = array("Q")
+        start_offset = max(start_offset, DATA_OFFSET)
+        for blocks, block in enumerate(self._walk(end_offset)):
+            if block.offset < start_offset:
+                skipped.append(block.offset)
+                if block.flags & _DEFINES:
+                    self._define(block, tables)
+            else:
+                if skipped:
+                    if block.offset != start_offset:
+                        self._malformed(start_offset, "no block begins here")
+                    self._collect_blobs(skipped, blobs)
+                    skipped = array("Q")
+                yield block, (records, blocks)
+            records += block.record_count
+        if skipped and (end_offset is None or start_offset < end_offset):
+            self._malformed(start_offset, "no block begins here")
+
+    def _records(self, block: _BlockHeader) -> Iterator[tuple[int, int, bytes, int, int]]:
+        """Yield (kind and flags, table number, payload, body's start, its end) of a block."""
+        payload = self._payload(block)
+        at = 0
+        try:
+            while at < len(payload):
+                kind, number, length = _RECORD.unpack_from(payload, at)
+                end = at + 8 + length
+                if end > len(payload):
+                    raise _Malformed("a record is longer than its block")
+                yield kind, number, payload, at + 8, end
+                at = end
+        except (_Malformed, struct.error) as error:
+            self._malformed(block.offset + BLOCK_HEADER + at, str(error))
+
+    def _define(self, block: _BlockHeader, tables: _Tables) -> None:
+        for kind, number, payload, body, end in self._records(block):
+            if kind == _TABLE:
+                try:
+                    tables.define(number, payload[body:end])
+                except (_Malformed, struct.error, UnicodeDecodeError) as error:
+                    self._malformed(block.offset + BLOCK_HEADER + body - 8, str(error))
+
+    def _collect_blobs(self, skipped: array[int], blobs: _PendingBlobs) -> None:
+        """Note the chunks since the last event before the start, going back from there."""
+        groups = []
+        for offset in reversed(skipped):
+            block = self._block_header(offset)
+            chunks: list[tuple[int, bytes, int, int, int]] = []
+            events = 0
+            for kind, _, payload, body, end in self._records(block):
+                if kind & 0xFF == _BLOB:
+                    chunks.append((kind >> 8, payload, body, end, offset + BLOCK_HEADER))
+                elif kind in (_INSERT, _UPDATE, _DELETE):
+                    chunks.clear()
+                    events += 1
+            groups.append(chunks)
+            if events:
+                break
+        for chunks in reversed(groups):
+            for chunk in chunks:
+                try:
+                    blobs.add(*chunk)
+                except _Malformed as error:
+                    self._malformed(chunk[4] + chunk[2] - 8, str(error))
+
+    def _parse_seal(self, block: _BlockHeader, payload: bytes) -> Seal:
+        if len(payload) != _SEAL.size or block.record_count:
+            self._malformed(block.offset, "the seal has a wrong size")
+        seal = Seal(*_SEAL.unpack(payload), block.end)
+        stamp = self.stamp
+        if stamp is not None and (stamp.journal_length, stamp.event_count) != (
+            seal.end,
+            seal.event_count,
+        ):
+            self._malformed(block.offset, "seal and stamp differ in length or number of events")
+        return seal
+
+    def _check_seal(
+        self, block: _BlockHeader, payload: bytes, events: int, records: int, blocks: int
+    ) -> None:
+        seal = self._parse_seal(block, payload)
+        if (seal.event_count, seal.record_count, seal.block_count) != (events, records, blocks):
+            what = f"{events} events, {records} records and {blocks} blocks are here"
+            says = f"{seal.event_count}, {seal.record_count} and {seal.block_count}"
+            self._malformed(block.offset, f"{what}; the seal says {says}")
+
+    # Verdicts.
+
+    def _malformed(self, offset: int, what: str) -> NoReturn:
+        raise JournalCorrupt(self.path, offset, what)
+
+    def _broken(self, offset: int, seen: bytes, what: str) -> JournalError:
+        """Return the error for a block that is not right at OFFSET, where SEEN was read.
+
+        Torn if the journal may simply end here: nobody has marked it as committed and nothing
+        of it follows. Corrupt if more of it was there once.
+        """
+        if self.stamp is not None:
+            end = self.stamp.journal_length
+            return JournalCorrupt(self.path, offset, f"{what}; the stamp says it ends at {end}")
+        if self.commit_mark is not None:
+            why = "no intact seal, though the transaction was committed"
+            return JournalCorrupt(self.path, offset, f"{what}; {why}")
+        later = self._find_later_part(offset)
+        if later is not None and self._source.read(len(seen), offset) == seen:
+            what = f"{what}; an intact part of the journal follows at {later}"
+            return JournalCorrupt(self.path, offset, what)
+        return JournalTorn(self.path, offset, f"{what}; the journal has no seal")
+
+    def _find_later_part(self, offset: int) -> int | None:
+        """Return the place of an intact seal, or of the next block of the chain, after OFFSET.
+
+        A block that is intact but out of the chain is a remainder: of a savepoint that was
+        rolled back and partly overwritten. So it says nothing about what follows.
+        """
+        broken = self._source.read(BLOCK_HEADER, offset)
+        links = set()
+        if len(broken) == BLOCK_HEADER:
+            length = min(_BLOCK.unpack(broken)[1], MAX_PAYLOAD)
+            payload = self._source.read(length, offset + BLOCK_HEADER)
+            links = {_BLOCK.unpack(broken)[8], _crc(self._uuid, broken[:36] + payload)}
+            if len(links) == 1:
+                links = set()
+        position = offset + 1
+        while window := self._source.read(_SCAN_WINDOW, position):
+            at = window.find(_BLOCK_MAGIC)
+            while at >= 0:
+                raw = self._source.read(BLOCK_HEADER, position + at)
+                if len(raw) == BLOCK_HEADER:
+                    _, length, own, _, previous, flags, _, _, crc = _BLOCK.unpack(raw)
+                    is_seal = flags == _SEALS and length == _SEAL.size
+                    if own == position + at and (is_seal or previous in links):
+                        length = min(length, MAX_PAYLOAD)
+                        payload = self._source.read(length, own + BLOCK_HEADER)
+                        if _crc(self._uuid, raw[:36] + payload) == crc:
+                            return position + at
+                        if not is_seal:
+                            links.clear()
+                at = window.find(_BLOCK_MAGIC, at + 1)
+            if len(window) < _SCAN_WINDOW:
+                return None
+            position += _SCAN_WINDOW - len(_BLOCK_MAGIC) + 1
+        return None
+
+
+def read_envelope(path: Path | str) -> tuple[Header, Stamp | None, str]:
+    """Return header, stamp and database path: all that is needed to order journals.
+
+    Costs one small read unless the first block is larger than 6 KiB. Raises as JournalReader
+    and its ``database`` do.
+    """
+    with JournalReader(path) as reader:
+        return reader.header, reader.stamp, reader.database
+
+
+class JournalWriter:
+    """Writes a journal as the plugin does, for gap journals and tests; a context manager.
+
+    Creates the file (mode 0600); raises FileExistsError if it is there, OSError from writing.
+    Blocks are written once they hold 64 KiB. ``seal`` and the marks after it are synced.
+    Times are microseconds since 1970, UTC; ``started_us`` and ``uuid`` default to now and to a
+    random one. Values are given as the reader yields them, but blobs by the number that
+    ``blob`` returned; ``ValueError`` names the column of one that doesn't fit.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        uuid: UUID | None = None,
+        transaction: int = 0,
+        database: str = "",
+        user: str = "",
+        database_guid: UUID = _NIL,
+        owner: UUID = _NIL,
+        epoch: int = 0,
+        started_us: int | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.uuid = uuid if uuid is not None else uuids.uuid4()
+        self.event_count = 0
+        self.journal_length: int | None = None
+        self._transaction = transaction
+        self._epoch = epoch
+        self._commit_us: int | None = None
+        self._records: list[bytes] = []
+        self._size = 0
+        self._flags = 0
+        self._first_event = 1
+        self._offset = DATA_OFFSET
+        self._record_count = 0
+        self._block_count = 0
+        self._tables = 0
+        self._blobs = 0
+        header = _sector(
+            self.uuid.bytes,
+            _HEADER.pack(
+                _MAGIC,
+                VERSION,
+                DATA_OFFSET,
+                epoch,
+                self.uuid.bytes,
+                transaction,
+                started_us if started_us is not None else _now_us(),
+                database_guid.bytes,
+                owner.bytes,
+            ),
+        )
+        (self._previous_crc,) = _CRC.unpack_from(header, SECTOR - 4)
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        _pwrite(self._fd, header + bytes(DATA_OFFSET - SECTOR), 0)
+        self._flags = _DEFINES
+        self._add(_BEGIN, 0, _with_length(database) + _with_length(user))
+
+    def __enter__(self) -> JournalWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; what was not sealed leaves a torn journal."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def table(self, name: str, columns: Sequence[Column], key_kind: int = 1) -> Table:
+        """Define a table, or a new shape of one, and return it for the rows that follow."""
+        self._tables += 1
+        table = Table(self._tables, name, key_kind, tuple(columns))
+        body = [_with_length(name), struct.pack("<BBH", key_kind, 0, len(columns))]
+        for column in columns:
+            body.append(_with_length(column.name))
+            body.append(
+                _COLUMN.pack(
+                    column.sql_type,
+                    column.sub_type,
+                    column.scale,
+                    column.length,
+                    column.charset_id,
+                    column.char_length,
+                    column.precision,
+                    (not column.nullable) | column.identity << 1,
+                    column.key_position,
+                    column.storage,
+                    0,
+                )
+            )
+        self._add(_TABLE, table.number, b"".join(body), flags=_DEFINES)
+        return table
+
+    def insert(self, table: Table, values: Sequence[Value]) -> None:
+        """Record an inserted row."""
+        self._add(_INSERT, table.number, _row_image(table, values), event=True)
+
+    def update(self, table: Table, old: Sequence[Value], new: Sequence[Value]) -> None:
+        """Record an updated row."""
+        image = _row_image(table, old)
+        body = _U32.pack(len(image)) + image + _row_image(table, new)
+        self._add(_UPDATE, table.number, body, event=True)
+
+    def delete(self, table: Table, old: Sequence[Value]) -> None:
+        """Record a deleted row."""
+        self._add(_DELETE, table.number, _row_image(table, old), event=True)
+
+    def ddl(self, sql: str | bytes, charset_id: int = charsets.UTF8) -> None:
+        """Record a DDL statement; bytes are taken as they are."""
+        raw = sql if isinstance(sql, bytes) else _encode_text(sql, charset_id)
+        self._add(_DDL, 0, _U16.pack(charset_id) + raw, event=True)
+
+    def sequence(self, name: str, value: int) -> None:
+        """Record the last value of a generator."""
+        self._add(_SEQUENCE, 0, _I64.pack(value) + name.encode())
+
+    def gap(self, reason: str) -> None:
+        """Record that something could not be captured."""
+        self._add(_GAP, 0, _with_length(reason), event=True)
+
+    def blob(self, content: bytes, available: bool = True) -> int:
+        """Record the content of a blob of the next row; returns its number for that row."""
+        self._blobs += 1
+        number = _U64.pack(self._blobs)
+        last = _LAST_CHUNK if available else _LAST_CHUNK | _UNAVAILABLE
+        for start in range(0, max(len(content), 1), _BLOB_CHUNK):
+            end = start + _BLOB_CHUNK
+            flags = last if end >= len(content) else 0
+            self._add(_BLOB | flags << 8, 0, number + content[start:end])
+        return self._blobs
+
+    def flush(self) -> None:
+        """Write the block begun so far, as if it were full."""
+        if self._records:
+            self._write_block(b"".join(self._records), self._flags, len(self._records))
+            self._block_count += 1
+            self._first_event = self.event_count + 1
+            self._records = []
+            self._size = 0
+            self._flags = 0
+
+    def seal(self, sealed_us: int | None = None) -> None:
+        """Write what is left and the seal, and sync; nothing can be recorded any more."""
+        self.flush()
+        when = sealed_us if sealed_us is not None else _now_us()
+        seal = _SEAL.pack(self.event_count, self._record_count, self._block_count, when)
+        self._write_block(seal, _SEALS, 0)
+        self.journal_length = self._offset
+        os.fsync(self._fd)
+
+    def commit(self, ticket: int, commit_us: int) -> None:
+        """Write the commit mark, and sync."""
+        self._commit_us = commit_us
+        mark = _COMMIT.pack(_COMMIT_MAGIC, 0, ticket, commit_us, self._transaction)
+        _pwrite(self._fd, _sector(self.uuid.bytes, mark), COMMIT_OFFSET)
+        os.fsync(self._fd)
+
+    def stamp(self, sequence: int, stamped_us: int | None = None) -> None:
+        """Write the stamp of the sealed and committed journal, and sync."""
+        if self.journal_length is None or self._commit_us is None:
+            raise ValueError(f"{self.path}: seal and commit the journal before its stamp")
+        stamp = Stamp(
+            epoch=self._epoch,
+            sequence=sequence,
+            commit_us=self._commit_us,
+            stamped_us=stamped_us if stamped_us is not None else _now_us(),
+            journal_length=self.journal_length,
+            event_count=self.event_count,
+            transaction=self._transaction,
+        )
+        write_stamp(self._fd, self.uuid, stamp)
+        os.fsync(self._fd)
+
+    def _add(
+        self, kind: int, number: int, body: bytes, event: bool = False, flags: int = 0
+    ) -> None:
+        if self.journal_length is not None:
+            raise ValueError(f"{self.path}: the journal is sealed")
+        record = _RECORD.pack(kind, number, len(body)) + body
+        if len(record) > MAX_PAYLOAD:
+            raise ValueError(f"{self.path}: a record of {len(record)} bytes fits no block")
+        if self._size + len(record) > _BLOCK_TARGET:
+            self.flush()
+        self._records.append(record)
+        self._size += len(record)
+        self._flags |= flags
+        self._record_count += 1
+        self.event_count += event
+
+    def _write_block(self, payload: bytes, flags: int, records: int) -> None:
+        head = _BLOCK.pack(
+            _BLOCK_MAGIC,
+            len(payload),
+            self._offset,
+            self._first_event,
+            self._previous_crc,
+            flags,
+            0,
+            records,
+            0,
+        )[:36]
+        self._previous_crc = _crc(self.uuid.bytes, head + payload)
+        _pwrite(self._fd, head + _CRC.pack(self._previous_crc) + payload, self._offset)
+        self._offset += BLOCK_HEADER + len(payload)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _with_length(text: str) -> bytes:
+    raw = text.encode()
+    if len(raw) > 0xFFFF:
+        raise ValueError(f"{text[:40]!r}... is longer than 65535 bytes")
+    return _U16.pack(len(raw)) + raw
+
+
+def _encode_text(text: str, charset_id: int) -> bytes:
+    codec = "utf-8" if charset_id == charsets.NONE else charsets.codec_of(charset_id)
+    if codec is None:
+        raise ValueError(f"no codec for {charsets.name_of(charset_id)}; give bytes")
+    return text.encode(codec)
+
+
+def _row_image(table: Table, values: Sequence[Value]) -> bytes:
+    """Return the row image of VALUES, one for each column of TABLE."""
+    if len(values) != len(table.columns):
+        raise ValueError(f"{table.name}: {len(values)} values, {len(table.columns)} columns")
+    bits = 0
+    fixed = []
+    variable = []
+    for index, (column, value) in enumerate(zip(table.columns, values, strict=True)):
+        field: object = value
+        code = _FIXED[column.storage]
+        try:
+            if value is None:
+                bits |= 1 << index
+                fixed.append(bytes(struct.calcsize("<" + code)))
+                continue
+            if column.storage in _VARIABLE:
+                raw = _variable_bytes(column, value)
+                variable.append(raw)
+                field = len(raw)
+            elif column.storage == Storage.INT128 and isinstance(value, int):
+                field = value.to_bytes(16, "little", signed=True)
+            elif code.endswith("s") and len(value) != int(code[:-1]):  # type: ignore[arg-type]
+                raise ValueError(f"{len(value)} bytes, not {code[:-1]}")  # type: ignore[arg-type]
+            fixed.append(struct.pack("<" + code, field))
+        except (struct.error, OverflowError, TypeError, ValueError) as error:
+            raise ValueError(f"{table.name}.{column.name}: {value!r}: {error}") from error
+    bitmap = bits.to_bytes((len(values) + 7) // 8, "little")
+    return bitmap + b"".join(fixed) + b"".join(variable)
+
+
+def _variable_bytes(column: Column, value: Value) -> bytes:
+    if isinstance(value, Undecodable):
+        return value.raw
+    if isinstance(value, str):
+        raw = value.rstrip(" ") if column.storage == Storage.PADDED_TEXT else value
+        return _encode_text(raw, column.charset_id)
+    if isinstance(value, bytes):
+        return value
+    raise TypeError("a text or bytes are expected")

@@ -1,0 +1,214 @@
+"""A real Apache Kafka broker on loopback: one KRaft node, from its Maven jars."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from pathlib import Path
+from types import TracebackType
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from firebird_cdc.demo.maven import Progress, fetch_jars
+from firebird_cdc.demo.processes import Stack, await_condition, tail
+from firebird_cdc.errors import SetupError
+
+# The server, and a logger for it that writes to standard error, which the stack keeps in a file.
+_COORDINATES = ("org.apache.kafka:kafka_2.13:4.1.0", "org.slf4j:slf4j-simple:1.7.36")
+_START_TIMEOUT_S = 90.0
+_START_ATTEMPTS = 3
+# Below the range from which the kernel takes ports of outgoing connections (32768 up), so that a
+# stopped broker finds its ports free when it starts again.
+_PORTS = range(20000, 32000)
+
+# Small heap, quick start: this serves a demo and tests, not a load.
+_JAVA_OPTIONS = (
+    "-Xmx320m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Xshare:auto",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
+)
+
+# One node holds every role; topics of Kafka's own get one partition or few, as each costs files
+# and start-up time. A broker that was killed can register again only when its old session has
+# expired, after 9 s by default.
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+log.dirs={data}
+num.partitions=1
+auto.create.topics.enable=true
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=2
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+num.network.threads=2
+num.io.threads=2
+background.threads=2
+log.cleaner.dedupe.buffer.size=16777216
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+"""
+
+
+def fetch_kafka(cache: Path, progress: Progress | None = None) -> Path:
+    """Fetch Apache Kafka from the Maven repository, once; return the folder of its jars."""
+    return fetch_jars(cache, "kafka", _COORDINATES, progress)
+
+
+class KafkaBroker:
+    """A running broker; leaving the context stops it. Its data outlive stop, kill and start.
+
+    directory: made if missing; holds data/, server.properties and kafka.log.
+    jars: what fetch_kafka returned. port: 0 takes a free one, and keeps it.
+    stack: whose process it becomes; by default one of its own, so that it dies with its owner.
+    Raises SetupError with the end of the server's log if it doesn't come up.
+    """
+
+    def __init__(
+        self, directory: Path, jars: Path, port: int = 0, stack: Stack | None = None
+    ) -> None:
+        self.directory = directory.resolve()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.log_path = self.directory / "kafka.log"
+        self.port = port
+        self._fixed_port = port != 0
+        self._jars = jars
+        self._stack = stack if stack is not None else Stack(self.directory)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._configuration = self.directory / "server.properties"
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for clients, "127.0.0.1:PORT"."""
+        return f"127.0.0.1:{self.port}"
+
+    def __enter__(self) -> KafkaBroker:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start the broker, for the first time or again, and wait until it answers."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        for attempt in range(1, _START_ATTEMPTS + 1):
+            fresh = not self._configuration.exists()
+            if fresh:
+                self._format()
+            try:
+                self._launch()
+                return
+            except SetupError:
+                # Between our look and the broker's bind somebody else may take a port.
+                taken = "Address already in use" in tail(self.log_path, 60)
+                if not (fresh and taken) or self._fixed_port or attempt == _START_ATTEMPTS:
+                    raise
+                self._configuration.unlink()
+
+    def stop(self) -> None:
+        """Shut the broker down in order; after 20 s without effect, kill it."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._process.wait()
+        self._process = None
+
+    def kill(self) -> None:
+        """Kill the broker at once, as a crash of its machine would."""
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+
+    def _java(self, main: str, *arguments: str) -> list[str]:
+        java = shutil.which("java")
+        if java is None:
+            raise SetupError(
+                "Java is missing (no java on the PATH); "
+                "get it: apt-get install openjdk-17-jre-headless"
+            )
+        classpath = f"{self._jars}{os.sep}*"
+        return [java, *_JAVA_OPTIONS, "-cp", classpath, main, *arguments]
+
+    def _format(self) -> None:
+        if not self._fixed_port:
+            self.port = _free_port()
+        data = self.directory / "data"
+        shutil.rmtree(data, ignore_errors=True)
+        text = _PROPERTIES.format(port=self.port, controller_port=_free_port(), data=data)
+        draft = self._configuration.with_suffix(".new")
+        draft.write_text(text, encoding="utf-8")
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        argv = self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(draft))
+        self._stack.run(f"{self._log_name()}-format", argv, timeout_s=_START_TIMEOUT_S)
+        draft.rename(self._configuration)
+
+    def _log_name(self) -> str:
+        # The stack keeps logs in its own folder, which may be above ours.
+        return str(self.log_path.relative_to(self._stack.directory).with_suffix(""))
+
+    def _launch(self) -> None:
+        argv = self._java("kafka.Kafka", str(self._configuration))
+        self._process = process = self._stack.start(self._log_name(), argv)
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+        def answers() -> bool:
+            if process.poll() is not None:
+                raise SetupError(
+                    f"the Kafka broker ended with exit code {process.returncode} while starting; "
+                    f"the end of its log, {self.log_path}:\n{tail(self.log_path)}"
+                )
+            try:
+                return bool(admin.list_topics(timeout=1).brokers)
+            except KafkaException:
+                return False
+
+        try:
+            await_condition(f"the Kafka broker at {self.bootstrap}", answers, _START_TIMEOUT_S)
+        except SetupError as error:
+            self.kill()
+            if process.returncode == -signal.SIGKILL:
+                raise SetupError(f"{error}; the end of its log:\n{tail(self.log_path)}") from None
+            raise
+
+
+def _free_port() -> int:
+    """Return a port of 127.0.0.1 that nobody listens on at this moment."""
+    for port in random.sample(_PORTS, 200):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise SetupError(f"no free port between {_PORTS.start} and {_PORTS.stop - 1} on 127.0.0.1")

@@ -1,0 +1,93 @@
+"""Fetches Java libraries with Maven, into a folder of jars."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from firebird_cdc.errors import SetupError
+
+# Called with one sentence at a time on what is being done.
+Progress = Callable[[str], None]
+
+_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
+
+
+def fetch_jars(
+    cache: Path, name: str, coordinates: Sequence[str], progress: Progress | None = None
+) -> Path:
+    """Fetch jars with what they need at run time; return the folder that holds exactly them.
+
+    cache: the folder of downloads; the jars land in <cache>/jars/<name>-<digest of coordinates>,
+    and are fetched only once.
+    coordinates: "group:artifact:version" each.
+    Raises SetupError with what Maven said.
+    """
+    pom = _pom(coordinates)
+    digest = hashlib.sha256(pom.encode()).hexdigest()[:12]
+    folder = cache / "jars" / f"{name}-{digest}"
+    if folder.is_dir():
+        return folder
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise SetupError("Maven is missing (no mvn on the PATH); get it: apt-get install maven")
+    # Made under a name of this process and renamed when whole: others may fetch the same.
+    work = folder.with_name(f"{folder.name}.{os.getpid()}")
+    shutil.rmtree(work, ignore_errors=True)
+    (work / "jars").mkdir(parents=True)
+    (work / "pom.xml").write_text(pom, encoding="utf-8")
+    try:
+        _copy_dependencies(maven, work, cache / "maven", name, progress)
+        # A rename onto a folder that somebody else has made in the meantime fails, and is as good.
+        if not folder.is_dir():
+            (work / "jars").rename(folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return folder
+
+
+def _copy_dependencies(
+    maven: str, work: Path, repository: Path, name: str, progress: Progress | None
+) -> None:
+    command = [maven, "-B", "-f", str(work / "pom.xml"), f"-Dmaven.repo.local={repository}"]
+    command += [f"{_PLUGIN}:copy-dependencies", "-DincludeScope=runtime"]
+    command += [f"-DoutputDirectory={work / 'jars'}"]
+    said: list[str] = []
+    fetched = 0
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        assert process.stdout is not None
+        for raw in process.stdout:
+            line = raw.decode(errors="replace").strip()
+            if "Downloaded from" in line:
+                if ".jar " in line and progress is not None:
+                    fetched += 1
+                    progress(f"{fetched} jars fetched")
+            elif line and "Downloading from" not in line:
+                said.append(line)
+    if process.returncode != 0:
+        raise SetupError(
+            f"Maven could not fetch {name} (exit code {process.returncode}); "
+            "is the Maven repository reachable from here? It said:\n" + "\n".join(said[-15:])
+        )
+
+
+def _pom(coordinates: Sequence[str]) -> str:
+    dependencies = []
+    for coordinate in coordinates:
+        group, artifact, version = (escape(part) for part in coordinate.split(":"))
+        dependencies.append(
+            f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+            f"<version>{version}</version></dependency>"
+        )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>firebird-cdc</groupId><artifactId>jars</artifactId><version>1</version>"
+        f"<dependencies>{''.join(dependencies)}</dependencies></project>\n"
+    )

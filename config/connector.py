@@ -14,6 +14,7 @@ from firebird_cdc.config.options import (
     BY_NAME,
     JSON_CONVERTER,
     OPTIONS,
+    Group,
     Kind,
     Option,
     Status,
@@ -32,9 +33,6 @@ from firebird_cdc.config.values import (
 from firebird_cdc.errors import ConfigError
 
 Patterns = tuple[re.Pattern[str], ...]
-
-_SCHEMAS_ENABLE = ".schemas.enable"
-_PRODUCER_PREFIX = "kafka.producer."
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +141,7 @@ class _Loader:
             return
         if not self._is_the_one(entry, option):
             return
-        if entry.value is None or entry.value in ("", ()):
+        if entry.value in (None, "", ()) and not _means_something_empty(entry):
             if option.required:
                 self.problems.append(
                     f"{self._place(entry)}: {entry.key} has no value; this option is required"
@@ -154,10 +152,13 @@ class _Loader:
                 f"{self._place(entry)}: {entry.key} has no effect yet: this feature is not built"
                 " in this version"
             )
-        if entry.key.startswith(_PRODUCER_PREFIX):
-            self._take_producer_property(entry, option)
         value = self._parse(entry, option)
-        if value is not None and not option.is_family:
+        if value is None:
+            return
+        if option.group is Group.KAFKA:
+            name = entry.key if option.is_family else option.name
+            self.producer[name.removeprefix(kafka.PREFIX)] = entry
+        if not option.is_family:
             self.values[option.name] = value
             self.entries[option.name] = entry
 
@@ -175,10 +176,6 @@ class _Loader:
             " write that instead"
         )
         return True
-
-    def _take_producer_property(self, entry: Entry, option: Option) -> None:
-        name = entry.key if option.is_family else option.name
-        self.producer[name.removeprefix(_PRODUCER_PREFIX)] = entry
 
     def _parse(self, entry: Entry, option: Option) -> Any:
         """Return the typed value of ENTRY, or None after noting why there is none."""
@@ -255,8 +252,8 @@ class _Loader:
             close_timeout_ms=value["kafka.producer.close.timeout.ms"],
             retry_backoff_ms=value["kafka.producer.retry.backoff.ms"],
             transactional="transactional.id" in settings.properties,
-            key_schemas_enable=value["key.converter" + _SCHEMAS_ENABLE],
-            value_schemas_enable=value["value.converter" + _SCHEMAS_ENABLE],
+            key_schemas_enable=value["key.converter.schemas.enable"],
+            value_schemas_enable=value["value.converter.schemas.enable"],
             table_include_list=value.get("table.include.list", ()),
             table_exclude_list=value.get("table.exclude.list", ()),
             column_include_list=value.get("column.include.list", ()),
@@ -298,6 +295,8 @@ def _parse_value(entry: Entry, option: Option) -> Any:
             return _parse_converter(value)
         case Kind.CHARSET:
             return codec_of(value)
+        case Kind.PLACEHOLDER:
+            return _parse_placeholder(value)
         case Kind.TOPIC_PART:
             if not re.fullmatch(r"[A-Za-z0-9._-]+", value):
                 raise ValueProblem("allowed: letters A-Z a-z, digits, hyphen, dot, underscore")
@@ -327,6 +326,17 @@ def _parse_directory(value: str) -> Path:
     return path
 
 
+def _parse_placeholder(value: str) -> str:
+    if not value.startswith("hex:"):
+        return value
+    try:
+        return bytes.fromhex(value[4:]).decode("utf-8")
+    except ValueError:
+        raise ValueProblem(
+            "after hex: there must be pairs of hexadecimal digits that give UTF-8 text"
+        ) from None
+
+
 def _parse_converter(value: str) -> str:
     if value == JSON_CONVERTER:
         return value
@@ -334,6 +344,11 @@ def _parse_converter(value: str) -> str:
         f"allowed: {JSON_CONVERTER}. Other converters are not built yet, and events would have"
         " another form than asked for"
     )
+
+
+def _means_something_empty(entry: Entry) -> bool:
+    # In the Java client the empty text switches the check of the brokers' host names off.
+    return entry.value == "" and entry.key.endswith(".ssl.endpoint.identification.algorithm")
 
 
 def _shown(value: str | tuple[str, ...] | None) -> str:

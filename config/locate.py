@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
+from urllib.parse import unquote, urlsplit
 
-DEFAULT_CONFIG_NAME = "reddatabase.connector.yaml"
+DEFAULT_CONFIG_NAME: Final = "reddatabase.connector.yaml"
+
+_JVM_ARGS: Final = "jvm.args"
+_JVM_CONFIG: Final = "-Dfirebird.connector.config="
+_JVM_LOGGING: Final = "-Dlogback.configurationFile="
 
 
 class FileLocations(NamedTuple):
-    """Where the connector's options and, if any, the logging options are."""
+    """Where the connector's options and, if any are given, the logging options are."""
 
     config: Path
     logging: Path | None
@@ -19,10 +25,62 @@ class FileLocations(NamedTuple):
 def locate_files(
     plugin_parameters: Mapping[str, str], environ: Mapping[str, str], server_directory: Path
 ) -> FileLocations:
-    """Return the files that count, whether they exist or not."""
-    config = environ.get("FIREBIRD_CONNECTOR_CONFIG") or plugin_parameters.get("ConnectorConfig")
-    logging = environ.get("FIREBIRD_CONNECTOR_LOGGING") or plugin_parameters.get("LoggingConfig")
-    return FileLocations(
-        server_directory / (config or DEFAULT_CONFIG_NAME),
-        server_directory / logging if logging else None,
+    """Return the files that count for a server, whether they exist or not.
+
+    plugin_parameters: the Config section of ``plugins.conf``. Of ConnectorConfig and
+    LoggingConfig each, the environment (FIREBIRD_CONNECTOR_CONFIG,
+    FIREBIRD_CONNECTOR_LOGGING) wins over ``plugins.conf``, that over ``jvm.args`` in
+    server_directory, and that over the default. Relative paths are taken from
+    server_directory. ``logging`` may be a Logback file; setup_logging knows what to say.
+    """
+    jvm_config, jvm_logging = _read_jvm_args(server_directory / _JVM_ARGS)
+    config = (
+        environ.get("FIREBIRD_CONNECTOR_CONFIG", "").strip()
+        or plugin_parameters.get("ConnectorConfig", "").strip()
+        or jvm_config
+        or DEFAULT_CONFIG_NAME
     )
+    logging = (
+        environ.get("FIREBIRD_CONNECTOR_LOGGING", "").strip()
+        or plugin_parameters.get("LoggingConfig", "").strip()
+        or jvm_logging
+    )
+    return FileLocations(server_directory / config, server_directory / logging if logging else None)
+
+
+def _read_jvm_args(path: Path) -> tuple[str, str]:
+    """Return the connector's and Logback's file as named in PATH; empty: not named there.
+
+    As for a Java machine, the last of several settings counts. A file that is missing or
+    unreadable names nothing: the default then applies, and its absence is reported.
+    """
+    try:
+        lines = path.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return "", ""
+    config = logging = ""
+    for line in lines:
+        for argument in _arguments(line):
+            if argument.startswith(_JVM_CONFIG):
+                config = argument.removeprefix(_JVM_CONFIG).strip()
+            elif argument.startswith(_JVM_LOGGING):
+                logging = _plain_path(argument.removeprefix(_JVM_LOGGING).strip())
+    return config, logging
+
+
+def _arguments(line: str) -> list[str]:
+    """Return the arguments in LINE: one line may hold several, in quotes or not."""
+    if line.lstrip().startswith("#"):
+        return []
+    lexer = shlex.shlex(line, posix=True)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    lexer.escape = ""  # a backslash is part of a Windows path
+    try:
+        return list(lexer)
+    except ValueError:  # a quote that is not closed: take the line as it stands
+        return [line.strip().strip("\"'")]
+
+
+def _plain_path(text: str) -> str:
+    return unquote(urlsplit(text).path) if text.startswith("file:") else text

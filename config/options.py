@@ -28,6 +28,7 @@ class Kind(Enum):
     CONVERTER = "class"
     CLASS = "class name"
     CHARSET = "character set"
+    PLACEHOLDER = "text, or hex: and hexadecimal digits"
     TOPIC_PART = "letters, digits, -, ., _"
 
 
@@ -114,6 +115,7 @@ def _never(names: str, instead: str) -> tuple[Option, ...]:
     )
 
 
+# fmt: off
 OPTIONS: tuple[Option, ...] = (
     # -- connector and journals
     Option(
@@ -336,9 +338,9 @@ OPTIONS: tuple[Option, ...] = (
         " not text.", Group.VALUES, allowed=("bytes", "base64", "base64-url-safe", "hex"),
     ),
     Option(
-        "toasted.value.placeholder", _S, "__debezium_unavailable_value", "Stands for a blob or"
-        " array whose content could not be read; text, or `hex:` and hexadecimal digits.",
-        Group.VALUES, aliases=("unavailable.value.placeholder",),
+        "toasted.value.placeholder", Kind.PLACEHOLDER, "__debezium_unavailable_value",
+        "Stands for a blob or array whose content could not be read; text, or `hex:` and"
+        " hexadecimal digits.", Group.VALUES, aliases=("unavailable.value.placeholder",),
     ),
     Option(
         "include.unknown.datatypes", _B, "false", "Whether columns of a type that cannot be"
@@ -548,6 +550,7 @@ OPTIONS: tuple[Option, ...] = (
         "collection.include.list", "it belongs to MongoDB; use table.include.list",
     ),
 )
+# fmt: on
 
 BY_NAME = {option.name: option for option in OPTIONS}
 ALIASES = {alias: option for option in OPTIONS for alias in option.aliases}

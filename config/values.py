@@ -73,9 +73,7 @@ def compile_patterns(items: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
         except (re.error, OverflowError, RecursionError) as error:
             meant = _suggest_pattern(item)
             hint = f"; did you mean {meant}?" if meant else ""
-            problems.append(
-                f"item {number} ({item}) is not a regular expression: {error}{hint}"
-            )
+            problems.append(f"item {number} ({item}) is not a regular expression: {error}{hint}")
     if problems:
         raise ValueProblem("; ".join(problems))
     return tuple(patterns)
@@ -97,9 +95,7 @@ def codec_of(charset: str) -> str:
     """Return the name of Python's codec for CHARSET, a Firebird or Python name."""
     upper = charset.upper()
     name = _CHARSETS.get(upper, charset)
-    if match := re.fullmatch(r"WIN_?(125[0-8])", upper):
-        name = f"cp{match[1]}"
-    elif match := re.fullmatch(r"DOS(\d{3})", upper):
+    if match := re.fullmatch(r"(?:WIN_?(?=125[0-8])|DOS)([0-9]{3,4})", upper):
         name = f"cp{match[1]}"
     try:
         b"".decode(name)  # refuses codecs that do not turn bytes into text, such as hex

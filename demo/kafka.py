@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
 import socket
 import subprocess
 import uuid
@@ -91,7 +90,8 @@ class KafkaBroker:
         self.port = port
         self._fixed_port = port != 0
         self._jars = jars
-        self._stack = stack if stack is not None else Stack(self.directory)
+        self._owns_stack = stack is None
+        self._stack = Stack(self.directory) if stack is None else stack
         self._process: subprocess.Popen[bytes] | None = None
         self._configuration = self.directory / "server.properties"
 
@@ -125,30 +125,33 @@ class KafkaBroker:
                 return
             except SetupError:
                 # Between our look and the broker's bind somebody else may take a port.
-                taken = "Address already in use" in tail(self.log_path, 60)
+                taken = "Address already in use" in self._complaints()
                 if not (fresh and taken) or self._fixed_port or attempt == _START_ATTEMPTS:
                     raise
                 self._configuration.unlink()
 
     def stop(self) -> None:
         """Shut the broker down in order; after 20 s without effect, kill it."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-        self._process.wait()
-        self._process = None
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._end()
 
     def kill(self) -> None:
         """Kill the broker at once, as a crash of its machine would."""
-        if self._process is None:
-            return
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
-        self._process = None
+        if self._process is not None:
+            self._process.kill()
+        self._end()
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.wait()
+            self._process = None
+        if self._owns_stack:
+            self._stack.stop()
 
     def _java(self, main: str, *arguments: str) -> list[str]:
         java = shutil.which("java")
@@ -173,6 +176,12 @@ class KafkaBroker:
         self._stack.run(f"{self._log_name()}-format", argv, timeout_s=_START_TIMEOUT_S)
         draft.rename(self._configuration)
 
+    def _complaints(self) -> str:
+        """The errors at the end of the server's log: its orderly shutdown would bury them."""
+        lines = tail(self.log_path, 400).splitlines()
+        errors = [line for line in lines if " ERROR " in line or "Exception: " in line]
+        return "\n".join(errors[-8:] or lines[-20:])
+
     def _log_name(self) -> str:
         # The stack keeps logs in its own folder, which may be above ours.
         return str(self.log_path.relative_to(self._stack.directory).with_suffix(""))
@@ -185,8 +194,7 @@ class KafkaBroker:
         def answers() -> bool:
             if process.poll() is not None:
                 raise SetupError(
-                    f"the Kafka broker ended with exit code {process.returncode} while starting; "
-                    f"the end of its log, {self.log_path}:\n{tail(self.log_path)}"
+                    f"the Kafka broker ended with exit code {process.returncode} while starting"
                 )
             try:
                 return bool(admin.list_topics(timeout=1).brokers)
@@ -197,9 +205,9 @@ class KafkaBroker:
             await_condition(f"the Kafka broker at {self.bootstrap}", answers, _START_TIMEOUT_S)
         except SetupError as error:
             self.kill()
-            if process.returncode == -signal.SIGKILL:
-                raise SetupError(f"{error}; the end of its log:\n{tail(self.log_path)}") from None
-            raise
+            raise SetupError(
+                f"{error}; from its log, {self.log_path}:\n{self._complaints()}"
+            ) from None
 
 
 def _free_port() -> int:

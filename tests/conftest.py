@@ -1,0 +1,95 @@
+"""Fixtures that the test folders share: a stack of processes, the engine, one Kafka broker."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from firebird_cdc.demo.paths import cache_directory
+from firebird_cdc.demo.processes import Stack
+
+if TYPE_CHECKING:
+    from firebird_cdc.demo.engine import EmbeddedRoot
+    from firebird_cdc.demo.kafka import KafkaBroker
+
+_REAL_PARTS = ("engine", "server", "kafka", "spark")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Iterator[None]:  # pytest's hook wrappers are generators that return the result
+    """A test that needs a real part fails where the part is missing: a skip would prove nothing."""
+    report = yield
+    real = [name for name in _REAL_PARTS if item.get_closest_marker(name)]
+    if real and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"needs the real {', '.join(real)} and was skipped: {report.longrepr}"
+    return report
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    """Processes of one test; none of them, nor what they start, is left after it."""
+    with Stack(tmp_path / "stack") as running:
+        yield running
+
+
+@pytest.fixture
+def engine_root(tmp_path: Path) -> EmbeddedRoot:
+    """A root of the embedded engine of the test's own, without our plugin."""
+    from firebird_cdc.demo.engine import EmbeddedRoot
+
+    return EmbeddedRoot(tmp_path / "engine")
+
+
+@pytest.fixture
+def journal_directory(tmp_path: Path) -> Path:
+    """An empty folder for journals."""
+    directory = tmp_path / "journals"
+    directory.mkdir(mode=0o700)
+    return directory
+
+
+@pytest.fixture
+def archive_directory(tmp_path: Path) -> Path:
+    """An empty folder for shipped journals."""
+    directory = tmp_path / "archive"
+    directory.mkdir(mode=0o700)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def kafka_jars() -> Path:
+    """The jars of Apache Kafka, fetched on first use."""
+    from firebird_cdc.demo.kafka import fetch_kafka
+
+    return fetch_kafka(cache_directory())
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory, kafka_jars: Path) -> Iterator[KafkaBroker]:
+    """One broker for all tests that leave it running; separate them by ``topic_prefix``."""
+    from firebird_cdc.demo.kafka import KafkaBroker
+
+    with KafkaBroker(tmp_path_factory.mktemp("kafka"), kafka_jars) as running:
+        yield running
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path, kafka_jars: Path) -> Iterator[KafkaBroker]:
+    """A broker of the test's own, to stop, kill and start again."""
+    from firebird_cdc.demo.kafka import KafkaBroker
+
+    with KafkaBroker(tmp_path / "kafka", kafka_jars) as running:
+        yield running
+
+
+@pytest.fixture
+def topic_prefix() -> str:
+    """A prefix that no other test's topics have."""
+    return f"t{uuid.uuid4().hex[:12]}"

@@ -1,0 +1,96 @@
+"""The entry that the plugin calls through cffi's embedding."""
+
+from __future__ import annotations
+
+import os
+import threading
+import traceback
+from pathlib import Path
+from typing import Any
+
+import logbook
+
+from firebird_cdc.bridge.host import CffiHost
+from firebird_cdc.bridge.service import Bridge
+from firebird_cdc.config import load_config, locate_files
+from firebird_cdc.config.logging import setup_logging
+from firebird_cdc.errors import ConfigError, FirebirdCdcError
+
+_OK, _FAILED = 1, 0
+_log = logbook.Logger("firebird_cdc.bridge")
+_lock = threading.Lock()
+_bridge: Bridge | None = None
+_logging_set_up = False
+
+
+def _start(host: CffiHost, connector_config: str, logging_config: str) -> None:
+    global _bridge, _logging_set_up
+    given = {"ConnectorConfig": connector_config, "LoggingConfig": logging_config}
+    files = locate_files({k: v for k, v in given.items() if v}, os.environ, host.root)
+    if not _logging_set_up:
+        setup_logging(files.logging)
+        _logging_set_up = True
+    config = load_config(files.config)
+    for warning in config.warnings:
+        _log.warning("{}", warning)
+    if _bridge is None:
+        _bridge = Bridge(host)
+    _bridge.start(config, files.logging)
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, ConfigError) and len(error.problems) > 1:
+        return f"{error.problems[0]} (and {len(error.problems) - 1} more, see the connector's log)"
+    if isinstance(error, FirebirdCdcError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error.filename or ''}: {error.strerror}".lstrip(": ")
+    return f"the bridge failed: {type(error).__name__}: {error}"
+
+
+def define(ffi: Any) -> None:
+    """Give the embedding's C function its body; called once, by the embedding's own start."""
+
+    def bridge_start(
+        api: Any,
+        connector_config: Any,
+        logging_config: Any,
+        python_dirs: Any,  # noqa: ARG001  (already on sys.path)
+        error: Any,
+        error_size: int,
+    ) -> int:
+        def text(value: Any) -> str:
+            return str(ffi.string(value).decode())
+
+        try:
+            with _lock:
+                _start(CffiHost(ffi, api), text(connector_config), text(logging_config))
+        except BaseException as failure:  # nothing of ours may reach the server
+            for line in traceback.format_exception(failure):
+                _log.error("{}", line.rstrip())
+            sentence = _sentence(failure).encode()[: error_size - 1]
+            ffi.memmove(error, sentence + b"\0", len(sentence) + 1)
+            return _FAILED
+        return _OK
+
+    ffi.def_extern(name="fbc_bridge_start", error=_FAILED)(bridge_start)
+
+
+def program_path() -> Path:
+    """Return the Python program of this interpreter, for processes of our own."""
+    import sys
+
+    name = f"python3.{sys.version_info.minor}"
+    own = Path(sys.executable) if sys.executable else None
+    candidates = [
+        *([own] if own and own.name.startswith("python") else []),
+        Path(sys.base_exec_prefix) / "bin" / name,
+        Path("/usr/bin") / name,
+    ]
+    for candidate in candidates:
+        if os.access(candidate, os.X_OK):
+            return candidate
+    raise FirebirdCdcError(
+        f"no {name} found to run the shipper (looked at {', '.join(map(str, candidates))}); "
+        "install it, or set connector.shipper: external and run `firebird-cdc ship`"
+    )

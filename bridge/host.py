@@ -1,0 +1,156 @@
+"""The border to the plugin: what the bridge may ask of it, and what it hears from it.
+
+``Host`` is the protocol, ``CffiHost`` the plugin behind cffi (native/bridge_api.h). All calls
+release the interpreter's lock; the ones that wait say how long.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+EVENT_BATCH = 256
+
+
+class CommittedJournal(NamedTuple):
+    """A transaction's commit was called: its sealed journal waits for the engine's verdict."""
+
+    number: int  # grows by one with every event of the plugin
+    database: int
+    uuid: UUID
+    transaction: int
+    ticket: int  # commit order: respects every row's history
+    commit_us: int  # microseconds since 1970, UTC
+    length: int  # bytes
+    events: int
+    fd: int  # owned by the bridge; -1: open the file by its name
+
+
+class DatabaseSeen(NamedTuple):
+    """The first transaction of this process in a database."""
+
+    number: int
+    database: int
+
+
+class DeadTransactions(NamedTuple):
+    """The engine marked a transaction dead; 0: all that a crash left behind."""
+
+    number: int
+    database: int  # 0: not known
+    transaction: int
+
+
+Event = CommittedJournal | DatabaseSeen | DeadTransactions
+
+
+class DatabaseIdentity(NamedTuple):
+    """A database as the plugin knows it."""
+
+    path: str
+    guid: UUID
+
+
+class Host(Protocol):
+    """What the plugin offers to the bridge."""
+
+    library: Path
+    root: Path
+
+    def configure(
+        self, journal_fd: int, pool_fd: int, owner: UUID, tickets: memoryview, fsync: bool
+    ) -> None:
+        """Say where journals lie; ``tickets``: 8 shared bytes. All stay open and in place."""
+
+    def pool_wanted(self, timeout_ms: int) -> int:
+        """Return how many journals the pool can take, waiting while it wants none."""
+
+    def pool_add(self, uuid: UUID, fd: int) -> bool:
+        """Give the pool a journal made beforehand; False: it is full, the file stays ours."""
+
+    def take_events(self, timeout_ms: int) -> list[Event]:
+        """Return what happened, oldest first; empty when the time is up."""
+
+    def settle(self, number: int) -> None:
+        """Tell sessions that wait to leave that all events up to ``number`` are decided."""
+
+    def database(self, database: int) -> DatabaseIdentity:
+        """Return which database a number stands for."""
+
+    def sync_data(self, fd: int) -> None:
+        """Wait until a file's data is written out (not its metadata). Raises OSError."""
+
+    def spawn(self, program: Path, arguments: list[str], environment: dict[str, str]) -> int:
+        """Start a detached process that the server doesn't notice. Raises OSError."""
+
+
+class CffiHost:
+    """The plugin of this process, called through cffi."""
+
+    def __init__(self, ffi: Any, api: Any) -> None:
+        self._ffi = ffi
+        self._api = api
+        self._events = ffi.new("struct fbc_event[]", EVENT_BATCH)
+        self._tickets: Any = None
+        self.library = Path(ffi.string(api.library).decode())
+        self.root = Path(ffi.string(api.root).decode())
+
+    def configure(
+        self, journal_fd: int, pool_fd: int, owner: UUID, tickets: memoryview, fsync: bool
+    ) -> None:
+        self._tickets = self._ffi.from_buffer("uint64_t[]", tickets, require_writable=True)
+        self._api.configure(journal_fd, pool_fd, owner.bytes, self._tickets, fsync)
+
+    def pool_wanted(self, timeout_ms: int) -> int:
+        return int(self._api.pool_wanted(timeout_ms))
+
+    def pool_add(self, uuid: UUID, fd: int) -> bool:
+        return bool(self._api.pool_add(str(uuid).encode(), fd, uuid.bytes))
+
+    def take_events(self, timeout_ms: int) -> list[Event]:
+        count = self._api.take_events(self._events, EVENT_BATCH, timeout_ms)
+        return [self._event(self._events[i]) for i in range(count)]
+
+    def _event(self, raw: Any) -> Event:
+        if raw.kind == 1:
+            return CommittedJournal(
+                number=raw.number,
+                database=raw.database,
+                uuid=UUID(bytes=bytes(self._ffi.buffer(raw.uuid))),
+                transaction=raw.transaction,
+                ticket=raw.ticket,
+                commit_us=raw.commit_us,
+                length=raw.length,
+                events=raw.events,
+                fd=raw.fd,
+            )
+        if raw.kind == 2:
+            return DatabaseSeen(raw.number, raw.database)
+        return DeadTransactions(raw.number, raw.database, raw.transaction)
+
+    def settle(self, number: int) -> None:
+        self._api.settle(number)
+
+    def database(self, database: int) -> DatabaseIdentity:
+        path = self._ffi.string(self._api.database_path(database)).decode("utf-8", "replace")
+        guid = bytes(self._ffi.buffer(self._api.database_guid(database), 16))
+        return DatabaseIdentity(path, UUID(bytes=guid))
+
+    def sync_data(self, fd: int) -> None:
+        result = self._api.sync_data(fd)
+        if result < 0:
+            raise OSError(-result, "cannot write out a journal made beforehand")
+
+    def spawn(self, program: Path, arguments: list[str], environment: dict[str, str]) -> int:
+        def strings(values: list[str]) -> tuple[Any, list[Any]]:
+            held = [self._ffi.new("char[]", value.encode()) for value in values]
+            return self._ffi.new("char *[]", [*held, self._ffi.NULL]), held
+
+        argv, argv_held = strings(arguments)
+        envp, envp_held = strings([f"{key}={value}" for key, value in environment.items()])
+        result = int(self._api.spawn(str(program).encode(), argv, envp))
+        del argv_held, envp_held
+        if result < 0:
+            raise OSError(-result, f"cannot start {program}")
+        return result

@@ -1,0 +1,108 @@
+"""Starts the embedded shipper, and starts it again when it has ended.
+
+One shipper works on a journal folder, whoever started it: it holds ``shipper.lock``. So under
+Classic, where every connection has a server process, and beside a `firebird-cdc ship` that
+somebody started by hand, the lock alone decides.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from pathlib import Path
+
+import logbook
+
+from firebird_cdc.bridge.folder import JournalFolder, try_lock
+from firebird_cdc.bridge.host import Host
+from firebird_cdc.errors import FirebirdCdcError
+
+_log = logbook.Logger("firebird_cdc.bridge.shipper")
+
+_LOOK_S = 1.0
+_SHORT_LIFE_S = 10.0  # a shipper that ends sooner has a fault that a new one will have too
+_BACKOFF_MOST_S = 60.0
+
+_PROGRAM = (
+    "import sys; sys.path[:] = sys.argv.pop(1).split(':'); "
+    "from firebird_cdc.cli import main; sys.exit(main())"
+)
+
+
+class ShipperSupervisor(threading.Thread):
+    """Holds the folder's ``bridge.lock`` (shared) while this process lives, so that a shipper
+    knows when the last server process has gone, and sees to it that a shipper runs."""
+
+    def __init__(
+        self, host: Host, folder: JournalFolder, config: Path, logging: Path | None, python: Path
+    ) -> None:
+        super().__init__(name="fbc-shipper", daemon=True)
+        self._host = host
+        self._folder = folder
+        self._config = config
+        self._logging = logging
+        self._python = python
+        self._bridge_lock: int | None = None
+        self._retired = threading.Event()
+
+    def retire(self) -> None:
+        """End: the folder or the configuration changed, another supervisor takes over."""
+        self._retired.set()
+
+    def run(self) -> None:
+        started = -_SHORT_LIFE_S
+        backoff = _LOOK_S
+        try:
+            while True:
+                pause = _LOOK_S
+                try:
+                    if self._is_needed():
+                        lived = time.monotonic() - started
+                        if started > 0 and lived < _SHORT_LIFE_S + backoff:
+                            backoff = min(2 * backoff, _BACKOFF_MOST_S)
+                            _log.warning(
+                                "the shipper ended after {:.0f} s; see its messages here, next "
+                                "start in {:.0f} s",
+                                lived,
+                                backoff,
+                            )
+                            pause = backoff
+                        else:
+                            backoff = _LOOK_S
+                        if self._retired.wait(pause if pause > _LOOK_S else 0):
+                            return
+                        self._start()
+                        started = time.monotonic()
+                        pause = 3 * _LOOK_S  # Python's own start, until it holds the lock
+                except (OSError, FirebirdCdcError) as error:
+                    _log.error("cannot start the shipper: {}", error)
+                    pause = _BACKOFF_MOST_S
+                if self._retired.wait(pause):
+                    return
+        finally:
+            if self._bridge_lock is not None:
+                os.close(self._bridge_lock)
+
+    def _is_needed(self) -> bool:
+        state = self._folder.state
+        if self._bridge_lock is None:
+            self._bridge_lock = try_lock(state / "bridge.lock", fcntl.LOCK_SH)
+            if self._bridge_lock is None:
+                return False  # a shipper is just making sure that nobody is left
+        lock = try_lock(state / "shipper.lock", fcntl.LOCK_EX)
+        if lock is None:
+            return False
+        os.close(lock)
+        return True
+
+    def _start(self) -> None:
+        import sys
+
+        arguments = [str(self._python), "-c", _PROGRAM, ":".join(filter(None, sys.path))]
+        arguments += ["ship", "--embedded", "--config", str(self._config)]
+        if self._logging is not None:
+            arguments += ["--logging", str(self._logging)]
+        process = self._host.spawn(self._python, arguments, dict(os.environ))
+        _log.info("started the shipper, process {}", process)

@@ -1,0 +1,49 @@
+/* What the bridge sees of the plugin; read by the C compiler and, as it is, by cffi. */
+#ifndef FIREBIRD_CDC_BRIDGE_API_H
+#define FIREBIRD_CDC_BRIDGE_API_H
+#include <stdint.h>
+/* cffi reads from here */
+struct fbc_event {
+    uint32_t kind;        /* 1 committed, 2 database first seen, 3 dead transactions found */
+    uint32_t database;    /* see database_path */
+    uint64_t number;      /* grows by one with every event */
+    uint64_t transaction; /* kind 3: 0 means all that a crash left behind */
+    uint64_t ticket;      /* order of the commits */
+    int64_t commit_us;    /* microseconds since 1970, UTC */
+    uint64_t length;      /* bytes of the journal */
+    uint64_t events;      /* changes in it */
+    int32_t fd;           /* the journal, owned by the bridge; -1: open it by name */
+    unsigned char uuid[16];
+};
+
+struct fbc_host_api {
+    uint32_t size; /* of this struct: the two sides were built apart */
+    uint32_t version;
+
+    const char *library; /* the client library of this process, a path */
+    const char *root;    /* the server's root directory */
+
+    /* Where the plugin works from now on; the descriptors stay the bridge's, and open. */
+    void (*configure)(int journal_directory, int pool_directory, const unsigned char *owner,
+                      uint64_t *tickets, int fsync);
+    /* Returns how many journals the pool wants, waiting up to timeout_ms while it wants none. */
+    int (*pool_wanted)(int timeout_ms);
+    /* Returns 1 if the pool took the journal, a file named by its uuid in the pool folder. */
+    int (*pool_add)(const char *name, int fd, const unsigned char *uuid);
+    /* Returns how many events were written to `to`, waiting up to timeout_ms for the first. */
+    int (*take_events)(struct fbc_event *to, int most, int timeout_ms);
+    /* All events up to this number are decided: sessions that wait may go. */
+    void (*settle)(uint64_t number);
+    const char *(*database_path)(uint32_t database);
+    const unsigned char *(*database_guid)(uint32_t database);
+    int (*sync_data)(int fd); /* waits until the file's data is on its way out; 0 or -errno */
+    int (*spawn)(const char *program, char *const arguments[], char *const environment[]);
+};
+/* cffi reads to here */
+
+/* Starts the bridge. Returns 1, or 0 with a sentence in `error`: cffi answers 0 as well when
+ * Python itself fails, then `error` is empty. */
+typedef int (*fbc_bridge_start_function)(struct fbc_host_api *host, const char *connector_config,
+                                         const char *logging_config, const char *python_dirs,
+                                         char *error, int error_size);
+#endif

@@ -1,0 +1,410 @@
+/* The plugin's side of the border to the bridge: pool, events, databases; see host.h. */
+#define _GNU_SOURCE
+#include "host.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    POOL_SIZE = 256,
+    POOL_LOW = 192,         /* the bridge is woken when fewer are left */
+    MOST_OPEN_EVENTS = 256, /* descriptors that wait for the bridge; beyond, it opens by name */
+    RETRY_MS = 1000
+};
+
+struct pool_entry {
+    int fd;
+    char name[40];
+    unsigned char uuid[16];
+};
+
+struct event_node {
+    struct event_node *next;
+    struct fbc_event event;
+};
+
+static struct {
+    struct fbi_master *master;
+    char library[1024];
+
+    pthread_mutex_t start_lock; /* one start at a time; never held with another lock */
+    atomic_int ready;
+    int64_t tried_us;
+    struct fbc_error reason;
+    fbc_bridge_start_function start;
+
+    pthread_rwlock_t folder_lock; /* the descriptors below, changed by a new start only */
+    int journal_directory, pool_directory, fsync;
+    unsigned char owner[16];
+    _Atomic(uint64_t) *tickets;
+
+    pthread_mutex_t pool_lock;
+    pthread_cond_t pool_changed;
+    struct pool_entry pool[POOL_SIZE];
+    int pool_used;
+
+    pthread_mutex_t event_lock;
+    pthread_cond_t event_added, event_settled;
+    struct event_node *first, *last;
+    int open_events;
+    uint64_t handed_over, settled;
+
+    pthread_mutex_t database_lock;
+    struct fbc_database *databases;
+    atomic_uint_fast64_t generation;
+} host = {
+    .start_lock = PTHREAD_MUTEX_INITIALIZER,
+    .folder_lock = PTHREAD_RWLOCK_INITIALIZER,
+    .journal_directory = -1,
+    .pool_directory = -1,
+    .pool_lock = PTHREAD_MUTEX_INITIALIZER,
+    .event_lock = PTHREAD_MUTEX_INITIALIZER,
+    .database_lock = PTHREAD_MUTEX_INITIALIZER,
+};
+
+int64_t fbc_now_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+static struct timespec monotonic_in(int timeout_ms) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += (timeout_ms % 1000) * 1000000L;
+    if (until.tv_nsec >= 1000000000L) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000L;
+    }
+    return until;
+}
+
+void fbc_host_init(struct fbi_master *master) {
+    Dl_info library;
+    pthread_condattr_t attributes;
+    host.master = master;
+    /* the master interface lives in the client library, whatever file the process opened */
+    if (dladdr(*(void *const *)&master->vt->get_status, &library) && library.dli_fname)
+        snprintf(host.library, sizeof host.library, "%s", library.dli_fname);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&host.pool_changed, &attributes);
+    pthread_cond_init(&host.event_added, &attributes);
+    pthread_cond_init(&host.event_settled, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+struct fbi_status *fbc_host_new_status(void) {
+    return host.master->vt->get_status(host.master);
+}
+
+/* ---- What the bridge calls ---------------------------------------------------------------- */
+
+static void drain_pool(void) {
+    pthread_mutex_lock(&host.pool_lock);
+    while (host.pool_used)
+        close(host.pool[--host.pool_used].fd);
+    pthread_mutex_unlock(&host.pool_lock);
+}
+
+static void configure(int journal_directory, int pool_directory, const unsigned char *owner,
+                      uint64_t *tickets, int fsync) {
+    drain_pool(); /* a new start may have moved to another folder */
+    pthread_rwlock_wrlock(&host.folder_lock);
+    host.journal_directory = journal_directory;
+    host.pool_directory = pool_directory;
+    host.fsync = fsync;
+    memcpy(host.owner, owner, 16);
+    host.tickets = (_Atomic(uint64_t) *)tickets;
+    pthread_rwlock_unlock(&host.folder_lock);
+}
+
+static int pool_wanted(int timeout_ms) {
+    struct timespec until = monotonic_in(timeout_ms);
+    pthread_mutex_lock(&host.pool_lock);
+    while (host.pool_used >= POOL_LOW)
+        if (pthread_cond_timedwait(&host.pool_changed, &host.pool_lock, &until) == ETIMEDOUT)
+            break;
+    int wanted = host.pool_used >= POOL_LOW ? 0 : POOL_SIZE - host.pool_used;
+    pthread_mutex_unlock(&host.pool_lock);
+    return wanted;
+}
+
+static int pool_add(const char *name, int fd, const unsigned char *uuid) {
+    int taken = 0;
+    pthread_mutex_lock(&host.pool_lock);
+    if (host.pool_used < POOL_SIZE) {
+        struct pool_entry *entry = &host.pool[host.pool_used++];
+        entry->fd = fd;
+        snprintf(entry->name, sizeof entry->name, "%s", name);
+        memcpy(entry->uuid, uuid, 16);
+        taken = 1;
+    }
+    pthread_mutex_unlock(&host.pool_lock);
+    return taken;
+}
+
+static int take_events(struct fbc_event *to, int most, int timeout_ms) {
+    struct timespec until = monotonic_in(timeout_ms);
+    int taken = 0;
+    pthread_mutex_lock(&host.event_lock);
+    while (!host.first)
+        if (pthread_cond_timedwait(&host.event_added, &host.event_lock, &until) == ETIMEDOUT)
+            break;
+    while (host.first && taken < most) {
+        struct event_node *node = host.first;
+        host.first = node->next;
+        if (!host.first)
+            host.last = NULL;
+        host.open_events -= node->event.fd >= 0;
+        to[taken++] = node->event;
+        free(node);
+    }
+    pthread_mutex_unlock(&host.event_lock);
+    return taken;
+}
+
+static void settle(uint64_t number) {
+    pthread_mutex_lock(&host.event_lock);
+    if (number > host.settled)
+        host.settled = number;
+    pthread_cond_broadcast(&host.event_settled);
+    pthread_mutex_unlock(&host.event_lock);
+}
+
+static struct fbc_database *database_by_id(uint32_t id) {
+    pthread_mutex_lock(&host.database_lock);
+    struct fbc_database *database = host.databases;
+    while (database && database->id != id)
+        database = database->next;
+    pthread_mutex_unlock(&host.database_lock);
+    return database;
+}
+
+static const char *database_path(uint32_t id) {
+    struct fbc_database *database = database_by_id(id);
+    return database ? database->path : "";
+}
+
+static const unsigned char *database_guid(uint32_t id) {
+    static const unsigned char unknown[16];
+    struct fbc_database *database = database_by_id(id);
+    return database ? database->guid : unknown;
+}
+
+static int sync_data(int fd) {
+    int flags = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    return sync_file_range(fd, 0, 0, flags) == 0 ? 0 : -errno;
+}
+
+/* ---- Starting the bridge ------------------------------------------------------------------ */
+
+static int start_bridge(const struct fbc_settings *settings, struct fbc_error *error) {
+    static struct fbc_host_api api = {
+        .size = sizeof api,
+        .version = 1,
+        .library = host.library,
+        .configure = configure,
+        .pool_wanted = pool_wanted,
+        .pool_add = pool_add,
+        .take_events = take_events,
+        .settle = settle,
+        .database_path = database_path,
+        .database_guid = database_guid,
+        .sync_data = sync_data,
+        .spawn = fbc_spawn,
+    };
+    if (!host.start && !fbc_python_open(settings, &host.start, error))
+        return FBC_FAILED;
+    struct fbi_config_manager *manager = host.master->vt->get_config_manager(host.master);
+    api.root = manager->vt->get_root_directory(manager);
+    error->text[0] = 0;
+    if (host.start(&api, settings->connector_config, settings->logging_config,
+                   settings->python_dirs, error->text, sizeof error->text) == FBC_OK)
+        return FBC_OK;
+    if (!error->text[0])
+        fbc_error_set(
+            error, 0,
+            "the bridge's Python code failed to load; its error is on the server's "
+            "standard error. Check PythonDirs in plugins.conf, or run: firebird-cdc check");
+    return FBC_FAILED;
+}
+
+int fbc_host_ready(const struct fbc_settings *settings, struct fbc_error *error) {
+    if (atomic_load_explicit(&host.ready, memory_order_acquire))
+        return FBC_OK;
+    pthread_mutex_lock(&host.start_lock);
+    int64_t now = fbc_now_us();
+    if (!host.ready && (now - host.tried_us > RETRY_MS * 1000 || now < host.tried_us)) {
+        int done = start_bridge(settings, &host.reason);
+        host.tried_us = fbc_now_us();
+        atomic_store_explicit(&host.ready, done, memory_order_release);
+    }
+    int ready = host.ready;
+    if (!ready)
+        *error = host.reason;
+    pthread_mutex_unlock(&host.start_lock);
+    return ready ? FBC_OK : FBC_FAILED;
+}
+
+void fbc_host_fail(void) {
+    pthread_mutex_lock(&host.start_lock);
+    host.ready = 0;
+    pthread_mutex_unlock(&host.start_lock);
+}
+
+/* ---- What sessions call ------------------------------------------------------------------- */
+
+struct fbc_database *fbc_host_database(const char *path, const unsigned char *guid,
+                                       struct fbc_error *error) {
+    pthread_mutex_lock(&host.database_lock);
+    struct fbc_database *database = host.databases;
+    while (database && (strcmp(database->path, path) != 0 || memcmp(database->guid, guid, 16) != 0))
+        database = database->next;
+    int found = database != NULL;
+    if (!found && (database = calloc(1, sizeof *database))) {
+        database->id = host.databases ? host.databases->id + 1 : 1;
+        snprintf(database->path, sizeof database->path, "%s", path);
+        memcpy(database->guid, guid, 16);
+        database->next = host.databases;
+        host.databases = database;
+    }
+    pthread_mutex_unlock(&host.database_lock);
+    if (!database)
+        fbc_error_set(error, 0, "no memory");
+    else if (!found)
+        fbc_host_hand_over(&(struct fbc_event){.kind = 2, .database = database->id, .fd = -1});
+    return database;
+}
+
+static void name_of(const unsigned char *uuid, char name[40]) {
+    char *to = name;
+    for (int i = 0; i < 16; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10)
+            *to++ = '-';
+        to += snprintf(to, 3, "%02x", uuid[i]);
+    }
+}
+
+/* The pool is empty: make one here rather than wait for the bridge. */
+static int create_journal(char name[40], unsigned char uuid[16], struct fbc_error *error) {
+    char live[64];
+    if (getrandom(uuid, 16, 0) != 16) {
+        fbc_error_set(error, errno, "no random bytes for a journal's name");
+        return -1;
+    }
+    uuid[6] = (uuid[6] & 0x0f) | 0x40;
+    uuid[8] = (uuid[8] & 0x3f) | 0x80;
+    name_of(uuid, name);
+    snprintf(live, sizeof live, "%s.log.live", name);
+    int fd = openat(host.journal_directory, live, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        fbc_error_set(error, errno, "cannot create the journal %s in connector.journal.directory",
+                      live);
+    return fd;
+}
+
+int fbc_host_take_journal(char name[40], unsigned char uuid[16], struct fbc_error *error) {
+    struct pool_entry entry = {.fd = -1};
+    pthread_mutex_lock(&host.pool_lock);
+    if (host.pool_used)
+        entry = host.pool[--host.pool_used];
+    if (host.pool_used < POOL_LOW)
+        pthread_cond_signal(&host.pool_changed);
+    pthread_mutex_unlock(&host.pool_lock);
+
+    pthread_rwlock_rdlock(&host.folder_lock);
+    if (entry.fd >= 0) {
+        char live[64];
+        snprintf(live, sizeof live, "%s.log.live", entry.name);
+        if (renameat(host.pool_directory, entry.name, host.journal_directory, live) != 0) {
+            close(entry.fd);
+            entry.fd = -1;
+        }
+    }
+    if (entry.fd < 0)
+        entry.fd = create_journal(entry.name, entry.uuid, error);
+    pthread_rwlock_unlock(&host.folder_lock);
+    if (entry.fd < 0) {
+        fbc_host_fail();
+        return -1;
+    }
+    memcpy(name, entry.name, 40);
+    memcpy(uuid, entry.uuid, 16);
+    return entry.fd;
+}
+
+void fbc_host_discard_journal(const char *name) {
+    char live[64];
+    snprintf(live, sizeof live, "%s.log.live", name);
+    pthread_rwlock_rdlock(&host.folder_lock);
+    unlinkat(host.journal_directory, live, 0);
+    pthread_rwlock_unlock(&host.folder_lock);
+}
+
+uint64_t fbc_host_hand_over(const struct fbc_event *event) {
+    struct event_node *node = malloc(sizeof *node);
+    pthread_mutex_lock(&host.event_lock);
+    uint64_t number = ++host.handed_over;
+    if (node) {
+        node->next = NULL;
+        node->event = *event;
+        node->event.number = number;
+        if (event->fd >= 0 && host.open_events >= MOST_OPEN_EVENTS) {
+            close(event->fd);
+            node->event.fd = -1;
+        }
+        host.open_events += node->event.fd >= 0;
+        if (host.last)
+            host.last->next = node;
+        else
+            host.first = node;
+        host.last = node;
+        pthread_cond_signal(&host.event_added);
+    } else if (event->fd >= 0)
+        close(event->fd); /* the journal is sealed on disk: recovery finds it */
+    pthread_mutex_unlock(&host.event_lock);
+    return number;
+}
+
+void fbc_host_await_settled(uint64_t number, int timeout_ms) {
+    struct timespec until = monotonic_in(timeout_ms);
+    pthread_mutex_lock(&host.event_lock);
+    while (host.settled < number)
+        if (pthread_cond_timedwait(&host.event_settled, &host.event_lock, &until) == ETIMEDOUT)
+            break;
+    pthread_mutex_unlock(&host.event_lock);
+}
+
+uint64_t fbc_host_draw_ticket(void) {
+    pthread_rwlock_rdlock(&host.folder_lock);
+    uint64_t ticket = atomic_fetch_add(host.tickets, 1) + 1;
+    pthread_rwlock_unlock(&host.folder_lock);
+    return ticket;
+}
+
+const unsigned char *fbc_host_owner(void) {
+    return host.owner;
+}
+
+int fbc_host_fsync(void) {
+    return host.fsync;
+}
+
+uint64_t fbc_host_generation(void) {
+    return host.generation;
+}
+
+void fbc_host_new_generation(void) {
+    host.generation++;
+}

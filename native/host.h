@@ -1,0 +1,80 @@
+/* The border between the plugin and the bridge: one per server process.
+ *
+ * The bridge (Python) opens the journal folder, makes journals beforehand, decides what
+ * becomes of committed ones, and owns all policy. The plugin (C) takes ready-made journals,
+ * fills them on the user's thread without ever entering Python, and hands them over in
+ * commit(). What crosses the border is this file: plain structs and functions, which the
+ * bridge calls without the interpreter's lock.
+ */
+#ifndef FIREBIRD_CDC_HOST_H
+#define FIREBIRD_CDC_HOST_H
+
+#include <stdint.h>
+
+#include "bridge_api.h"
+#include "firebird_abi.h"
+#include "journal.h"
+
+struct fbc_database {
+    struct fbc_database *next;
+    unsigned id; /* from 1, in this process */
+    char path[1024];
+    unsigned char guid[16];
+};
+
+/* Settings of the plugin's section in plugins.conf; empty: not set. */
+struct fbc_settings {
+    char connector_config[1024], logging_config[1024], python_dirs[4096], python[1024],
+        python_home[1024];
+};
+
+/* fbc_host_init remembers the engine; called once, when the engine loads the plugin. */
+void fbc_host_init(struct fbi_master *master);
+
+/* fbc_host_ready starts the bridge if it does not run yet, and says why if it can't. A failed
+ * start is tried again, at most once a second. May take a second the first time: Python. */
+int fbc_host_ready(const struct fbc_settings *settings, struct fbc_error *error);
+
+/* fbc_host_fail puts the bridge back to "not started" after an error that a new start may
+ * mend, such as a journal folder that went away. */
+void fbc_host_fail(void);
+
+/* fbc_host_database finds or adds the database; the entry lives as long as the process. */
+struct fbc_database *fbc_host_database(const char *path, const unsigned char *guid,
+                                       struct fbc_error *error);
+
+/* fbc_host_take_journal gives an empty journal file, already named <uuid>.log.live. */
+int fbc_host_take_journal(char name[40], unsigned char uuid[16], struct fbc_error *error);
+
+/* fbc_host_discard_journal removes <name>.log.live; its descriptor stays the caller's. */
+void fbc_host_discard_journal(const char *name);
+
+/* fbc_host_hand_over gives EVENT to the bridge and returns its number; never fails, never
+ * waits. A descriptor in it belongs to the bridge from then on. */
+uint64_t fbc_host_hand_over(const struct fbc_event *event);
+
+/* fbc_host_await_settled waits until the bridge has decided event NUMBER and all before it,
+ * at most TIMEOUT_MS. */
+void fbc_host_await_settled(uint64_t number, int timeout_ms);
+
+uint64_t fbc_host_draw_ticket(void);
+const unsigned char *fbc_host_owner(void);
+int fbc_host_fsync(void);
+
+/* The catalogue's generation in this process: grows with every committed DDL. */
+uint64_t fbc_host_generation(void);
+void fbc_host_new_generation(void);
+
+struct fbi_status *fbc_host_new_status(void);
+int64_t fbc_now_us(void);
+
+/* fbc_python_open loads the embedding built for this process's Python and starts the
+ * interpreter if there is none; fills *START with the bridge's entry. */
+int fbc_python_open(const struct fbc_settings *settings, fbc_bridge_start_function *start,
+                    struct fbc_error *error);
+
+/* fbc_spawn starts PROGRAM detached: no descriptor of this process but 0-2 on /dev/null, no
+ * signal to this process when it ends. Returns its process number, or -errno. */
+int fbc_spawn(const char *program, char *const arguments[], char *const environment[]);
+
+#endif

@@ -1,0 +1,272 @@
+/* The writer of one journal; see journal.h and docs/journal-format.md. */
+#define _GNU_SOURCE
+#include "journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "crc32c.h"
+
+enum { FLAG_DEFINITIONS = 1, FLAG_SEAL = 2 };
+
+/* Start write-back of a long journal in steps, so that the sync at its end stays short. */
+enum { WRITE_BACK_STEP = 8 * 1024 * 1024, FIRST_CAPACITY = 8 * 1024 };
+
+void fbc_error_set(struct fbc_error *error, int error_number, const char *text, ...) {
+    va_list arguments;
+    va_start(arguments, text);
+    int length = vsnprintf(error->text, sizeof error->text, text, arguments);
+    va_end(arguments);
+    if (error_number && length >= 0 && (size_t)length < sizeof error->text) {
+        char meaning[128];
+        snprintf(error->text + length, sizeof error->text - (size_t)length, ": %s (errno %d)",
+                 strerror_r(error_number, meaning, sizeof meaning), error_number);
+    }
+}
+
+static void seal_sector(struct fbc_journal *journal, unsigned char *sector) {
+    uint32_t crc = fbc_crc32c(0, journal->uuid, 16);
+    fbc_put32(sector + FBC_SECTOR - 4, fbc_crc32c(crc, sector, FBC_SECTOR - 4));
+}
+
+void fbc_journal_open(struct fbc_journal *journal, int fd, const char *name,
+                      const struct fbc_journal_identity *identity) {
+    memset(journal, 0, sizeof *journal);
+    journal->fd = fd;
+    snprintf(journal->name, sizeof journal->name, "%s", name);
+    memcpy(journal->uuid, identity->uuid, 16);
+
+    unsigned char *header = journal->sectors;
+    memcpy(header, "FBCDCJ\r\n", 8);
+    fbc_put16(header + 8, 1);
+    fbc_put16(header + 10, FBC_DATA_OFFSET);
+    fbc_put32(header + 12, identity->epoch);
+    memcpy(header + 16, identity->uuid, 16);
+    fbc_put64(header + 32, identity->transaction);
+    fbc_put64(header + 40, (uint64_t)identity->started_us);
+    memcpy(header + 48, identity->database_guid, 16);
+    memcpy(header + 64, identity->owner, 16);
+    seal_sector(journal, header);
+
+    journal->at.block_offset = FBC_DATA_OFFSET;
+    journal->at.block_first_event = 1;
+    memcpy(&journal->at.previous_crc, header + FBC_SECTOR - 4, 4);
+}
+
+static int write_all(struct fbc_journal *journal, struct iovec *parts, int count, uint64_t offset,
+                     struct fbc_error *error) {
+    while (count > 0) {
+        ssize_t written = pwritev(journal->fd, parts, count, (off_t)offset);
+        if (written < 0) {
+            if (errno == EINTR)
+                continue;
+            fbc_error_set(error, errno, "cannot write %s.log.live at byte %llu", journal->name,
+                          (unsigned long long)offset);
+            return FBC_FAILED;
+        }
+        offset += (uint64_t)written;
+        journal->unsynced += (uint64_t)written;
+        while (count > 0 && (size_t)written >= parts->iov_len) {
+            written -= (ssize_t)parts->iov_len;
+            parts++;
+            count--;
+        }
+        if (count > 0) {
+            parts->iov_base = (char *)parts->iov_base + written;
+            parts->iov_len -= (size_t)written;
+        }
+    }
+    if (journal->unsynced >= WRITE_BACK_STEP) {
+        /* a hint only: the sync before the commit is what counts */
+        sync_file_range(journal->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+        journal->unsynced = 0;
+    }
+    return FBC_OK;
+}
+
+/* Fill in the header of a block whose PAYLOAD_LENGTH bytes follow it; returns its checksum. */
+static uint32_t close_block(struct fbc_journal *journal, char *block, size_t payload_length,
+                            uint64_t offset, uint64_t first_event, uint32_t previous_crc,
+                            unsigned flags, uint32_t records) {
+    memcpy(block, "FBCB", 4);
+    fbc_put32(block + 4, (uint32_t)payload_length);
+    fbc_put64(block + 8, offset);
+    fbc_put64(block + 16, first_event);
+    fbc_put32(block + 24, previous_crc);
+    fbc_put16(block + 28, (uint16_t)flags);
+    fbc_put16(block + 30, 0);
+    fbc_put32(block + 32, records);
+    uint32_t crc = fbc_crc32c(0, journal->uuid, 16);
+    crc = fbc_crc32c(crc, block, 36);
+    crc = fbc_crc32c(crc, block + FBC_BLOCK_HEADER, payload_length);
+    fbc_put32(block + 36, crc);
+    return crc;
+}
+
+/* Write the block being filled, and SEAL behind it if there is one, in one write. */
+static int write_block(struct fbc_journal *journal, char *seal, struct fbc_error *error) {
+    struct iovec parts[3];
+    int count = 0;
+    uint64_t offset = journal->header_written ? journal->at.block_offset : 0;
+    struct fbc_position next = journal->at;
+
+    if (!journal->header_written)
+        parts[count++] = (struct iovec){journal->sectors, FBC_DATA_OFFSET};
+    if (next.used) {
+        next.previous_crc = close_block(journal, journal->buffer, next.used, next.block_offset,
+                                        next.block_first_event, next.previous_crc, next.block_flags,
+                                        next.block_records);
+        parts[count++] = (struct iovec){journal->buffer, FBC_BLOCK_HEADER + next.used};
+        next.block_offset += FBC_BLOCK_HEADER + next.used;
+        next.blocks++;
+        next.used = 0;
+        next.block_flags = 0;
+        next.block_records = 0;
+        next.block_first_event = next.events + 1;
+    }
+    if (seal) {
+        fbc_put64(seal + FBC_BLOCK_HEADER, next.events);
+        fbc_put64(seal + FBC_BLOCK_HEADER + 8, next.records);
+        fbc_put64(seal + FBC_BLOCK_HEADER + 16, next.blocks);
+        close_block(journal, seal, FBC_SEAL_PAYLOAD, next.block_offset, next.events + 1,
+                    next.previous_crc, FLAG_SEAL, 0);
+        parts[count++] = (struct iovec){seal, FBC_BLOCK_HEADER + FBC_SEAL_PAYLOAD};
+    }
+    if (!write_all(journal, parts, count, offset, error))
+        return FBC_FAILED;
+    journal->at = next;
+    journal->header_written = 1;
+    return FBC_OK;
+}
+
+char *fbc_record_begin(struct fbc_journal *journal, size_t length, struct fbc_error *error) {
+    size_t needed = FBC_RECORD_HEADER + length;
+    if (needed > FBC_BLOCK_LIMIT) {
+        fbc_error_set(error, 0, "a record of %zu bytes is over the journal's limit of %d", needed,
+                      FBC_BLOCK_LIMIT);
+        return NULL;
+    }
+    /* asked of what is there, not of what may come: a wide row reserves far more than it uses */
+    if ((journal->at.used >= FBC_BLOCK_TARGET || journal->at.used + needed > FBC_BLOCK_LIMIT) &&
+        !write_block(journal, NULL, error))
+        return NULL;
+    size_t wanted = FBC_BLOCK_HEADER + journal->at.used + needed;
+    if (wanted > journal->capacity) {
+        size_t capacity = journal->capacity ? journal->capacity : FIRST_CAPACITY;
+        while (capacity < wanted)
+            capacity *= 2;
+        char *buffer = realloc(journal->buffer, capacity);
+        if (!buffer) {
+            fbc_error_set(error, 0, "no memory for a journal block of %zu bytes", capacity);
+            return NULL;
+        }
+        journal->buffer = buffer;
+        journal->capacity = capacity;
+    }
+    return journal->buffer + FBC_BLOCK_HEADER + journal->at.used + FBC_RECORD_HEADER;
+}
+
+void fbc_record_end(struct fbc_journal *journal, enum fbc_record_kind kind, unsigned flags,
+                    unsigned table, size_t used) {
+    char *record = journal->buffer + FBC_BLOCK_HEADER + journal->at.used;
+    record[0] = (char)kind;
+    record[1] = (char)flags;
+    fbc_put16(record + 2, (uint16_t)table);
+    fbc_put32(record + 4, (uint32_t)used);
+    journal->at.used += FBC_RECORD_HEADER + used;
+    journal->at.records++;
+    journal->at.block_records++;
+    if (kind == FBC_BEGIN || kind == FBC_TABLE)
+        journal->at.block_flags |= FLAG_DEFINITIONS;
+    else if (kind != FBC_SEQUENCE && kind != FBC_BLOB)
+        journal->at.events++;
+}
+
+int fbc_journal_begin(struct fbc_journal *journal, const char *path, size_t path_length,
+                      const char *user, size_t user_length, struct fbc_error *error) {
+    char *body = fbc_record_begin(journal, 4 + path_length + user_length, error);
+    if (!body)
+        return FBC_FAILED;
+    fbc_put16(body, (uint16_t)path_length);
+    memcpy(body + 2, path, path_length);
+    fbc_put16(body + 2 + path_length, (uint16_t)user_length);
+    memcpy(body + 4 + path_length, user, user_length);
+    fbc_record_end(journal, FBC_BEGIN, 0, 0, 4 + path_length + user_length);
+    return FBC_OK;
+}
+
+int fbc_journal_cut(struct fbc_journal *journal, const struct fbc_position *position,
+                    struct fbc_error *error) {
+    if (journal->at.block_offset != position->block_offset && position->used) {
+        /* the block was written out since: take its beginning back into the buffer */
+        size_t length = FBC_BLOCK_HEADER + position->used;
+        size_t have = 0;
+        while (have < length) {
+            ssize_t got = pread(journal->fd, journal->buffer + have, length - have,
+                                (off_t)(position->block_offset + have));
+            if (got < 0 && errno == EINTR)
+                continue;
+            if (got <= 0) {
+                fbc_error_set(error, got < 0 ? errno : 0, "cannot read %s.log.live back",
+                              journal->name);
+                return FBC_FAILED;
+            }
+            have += (size_t)got;
+        }
+    }
+    journal->at = *position;
+    return FBC_OK;
+}
+
+int fbc_journal_seal(struct fbc_journal *journal, int64_t sealed_us, struct fbc_error *error) {
+    char seal[FBC_BLOCK_HEADER + FBC_SEAL_PAYLOAD];
+    fbc_put64(seal + FBC_BLOCK_HEADER + 24, (uint64_t)sealed_us);
+    if (!write_block(journal, seal, error))
+        return FBC_FAILED;
+    journal->sealed_at = journal->at.block_offset;
+    journal->length = journal->sealed_at + sizeof seal;
+    return FBC_OK;
+}
+
+int fbc_journal_break_seal(struct fbc_journal *journal, int sync, struct fbc_error *error) {
+    static const char zeros[FBC_BLOCK_HEADER + FBC_SEAL_PAYLOAD];
+    if (!journal->sealed_at)
+        return FBC_OK;
+    struct iovec part = {(char *)zeros, sizeof zeros};
+    if (!write_all(journal, &part, 1, journal->sealed_at, error))
+        return FBC_FAILED;
+    if (sync && fdatasync(journal->fd) != 0) {
+        fbc_error_set(error, errno, "cannot sync %s.log.live", journal->name);
+        return FBC_FAILED;
+    }
+    journal->sealed_at = 0;
+    return FBC_OK;
+}
+
+int fbc_journal_mark_commit(struct fbc_journal *journal, uint64_t ticket, int64_t commit_us,
+                            uint64_t transaction, struct fbc_error *error) {
+    unsigned char *sector = journal->sectors + FBC_SECTOR;
+    memset(sector, 0, FBC_SECTOR);
+    memcpy(sector, "FBCM", 4);
+    fbc_put64(sector + 8, ticket);
+    fbc_put64(sector + 16, (uint64_t)commit_us);
+    fbc_put64(sector + 24, transaction);
+    seal_sector(journal, sector);
+    struct iovec part = {sector, FBC_SECTOR};
+    return write_all(journal, &part, 1, FBC_SECTOR, error);
+}
+
+void fbc_journal_free(struct fbc_journal *journal) {
+    if (journal->fd >= 0)
+        close(journal->fd);
+    journal->fd = -1;
+    free(journal->buffer);
+    journal->buffer = NULL;
+    journal->capacity = 0;
+}

@@ -1,0 +1,122 @@
+/* The writer of one journal: the byte layout of docs/journal-format.md, version 1.
+ *
+ * A journal gathers records in a bounded buffer and writes them out block by block to a
+ * descriptor that it was given. Positions can be remembered (a savepoint) and cut back to.
+ * Not thread-safe: a journal belongs to the one transaction that writes it.
+ */
+#ifndef FIREBIRD_CDC_JOURNAL_H
+#define FIREBIRD_CDC_JOURNAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { FBC_FAILED = 0, FBC_OK = 1 }; /* a dead embedding answers 0 as well, so 0 must fail */
+
+enum {
+    FBC_SECTOR = 512,
+    FBC_DATA_OFFSET = 3 * FBC_SECTOR,
+    FBC_BLOCK_HEADER = 40,
+    FBC_RECORD_HEADER = 8,
+    FBC_SEAL_PAYLOAD = 32,
+    FBC_BLOCK_TARGET = 128 * 1024, /* a block is written out once it holds that many bytes */
+    FBC_BLOCK_LIMIT = 16 * 1024 * 1024
+};
+
+enum fbc_record_kind {
+    FBC_BEGIN = 1,
+    FBC_TABLE = 2,
+    FBC_INSERT = 3,
+    FBC_UPDATE = 4,
+    FBC_DELETE = 5,
+    FBC_DDL = 6,
+    FBC_SEQUENCE = 7,
+    FBC_BLOB = 8,
+    FBC_GAP = 9
+};
+
+enum { FBC_BLOB_LAST = 1, FBC_BLOB_UNREADABLE = 2 };
+
+/* What went wrong, for the status that the engine gets: one sentence. */
+struct fbc_error {
+    char text[512];
+};
+
+/* A place in the journal that it can be cut back to. */
+struct fbc_position {
+    uint64_t block_offset;
+    size_t used;
+    uint64_t events, records, block_first_event, blocks;
+    uint64_t blobs;
+    uint32_t previous_crc, block_records, tables;
+    uint16_t block_flags;
+};
+
+struct fbc_journal {
+    int fd;        /* owned until fbc_journal_release_fd or fbc_journal_free; -1: none */
+    char name[40]; /* uuid text, e.g. "6f2b9a54-0d1e-4c57-9a3b-2e7c41d8b0aa" */
+    unsigned char uuid[16];
+    unsigned char sectors[FBC_DATA_OFFSET]; /* header, and the two sectors written later */
+    char *buffer;                           /* block header and payload of the block being filled */
+    size_t capacity;                        /* bytes allocated at buffer */
+    int header_written;                     /* the sectors are in the file */
+    struct fbc_position at;                 /* where the next record goes */
+    uint64_t sealed_at;                     /* offset of the seal block, 0: not sealed */
+    uint64_t length;                        /* offset just after the seal, while sealed */
+    uint64_t unsynced;                      /* bytes written since write-back was last started */
+};
+
+struct fbc_journal_identity {
+    unsigned char uuid[16], database_guid[16], owner[16];
+    uint64_t transaction;
+    int64_t started_us; /* since 1970, UTC */
+    uint32_t epoch;
+};
+
+/* fbc_journal_open starts a journal on FD, which it owns from then on. */
+void fbc_journal_open(struct fbc_journal *journal, int fd, const char *name,
+                      const struct fbc_journal_identity *identity);
+
+/* fbc_record_begin reserves room for a record of at most LENGTH body bytes and returns where
+ * its body goes, or null with ERROR set. fbc_record_end closes it with the bytes used. */
+char *fbc_record_begin(struct fbc_journal *journal, size_t length, struct fbc_error *error);
+void fbc_record_end(struct fbc_journal *journal, enum fbc_record_kind kind, unsigned flags,
+                    unsigned table, size_t used);
+
+/* fbc_journal_begin writes the BEGIN record: PATH and USER are UTF-8, not terminated. */
+int fbc_journal_begin(struct fbc_journal *journal, const char *path, size_t path_length,
+                      const char *user, size_t user_length, struct fbc_error *error);
+
+/* fbc_journal_cut takes back all records after POSITION, which this journal gave out. */
+int fbc_journal_cut(struct fbc_journal *journal, const struct fbc_position *position,
+                    struct fbc_error *error);
+
+/* fbc_journal_seal writes what is left and the seal in one write; nothing is synced. */
+int fbc_journal_seal(struct fbc_journal *journal, int64_t sealed_us, struct fbc_error *error);
+
+/* fbc_journal_break_seal makes the seal unreadable and waits until that is on disk. Needed
+ * before anything but commit follows a prepare: the engine may mark a rolled back transaction
+ * committed once its changes are undone, and recovery trusts an intact seal. */
+int fbc_journal_break_seal(struct fbc_journal *journal, int sync, struct fbc_error *error);
+
+/* fbc_journal_mark_commit writes the commit sector: commit() was called, with this TICKET. */
+int fbc_journal_mark_commit(struct fbc_journal *journal, uint64_t ticket, int64_t commit_us,
+                            uint64_t transaction, struct fbc_error *error);
+
+/* fbc_journal_free releases the buffer and closes the descriptor, if still there. */
+void fbc_journal_free(struct fbc_journal *journal);
+
+/* fbc_error_set formats TEXT and appends the meaning of ERROR_NUMBER (0: none). */
+__attribute__((format(printf, 3, 4))) void fbc_error_set(struct fbc_error *error, int error_number,
+                                                         const char *text, ...);
+
+static inline void fbc_put16(void *to, uint16_t value) {
+    __builtin_memcpy(to, &value, 2);
+}
+static inline void fbc_put32(void *to, uint32_t value) {
+    __builtin_memcpy(to, &value, 4);
+}
+static inline void fbc_put64(void *to, uint64_t value) {
+    __builtin_memcpy(to, &value, 8);
+}
+
+#endif

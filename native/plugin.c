@@ -1,0 +1,103 @@
+/* The plugin's entry point: the map of what the engine gets from this library.
+ *
+ *   firebird_plugin          called once, when the engine loads the library
+ *   module                   told when the engine unloads it
+ *   factory.create_plugin    a session for one attachment (session.c)
+ *
+ * Two names, one code: Debezium_Connector is the name that the RED Database connector has in
+ * replication.conf, Firebird_CDC our own.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "firebird_abi.h"
+#include "host.h"
+#include "session.h"
+
+static char refusal[160]; /* why this engine can't be served; empty: it can */
+static struct fbc_settings settings;
+static pthread_once_t settings_read = PTHREAD_ONCE_INIT;
+
+static void read_setting(struct fbi_config *section, struct fbi_status *status, const char *name,
+                         char *to, size_t size) {
+    struct fbi_config_entry *entry = section->vt->find(section, status, name);
+    if (!entry)
+        return;
+    const char *value = entry->vt->get_value(entry);
+    if (value)
+        snprintf(to, size, "%s", value);
+    entry->vt->release(entry);
+}
+
+static struct fbi_plugin_config *configuration; /* of the first session, while it is made */
+
+static void read_settings(void) {
+    struct fbi_status *status = fbc_host_new_status();
+    struct fbi_config *section = configuration->vt->get_default_config(configuration, status);
+    if (section) {
+        read_setting(section, status, "ConnectorConfig", settings.connector_config,
+                     sizeof settings.connector_config);
+        read_setting(section, status, "LoggingConfig", settings.logging_config,
+                     sizeof settings.logging_config);
+        read_setting(section, status, "PythonDirs", settings.python_dirs,
+                     sizeof settings.python_dirs);
+        read_setting(section, status, "Python", settings.python, sizeof settings.python);
+        read_setting(section, status, "PythonHome", settings.python_home,
+                     sizeof settings.python_home);
+        section->vt->release(section);
+    }
+    status->vt->dispose(status);
+}
+
+static void *create_plugin(struct fbi_plugin_factory *self, struct fbi_status *status,
+                           struct fbi_plugin_config *parameter) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    (void)self;
+    (void)status;
+    pthread_mutex_lock(&lock);
+    configuration = parameter;
+    pthread_once(&settings_read, read_settings);
+    pthread_mutex_unlock(&lock);
+    return fbc_session_new(&settings, refusal[0] ? refusal : NULL);
+}
+
+static void do_clean(struct fbi_plugin_module *self) {
+    (void)self; /* threads of the bridge hold no engine object that must go first */
+}
+
+static void thread_detach(struct fbi_plugin_module *self) {
+    (void)self;
+}
+
+static const struct fbi_plugin_factory_vt factory_vt = {
+    .version = FBI_PLUGIN_FACTORY_VERSION,
+    .create_plugin = create_plugin,
+};
+static struct fbi_plugin_factory factory = {.vt = &factory_vt};
+
+static const struct fbi_plugin_module_vt module_vt = {
+    .version = FBI_PLUGIN_MODULE_VERSION,
+    .do_clean = do_clean,
+    .thread_detach = thread_detach,
+};
+static struct fbi_plugin_module module = {.vt = &module_vt};
+
+__attribute__((visibility("default"))) void firebird_plugin(struct fbi_master *master) {
+    fbc_host_init(master);
+    struct fbi_util *util = master->vt->get_util_interface(master);
+    unsigned version = util->vt->get_client_version(util);
+    if (version >> 8 != 4 && version >> 8 != 5)
+        snprintf(
+            refusal, sizeof refusal,
+            "this plugin serves Firebird 4 and 5 and servers built on them, not version %u.%u; "
+            "take a newer firebird-cdc",
+            version >> 8, version & 255);
+    struct fbi_plugin_manager *manager = master->vt->get_plugin_manager(master);
+    manager->vt->register_module(manager, &module);
+    manager->vt->register_plugin_factory(manager, FBI_PLUGIN_TYPE_REPLICATOR, "Debezium_Connector",
+                                         &factory);
+    manager->vt->register_plugin_factory(manager, FBI_PLUGIN_TYPE_REPLICATOR, "Firebird_CDC",
+                                         &factory);
+}

@@ -1,0 +1,180 @@
+/* Finding and starting the Python of this process, by dlopen alone: the plugin itself needs
+ * nothing but libc, so that the engine can always load it. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host.h"
+
+enum { OLDEST_MINOR = 11, NEWEST_MINOR = 13 };
+
+struct python {
+    const char *(*get_version)(void);
+    int (*is_initialized)(void);
+    void (*initialize)(int signals);
+    int (*gil_ensure)(void);
+    void (*gil_release)(int);
+    void *(*save_thread)(void);
+    int (*run)(const char *);
+    void *(*decode_locale)(const char *, size_t *);
+    void (*set_home)(const void *);
+};
+
+static const char own_address; /* an address inside this library */
+
+/* Write "<folder of this plugin>/<part>" to PATH. */
+static void beside_plugin(const char *part, char *path, size_t size) {
+    Dl_info own;
+    const char *file = "";
+    if (dladdr(&own_address, &own) && own.dli_fname)
+        file = own.dli_fname;
+    const char *slash = strrchr(file, '/');
+    snprintf(path, size, "%.*s%s", slash ? (int)(slash - file + 1) : 0, file, part);
+}
+
+static void *open_embedding(int minor, char *tried, size_t size) {
+    const char *folders[] = {"firebird_cdc/", ""};
+    for (unsigned i = 0; i < 2; i++) {
+        char part[128], path[1024];
+        snprintf(part, sizeof part, "%s_embedding.cpython-3%d-x86_64-linux-gnu.so", folders[i],
+                 minor);
+        beside_plugin(part, path, sizeof path);
+        void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (library)
+            return library;
+        size_t used = strlen(tried);
+        if (i == 0)
+            snprintf(tried + used, size - used, "%s%s", used ? "; " : "", dlerror());
+    }
+    return NULL;
+}
+
+static int embedding_exists(int minor) {
+    char part[128], path[1024];
+    snprintf(part, sizeof part, "firebird_cdc/_embedding.cpython-3%d-x86_64-linux-gnu.so", minor);
+    beside_plugin(part, path, sizeof path);
+    FILE *file = fopen(path, "re");
+    if (!file) {
+        beside_plugin(part + strlen("firebird_cdc/"), path, sizeof path);
+        file = fopen(path, "re");
+    }
+    if (file)
+        fclose(file);
+    return file != NULL;
+}
+
+/* Make a Python's symbols global: a server loads plugins with local ones, and compiled Python
+ * modules look for theirs in the global scope. */
+static void *open_libpython(const struct fbc_settings *settings, struct fbc_error *error) {
+    void *process = dlopen(NULL, RTLD_NOW);
+    if (process && dlsym(process, "Py_GetVersion"))
+        return process; /* the host is a Python process */
+    if (settings->python[0]) {
+        void *library = dlopen(settings->python, RTLD_NOW | RTLD_GLOBAL);
+        if (!library)
+            fbc_error_set(error, 0, "cannot open the Python library of plugins.conf: %s",
+                          dlerror());
+        return library;
+    }
+    for (int minor = NEWEST_MINOR; minor >= OLDEST_MINOR; minor--) {
+        char name[64];
+        snprintf(name, sizeof name, "libpython3.%d.so.1.0", minor);
+        void *library = embedding_exists(minor) ? dlopen(name, RTLD_NOW | RTLD_GLOBAL) : NULL;
+        if (library)
+            return library;
+    }
+    fbc_error_set(error, 0,
+                  "no Python library (libpython3.%d to 3.%d) that the plugin was built for can be "
+                  "opened; install it, or set Python = <path of libpython> in plugins.conf",
+                  OLDEST_MINOR, NEWEST_MINOR);
+    return NULL;
+}
+
+static int resolve(void *library, struct python *python) {
+    *(void **)&python->get_version = dlsym(library, "Py_GetVersion");
+    *(void **)&python->is_initialized = dlsym(library, "Py_IsInitialized");
+    *(void **)&python->initialize = dlsym(library, "Py_InitializeEx");
+    *(void **)&python->gil_ensure = dlsym(library, "PyGILState_Ensure");
+    *(void **)&python->gil_release = dlsym(library, "PyGILState_Release");
+    *(void **)&python->save_thread = dlsym(library, "PyEval_SaveThread");
+    *(void **)&python->run = dlsym(library, "PyRun_SimpleString");
+    *(void **)&python->decode_locale = dlsym(library, "Py_DecodeLocale");
+    *(void **)&python->set_home = dlsym(library, "Py_SetPythonHome");
+    return python->get_version && python->is_initialized && python->initialize &&
+           python->gil_ensure && python->gil_release && python->save_thread && python->run;
+}
+
+/* A program that puts PythonDirs in front of the search path, honouring .pth files in them.
+ * The paths travel as hexadecimal, so nothing in them can be code. */
+static char *path_program(const char *dirs) {
+    static const char before[] = "import os, site, sys\n"
+                                 "_old = list(sys.path)\n"
+                                 "for _dir in bytes.fromhex('";
+    static const char after[] = "').decode().split(os.pathsep):\n"
+                                "    if _dir: site.addsitedir(_dir)\n"
+                                "sys.path[:] = [p for p in sys.path if p not in _old] + _old\n";
+    char *program = malloc(sizeof before + sizeof after + 2 * strlen(dirs));
+    if (!program)
+        return NULL;
+    char *to = program + sprintf(program, "%s", before);
+    for (; *dirs; dirs++)
+        to += sprintf(to, "%02x", (unsigned char)*dirs);
+    sprintf(to, "%s", after);
+    return program;
+}
+
+static int start_python(const struct python *python, const struct fbc_settings *settings,
+                        struct fbc_error *error) {
+    char *program = path_program(settings->python_dirs);
+    if (!program) {
+        fbc_error_set(error, 0, "no memory to start Python");
+        return FBC_FAILED;
+    }
+    int result;
+    if (python->is_initialized()) {
+        int state = python->gil_ensure();
+        result = python->run(program);
+        python->gil_release(state);
+    } else {
+        if (settings->python_home[0] && python->set_home && python->decode_locale)
+            python->set_home(python->decode_locale(settings->python_home, NULL));
+        python->initialize(0); /* 0: the server's signal handlers stay as they are */
+        result = python->run(program);
+        python->save_thread();
+    }
+    free(program);
+    if (result != 0)
+        fbc_error_set(error, 0,
+                      "Python started, but PythonDirs of plugins.conf can't be used; "
+                      "its error is on the server's standard error");
+    return result == 0 ? FBC_OK : FBC_FAILED;
+}
+
+int fbc_python_open(const struct fbc_settings *settings, fbc_bridge_start_function *start,
+                    struct fbc_error *error) {
+    struct python python;
+    char tried[400] = "";
+    void *library = open_libpython(settings, error);
+    if (!library)
+        return FBC_FAILED;
+    int minor = 0;
+    if (!resolve(library, &python) || sscanf(python.get_version(), "3.%d", &minor) != 1) {
+        fbc_error_set(error, 0, "the Python library lacks functions of Python 3.11 or later");
+        return FBC_FAILED;
+    }
+    if (!start_python(&python, settings, error))
+        return FBC_FAILED;
+    void *embedding = open_embedding(minor, tried, sizeof tried);
+    if (!embedding) {
+        fbc_error_set(error, 0,
+                      "the bridge for Python 3.%d can't be opened: %s; run: firebird-cdc install",
+                      minor, tried);
+        return FBC_FAILED;
+    }
+    *(void **)start = dlsym(embedding, "fbc_bridge_start");
+    if (!*start)
+        fbc_error_set(error, 0, "the bridge for Python 3.%d lacks its entry point", minor);
+    return *start ? FBC_OK : FBC_FAILED;
+}

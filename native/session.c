@@ -1,0 +1,599 @@
+/* Sessions and transactions: the callbacks of the engine, in the order in which it makes them.
+ *
+ *   init                     at an attachment's first replicated write
+ *   startTransaction         at a transaction's first replicated change
+ *   startSavepoint ...       every open savepoint first; every statement is one
+ *   insertRecord ...         row by row
+ *   prepare                  the last call that can refuse the commit; may come twice
+ *   commit, dispose          before the engine's own commit mark is written: it may still die
+ *   rollback, dispose        instead
+ *
+ * Every callback runs on the user's thread inside the server. None enters Python but the very
+ * first startTransaction of the process, none waits for the network, and every failure ends in
+ * the status that came with the call.
+ */
+#define _GNU_SOURCE
+#include "session.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rows.h"
+
+enum { SETTLE_MS = 3000 }; /* how long a leaving attachment waits for its commits' verdicts */
+
+struct sequence {
+    struct sequence *next;
+    int64_t value;
+    int changed; /* since it was last written to a journal */
+    char name[];
+};
+
+struct session {
+    struct fbi_replicated_session base;
+    atomic_int references;
+    void *owner;
+    const struct fbc_settings *settings;
+    const char *refusal;               /* why this engine can't be served, or null */
+    struct fbi_attachment *attachment; /* borrowed: the session belongs to it */
+    struct fbi_status *status;         /* for our own questions to the engine */
+    struct fbc_database *database;     /* null until the first transaction */
+    char user[1024];                   /* UTF-8 */
+    struct fbc_shape *shapes;
+    struct sequence *sequences;
+    uint64_t last_handed_over; /* 0: nothing to wait for */
+};
+
+struct savepoint {
+    struct fbc_position position;
+};
+
+struct transaction {
+    struct fbi_replicated_transaction base;
+    struct session *session;
+    struct fbi_transaction *engine; /* borrowed: ours ends before it */
+    uint64_t number;
+    struct fbc_journal journal;
+    int has_journal;
+    int broken; /* a change of it could not be recorded: prepare must refuse */
+    int has_ddl;
+    struct fbc_error error; /* why it is broken */
+    uint64_t *tables;       /* shape ids by table number - 1 */
+    uint32_t table_capacity;
+    struct savepoint *savepoints;
+    unsigned savepoint_count, savepoint_capacity;
+};
+
+/* ---- Helpers ------------------------------------------------------------------------------ */
+
+static void report(struct fbi_status *status, const char *text) {
+    const intptr_t vector[] = {FBI_ARG_GDS, FBI_ISC_RANDOM, FBI_ARG_STRING, (intptr_t)text,
+                               FBI_ARG_END};
+    status->vt->set_errors(status, vector);
+}
+
+/* Remember the first failure of TXN and tell the engine. */
+static void refuse(struct transaction *txn, struct fbi_status *status,
+                   const struct fbc_error *error) {
+    if (!txn->broken) {
+        txn->broken = 1;
+        txn->error = *error;
+    }
+    char text[1024];
+    snprintf(text, sizeof text,
+             "firebird-cdc: %s; transaction %llu can't be committed, no change of it is lost "
+             "silently. Roll it back, mend the cause and try again",
+             txn->error.text, (unsigned long long)txn->number);
+    report(status, text);
+}
+
+static struct fbc_source source_of(struct transaction *txn) {
+    return (struct fbc_source){txn->session->attachment, txn->engine, txn->session->status};
+}
+
+static int parse_guid(const char *text, unsigned char guid[16]) {
+    /* "{XXXXXXXX-XXXX-XXXX-XXXX-XXXXXXXXXXXX}" */
+    unsigned count = 0;
+    memset(guid, 0, 16);
+    for (; *text && count < 32; text++) {
+        unsigned digit;
+        if (*text >= '0' && *text <= '9')
+            digit = (unsigned)(*text - '0');
+        else if ((*text | 32) >= 'a' && (*text | 32) <= 'f')
+            digit = (unsigned)((*text | 32) - 'a' + 10);
+        else
+            continue;
+        guid[count / 2] = (unsigned char)(guid[count / 2] << 4 | digit);
+        count++;
+    }
+    return count == 32;
+}
+
+/* Learn which database this is and who works in it, once per session. */
+static int identify(struct session *session, struct fbi_transaction *engine,
+                    struct fbc_error *error) {
+    static const char select[] =
+        "SELECT CAST(RDB$GET_CONTEXT('SYSTEM', 'DB_NAME') AS VARCHAR(1020) CHARACTER SET OCTETS),"
+        " CAST(RDB$GET_CONTEXT('SYSTEM', 'DB_GUID') AS VARCHAR(40) CHARACTER SET OCTETS),"
+        " CAST(CURRENT_USER AS VARCHAR(1020) CHARACTER SET OCTETS) FROM RDB$DATABASE";
+    char texts[3][1024];
+    unsigned char guid[16];
+    struct fbc_source source = {session->attachment, engine, session->status};
+    if (!fbc_text_of(&source, select, texts, 3, error))
+        return FBC_FAILED;
+    parse_guid(texts[1], guid);
+    memcpy(session->user, texts[2], sizeof session->user);
+    session->database = fbc_host_database(texts[0], guid, error);
+    return session->database ? FBC_OK : FBC_FAILED;
+}
+
+static void free_shapes(struct session *session) {
+    while (session->shapes) {
+        struct fbc_shape *shape = session->shapes;
+        session->shapes = shape->next;
+        fbc_shape_free(shape);
+    }
+}
+
+/* The shape of TABLE as RECORD has it; read anew after a DDL or when the record differs. */
+static struct fbc_shape *shape_of(struct transaction *txn, const char *table,
+                                  struct fbi_replicated_record *record, struct fbc_error *error) {
+    struct session *session = txn->session;
+    uint64_t generation = fbc_host_generation();
+    struct fbc_shape **link = &session->shapes;
+    while (*link && strcmp((*link)->name, table) != 0)
+        link = &(*link)->next;
+    struct fbc_shape *shape = *link;
+    if (shape && shape->generation == generation && fbc_shape_fits(shape, record))
+        return shape;
+    struct fbc_source source = source_of(txn);
+    struct fbc_shape *fresh = fbc_shape_read(&source, table, record, generation, error);
+    if (!fresh)
+        return NULL;
+    if (shape) {
+        *link = shape->next;
+        if (shape->definition_length == fresh->definition_length &&
+            memcmp(shape->definition, fresh->definition, fresh->definition_length) == 0)
+            fresh->id = shape->id; /* the DDL was about something else */
+        fbc_shape_free(shape);
+    }
+    fresh->next = session->shapes;
+    session->shapes = fresh;
+    return fresh;
+}
+
+/* Make sure that TXN has a journal that can take a record. */
+static int open_journal(struct transaction *txn, struct fbc_error *error) {
+    struct session *session = txn->session;
+    if (txn->broken) {
+        *error = txn->error;
+        return FBC_FAILED;
+    }
+    if (txn->has_journal) /* after a prepare the seal must go, durably, before anything else */
+        return fbc_journal_break_seal(&txn->journal, fbc_host_fsync(), error);
+    char name[40];
+    struct fbc_journal_identity identity = {.transaction = txn->number, .started_us = fbc_now_us()};
+    int fd = fbc_host_take_journal(name, identity.uuid, error);
+    if (fd < 0)
+        return FBC_FAILED;
+    memcpy(identity.database_guid, session->database->guid, 16);
+    memcpy(identity.owner, fbc_host_owner(), 16);
+    fbc_journal_open(&txn->journal, fd, name, &identity);
+    txn->has_journal = 1;
+    return fbc_journal_begin(&txn->journal, session->database->path,
+                             strlen(session->database->path), session->user, strlen(session->user),
+                             error);
+}
+
+/* The number of SHAPE in the journal; its TABLE record is written at the first use. */
+static unsigned table_number(struct transaction *txn, const struct fbc_shape *shape,
+                             struct fbc_error *error) {
+    uint32_t count = txn->journal.at.tables;
+    for (uint32_t i = count; i-- > 0;)
+        if (txn->tables[i] == shape->id)
+            return i + 1;
+    if (count == UINT16_MAX) {
+        fbc_error_set(error, 0, "more than %u table definitions in one transaction", UINT16_MAX);
+        return 0;
+    }
+    if (count == txn->table_capacity) {
+        uint32_t capacity = count ? 2 * count : 8;
+        uint64_t *tables = realloc(txn->tables, capacity * sizeof *tables);
+        if (!tables) {
+            fbc_error_set(error, 0, "no memory for the tables of a transaction");
+            return 0;
+        }
+        txn->tables = tables;
+        txn->table_capacity = capacity;
+    }
+    char *body = fbc_record_begin(&txn->journal, shape->definition_length, error);
+    if (!body)
+        return 0;
+    memcpy(body, shape->definition, shape->definition_length);
+    fbc_record_end(&txn->journal, FBC_TABLE, 0, count + 1, shape->definition_length);
+    txn->tables[count] = shape->id;
+    txn->journal.at.tables = count + 1;
+    return count + 1;
+}
+
+static void drop_journal(struct transaction *txn) {
+    if (!txn->has_journal)
+        return;
+    fbc_host_discard_journal(txn->journal.name);
+    fbc_journal_free(&txn->journal);
+    txn->has_journal = 0;
+}
+
+/* ---- IReplicatedTransaction --------------------------------------------------------------- */
+
+static struct transaction *transaction_of(struct fbi_replicated_transaction *self) {
+    return (struct transaction *)self;
+}
+
+static void row_change(struct fbi_replicated_transaction *self, struct fbi_status *status,
+                       const char *table, struct fbi_replicated_record *old_record,
+                       struct fbi_replicated_record *new_record) {
+    struct transaction *txn = transaction_of(self);
+    struct fbc_error error;
+    if (strncmp(table, "RDB$", 4) == 0 || strncmp(table, "MON$", 4) == 0 ||
+        strncmp(table, "SEC$", 4) == 0)
+        return; /* direct changes of system tables are not captured */
+    struct fbc_shape *shape = NULL;
+    unsigned number = 0;
+    if (open_journal(txn, &error) &&
+        (shape = shape_of(txn, table, new_record ? new_record : old_record, &error)) &&
+        (number = table_number(txn, shape, &error))) {
+        struct fbc_source source = source_of(txn);
+        if (fbc_row_write(&txn->journal, &source, shape, number, old_record, new_record, &error))
+            return;
+    }
+    refuse(txn, status, &error);
+}
+
+static void transaction_insert(struct fbi_replicated_transaction *self, struct fbi_status *status,
+                               const char *table, struct fbi_replicated_record *record) {
+    row_change(self, status, table, NULL, record);
+}
+
+static void transaction_update(struct fbi_replicated_transaction *self, struct fbi_status *status,
+                               const char *table, struct fbi_replicated_record *old_record,
+                               struct fbi_replicated_record *new_record) {
+    row_change(self, status, table, old_record, new_record);
+}
+
+static void transaction_delete(struct fbi_replicated_transaction *self, struct fbi_status *status,
+                               const char *table, struct fbi_replicated_record *record) {
+    row_change(self, status, table, record, NULL);
+}
+
+static void transaction_execute_intl(struct fbi_replicated_transaction *self,
+                                     struct fbi_status *status, unsigned charset, const char *sql) {
+    struct transaction *txn = transaction_of(self);
+    struct fbc_error error;
+    size_t length = strlen(sql);
+    char *body = NULL;
+    if (open_journal(txn, &error) && (body = fbc_record_begin(&txn->journal, 2 + length, &error))) {
+        fbc_put16(body, (uint16_t)charset);
+        memcpy(body + 2, sql, length);
+        fbc_record_end(&txn->journal, FBC_DDL, 0, 0, 2 + length);
+        txn->has_ddl = 1;
+        fbc_host_new_generation();
+        return;
+    }
+    refuse(txn, status, &error);
+}
+
+static void transaction_execute(struct fbi_replicated_transaction *self, struct fbi_status *status,
+                                const char *sql) {
+    enum { CHARSET_UTF8 = 4 };
+    transaction_execute_intl(self, status, CHARSET_UTF8, sql);
+}
+
+static void transaction_start_savepoint(struct fbi_replicated_transaction *self,
+                                        struct fbi_status *status) {
+    struct transaction *txn = transaction_of(self);
+    struct fbc_error error;
+    if (txn->savepoint_count == txn->savepoint_capacity) {
+        unsigned capacity = txn->savepoint_count ? 2 * txn->savepoint_count : 8;
+        struct savepoint *savepoints = realloc(txn->savepoints, capacity * sizeof *savepoints);
+        if (!savepoints) {
+            fbc_error_set(&error, 0, "no memory for a savepoint");
+            refuse(txn, status, &error);
+            return;
+        }
+        txn->savepoints = savepoints;
+        txn->savepoint_capacity = capacity;
+    }
+    if (!txn->broken && !open_journal(txn, &error))
+        refuse(txn, status, &error);
+    txn->savepoints[txn->savepoint_count++].position = txn->journal.at;
+}
+
+static void transaction_release_savepoint(struct fbi_replicated_transaction *self,
+                                          struct fbi_status *status) {
+    struct transaction *txn = transaction_of(self);
+    (void)status;
+    if (txn->savepoint_count)
+        txn->savepoint_count--;
+}
+
+static void transaction_rollback_savepoint(struct fbi_replicated_transaction *self,
+                                           struct fbi_status *status) {
+    struct transaction *txn = transaction_of(self);
+    struct fbc_error error;
+    if (!txn->savepoint_count) {
+        fbc_error_set(&error, 0, "the engine rolled back a savepoint that it never announced");
+        refuse(txn, status, &error);
+        return;
+    }
+    struct savepoint *savepoint = &txn->savepoints[--txn->savepoint_count];
+    if (!txn->has_journal || txn->broken)
+        return;
+    if (!fbc_journal_break_seal(&txn->journal, fbc_host_fsync(), &error) ||
+        !fbc_journal_cut(&txn->journal, &savepoint->position, &error))
+        refuse(txn, status, &error);
+}
+
+/* Append the last values of the session's sequences that no journal has yet. */
+static int write_sequences(struct transaction *txn, struct fbc_error *error) {
+    for (struct sequence *sequence = txn->session->sequences; sequence; sequence = sequence->next) {
+        if (!sequence->changed)
+            continue;
+        size_t length = strlen(sequence->name);
+        char *body =
+            open_journal(txn, error) ? fbc_record_begin(&txn->journal, 8 + length, error) : NULL;
+        if (!body)
+            return FBC_FAILED;
+        fbc_put64(body, (uint64_t)sequence->value);
+        memcpy(body + 8, sequence->name, length);
+        fbc_record_end(&txn->journal, FBC_SEQUENCE, 0, 0, 8 + length);
+        sequence->changed = 0;
+    }
+    return FBC_OK;
+}
+
+static int is_empty(const struct transaction *txn) {
+    return !txn->has_journal || txn->journal.at.records <= 1; /* BEGIN alone */
+}
+
+static void transaction_prepare(struct fbi_replicated_transaction *self,
+                                struct fbi_status *status) {
+    struct transaction *txn = transaction_of(self);
+    struct fbc_error error = {{0}};
+    if (txn->broken) {
+        refuse(txn, status, &txn->error);
+        return;
+    }
+    if (txn->has_journal && txn->journal.sealed_at)
+        return; /* a second prepare with nothing in between */
+    if (!write_sequences(txn, &error)) {
+        refuse(txn, status, &error);
+        return;
+    }
+    if (is_empty(txn))
+        return;
+    if (!fbc_journal_seal(&txn->journal, fbc_now_us(), &error)) {
+        refuse(txn, status, &error);
+        return;
+    }
+    if (fbc_host_fsync() && fdatasync(txn->journal.fd) != 0) {
+        fbc_error_set(&error, errno, "cannot sync %s.log.live", txn->journal.name);
+        refuse(txn, status, &error);
+    }
+}
+
+static void transaction_commit(struct fbi_replicated_transaction *self, struct fbi_status *status) {
+    struct transaction *txn = transaction_of(self);
+    struct session *session = txn->session;
+    struct fbc_error error;
+    if (txn->has_ddl)
+        fbc_host_new_generation();
+    if (txn->broken) { /* only where the engine does not heed a refusal: report_errors = false */
+        refuse(txn, status, &txn->error);
+        drop_journal(txn);
+        return;
+    }
+    if (is_empty(txn)) {
+        drop_journal(txn);
+        return;
+    }
+    struct fbc_event event = {
+        .kind = 1,
+        .database = session->database->id,
+        .transaction = txn->number,
+        .ticket = fbc_host_draw_ticket(),
+        .commit_us = fbc_now_us(),
+        .length = txn->journal.length,
+        .events = txn->journal.at.events,
+        .fd = txn->journal.fd,
+    };
+    memcpy(event.uuid, txn->journal.uuid, 16);
+    /* The mark is for readers of the file; the hand-over below does not depend on it. */
+    if (!fbc_journal_mark_commit(&txn->journal, event.ticket, event.commit_us, txn->number, &error))
+        report(status, error.text);
+    txn->journal.fd = -1;
+    session->last_handed_over = fbc_host_hand_over(&event);
+    fbc_journal_free(&txn->journal);
+    txn->has_journal = 0;
+}
+
+static void end_without_commit(struct transaction *txn, struct fbi_status *status) {
+    struct fbc_error error;
+    if (!txn->has_journal)
+        return;
+    if (!fbc_journal_break_seal(&txn->journal, fbc_host_fsync(), &error) && status)
+        report(status, error.text);
+    drop_journal(txn);
+}
+
+static void transaction_rollback(struct fbi_replicated_transaction *self,
+                                 struct fbi_status *status) {
+    end_without_commit(transaction_of(self), status);
+}
+
+static void transaction_dispose(struct fbi_replicated_transaction *self) {
+    struct transaction *txn = transaction_of(self);
+    end_without_commit(txn, NULL);
+    struct fbi_replicated_session *session = &txn->session->base;
+    fbc_journal_free(&txn->journal);
+    free(txn->tables);
+    free(txn->savepoints);
+    free(txn);
+    session->vt->release(session);
+}
+
+static const struct fbi_replicated_transaction_vt transaction_vt = {
+    .version = FBI_REPLICATED_TRANSACTION_VERSION,
+    .dispose = transaction_dispose,
+    .prepare = transaction_prepare,
+    .commit = transaction_commit,
+    .rollback = transaction_rollback,
+    .start_savepoint = transaction_start_savepoint,
+    .release_savepoint = transaction_release_savepoint,
+    .rollback_savepoint = transaction_rollback_savepoint,
+    .insert_record = transaction_insert,
+    .update_record = transaction_update,
+    .delete_record = transaction_delete,
+    .execute_sql = transaction_execute,
+    .execute_sql_intl = transaction_execute_intl,
+};
+
+/* ---- IReplicatedSession ------------------------------------------------------------------- */
+
+static struct session *session_of(struct fbi_replicated_session *self) {
+    return (struct session *)self;
+}
+
+static void session_add_ref(struct fbi_replicated_session *self) {
+    session_of(self)->references++;
+}
+
+static int session_release(struct fbi_replicated_session *self) {
+    struct session *session = session_of(self);
+    int left = --session->references;
+    if (left > 0)
+        return left;
+    /* The last attachment may take the database and the process with it: give the bridge the
+     * moment it needs to learn what became of this session's commits. */
+    if (session->last_handed_over)
+        fbc_host_await_settled(session->last_handed_over, SETTLE_MS);
+    free_shapes(session);
+    while (session->sequences) {
+        struct sequence *sequence = session->sequences;
+        session->sequences = sequence->next;
+        free(sequence);
+    }
+    session->status->vt->dispose(session->status);
+    free(session);
+    return 0;
+}
+
+static void session_set_owner(struct fbi_replicated_session *self, void *owner) {
+    session_of(self)->owner = owner;
+}
+
+static void *session_get_owner(struct fbi_replicated_session *self) {
+    return session_of(self)->owner;
+}
+
+/* Never fails and never answers false: the engine would go on without capture, in silence. */
+static fbi_bool session_init(struct fbi_replicated_session *self, struct fbi_status *status,
+                             struct fbi_attachment *attachment) {
+    (void)status;
+    session_of(self)->attachment = attachment;
+    return 1;
+}
+
+static struct fbi_replicated_transaction *
+session_start_transaction(struct fbi_replicated_session *self, struct fbi_status *status,
+                          struct fbi_transaction *engine, int64_t number) {
+    struct session *session = session_of(self);
+    struct fbc_error error = {{0}};
+    struct transaction *txn = NULL;
+    if (session->refusal)
+        fbc_error_set(&error, 0, "%s", session->refusal);
+    else if (fbc_host_ready(session->settings, &error) &&
+             (session->database || identify(session, engine, &error))) {
+        txn = calloc(1, sizeof *txn);
+        if (!txn)
+            fbc_error_set(&error, 0, "no memory for a transaction");
+    }
+    if (!txn) {
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "firebird-cdc: capture can't start, so writes to captured tables are refused: %s",
+                 error.text);
+        report(status, text);
+        return NULL;
+    }
+    txn->base.vt = &transaction_vt;
+    txn->session = session;
+    txn->engine = engine;
+    txn->number = (uint64_t)number;
+    txn->journal.fd = -1;
+    session_add_ref(self);
+    return &txn->base;
+}
+
+static void session_cleanup_transaction(struct fbi_replicated_session *self,
+                                        struct fbi_status *status, int64_t number) {
+    struct session *session = session_of(self);
+    struct fbc_error error;
+    (void)status; /* an error here would refuse the first attachment after a crash */
+    if (!session->refusal && fbc_host_ready(session->settings, &error))
+        fbc_host_hand_over(
+            &(struct fbc_event){.kind = 3,
+                                .database = session->database ? session->database->id : 0,
+                                .transaction = (uint64_t)number,
+                                .fd = -1});
+}
+
+static void session_set_sequence(struct fbi_replicated_session *self, struct fbi_status *status,
+                                 const char *name, int64_t value) {
+    struct session *session = session_of(self);
+    struct sequence *sequence = session->sequences;
+    while (sequence && strcmp(sequence->name, name) != 0)
+        sequence = sequence->next;
+    if (!sequence) {
+        sequence = calloc(1, sizeof *sequence + strlen(name) + 1);
+        if (!sequence) {
+            report(status, "firebird-cdc: no memory for the value of a sequence");
+            return;
+        }
+        memcpy(sequence->name, name, strlen(name) + 1);
+        sequence->next = session->sequences;
+        session->sequences = sequence;
+    }
+    sequence->value = value;
+    sequence->changed = 1;
+}
+
+static const struct fbi_replicated_session_vt session_vt = {
+    .version = FBI_REPLICATED_SESSION_VERSION,
+    .add_ref = session_add_ref,
+    .release = session_release,
+    .set_owner = session_set_owner,
+    .get_owner = session_get_owner,
+    .init = session_init,
+    .start_transaction = session_start_transaction,
+    .cleanup_transaction = session_cleanup_transaction,
+    .set_sequence = session_set_sequence,
+};
+
+struct fbi_replicated_session *fbc_session_new(const struct fbc_settings *settings,
+                                               const char *refusal) {
+    struct session *session = calloc(1, sizeof *session);
+    if (!session || !(session->status = fbc_host_new_status())) {
+        free(session);
+        return NULL;
+    }
+    session->base.vt = &session_vt;
+    session->references = 1;
+    session->settings = settings;
+    session->refusal = refusal;
+    return &session->base;
+}

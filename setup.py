@@ -1,0 +1,77 @@
+"""Builds the two native libraries; everything else stands in pyproject.toml.
+
+``libfirebird_cdc.so`` is the plugin that the engine loads: plain C, nothing but libc.
+``_embedding.cpython-3XX-*.so`` carries the bridge for the Python that builds it.
+FIREBIRD_CDC_PYTHON_INCLUDE names a folder with Python.h where the system has none;
+FIREBIRD_CDC_SANITIZE=address,undefined builds both with sanitizers.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+HERE = Path(__file__).resolve().parent
+PLUGIN = "firebird_cdc.native.libfirebird_cdc"
+EMBEDDING = "firebird_cdc.native._embedding"
+PLUGIN_SOURCES = ("crc32c", "host", "journal", "plugin", "python", "rows", "session", "spawn")
+
+COMPILE = [
+    "-std=gnu11", "-O2", "-g", "-Wall", "-fvisibility=hidden", "-fstack-protector-strong",
+    "-fstack-clash-protection", "-fcf-protection", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2",
+]  # fmt: skip
+STRICT = ["-Wextra", "-Wshadow", "-Wvla", "-Werror"]
+LINK = ["-Wl,-z,relro", "-Wl,-z,now", "-Wl,-z,noexecstack", "-Wl,-z,nodelete", "-Wl,--as-needed"]
+
+sanitize = os.environ.get("FIREBIRD_CDC_SANITIZE")
+if sanitize:
+    COMPILE += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-U_FORTIFY_SOURCE"]
+    LINK += [f"-fsanitize={sanitize}"]
+
+
+class BuildNative(build_ext):
+    """Generates the embedding's source and gives the plugin the name the engine looks for."""
+
+    def run(self) -> None:
+        sys.path.insert(0, str(HERE / "native"))
+        import embedding_build
+
+        embedding_build.generate(HERE / "native" / "_embedding.c")
+        super().run()
+
+    def get_ext_filename(self, fullname: str) -> str:
+        if fullname == PLUGIN or fullname == PLUGIN.rpartition(".")[2]:
+            return fullname.replace(".", "/") + ".so"
+        return super().get_ext_filename(fullname)
+
+    def get_export_symbols(self, ext: Extension) -> list[str]:
+        return list(ext.export_symbols)  # neither is an extension module with a PyInit_
+
+
+include = os.environ.get("FIREBIRD_CDC_PYTHON_INCLUDE")
+setup(
+    cmdclass={"build_ext": BuildNative},
+    ext_modules=[
+        Extension(
+            PLUGIN,
+            [f"native/{name}.c" for name in PLUGIN_SOURCES],
+            depends=[str(path.relative_to(HERE)) for path in HERE.glob("native/*.h")],
+            extra_compile_args=COMPILE + STRICT,
+            extra_link_args=LINK + ([] if sanitize else ["-Wl,-z,defs"]),
+            language="c",
+        ),
+        Extension(
+            EMBEDDING,
+            ["native/_embedding.c"],
+            include_dirs=["native", *([include] if include else [])],
+            depends=["native/bridge_api.h", "native/embedding_build.py"],
+            extra_compile_args=COMPILE,
+            extra_link_args=LINK,
+            language="c",
+        ),
+    ],
+)

@@ -92,7 +92,7 @@ def find_codec(name: str) -> str | None:
         return codec
     try:
         found = codecs.lookup(name)
-        b"".decode(found.name)
+        b"a".decode(found.name, "replace")
     except (LookupError, ValueError):
         return None
     return found.name

@@ -564,6 +564,11 @@ def _charmap_of(codec: str) -> object | None:
     return None
 
 
+def _null_test(index: int) -> str:
+    """Return source that tests a column's bit; a mask is faster, but long for wide tables."""
+    return f"bits & {1 << index}" if index < 64 else f"bits >> {index} & 1"
+
+
 @functools.lru_cache(maxsize=256)
 def _compile_decoder(fields: tuple[_Field, ...]) -> _Decoder:
     """Return ``decode(buffer, at, end, blob)`` for the row images of a shape of table.
@@ -591,7 +596,7 @@ def _compile_decoder(fields: tuple[_Field, ...]) -> _Decoder:
             ends.append(f"e{index} = {previous} + c{index}")
             piece = f"buffer[{previous}:e{index}]"
             previous = f"e{index}"
-            null_has_bytes.append(f"(bits & {1 << index} and c{index})")
+            null_has_bytes.append(f"({_null_test(index)} and c{index})")
             if field.storage not in _TEXTS:
                 value = piece
             elif field.codec is None:
@@ -610,7 +615,7 @@ def _compile_decoder(fields: tuple[_Field, ...]) -> _Decoder:
             value = f"blob(c{index})"
         values.append(value)
     count = len(fields)
-    nullable = ", ".join(f"None if bits & {1 << i} else {v}" for i, v in enumerate(values))
+    nullable = ", ".join(f"None if {_null_test(i)} else {v}" for i, v in enumerate(values))
     if count <= 8:
         has_nulls, bits = "nulls", "nulls"
     else:
@@ -1105,7 +1110,8 @@ class JournalReader:
     def _parse_seal(self, block: _BlockHeader, payload: bytes) -> Seal:
         if len(payload) != _SEAL.size or block.record_count:
             self._malformed(block.offset, "the seal has a wrong size")
-        seal = Seal(*_SEAL.unpack(payload), block.end)
+        events, records, blocks, sealed_us = _SEAL.unpack(payload)
+        seal = Seal(events, records, blocks, sealed_us, block.end)
         stamp = self.stamp
         if stamp is not None and (stamp.journal_length, stamp.event_count) != (
             seal.end,
@@ -1196,7 +1202,8 @@ class JournalWriter:
     """Writes a journal as the plugin does, for gap journals and tests; a context manager.
 
     Creates the file (mode 0600); raises FileExistsError if it is there, OSError from writing.
-    Blocks are written once they hold 64 KiB. ``seal`` and the marks after it are synced.
+    A block is written before its payload would grow beyond ``block_bytes``. ``seal`` and the
+    marks after it are synced.
     Times are microseconds since 1970, UTC; ``started_us`` and ``uuid`` default to now and to a
     random one. Values are given as the reader yields them, but blobs by the number that
     ``blob`` returned; ``ValueError`` names the column of one that doesn't fit.
@@ -1214,6 +1221,7 @@ class JournalWriter:
         owner: UUID = _NIL,
         epoch: int = 0,
         started_us: int | None = None,
+        block_bytes: int = _BLOCK_TARGET,
     ) -> None:
         self.path = Path(path)
         self.uuid = uuid if uuid is not None else uuids.uuid4()
@@ -1221,6 +1229,7 @@ class JournalWriter:
         self.journal_length: int | None = None
         self._transaction = transaction
         self._epoch = epoch
+        self._block_bytes = block_bytes
         self._commit_us: int | None = None
         self._records: list[bytes] = []
         self._size = 0
@@ -1320,13 +1329,16 @@ class JournalWriter:
         """Record that something could not be captured."""
         self._add(_GAP, 0, _with_length(reason), event=True)
 
-    def blob(self, content: bytes, available: bool = True) -> int:
-        """Record the content of a blob of the next row; returns its number for that row."""
+    def blob(self, content: bytes, available: bool = True, chunk_bytes: int = _BLOB_CHUNK) -> int:
+        """Record the content of a blob of the next row; returns its number for that row.
+
+        ``available``: False if this is all of the content that could be read.
+        """
         self._blobs += 1
         number = _U64.pack(self._blobs)
         last = _LAST_CHUNK if available else _LAST_CHUNK | _UNAVAILABLE
-        for start in range(0, max(len(content), 1), _BLOB_CHUNK):
-            end = start + _BLOB_CHUNK
+        for start in range(0, max(len(content), 1), chunk_bytes):
+            end = start + chunk_bytes
             flags = last if end >= len(content) else 0
             self._add(_BLOB | flags << 8, 0, number + content[start:end])
         return self._blobs
@@ -1381,7 +1393,7 @@ class JournalWriter:
         record = _RECORD.pack(kind, number, len(body)) + body
         if len(record) > MAX_PAYLOAD:
             raise ValueError(f"{self.path}: a record of {len(record)} bytes fits no block")
-        if self._size + len(record) > _BLOCK_TARGET:
+        if self._size + len(record) > self._block_bytes:
             self.flush()
         self._records.append(record)
         self._size += len(record)

@@ -1,0 +1,33 @@
+"""Folders that a replay writes to, on whatever file system Spark knows (local, HDFS, S3...)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from firebird_cdc.errors import ReplayError
+
+
+def _file_system(spark: SparkSession, place: str) -> tuple[Any, Any]:
+    """Return Hadoop's file system for PLACE, and PLACE as its path."""
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(place)
+    return path.getFileSystem(spark._jsc.hadoopConfiguration()), path
+
+
+def refuse_existing(spark: SparkSession, folder: str) -> None:
+    """Raise ReplayError if FOLDER holds anything: nothing of the user's is ever replaced."""
+    system, path = _file_system(spark, folder)
+    if system.exists(path) and len(system.listStatus(path)) > 0:
+        raise ReplayError(f"{folder} is not empty; give --output a folder that does not exist yet")
+
+
+def write_text(spark: SparkSession, place: str, text: str) -> None:
+    """Write a small file."""
+    system, path = _file_system(spark, place)
+    stream = system.create(path, True)
+    try:
+        stream.write(bytearray(text.encode()))
+    finally:
+        stream.close()

@@ -1,0 +1,139 @@
+"""Makes folders of journals for the Spark tests, and folds them in plain Python to compare."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID
+
+from firebird_cdc.journal.canonical import canonical_row
+from firebird_cdc.journal.format import Column, JournalWriter, Storage, Table
+
+DATABASE = "/data/shop.fdb"
+FIRST_COMMIT_US = 1_700_000_000_000_000
+
+
+def column(
+    name: str, storage: Storage, *, key: int = 0, scale: int = 0, sub_type: int = 0
+) -> Column:
+    """A column of UTF8 texts up to 40 characters, or of another storage."""
+    texts = (Storage.TEXT, Storage.PADDED_TEXT)
+    return Column(
+        name=name,
+        sql_type=0,
+        sub_type=sub_type,
+        scale=scale,
+        length=160 if storage in texts else 8,
+        charset_id=4 if storage in texts or sub_type == 1 else 0,
+        char_length=40 if storage in texts else 0,
+        precision=0,
+        nullable=not key,
+        identity=False,
+        key_position=key,
+        storage=storage,
+    )
+
+
+Action = tuple[str, str, tuple | None, tuple | None]  # op, table, before, after
+
+
+@dataclass
+class History:
+    """Writes one journal per transaction into ``folder``, numbered from 1."""
+
+    folder: Path
+    database: str = DATABASE
+    epoch: int = 0
+    seed: int = 1
+    block_bytes: int = 64 * 1024
+    sequence: int = 0
+    paths: list[Path] = field(default_factory=list)
+    shapes: dict[str, tuple[Sequence[Column], int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._random = random.Random(f"{self.seed} {self.database} {self.epoch}")
+
+    def define(self, table: str, columns: Sequence[Column], key_kind: int = 1) -> None:
+        """Set the shape with which the next transactions write TABLE."""
+        self.shapes[table] = (tuple(columns), key_kind)
+
+    def commit(self, *actions: Action, skip_number: bool = False) -> Path:
+        """Write a transaction. Actions: (op, table, before, after); ("ddl", sql, ...), ("gap", why)."""
+        self.sequence += 2 if skip_number else 1
+        return self.write(self.sequence, *actions)
+
+    def write(self, sequence: int, *actions: Action, name: str | None = None) -> Path:
+        """Write a transaction as journal SEQUENCE."""
+        uuid = UUID(int=self._random.getrandbits(128), version=4)
+        path = self.folder / (name or f"{uuid}.log")
+        with JournalWriter(
+            path,
+            uuid=uuid,
+            transaction=1000 + sequence,
+            database=self.database,
+            user="SYSDBA",
+            epoch=self.epoch,
+            block_bytes=self.block_bytes,
+        ) as writer:
+            tables: dict[str, Table] = {}
+            for op, what, before, after in actions:
+                if op == "ddl":
+                    writer.ddl(what)
+                elif op == "gap":
+                    writer.gap(what)
+                else:
+                    if what not in tables:
+                        tables[what] = writer.table(what, *self.shapes[what])
+                    _write_row(writer, tables[what], op, before, after)
+            writer.seal()
+            writer.commit(sequence, FIRST_COMMIT_US + sequence)
+            writer.stamp(sequence)
+        self.paths.append(path)
+        return path
+
+
+def _write_row(
+    writer: JournalWriter, table: Table, op: str, before: tuple | None, after: tuple | None
+) -> None:
+    if op == "c":
+        writer.insert(table, after)
+    elif op == "u":
+        writer.update(table, before, after)
+    else:
+        writer.delete(table, before)
+
+
+@dataclass
+class Model:
+    """What a table holds while a random history is made: the truth to compare with."""
+
+    name: str
+    columns: tuple[Column, ...]
+    key_kind: int
+    rows: list[tuple] = field(default_factory=list)
+    written: list[tuple[Column, ...]] = field(default_factory=list)  # columns of each row
+
+    def texts(self) -> Counter[str]:
+        """Return the rows as `replay state` is to write them."""
+        return Counter(
+            canonical_row(columns, row)
+            for columns, row in zip(self.written, self.rows, strict=True)
+        )
+
+
+def read_state(output: Path) -> dict[str, Counter[str]]:
+    """Return the rows that a state rebuild wrote as JSON, by table."""
+    summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))
+    tables: dict[str, Counter[str]] = {}
+    for table in summary["tables"]:
+        rows: Counter[str] = Counter()
+        if table["folder"] is not None:
+            for part in (output / table["folder"]).glob("part-*"):
+                rows.update(part.read_text(encoding="utf-8").splitlines())
+        tables[table["table"]] = rows
+    return tables

@@ -172,7 +172,7 @@ class _Loader:
             )
             return False
         self.warnings.append(
-            f"{self._place(entry)}: {entry.key} is an old name and is taken as {option.name};"
+            f"{self._place(entry)}: {entry.key} is another name of {option.name} and works;"
             " write that instead"
         )
         return True

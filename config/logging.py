@@ -134,9 +134,9 @@ def setup_logging(path: Path | None) -> logbook.Handler:
     """Send all log records of this process to the file that PATH configures.
 
     PATH None: the defaults (level info, /tmp/firebird-cdc.log). Returns the handler, pushed
-    on the application stack; the one of an earlier call is closed and says nothing more. Never raises: what is
-    wrong with PATH is logged with the defaults in force, and a log file that cannot be
-    opened is replaced by stderr, with a sentence.
+    on the application stack; the one of an earlier call is closed and says nothing more.
+    Never raises: what is wrong with PATH is logged with the defaults in force, and a log
+    file that cannot be opened is replaced by stderr, with a sentence.
     """
     global _current
     problems: list[str] = []

@@ -158,6 +158,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "kafka.producer.bootstrap.servers", Kind.LIST, None, "Some brokers of the cluster, as"
         " host1:port1,host2:port2; the others are found through them.", Group.KAFKA, required=True,
+        aliases=("kafka.producer.metadata.broker.list",),
     ),
     Option(
         "kafka.producer.retries", _I, "2147483647", "How often a failed send is repeated before"

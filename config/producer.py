@@ -198,8 +198,10 @@ class _Mapping:
             return
         value = ",".join(entry.value) if isinstance(entry.value, tuple) else entry.value or ""
         name = librdkafka.CANONICAL.get(name, name)
-        if name in REFUSED:
-            self._refuse(entry, f"this property cannot be set: {REFUSED[name]}")
+        if name in REFUSED and value.lower() == "false":
+            self._warn(entry, "has no effect: it cannot be otherwise here")
+        elif name in REFUSED:
+            self._refuse(entry, f"cannot be set: {REFUSED[name]}")
         elif name in WITHOUT_EFFECT or name.startswith("config.providers."):
             why = WITHOUT_EFFECT.get(name, WITHOUT_EFFECT["config.providers"])
             self._warn(entry, f"has no effect: {why}")
@@ -213,8 +215,8 @@ class _Mapping:
     def _place(self, entry: Entry) -> str:
         return f"{self.path}:{entry.line}: {entry.key}"
 
-    def _refuse(self, entry: Entry, why: str) -> None:
-        self.problems.append(f"{self._place(entry)}: {why}")
+    def _refuse(self, entry: Entry, what: str) -> None:
+        self.problems.append(f"{self._place(entry)} {what}")
 
     def _warn(self, entry: Entry, what: str) -> None:
         self.warnings.append(f"{self._place(entry)} {what}")
@@ -225,7 +227,7 @@ class _Mapping:
             other = self.entries[name]
             self._refuse(
                 entry,
-                f"it sets the same property as {other.key} in line {other.line};"
+                f"sets the same property as {other.key} in line {other.line};"
                 " remove one of the two",
             )
             return
@@ -348,8 +350,8 @@ class _Mapping:
             return
         self._refuse(
             entry,
-            'only PlainLoginModule and ScramLoginModule with username="..." and'
-            f' password="..." can be taken over; for others set {PREFIX}sasl.mechanism and the'
+            "can be taken over only from PlainLoginModule and ScramLoginModule with"
+            f' username="..." and password="..."; for others set {PREFIX}sasl.mechanism and the'
             f" properties {PREFIX}sasl.kerberos.* or {PREFIX}sasl.oauthbearer.*",
         )
 
@@ -592,4 +594,4 @@ def _unknown(name: str) -> str:
     known = [*librdkafka.PROPERTIES, *librdkafka.CANONICAL, *MAPPED, *WITHOUT_EFFECT, *CONSUMED]
     close = difflib.get_close_matches(name, sorted(known), 1, 0.6)
     hint = f"; did you mean {PREFIX}{close[0]}?" if close else ""
-    return f"librdkafka {librdkafka.VERSION} has no such producer property{hint}"
+    return f"is no producer property of librdkafka {librdkafka.VERSION}{hint}"

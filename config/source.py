@@ -91,7 +91,7 @@ def read_flat_yaml(path: Path, what: str) -> Source:
         raise ConfigError([_syntax_problem(path, what, error)]) from error
     except yaml.YAMLError as error:
         raise ConfigError([f"{path}: the {what} is not YAML: {error}"]) from error
-    if node is None:
+    if node is None or node.tag == _NULL_TAG:
         return Source(path, MappingProxyType({}), ())
     if not isinstance(node, yaml.MappingNode):
         raise ConfigError(

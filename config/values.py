@@ -98,7 +98,7 @@ def codec_of(charset: str) -> str:
     if match := re.fullmatch(r"(?:WIN_?(?=125[0-8])|DOS)([0-9]{3,4})", upper):
         name = f"cp{match[1]}"
     try:
-        b"".decode(name)  # refuses codecs that do not turn bytes into text, such as hex
+        b"xx".decode(name, "replace")  # refuses what does not give text, such as hex
         return codecs.lookup(name).name
     except (LookupError, ValueError):
         raise ValueProblem(

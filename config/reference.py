@@ -1,0 +1,195 @@
+"""Writes docs/reference.md from the tables that the loader works with.
+
+``python -m firebird_cdc.config.reference > docs/reference.md``
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+
+from firebird_cdc.config import librdkafka, producer
+from firebird_cdc.config.logging import DEFAULT_FORMAT, DEFAULT_LOG_FILE
+from firebird_cdc.config.logging import OPTIONS as LOGGING_OPTIONS
+from firebird_cdc.config.options import (
+    INT_MAX,
+    LONG_MAX,
+    OPTIONS,
+    Group,
+    Kind,
+    Option,
+    Status,
+)
+
+_INTRODUCTION = """\
+# Options
+
+<!-- Made from config/options.py and its neighbours by
+`python -m firebird_cdc.config.reference`; a test compares the two. -->
+
+## The file
+
+The connector reads one YAML file of flat dotted keys, `reddatabase.connector.yaml`. Which one
+counts, from strongest to weakest:
+
+1. the environment variable `FIREBIRD_CONNECTOR_CONFIG`;
+2. `ConnectorConfig` in the plugin's Config section of `plugins.conf`;
+3. a line `-Dfirebird.connector.config=<path>` in `jvm.args` in the server directory;
+4. `reddatabase.connector.yaml` in the server directory.
+
+A relative path starts at the server directory. The file has to be UTF-8.
+
+- A key may appear once. An unknown key, a missing required one or a value out of range is an
+  error; all errors of a file are reported at once, each with its line. `firebird-cdc check`
+  shows them without a server.
+- Numbers and booleans may stand in quotes.
+- A list is text separated by commas, or a YAML list. `\\,` stands for a comma inside an item of
+  such a text; a pattern with a comma, such as `t{1,3}`, is best written in a YAML list.
+- A value that begins with `*` must stand in quotes, or YAML reads it as an alias. As a regular
+  expression it needs a dot in front: `.*name`.
+- Options marked "not built yet" load with a warning, and have no effect.
+
+Kinds of values: *long* reaches to 9223372036854775807, *int* to 2147483647.
+"""
+
+_FILTERS = """
+A table is captured only if it is in the database's publication
+(`ALTER DATABASE INCLUDE TABLE ... TO PUBLICATION`); the lists narrow that set and never widen it.
+A pattern has to match the whole identifier, in any case of letters: `.*table1` selects `TABLE1`
+of every database. The identifier holds the real path with its slashes; a plain path works as a
+pattern, because its dots match themselves too. Mind that `.*id` also matches `PAID`:
+`.*[.]id` is the column `ID` alone. When both lists of a pair are set, the exclude list alone
+decides, and a warning says so. Tables that begin with `RDB$`, `MON$` or `SEC$` are never captured.
+"""
+
+_KAFKA = f"""
+Everything under `kafka.producer.` goes to the Kafka client without that prefix. The client is
+librdkafka {librdkafka.VERSION}: all its
+[properties](https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md) for
+producers can be set. Configurations of the Java client load too:
+
+- A number beyond librdkafka's range is narrowed, with a warning (`retry.backoff.ms`, for
+  example, ends at 300000 there).
+- `enable.idempotence` is true and `acks` all unless you set them. A value that cannot go with
+  idempotence (`acks` other than all, `retries: 0`, more than 5 requests in flight) is replaced,
+  with a warning; it is an error if you set `enable.idempotence: true` or a `transactional.id`.
+- With a `transactional.id`, `transaction.timeout.ms` is raised to `delivery.timeout.ms`, up to the
+  900000 ms that brokers allow; a message cannot outlive its transaction.
+- The partitioner is `murmur2_random`, which puts a key where the Java client would.
+- If you do not set `delivery.timeout.ms`, it is raised to `request.timeout.ms` + `linger.ms` where
+  they need more than its default.
+
+Java properties that have another name or unit here:
+"""
+
+
+def render() -> str:
+    """Return the text of docs/reference.md."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield _INTRODUCTION
+    for group in Group:
+        options = [option for option in OPTIONS if option.group is group]
+        yield f"## {group.value}\n"
+        if group is Group.NEVER:
+            yield from _never(options)
+            continue
+        yield from _table(
+            ("Option", "Value", "Default", "Meaning"), (_row(option) for option in options)
+        )
+        if group is Group.KAFKA:
+            yield from _kafka()
+        if group is Group.FILTERS:
+            yield _FILTERS
+    yield from _logging()
+
+
+def _row(option: Option) -> tuple[str, ...]:
+    meaning = option.meaning
+    if option.status is Status.LATER:
+        meaning = f"**Not built yet.** {meaning}"
+    if option.aliases:
+        names = ", ".join(f"`{alias}`" for alias in option.aliases)
+        meaning = f"{meaning} Other name: {names}."
+    if option.required:
+        default = "required"
+    else:
+        default = "unset" if option.default is None else f"`{option.default}`"
+    return f"`{option.name}`", _value(option), default, meaning
+
+
+def _value(option: Option) -> str:
+    if option.allowed:
+        values = ", ".join(f"`{value}`" for value in option.allowed)
+        return f"list of {values}" if option.kind is Kind.CHOICES else values
+    if option.kind is Kind.INTEGER:
+        high = {LONG_MAX: "long", INT_MAX: "int"}.get(option.high, str(option.high))
+        return f"{option.low} to {high}{', ' + option.unit if option.unit else ''}"
+    if option.kind is Kind.BOOLEAN:
+        return "`true`, `false`"
+    return str(option.kind.value)
+
+
+def _kafka() -> Iterator[str]:
+    yield _KAFKA
+    yield from _table(
+        ("Java", "librdkafka", "How"),
+        ((f"`{name}`", _code(to), how) for name, (to, how) in sorted(producer.MAPPED.items())),
+    )
+    yield "Used by the shipper itself: " + ", ".join(f"`{n}`" for n in producer.CONSUMED) + ".\n"
+    yield "Without effect here, with a warning:\n"
+    yield from _table(
+        ("Property", "Why"),
+        ((f"`{name}`", why) for name, why in sorted(producer.WITHOUT_EFFECT.items())),
+    )
+    yield "Refused:\n"
+    yield from _table(
+        ("Property", "Why"), ((f"`{name}`", why) for name, why in sorted(producer.REFUSED.items()))
+    )
+
+
+def _code(names: str) -> str:
+    return ", ".join(f"`{name}`" for name in names.split(", "))
+
+
+def _never(options: Iterable[Option]) -> Iterator[str]:
+    yield "They belong to other connectors. Each loads with a warning that says so.\n"
+    reasons: dict[str, list[str]] = {}
+    for option in options:
+        reasons.setdefault(option.instead, []).append(f"`{option.name}`")
+    yield from _table(
+        ("Options", "Why, and what to use"),
+        ((", ".join(names), why) for why, names in reasons.items()),
+    )
+
+
+def _logging() -> Iterator[str]:
+    yield """\
+## Logging
+
+A second YAML file sets up the log of the plugin and of the shipper. Which one counts, from
+strongest to weakest: the environment variable `FIREBIRD_CONNECTOR_LOGGING`, `LoggingConfig` in
+`plugins.conf`, a line `-Dlogback.configurationFile=<path>` in `jvm.args`. A Logback file is
+answered, in the log, with the YAML lines to write instead. If the file has errors, they are
+logged and the defaults apply; if the log file cannot be opened, the log goes to stderr. A log
+file that is renamed or deleted is made anew.
+"""
+    defaults = {"level": "info", "file": str(DEFAULT_LOG_FILE), "format": DEFAULT_FORMAT}
+    yield from _table(
+        ("Option", "Default", "Meaning"),
+        ((f"`{name}`", f"`{defaults[name]}`", text) for name, text in LOGGING_OPTIONS.items()),
+    )
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "---|" * len(head)
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+    yield ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

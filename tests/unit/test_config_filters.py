@@ -1,0 +1,98 @@
+"""Include and exclude lists: which tables and columns a user gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from firebird_cdc.config import load_config
+from firebird_cdc.config.filters import TableFilter
+
+DATABASE = "/opt/databases/employee.fdb"
+
+
+def table_filter(directory: Path, *lines: str) -> TableFilter:
+    path = directory / "c.yaml"
+    required = (
+        "connector.name: n",
+        "connector.journal.directory: /j",
+        "kafka.topic.prefix: p",
+        "kafka.producer.bootstrap.servers: h:1",
+    )
+    path.write_text("\n".join([*lines, *required]) + "\n", "utf-8")
+    return TableFilter(load_config(path))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "database", "table", "captured"),
+    [
+        # the examples of the RED Database manual
+        (f"{DATABASE}.table1", DATABASE, "TABLE1", True),
+        (f"{DATABASE}.table1", "/other/employee.fdb", "TABLE1", False),
+        (".*table1", "/other/x.fdb", "TABLE1", True),
+        (".*table1, .*data.fdb.test_table", "/a/data.fdb", "TEST_TABLE", True),
+        (".*table1, .*data.fdb.test_table", "/a/base.fdb", "TEST_TABLE", False),
+        (".*employee.fdb.table1", DATABASE, "TABLE1", True),
+        # the whole identifier must match, not a part of it
+        (".*table1", DATABASE, "TABLE10", False),
+        ("table1", DATABASE, "TABLE1", False),
+        # names that need care
+        (r".*[.]t\$1", DATABASE, "T$1", True),
+        (".*[.]straße", DATABASE, "STRAẞE", True),
+        (".*[.]заказ", DATABASE, "ЗАКАЗ", True),
+        ("['.*[.]a, b']", DATABASE, "A, B", True),
+        (r"C:\\data\\crm[.]fdb[.]client", r"C:\data\crm.fdb", "CLIENT", True),
+    ],
+)
+def test_table_include_list(
+    tmp_path: Path, pattern: str, database: str, table: str, captured: bool
+) -> None:
+    captures = table_filter(tmp_path, f"table.include.list: {pattern}").captures
+    assert captures(database, table) is captured
+
+
+def test_table_exclude_list_takes_all_but_its_own(tmp_path: Path) -> None:
+    captures = table_filter(tmp_path, "table.exclude.list: .*[.]tmp_.*").captures
+    assert captures(DATABASE, "ORDERS")
+    assert not captures(DATABASE, "TMP_ORDERS")
+
+
+def test_exclude_list_alone_decides(tmp_path: Path) -> None:
+    lines = ("table.include.list: .*[.]a", "table.exclude.list: .*[.]b")
+    captures = table_filter(tmp_path, *lines).captures
+    assert captures(DATABASE, "C")
+    assert not captures(DATABASE, "B")
+
+
+@pytest.mark.parametrize("table", ["RDB$RELATIONS", "MON$STATEMENTS", "SEC$USERS"])
+def test_system_tables_are_never_captured(tmp_path: Path, table: str) -> None:
+    assert not table_filter(tmp_path).captures(DATABASE, table)
+    assert not table_filter(tmp_path, "table.include.list: .*").captures(DATABASE, table)
+
+
+def test_table_that_only_looks_like_a_system_table_is_captured(tmp_path: Path) -> None:
+    assert table_filter(tmp_path).captures(DATABASE, "RDBMS")
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "kept"),
+    [
+        ("column.include.list: .*table1.id", "ID", True),
+        ("column.include.list: .*table1.id", "NAME", False),
+        ("column.include.list: .*id, .*name", "FULL_NAME", True),
+        ("column.include.list: '.*[.]id'", "PAID", False),
+        ("column.include.list: .*id", "PAID", True),
+        ("column.exclude.list: .*f_vchar", "F_VCHAR", False),
+        ("column.exclude.list: .*f_vchar", "ID", True),
+    ],
+)
+def test_column_lists(tmp_path: Path, line: str, column: str, kept: bool) -> None:
+    assert table_filter(tmp_path, line).keeps_column(DATABASE, "TABLE1", column) is kept
+
+
+def test_second_answer_is_the_first(tmp_path: Path) -> None:
+    chosen = table_filter(tmp_path, "table.include.list: .*[.]a")
+    for _ in range(2):
+        assert chosen.captures(DATABASE, "A")
+        assert not chosen.captures(DATABASE, "B")

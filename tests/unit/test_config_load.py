@@ -1,0 +1,465 @@
+"""load_config: what a user gets for right, wrong and foreign options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from firebird_cdc.config import ConnectorConfig, load_config
+from firebird_cdc.config.options import BY_NAME, OPTIONS, Kind, Status, is_secret
+from firebird_cdc.errors import ConfigError
+
+REQUIRED = {
+    "connector.name": "depot",
+    "connector.journal.directory": "/var/lib/firebird-cdc/journal",
+    "kafka.producer.bootstrap.servers": "kafka1:9092",
+    "kafka.topic.prefix": "depot",
+}
+
+Load = Callable[..., ConnectorConfig]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Load a file made of the required options, with lines added or replaced."""
+
+    def load(*lines: str, without: tuple[str, ...] = ()) -> ConnectorConfig:
+        replaced = {line.partition(":")[0] for line in lines} | set(without)
+        kept = [f"{key}: {value}" for key, value in REQUIRED.items() if key not in replaced]
+        path = tmp_path / "reddatabase.connector.yaml"
+        path.write_text("\n".join([*lines, *kept]) + "\n", "utf-8")
+        return load_config(path)
+
+    return load
+
+
+def problems(load: Load, *lines: str, without: tuple[str, ...] = ()) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(*lines, without=without)
+    return caught.value.problems
+
+
+def only_problem(load: Load, *lines: str) -> str:
+    found = problems(load, *lines)
+    assert len(found) == 1, found
+    return found[0]
+
+
+def only_warning(load: Load, *lines: str) -> str:
+    found = load(*lines).warnings
+    assert len(found) == 1, found
+    return found[0]
+
+
+# -- what loads
+
+
+def test_sample_of_the_red_database_manual_loads_unchanged() -> None:
+    config = load_config(Path(__file__).parent / "data" / "red-database-manual.yaml")
+
+    assert config.connector_name == "reddatabase"
+    assert config.journal_directory == Path("/tmp/journal")
+    assert config.journal_check_interval_ms == 0
+    assert config.topic_prefix == "reddatabase_topic"
+    assert config.transactional
+    assert config.max_block_ms == 1000
+    assert config.retry_backoff_ms == 1000
+    assert config.producer["bootstrap.servers"] == "localhost:9092"
+    assert config.producer["retries"] == "3"
+    assert config.producer["request.timeout.ms"] == "1000"
+    assert config.producer["transactional.id"] == "reddatabase-transaction-id"
+    (warning,) = config.warnings
+    assert "red-database-manual.yaml:9: kafka.producer.timeout.ms" in warning
+    assert "kafka.producer.request.timeout.ms" in warning
+
+
+def test_defaults_are_those_of_the_reference(load: Load) -> None:
+    config = load()
+
+    assert config.warnings == ()
+    assert config.journal_fsync
+    assert config.journal_archive_directory is None
+    assert config.shipper == "embedded"
+    assert config.capture_failure_mode == "refuse"
+    assert config.topic_delimiter == "."
+    assert (config.max_block_ms, config.close_timeout_ms, config.retry_backoff_ms) == (
+        60_000,
+        60_000,
+        100,
+    )
+    assert not config.transactional
+    assert config.key_schemas_enable
+    assert config.value_schemas_enable
+    assert config.table_include_list == config.table_exclude_list == ()
+    assert config.tombstones_on_delete
+    assert config.skipped_operations == {"t"}
+    assert config.decimal_handling_mode == "precise"
+    assert config.time_precision_mode == "adaptive"
+    assert config.binary_handling_mode == "bytes"
+    assert config.unavailable_value_placeholder == "__debezium_unavailable_value"
+    assert not config.include_unknown_datatypes
+    assert config.extended_headers_enabled
+    assert config.failure_handling_mode == "fail"
+    assert (config.poll_interval_ms, config.max_batch_size) == (500, 2048)
+    assert b"\xcf".decode(config.charset_none, "replace") == "\ufffd"
+
+
+def test_numbers_and_booleans_may_be_quoted(load: Load) -> None:
+    config = load('connector.journal.check.interval.ms: "600000"', "tombstones.on.delete: 'FALSE'")
+
+    assert config.journal_check_interval_ms == 600_000
+    assert config.tombstones_on_delete is False
+
+
+def test_largest_long_loads(load: Load) -> None:
+    config = load(f"connector.journal.check.interval.ms: {2**63 - 1}")
+    assert config.journal_check_interval_ms == 2**63 - 1
+
+
+def test_lists_are_commas_or_yaml(load: Load) -> None:
+    by_commas = load(r"table.include.list: .*[.]a , .*[.]t{1\,3}").table_include_list
+    by_yaml = load("table.include.list: ['.*[.]a', '.*[.]t{1,3}']").table_include_list
+
+    assert by_commas == by_yaml
+    assert by_yaml[1].fullmatch("/x.fdb.TTT")
+
+
+def test_yaml_list_of_brokers(load: Load) -> None:
+    config = load("kafka.producer.bootstrap.servers: [a:1, '[::1]:2']")
+    assert config.producer["bootstrap.servers"] == "a:1,[::1]:2"
+
+
+def test_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("".join(f"{k}: {v}\n" for k, v in REQUIRED.items()), "utf-8-sig")
+    assert load_config(path).connector_name == "depot"
+
+
+def test_empty_value_means_unset(load: Load) -> None:
+    config = load("connector.journal.archive.directory:", "kafka.producer.transactional.id: ''")
+    assert config.journal_archive_directory is None
+    assert not config.transactional
+
+
+def test_no_tag_makes_python_run_anything(load: Load, tmp_path: Path) -> None:
+    witness = tmp_path / "witness"
+    problem = only_problem(load, f"connector.name: !!python/object/apply:os.mkdir [{witness}]")
+    assert "it must be one value" in problem
+    assert not witness.exists()
+
+
+@pytest.mark.parametrize(
+    ("written", "raw", "text"),
+    [
+        ("WIN1251", b"\xcf", "П"),
+        ("UTF8", b"\xc3\xa9", "é"),
+        ("ISO8859_1", b"\xe9", "é"),
+        ("KOI8R", b"\xf0", "П"),
+        ("DOS866", b"\x8f", "П"),
+        ("cp1252", b"\x80", "€"),
+    ],
+)
+def test_character_set_of_none_columns(load: Load, written: str, raw: bytes, text: str) -> None:
+    assert raw.decode(load(f"connector.charset.none: {written}").charset_none) == text
+
+
+def test_placeholder_in_hexadecimal(load: Load) -> None:
+    config = load("toasted.value.placeholder: 'hex: e2 88 85'")
+    assert config.unavailable_value_placeholder == "∅"
+
+
+def test_skipped_operations(load: Load) -> None:
+    assert load("skipped.operations: none").skipped_operations == frozenset()
+    assert load("skipped.operations: c, d").skipped_operations == {"c", "d"}
+
+
+# -- what warns
+
+
+def test_exclude_list_wins_with_a_warning(load: Load) -> None:
+    lines = ("table.include.list: .*a", "table.exclude.list: .*b")
+    config = load(*lines)
+
+    assert config.table_include_list == ()
+    assert config.table_exclude_list == (re.compile(".*b", re.IGNORECASE),)
+    assert "yaml:1: table.include.list is ignored" in only_warning(load, *lines)
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("table.whitelist", "table.include.list"),
+        ("table.blacklist", "table.exclude.list"),
+        ("column.blacklist", "column.exclude.list"),
+    ],
+)
+def test_old_list_names_work_with_a_warning(load: Load, alias: str, name: str) -> None:
+    config = load(f"{alias}: .*x")
+    assert getattr(config, name.replace(".", "_"))[0].fullmatch("/db.fdb.X")
+    assert name in only_warning(load, f"{alias}: .*x")
+
+
+def test_alias_of_a_required_option_is_enough(load: Load) -> None:
+    config = load("topic.prefix: other", without=("kafka.topic.prefix",))
+    assert config.topic_prefix == "other"
+
+
+def test_name_wins_over_its_alias(load: Load) -> None:
+    assert load("topic.prefix: other").topic_prefix == "depot"
+    assert "ignored, because kafka.topic.prefix is set too" in only_warning(
+        load, "topic.prefix: other"
+    )
+
+
+def _settable(option_kind: Kind) -> str:
+    return {Kind.INTEGER: "1", Kind.BOOLEAN: "true", Kind.PATTERNS: ".*x"}.get(option_kind, "x")
+
+
+@pytest.mark.parametrize(
+    "option", [o for o in OPTIONS if o.status is Status.LATER], ids=lambda o: o.name
+)
+def test_option_of_an_unbuilt_feature_loads_with_a_warning(load: Load, option: object) -> None:
+    assert option in OPTIONS
+    chosen = BY_NAME[option.name]  # type: ignore[attr-defined]
+    key = chosen.name.replace("<n>", "10")
+    value = chosen.allowed[0] if chosen.allowed else _settable(chosen.kind)
+    extra: tuple[str, ...] = ()
+    if key == "<converter>.<parameter>":
+        key, extra = "isbn.type", ("converters: isbn",)
+    found = load(f"{key}: {value}", *extra).warnings
+
+    assert f"yaml:1: {key} has no effect yet" in found[0]
+    assert len(found) == 1 + len(extra)
+
+
+@pytest.mark.parametrize(
+    "option", [o for o in OPTIONS if o.status is Status.NEVER], ids=lambda o: o.name
+)
+def test_option_of_another_connector_warns_with_the_reason(load: Load, option: object) -> None:
+    chosen = BY_NAME[option.name]  # type: ignore[attr-defined]
+    key = chosen.name.replace("<setting>", "host")
+    warning = only_warning(load, f"{key}: x")
+    assert f"{key} has no effect: {chosen.instead}" in warning
+
+
+# -- what is refused
+
+
+def test_all_problems_are_reported_at_once_with_line_value_and_what_is_allowed(
+    load: Load, tmp_path: Path
+) -> None:
+    found = problems(
+        load,
+        "connector.shipper: embeded",
+        "connector.journal.chek.interval.ms: 5",
+        "max.batch.size: 0",
+        "tombstones.on.delete: maybe",
+        without=("connector.name",),
+    )
+    path = tmp_path / "reddatabase.connector.yaml"
+
+    assert found[0] == (
+        f"{path}:1: connector.shipper is 'embeded'; allowed: embedded, external;"
+        " did you mean embedded?"
+    )
+    assert f"{path}:2: connector.journal.chek.interval.ms: no such option" in found[1]
+    assert "did you mean connector.journal.check.interval.ms?" in found[1]
+    assert found[2] == f"{path}:3: max.batch.size is '0'; it must be from 1 to {2**31 - 1}"
+    assert found[3] == f"{path}:4: tombstones.on.delete is 'maybe'; it must be true or false"
+    assert found[4].startswith(f"{path}: connector.name is missing; it is required")
+    assert len(found) == 5
+
+
+@pytest.mark.parametrize("missing", REQUIRED)
+def test_missing_required_option_names_itself(load: Load, missing: str) -> None:
+    (problem,) = problems(load, without=(missing,))
+    assert f"{missing} is missing" in problem
+
+
+@pytest.mark.parametrize("key", REQUIRED)
+def test_empty_required_option_names_its_line(load: Load, key: str) -> None:
+    assert f"yaml:1: {key} has no value" in only_problem(load, f"{key}: ''")
+
+
+def test_duplicate_key_names_both_lines(load: Load) -> None:
+    problem = only_problem(load, "max.batch.size: 1", "poll.interval.ms: 5", "max.batch.size: 2")
+    assert "yaml:3: max.batch.size is set a second time, first in line 1" in problem
+
+
+@pytest.mark.parametrize("value", ["1.5", "1e3", "0x10", "1_000", "ten", "-1", str(2**63)])
+def test_what_is_no_number_in_range(load: Load, value: str) -> None:
+    problem = only_problem(load, f"connector.journal.check.interval.ms: {value}")
+    assert f"is '{value}'; it must be" in problem
+    assert f"to {2**63 - 1}" in problem
+
+
+def test_list_where_one_value_is_meant(load: Load) -> None:
+    problem = only_problem(load, "connector.name: [a, b]")
+    assert "connector.name is ['a', 'b']; it must be one value, not a list" in problem
+
+
+def test_nested_mapping_is_answered_with_the_flat_form(load: Load) -> None:
+    problem = only_problem(load, "topic:", "  delimiter: x")
+    assert "yaml:1: topic holds a nested structure; write dotted keys" in problem
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "just words\n", "connector.name=x\n"])
+def test_file_that_is_no_mapping(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"c\.yaml:1: .* must consist of lines 'key: value'"):
+        load_config(path)
+
+
+@pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n"])
+def test_empty_file_misses_what_is_required(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert len(caught.value.problems) == len(REQUIRED)
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.yaml: .* does not exist"):
+        load_config(tmp_path / "absent.yaml")
+
+
+def test_directory_in_place_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Is a directory"):
+        load_config(tmp_path)
+
+
+def test_file_in_another_encoding_names_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_bytes("connector.name: x\n# имя\n".encode("cp1251"))
+    with pytest.raises(ConfigError, match=r"c\.yaml:2: .* is not UTF-8"):
+        load_config(path)
+
+
+def test_file_that_is_something_else_is_not_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "core"
+    path.write_bytes(b"x" * (2 << 20))
+    with pytest.raises(ConfigError, match="larger than"):
+        load_config(path)
+
+
+def test_syntax_error_names_the_line_and_shows_no_value(load: Load) -> None:
+    problem = only_problem(load, "kafka.producer.sasl.password: {geheim", "connector.shipper: x")
+    assert re.search(r"yaml:\d+: .* is not YAML", problem)
+    assert "geheim" not in problem
+
+
+def test_unquoted_asterisk_is_explained(load: Load) -> None:
+    problem = only_problem(load, "column.include.list: *.name")
+    assert "yaml:1:" in problem
+    assert "begins with *" in problem
+
+
+def test_manuals_own_pattern_is_named_by_item_with_what_was_meant(load: Load) -> None:
+    problem = only_problem(load, "column.include.list: .*id, *.name")
+    assert "item 2 (*.name) is not a regular expression" in problem
+    assert "did you mean .*name?" in problem
+
+
+def test_each_wrong_pattern_is_named(load: Load) -> None:
+    problem = only_problem(load, "table.include.list: ['ok', '(a', 'b)']")
+    assert "item 2 ((a)" in problem
+    assert "item 3 (b))" in problem
+
+
+@pytest.mark.parametrize("prefix", ["a b", "depot:1", "дом", "a/b", "$x"])
+def test_topic_prefix_takes_only_what_kafka_takes(load: Load, prefix: str) -> None:
+    problem = only_problem(load, f"kafka.topic.prefix: '{prefix}'")
+    assert "allowed: letters A-Z a-z, digits, hyphen, dot, underscore" in problem
+
+
+@pytest.mark.parametrize(
+    "converter",
+    [
+        "io.confluent.connect.avro.AvroConverter",
+        "org.apache.kafka.connect.storage.StringConverter",
+        "my.Converter",
+    ],
+)
+def test_other_converters_are_refused(load: Load, converter: str) -> None:
+    problem = only_problem(load, f"value.converter: {converter}")
+    assert f"value.converter is '{converter}'" in problem
+    assert "not built yet" in problem
+
+
+def test_relative_journal_directory_is_refused(load: Load) -> None:
+    assert "absolute path" in only_problem(load, "connector.journal.directory: journal")
+
+
+@pytest.mark.parametrize("archive", ["/j", "/j/archive"])
+def test_archive_inside_the_journal_directory_is_refused(load: Load, archive: str) -> None:
+    problem = only_problem(
+        load, f"connector.journal.archive.directory: {archive}", "connector.journal.directory: /j"
+    )
+    assert "must not lie in connector.journal.directory" in problem
+
+
+@pytest.mark.parametrize("charset", ["WIN9999", "hex", "base64", "nonsense"])
+def test_unknown_character_set(load: Load, charset: str) -> None:
+    assert "must name a character set" in only_problem(load, f"connector.charset.none: {charset}")
+
+
+@pytest.mark.parametrize("value", ["hex:zz", "hex:ff", "hex:abc"])
+def test_placeholder_that_is_no_hexadecimal_text(load: Load, value: str) -> None:
+    assert "hexadecimal" in only_problem(load, f"toasted.value.placeholder: '{value}'")
+
+
+def test_unknown_option_far_from_all_names(load: Load) -> None:
+    assert "docs/reference.md" in only_problem(load, "qqq.www.zzz: 1")
+
+
+# -- secrets
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "database.password: [geheim]",
+        "kafka.producer.sasl.password: [geheim]",
+        "kafka.producer.ssl.key.password: [geheim]",
+        "kafka.producer.sasl.jaas.config: geheim",
+        "kafka.producer.sasl.pasword: geheim",
+        "kafka.producer.sasl.oauthbearer.method: geheim",
+    ],
+)
+def test_secret_is_never_shown(load: Load, line: str) -> None:
+    problem = only_problem(load, line)
+    assert line.partition(":")[0] in problem
+    assert "geheim" not in problem
+
+
+def test_printing_a_configuration_shows_no_secret(load: Load) -> None:
+    config = load("kafka.producer.sasl.password: geheim", "kafka.producer.sasl.username: u")
+    assert config.producer["sasl.password"] == "geheim"
+    assert "geheim" not in repr(config)
+    assert "geheim" not in " ".join(config.warnings)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "database.password",
+        "kafka.producer.ssl.key.pem",
+        "kafka.producer.sasl.oauthbearer.config",
+        "kafka.producer.ssl.keystore.key",
+        "value.converter.basic.auth.user.info",
+    ],
+)
+def test_keys_that_hold_secrets(key: str) -> None:
+    assert is_secret(key)
+
+
+def test_every_default_is_a_value_that_may_be_written(load: Load) -> None:
+    lines = [f"{o.name}: '{o.default}'" for o in OPTIONS if o.default is not None]
+    config = load(*lines)
+    assert [w for w in config.warnings if "has no effect yet" not in w] == []
+    assert config.poll_interval_ms == load().poll_interval_ms

@@ -30,7 +30,7 @@ _log = logbook.Logger("firebird_cdc.journal.render")
 SHAPES_KEPT = 2000
 """Table shapes kept ready, over all databases; a guess well above what a server publishes."""
 
-Headers = list[tuple[str, bytes]]
+Headers = list[tuple[str, str | bytes | None]]
 
 
 class BadEvent(ShipError):
@@ -154,11 +154,11 @@ class JournalRenderer:
         self._skipped = renderer.options.skipped_operations
         self._bound: dict[int, _BoundShape | None] = {}
 
-    def messages(self, change: RowChange) -> Iterator[Message]:
-        """Yield the messages of CHANGE in the order in which they have to be sent.
+    def messages(self, change: RowChange) -> tuple[Message, ...]:
+        """Return the messages of CHANGE in the order in which they have to be sent.
 
-        None for a table or an operation that is filtered out. Raises BadEvent before the first
-        message if the change can't be expressed.
+        Empty for a table or an operation that is filtered out. Raises BadEvent if the change
+        can't be expressed.
         """
         table = change.table
         try:
@@ -166,9 +166,9 @@ class JournalRenderer:
         except KeyError:
             bound = self._bind(change)
         if bound is None or change.op in self._skipped:
-            return iter(())
+            return ()
         try:
-            return iter(bound.messages(change))
+            return bound.messages(change)
         except BadValue as error:
             raise BadEvent(change.pos, f"table {table.name}: {error}") from error
 
@@ -306,7 +306,9 @@ class _BoundShape:
         op, before, after, pos = change.op, change.before, change.after, change.pos
         if op == "c":
             assert after is not None
-            return (self._message(shape.key_text(after), "c", "null", shape.row.of_row(after), pos),)
+            return (
+                self._message(shape.key_text(after), "c", "null", shape.row.of_row(after), pos),
+            )
         assert before is not None
         old = shape.row.of_row(before)
         if op == "d":
@@ -336,9 +338,7 @@ class _BoundShape:
         )
         return Message(shape.topic, key, value, self._headers if headers is None else headers)
 
-    def _delete(
-        self, key: str | None, old: str, pos: int, headers: Headers
-    ) -> tuple[Message, ...]:
+    def _delete(self, key: str | None, old: str, pos: int, headers: Headers) -> tuple[Message, ...]:
         delete = self._message(key, "d", old, "null", pos, headers)
         if key is None or not self._tombstones:
             return (delete,)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from json.encoder import encode_basestring as quote
+from json.encoder import encode_basestring
 from math import isfinite
 from typing import Any
 
@@ -21,6 +21,9 @@ from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.charsets import NONE, codec_of
 from firebird_cdc.journal.decfloat import decode_decfloat as decode_decfloat
 from firebird_cdc.journal.format import Blob, Column, Storage, Undecodable
+
+quote = encode_basestring
+"""A text as JSON text, not ASCII only; written in C in CPython."""
 
 Schema = dict[str, Any]
 Encoder = Callable[[Any], str]
@@ -71,7 +74,7 @@ class FieldCodec:
 
 def field_codec(column: Column, modes: ValueModes) -> FieldCodec | None:
     """Return how COLUMN is sent, or None if it is left out: its type or charset is unknown."""
-    form = _form(column, modes) or (_unknown(column) if modes.unknown_types else None)
+    form = _form(column, modes) or (_unknown() if modes.unknown_types else None)
     if form is None:
         return None
     schema, encode = form
@@ -317,7 +320,7 @@ def _text_blob(column: Column, modes: ValueModes) -> tuple[Schema, Encoder] | No
     return {"type": "string"}, encode
 
 
-def _unknown(column: Column) -> tuple[Schema, Encoder]:
+def _unknown() -> tuple[Schema, Encoder]:
     """A column that can't be decoded, as the bytes it has in the journal."""
 
     def encode(value: Any) -> str:

@@ -1,0 +1,82 @@
+"""The commands ``ship``, ``journal`` and ``replay``."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from pathlib import Path
+from typing import Any
+
+Subparsers = Any
+"""What ``add_subparsers`` returns; argparse keeps the type private."""
+
+
+def register(subparsers: Subparsers) -> None:
+    """Add this room's commands to the command line."""
+    _register_ship(subparsers)
+    _register_journal(subparsers)
+    _register_replay(subparsers)
+
+
+def _register_ship(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser(
+        "ship",
+        help="send committed journals to Kafka",
+        description="Sends committed journals to Kafka, and deletes or archives each one when"
+        " all of it is acknowledged. Runs until SIGTERM or SIGINT.",
+    )
+    parser.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="reddatabase.connector.yaml"
+    )
+    parser.add_argument("--logging", type=Path, metavar="FILE", help="logging configuration (YAML)")
+    parser.add_argument(
+        "--once",
+        action="store_true",
+        help="ship what is there and end: 0 if nothing is left, 1 if something is",
+    )
+    parser.add_argument(
+        "--embedded",
+        action="store_true",
+        help="end when the last server process on the journal folder has ended",
+    )
+    parser.set_defaults(run=_ship)
+
+
+def _ship(arguments: argparse.Namespace) -> int:
+    import logbook
+
+    from firebird_cdc.config import load_config
+    from firebird_cdc.config.logging import setup_logging
+    from firebird_cdc.errors import FirebirdCdcError
+    from firebird_cdc.journal.ship import Shipper
+
+    config = load_config(arguments.config)
+    setup_logging(arguments.logging)
+    log = logbook.Logger("firebird_cdc.journal.commands")
+    for warning in config.warnings:
+        log.warning(warning)
+    try:
+        shipper = Shipper(config, once=arguments.once, embedded=arguments.embedded)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: shipper.stop())
+        return shipper.run()
+    except FirebirdCdcError as error:
+        log.error("the shipper ends: {}", error)
+        raise
+
+
+def _register_journal(subparsers: Subparsers) -> None:
+    from firebird_cdc.journal import show
+
+    parser = subparsers.add_parser("journal", help="look into journals")
+    actions = parser.add_subparsers(dest="journal_command", metavar="ACTION", required=True)
+    show_parser = actions.add_parser("show", help="print a journal, whole or torn")
+    show.add_arguments(show_parser)
+    show_parser.set_defaults(run=show.run)
+
+
+def _register_replay(subparsers: Subparsers) -> None:
+    from firebird_cdc.journal.replay import commands as replay
+
+    parser = subparsers.add_parser("replay", help="audit journals, rebuild state (Spark)")
+    replay.register(parser.add_subparsers(dest="replay_command", metavar="ACTION", required=True))

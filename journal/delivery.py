@@ -1,0 +1,393 @@
+"""How journals become delivered ones: what both ways of sending share, and the plain way.
+
+``PlainDelivery`` is for a producer without transactional id: idempotent, in order, at least
+once. Its counterpart is ``journal.transactions``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+
+import logbook
+from confluent_kafka import KafkaError, KafkaException
+
+from firebird_cdc.errors import JournalError
+from firebird_cdc.journal.backlog import Backlog, Entry
+from firebird_cdc.journal.dispose import dispose_shipped, quarantine
+from firebird_cdc.journal.flight import Flight, FlightPlan
+from firebird_cdc.journal.lane import Halt, Lane, MissingBlocked
+from firebird_cdc.journal.producer import KafkaLink
+from firebird_cdc.journal.render import BadEvent
+
+_log = logbook.Logger("firebird_cdc.journal.delivery")
+
+EVENTS_PER_TURN = 500
+"""Messages of one database before the next one has its turn."""
+
+JOURNALS_IN_FLIGHT = 2000
+"""Journals that may await acknowledgement or disposal at a time, over all databases."""
+
+REMIND_S = 60.0
+"""How often a standing database is reported again."""
+
+_DISPOSE_RETRY_S = 5.0
+
+# The broker's verdict on the message itself: sending it again can't help.
+_REFUSALS = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+    }
+)
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Whether ERROR speaks of the message, so that it would be refused again."""
+    return error.code() in _REFUSALS
+
+
+class Delivery:
+    """Lanes, their journals' end, and what stops them. Subclasses send.
+
+    ``stopping``: begin no journal any more. ``scans``: full scans done by the owner;
+    ``wants_scan``: called when the whole folder should be looked at.
+    """
+
+    def __init__(
+        self,
+        backlog: Backlog,
+        plan: FlightPlan,
+        link: KafkaLink,
+        archive: Path | None,
+        backoff_s: float,
+    ) -> None:
+        self.backlog = backlog
+        self.plan = plan
+        self.link = link
+        self.lanes: dict[str, Lane] = {}
+        self.stopping = False
+        self.scans = 0
+        self.shipped = 0
+        self.should_leave: Callable[[], bool] = lambda: False
+        self._archive = archive
+        self._backoff_s = backoff_s
+        self._delivered: list[Entry] = []
+        self._dispose_at = 0.0
+        self._dispose_trouble = False
+        self._acknowledged = 0
+
+    # What the owner asks
+
+    @property
+    def unacked(self) -> int:
+        """Messages without an answer."""
+        return sum(lane.unacked for lane in self.lanes.values())
+
+    @property
+    def in_flight(self) -> int:
+        """Journals that are begun and not disposed of."""
+        return sum(len(lane.flights) for lane in self.lanes.values()) + len(self._delivered)
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether anything is left to do that isn't stopped for good."""
+        return bool(self._delivered) or any(
+            lane.pending for lane in self.lanes.values() if lane.halt is None
+        )
+
+    @property
+    def wants_scan(self) -> bool:
+        """Whether a number is missing that a look at the whole folder might find."""
+        return any(lane.waits_for_scan for lane in self.lanes.values())
+
+    @property
+    def next_retry(self) -> float | None:
+        """When (monotonic) the next paused database tries again."""
+        return min(
+            (lane.retry_at for lane in self.lanes.values() if lane.queue and not lane.halt),
+            default=None,
+        )
+
+    def step(self) -> bool:
+        """Do what can be done without waiting; True if something was."""
+        raise AssertionError("a subclass sends")
+
+    def abandon(self) -> None:
+        """Stop at once: what is not acknowledged stays in its journal."""
+        for lane in self.lanes.values():
+            lane.start_over()
+
+    # Lanes
+
+    def update_lanes(self) -> None:
+        """Make lanes for databases that have journals now."""
+        for database, queue in self.backlog.queues.items():
+            if database not in self.lanes:
+                self.lanes[database] = Lane(database, queue, self._backoff_s)
+
+    def _ready(self, lane: Lane) -> bool:
+        if self.stopping or self._dispose_trouble or self.in_flight >= JOURNALS_IN_FLIGHT:
+            return False
+        suspects = [j for j in self.backlog.unreadable.values() if j.database is None]
+        blocking = len(suspects) if self.plan.failure_mode == "fail" else 0
+        try:
+            return lane.ready(self.scans, blocking)
+        except MissingBlocked as blocked:
+            names = ", ".join(journal.name for journal in suspects[:3])
+            self.halt(
+                lane,
+                Halt(
+                    None,
+                    f"journal {blocked.missing} of this database is not there, and it may be one"
+                    f" that can't be read ({names})",
+                    None,
+                ),
+            )
+            return False
+
+    def halt(self, lane: Lane, halt: Halt) -> None:
+        """Stop LANE, loudly."""
+        lane.halt = halt
+        lane.in_trouble = True
+        self._tell_halt(lane)
+
+    def _tell_halt(self, lane: Lane) -> None:
+        assert lane.halt is not None
+        _log.error(
+            "{}: shipping of this database STANDS STILL: {}. {} of its journals wait in {}. Other"
+            " databases go on. Repair or move that journal away, or set"
+            " event.processing.failure.handling.mode to warn or skip, and it goes on by itself"
+            " (after a change of the option: restart the shipper)",
+            lane.database,
+            lane.halt.reason,
+            lane.pending + (lane.halt.entry is not None),
+            self.backlog.directory,
+        )
+
+    def remind(self) -> None:
+        """Report standing databases again."""
+        for lane in self.lanes.values():
+            if lane.halt is not None:
+                self._tell_halt(lane)
+
+    def recheck_halts(self) -> None:
+        """Let lanes go on whose obstacle was removed or changed."""
+        suspects = any(journal.database is None for journal in self.backlog.unreadable.values())
+        for lane in self.lanes.values():
+            halt = lane.halt
+            if halt is None or (halt.entry is None and (suspects or self._obstructed(lane))):
+                continue
+            if halt.entry is not None:
+                signature = self._signature(halt.entry)
+                if signature == halt.signature:
+                    continue
+                if signature is not None:
+                    lane.queue.push(halt.entry)
+                else:
+                    self.backlog.forget(halt.entry)
+            lane.halt = None
+            _log.notice("{}: the obstacle is gone, shipping goes on", lane.database)
+
+    def _obstructed(self, lane: Lane) -> bool:
+        return any(j.database == lane.database for j in self.backlog.unreadable.values())
+
+    def _signature(self, entry: Entry) -> tuple[int, ...] | None:
+        try:
+            status = (self.backlog.directory / entry.name).stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
+    # What can't be sent
+
+    def take_bad(self, lane: Lane, flight: Flight, error: Exception) -> None:
+        """Deal with a journal or event of LANE that can't be read or sent, as the mode says."""
+        if isinstance(error, FileNotFoundError):
+            _log.warning("{}: it is gone, somebody else moved or deleted it", flight.path)
+            lane.drop(flight)
+            self.backlog.forget(flight.entry)
+        elif isinstance(error, OSError):
+            lane.start_over()
+            pause = lane.back_off()
+            _log.error("{}: can't be read: {}; next attempt in {:.1f} s", flight.path, error, pause)
+        elif self.plan.failure_mode == "fail":
+            place = f" event {error.pos}:" if isinstance(error, BadEvent) else ""
+            where = "" if isinstance(error, JournalError) else f"{flight.path}:{place} "
+            signature = self._signature(flight.entry)
+            lane.drop(flight)
+            self.halt(lane, Halt(flight.entry, f"{where}{error}", signature))
+        elif isinstance(error, BadEvent):
+            flight.report_left_out(error)
+            lane.leave_out(flight.entry, error.pos)
+            lane.start_over()
+        else:
+            lane.drop(flight)
+            self.backlog.forget(flight.entry)
+            sent = f"; its events up to {flight.pos} were sent" if flight.messages else ""
+            self._set_aside(flight.path, f"{error}{sent}")
+
+    def take_unreadable(self) -> None:
+        """Deal with the journals whose place in the order can't be told."""
+        for journal in self.backlog.recheck_unreadable():
+            path = self.backlog.directory / journal.name
+            if self.plan.failure_mode != "fail":
+                self._set_aside(path, journal.reason)
+                self.backlog.unreadable.pop(journal.name, None)
+            elif journal.database is not None:
+                lane = self.lanes.get(journal.database)
+                if lane is not None and lane.halt is None:
+                    self.halt(lane, Halt(None, journal.reason, None))
+
+    def _set_aside(self, path: Path, reason: str) -> None:
+        try:
+            target = quarantine(path, reason)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            _log.error("{}: can't be shipped ({}) nor set aside: {}", path, reason, error)
+            return
+        if self.plan.failure_mode == "warn":
+            _log.warning("{}: set aside in {}: {}", path.name, target.parent, reason)
+
+    # What was delivered
+
+    def settle(self) -> bool:
+        """Dispose of the journals that are wholly acknowledged, each database's in order."""
+        for lane in self.lanes.values():
+            while (flight := lane.settle()) is not None:
+                self._delivered.append(flight.entry)
+                if lane.in_trouble:
+                    lane.in_trouble = False
+                    _log.notice("{}: journals are delivered again", lane.database)
+        return self._dispose()
+
+    def _dispose(self) -> bool:
+        if not self._delivered or monotonic() < self._dispose_at:
+            return False
+        directory = self.backlog.directory
+        try:
+            missing = dispose_shipped(
+                [directory / entry.name for entry in self._delivered], self._archive
+            )
+        except OSError as error:
+            if not self._dispose_trouble:
+                _log.error(
+                    "delivered journals can't be {}: {}; shipping waits until that works, nothing"
+                    " is lost",
+                    "deleted" if self._archive is None else f"put into {self._archive}",
+                    error,
+                )
+            self._dispose_trouble = True
+            self._dispose_at = monotonic() + _DISPOSE_RETRY_S
+            return False
+        if self._dispose_trouble:
+            _log.notice("delivered journals can be disposed of again, shipping goes on")
+        self._dispose_trouble = False
+        for path in missing:
+            _log.warning("{}: delivered, but gone before it could be archived", path)
+        for entry in self._delivered:
+            self.backlog.forget(entry)
+        self.shipped += len(self._delivered)
+        self._delivered.clear()
+        return True
+
+    def _note_answers(self) -> bool:
+        """Tell the link what came; True if something did."""
+        if self.plan.acknowledged != self._acknowledged:
+            self._acknowledged = self.plan.acknowledged
+            self.link.note_progress()
+            return True
+        return False
+
+
+class PlainDelivery(Delivery):
+    """Sends without transactions; several journals of several databases at a time."""
+
+    def step(self) -> bool:
+        """Send, take answers, dispose."""
+        moved = False
+        idle = self.unacked == 0
+        for lane in self.lanes.values():
+            moved = self._advance(lane) or moved
+        if idle:
+            self.link.note_start()
+        self.link.producer.poll(0)
+        moved = self._note_answers() or moved
+        if not moved and self.unacked:
+            self.link.note_waiting()
+        if self.link.fatal is not None:
+            self._renew()
+            return True
+        return self.settle() or moved
+
+    def _advance(self, lane: Lane) -> bool:
+        failed = next((flight for flight in lane.flights if flight.failed is not None), None)
+        if failed is not None:
+            if lane.unacked:
+                return False
+            self._take_failure(lane, failed)
+            return True
+        flight = lane.flights[-1] if lane.flights else None
+        if flight is None or flight.read_to_end:
+            if not self._ready(lane):
+                return False
+            flight = lane.begin(self.plan)
+        limit = EVENTS_PER_TURN
+        if lane.careful == flight.entry.uuid:
+            if flight.unacked:
+                return False
+            limit = 1
+        before = flight.messages
+        try:
+            flight.send(self.link.producer, limit)
+        except (BadEvent, JournalError, OSError) as error:
+            self.take_bad(lane, flight, error)
+            return True
+        except KafkaException as error:
+            flight.refuse(error.args[0])
+        return flight.messages > before or flight.read_to_end
+
+    def _take_failure(self, lane: Lane, failed: Flight) -> None:
+        """All of LANE's messages are answered, one of them with a refusal or a failure."""
+        error = failed.failed
+        assert error is not None
+        if is_refusal(error) and lane.careful == failed.entry.uuid:
+            self.take_bad(lane, failed, BadEvent(failed.pos, f"Kafka refuses it: {error.str()}"))
+        elif is_refusal(error):
+            # A batch shares the fate of one message; sent one by one, the culprit shows itself.
+            lane.careful = failed.entry.uuid
+            lane.start_over()
+        else:
+            lane.start_over()
+            self._back_off(lane, f"topic {failed.failed_topic}: {error.str()}", failed.path)
+
+    def _back_off(self, lane: Lane, why: str, path: Path) -> None:
+        pause = lane.back_off()
+        if not lane.in_trouble:
+            _log.error(
+                "{}: {} was not delivered: {}; it is sent again until it is, first in {:.1f} s",
+                lane.database,
+                path.name,
+                why,
+                pause,
+            )
+        lane.in_trouble = True
+
+    def _renew(self) -> None:
+        """The producer has given up for good: make a new one and send all again that is open."""
+        fatal = self.link.fatal
+        assert fatal is not None
+        _log.error(
+            "the Kafka client gave up ({}); with a new one, journals that are not wholly"
+            " acknowledged are sent again",
+            fatal.str(),
+        )
+        for lane in self.lanes.values():
+            lane.start_over()
+            lane.back_off()
+        self.link.recreate()

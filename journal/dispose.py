@@ -1,0 +1,106 @@
+"""What becomes of a journal that was shipped or can't be: deleted, archived, set aside.
+
+The only place that removes a journal. Its callers answer for the order: first every message
+acknowledged, then this.
+"""
+
+from __future__ import annotations
+
+import errno
+import filecmp
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from firebird_cdc.journal.watch import STATE_DIRECTORY
+
+_QUARANTINE = "quarantine"
+
+
+def sync_directory(directory: Path) -> None:
+    """Make names added to or removed from DIRECTORY durable."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def dispose_shipped(journals: Sequence[Path], archive: Path | None) -> list[Path]:
+    """Delete JOURNALS, or put them into ARCHIVE under the same names and then delete them.
+
+    Returns those that should have been archived but were gone already, by somebody else's
+    hand. A repetition after a crash is harmless. In the archive a name never stands for less
+    than the whole journal, and the names are durable before the first original goes. Raises
+    OSError; then each journal is still in at least one of the two folders.
+    """
+    missing = []
+    if archive is not None:
+        archive.mkdir(mode=0o700, parents=True, exist_ok=True)
+        missing = [journal for journal in journals if not _keep(journal, archive)]
+        sync_directory(archive)
+    for journal in journals:
+        journal.unlink(missing_ok=True)
+    return missing
+
+
+def _keep(journal: Path, archive: Path) -> bool:
+    """Make JOURNAL appear in ARCHIVE, by a second link or a copy; False if it is in neither."""
+    target = archive / journal.name
+    try:
+        # Not a rename: watchdog holds back later events by 0.5 s after a move out of its folder.
+        os.link(journal, target)
+    except FileNotFoundError:
+        return target.exists()
+    except FileExistsError:
+        _check_same(journal, target)
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
+            raise
+        _copy(journal, target)
+    return True
+
+
+def _check_same(journal: Path, target: Path) -> None:
+    if not journal.samefile(target) and not filecmp.cmp(journal, target, shallow=False):
+        raise FileExistsError(
+            errno.EEXIST, "another journal of this name is there; move it away", target
+        )
+
+
+def _copy(journal: Path, target: Path) -> None:
+    temporary = target.with_name(f".{target.name}.part")
+    try:
+        with journal.open("rb") as source, temporary.open("wb") as copy:
+            os.fchmod(copy.fileno(), 0o600)
+            shutil.copyfileobj(source, copy, 1024 * 1024)
+            copy.flush()
+            os.fsync(copy.fileno())
+        temporary.rename(target)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def quarantine(journal: Path, reason: str) -> Path:
+    """Move JOURNAL aside with a file that says why; return where it lies now. Raises OSError.
+
+    The reason is durable before the journal moves, so nothing is ever set aside unexplained.
+    """
+    folder = journal.parent / STATE_DIRECTORY / _QUARANTINE
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    note = folder / f"{journal.stem}.reason"
+    descriptor = os.open(note, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(f"{reason}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    target = folder / journal.name
+    try:
+        os.link(journal, target)
+    except FileExistsError:
+        _check_same(journal, target)
+    sync_directory(folder)
+    journal.unlink()
+    return target

@@ -1,0 +1,185 @@
+"""One journal on its way to Kafka: read, rendered and handed to the producer as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import logbook
+from confluent_kafka import KafkaError, Producer
+
+from firebird_cdc.journal.backlog import Entry
+from firebird_cdc.journal.format import Gap, JournalReader, RowChange
+from firebird_cdc.journal.render import BadEvent, Message, Renderer
+
+_log = logbook.Logger("firebird_cdc.journal.flight")
+
+_OVERHEAD_BYTES = 128
+"""What a message adds to its key, value and headers on the wire; librdkafka counts it too."""
+
+
+class FlightPlan:
+    """What all journals share: how they are read and rendered, and what a bad event means.
+
+    ``failure_mode``: as ``event.processing.failure.handling.mode``. ``acknowledged`` counts
+    the messages that Kafka took, over all flights.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        renderer: Renderer,
+        none_charset: str,
+        failure_mode: str,
+        max_bytes: int,
+    ) -> None:
+        self.directory = directory
+        self.renderer = renderer
+        self.none_charset = none_charset
+        self.failure_mode = failure_mode
+        self.max_bytes = max_bytes
+        self.acknowledged = 0
+
+
+class Flight:
+    """The sending of one journal, from its first event or after ``resume_after``.
+
+    ``skipped``: positions of events to leave out. Holds one open file until ``close``, and
+    the messages of one change at most; what the producer holds is bounded by its own limits.
+    ``unacked``: messages handed over and not answered yet; ``failed``: the first refusal.
+    """
+
+    def __init__(
+        self,
+        plan: FlightPlan,
+        entry: Entry,
+        database: str,
+        *,
+        skipped: frozenset[int] = frozenset(),
+        resume_after: int = 0,
+    ) -> None:
+        self.entry = entry
+        self.database = database
+        self.path = plan.directory / entry.name
+        self.unacked = 0
+        self.failed: KafkaError | None = None
+        self.failed_topic = ""
+        self.read_to_end = False
+        self.pos = resume_after
+        self.messages = 0
+        self._plan = plan
+        self._skipped = skipped
+        self._resume_after = resume_after
+        self._held: list[Message] = []
+        self._changes = self._rendered()
+
+    @property
+    def delivered(self) -> bool:
+        """Whether Kafka has acknowledged every message of the journal."""
+        return self.read_to_end and self.unacked == 0 and self.failed is None
+
+    @property
+    def between_changes(self) -> bool:
+        """Whether all messages of change ``pos`` are handed over and none of a later one."""
+        return not self._held
+
+    def close(self) -> None:
+        """Close the file; answers that come later still count down ``unacked``."""
+        self._changes.close()
+
+    def send(self, producer: Producer, limit: int) -> bool:
+        """Hand over at least LIMIT messages if there are as many; False if the queue is full.
+
+        Raises BadEvent, JournalTorn, JournalCorrupt or OSError at what can't be read or sent,
+        KafkaException if the producer refuses a message on the spot or can't be used any more.
+        """
+        produce = producer.produce
+        report = self._report
+        stop_at = self.messages + limit
+        while self.messages < stop_at:
+            batch: Sequence[Message] | None = self._held or next(self._changes, None)
+            if batch is None:
+                self.read_to_end = True
+                return True
+            for done, message in enumerate(batch):
+                try:
+                    produce(
+                        message.topic,
+                        message.value,
+                        message.key,
+                        headers=message.headers,
+                        on_delivery=report,
+                    )
+                except BufferError:
+                    self._held = list(batch[done:])
+                    return False
+                self.unacked += 1
+                self.messages += 1
+            self._held = []
+        return True
+
+    def refuse(self, error: KafkaError) -> None:
+        """The producer refused the message that was to be handed over next."""
+        if self.failed is None:
+            self.failed = error
+
+    def _report(self, error: KafkaError | None, message: Any) -> None:
+        self.unacked -= 1
+        if error is None:
+            self._plan.acknowledged += 1
+        elif self.failed is None:
+            self.failed = error
+            self.failed_topic = message.topic()
+
+    def _rendered(self) -> Generator[Sequence[Message], None, None]:
+        """Yield the messages of one change after the other."""
+        with JournalReader(self.path, self._plan.none_charset) as reader:
+            assert reader.stamp is not None
+            renderer = self._plan.renderer.journal(reader.header, reader.stamp, self.database)
+            for change in reader.changes():
+                if type(change) is RowChange:
+                    if change.pos <= self._resume_after or change.pos in self._skipped:
+                        continue
+                    messages = self._render(renderer.messages, change)
+                    if messages:
+                        self.pos = change.pos
+                        yield messages
+                elif type(change) is Gap:
+                    _log.error(
+                        "{}: event {} marks a gap: {}; Kafka gets no message for it",
+                        self.path,
+                        change.pos,
+                        change.reason,
+                    )
+
+    def _render(self, render: Any, change: RowChange) -> Sequence[Message]:
+        try:
+            messages: Sequence[Message] = render(change)
+            limit = self._plan.max_bytes
+            for message in messages:
+                if message.value is not None and len(message.value) * 4 > limit // 2:
+                    _check_size(message, change, limit)
+        except BadEvent as error:
+            if self._plan.failure_mode == "fail":
+                raise
+            self.report_left_out(error)
+            return ()
+        return messages
+
+    def report_left_out(self, error: BadEvent) -> None:
+        """Log that an event is not sent, if the mode asks for that."""
+        if self._plan.failure_mode == "warn":
+            _log.warning("{}: event {} is left out: {}", self.path, error.pos, error)
+
+
+def _check_size(message: Message, change: RowChange, limit: int) -> None:
+    """Raise BadEvent if MESSAGE is larger than the producer takes."""
+    size = _OVERHEAD_BYTES + sum(len(name) + len(value or b"") for name, value in message.headers)
+    size += sum(len(text.encode()) for text in (message.key, message.value) if text is not None)
+    if size > limit:
+        raise BadEvent(
+            change.pos,
+            f"table {change.table.name}: its message has {size} bytes, the producer takes {limit};"
+            " raise kafka.producer.max.request.size (and the topic's max.message.bytes)",
+        )

@@ -1,0 +1,189 @@
+"""One database's way to Kafka: its journals strictly in order, and what stops it.
+
+A lane takes journals from its queue by (epoch, sequence). It stops at a journal that can't be
+shipped (``halt``), waits after a failure (``retry_at``) and notices missing numbers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from time import monotonic
+from uuid import UUID
+
+import logbook
+
+from firebird_cdc.journal.backlog import Entry, Queue
+from firebird_cdc.journal.flight import Flight, FlightPlan
+
+_log = logbook.Logger("firebird_cdc.journal.lane")
+
+HOLE_WAIT_S = 1.0
+"""How long a missing number may still come. Renames come in order, so normally none is missing."""
+
+MAX_BACKOFF_S = 30.0
+"""Longest pause between attempts at a journal that was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Why a lane stands still. ``entry``: the journal it stands at, None for one not readable."""
+
+    entry: Entry | None
+    reason: str
+    signature: tuple[int, ...] | None
+
+
+@dataclass(slots=True)
+class _Hole:
+    missing: int
+    since: float
+    scans: int
+
+
+class Lane:
+    """The journals of one database on their way.
+
+    ``flights``: begun and not yet disposed of, in order. ``halt``: set while it stands still.
+    """
+
+    def __init__(self, database: str, queue: Queue, backoff_s: float) -> None:
+        self.database = database
+        self.queue = queue
+        self.flights: deque[Flight] = deque()
+        self.halt: Halt | None = None
+        self.retry_at = 0.0
+        self.careful: UUID | None = None
+        self.in_trouble = False
+        self._skipped: dict[UUID, set[int]] = {}
+        self._resume_after: dict[UUID, int] = {}
+        self._previous: Entry | None = None
+        self._hole: _Hole | None = None
+        self._first_backoff_s = max(backoff_s, 0.01)
+        self._backoff_s = self._first_backoff_s
+
+    @property
+    def unacked(self) -> int:
+        """Messages of this lane that Kafka has not answered."""
+        return sum(flight.unacked for flight in self.flights)
+
+    @property
+    def pending(self) -> int:
+        """Journals that wait or are on their way."""
+        return len(self.queue) + len(self.flights)
+
+    def ready(self, scans: int, suspects: int) -> bool:
+        """Whether the next journal may be begun.
+
+        SCANS: how many full scans of the folder are done; SUSPECTS: unreadable journals that
+        could belong to any database. Raises ``MissingBlocked`` if one of them may be the one
+        that is missing here.
+        """
+        if self.halt is not None or not self.queue or monotonic() < self.retry_at:
+            return False
+        if self.careful is not None and self.flights:
+            return False
+        entry, previous = self.queue.first(), self._previous
+        if previous is None:
+            if suspects and entry.sequence > 1:
+                raise MissingBlocked(entry.sequence - 1)
+            return True
+        if entry.epoch != previous.epoch or entry.sequence <= previous.sequence + 1:
+            self._hole = None
+            return True
+        return self._past_hole(previous.sequence + 1, entry, scans, suspects)
+
+    def _past_hole(self, missing: int, entry: Entry, scans: int, suspects: int) -> bool:
+        """Whether journal MISSING had its chance to appear before ENTRY."""
+        hole = self._hole
+        if hole is None or hole.missing != missing:
+            self._hole = _Hole(missing, monotonic(), scans)
+            return False
+        # A scan that began after the hole was seen must have found the journal if it is there.
+        if monotonic() - hole.since < HOLE_WAIT_S or scans < hole.scans + 2:
+            return False
+        if suspects:
+            raise MissingBlocked(missing)
+        last = entry.sequence - 1
+        _log.warning(
+            "{}: {} missing before journal {} (sequence {}); shipping goes on. Look for it in"
+            " .firebird-cdc/quarantine and in the archive; if it is lost, its events are",
+            self.database,
+            f"journal {missing} is" if missing == last else f"journals {missing} to {last} are",
+            entry.name,
+            entry.sequence,
+        )
+        self._hole = None
+        return True
+
+    @property
+    def waits_for_scan(self) -> bool:
+        """Whether a missing number asks for a look at the whole folder."""
+        return self._hole is not None
+
+    def begin(self, plan: FlightPlan) -> Flight:
+        """Begin the next journal; ``ready`` must have said yes."""
+        entry = self.queue.pop()
+        flight = Flight(
+            plan,
+            entry,
+            self.database,
+            skipped=frozenset(self._skipped.get(entry.uuid, ())),
+            resume_after=self._resume_after.get(entry.uuid, 0),
+        )
+        if self._previous is None or entry[:2] > self._previous[:2]:
+            self._previous = entry
+        self.flights.append(flight)
+        return flight
+
+    def leave_out(self, entry: Entry, pos: int) -> None:
+        """Event POS of ENTRY is not to be sent when the journal is begun again."""
+        self._skipped.setdefault(entry.uuid, set()).add(pos)
+
+    def resume_after(self, entry: Entry, pos: int) -> None:
+        """Events up to POS of ENTRY are delivered for good."""
+        self._resume_after[entry.uuid] = pos
+
+    def settle(self) -> Flight | None:
+        """Take the first flight if all of it is acknowledged."""
+        if not self.flights or not self.flights[0].delivered:
+            return None
+        flight = self.flights.popleft()
+        self._finish(flight)
+        self._backoff_s = self._first_backoff_s
+        return flight
+
+    def drop(self, flight: Flight) -> None:
+        """FLIGHT ends here without being delivered: set aside, or gone."""
+        flight.close()
+        self.flights.remove(flight)
+        self._finish(flight)
+
+    def _finish(self, flight: Flight) -> None:
+        uuid = flight.entry.uuid
+        self._skipped.pop(uuid, None)
+        self._resume_after.pop(uuid, None)
+        if self.careful == uuid:
+            self.careful = None
+
+    def start_over(self) -> None:
+        """Put all journals on their way back into the queue."""
+        for flight in self.flights:
+            flight.close()
+            self.queue.push(flight.entry)
+        self.flights.clear()
+
+    def back_off(self) -> float:
+        """Pause before the next attempt, longer each time; returns the seconds."""
+        pause = self._backoff_s
+        self.retry_at = monotonic() + pause
+        self._backoff_s = min(pause * 2, MAX_BACKOFF_S)
+        return pause
+
+
+class MissingBlocked(Exception):
+    """A number is missing, and an unreadable journal of unknown origin may be the one."""
+
+    def __init__(self, missing: int) -> None:
+        super().__init__(missing)
+        self.missing = missing

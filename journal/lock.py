@@ -1,0 +1,82 @@
+"""The shipper's locks in the journal folder: one shipper per folder, and who still writes there.
+
+Both are flocks on files in ``.firebird-cdc``, so they end with the process that holds them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from firebird_cdc.errors import ShipError
+from firebird_cdc.journal.watch import STATE_DIRECTORY
+
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+
+
+class ShipperLock:
+    """The right to ship one journal folder; a context manager.
+
+    Makes the folder (0700) if it is missing. Raises ShipError if another process has the right,
+    or the folder can't be used.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._fd = -1
+
+    def __enter__(self) -> ShipperLock:
+        self.take()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def take(self) -> None:
+        """Take the lock of the folder as it is now; an older one is given back first."""
+        self.release()
+        state = self._directory / STATE_DIRECTORY
+        path = state / "shipper.lock"
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            state.mkdir(mode=0o700, exist_ok=True)
+            fd = os.open(path, _FLAGS, 0o600)
+        except OSError as error:
+            raise ShipError(
+                f"connector.journal.directory {self._directory} can't be used: {error};"
+                " run the shipper as the user of the database server"
+            ) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(fd)
+            raise ShipError(
+                f"another shipper (process {holder}) already ships {self._directory};"
+                " one per journal folder is allowed"
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._fd = fd
+
+    def release(self) -> None:
+        """Give the lock back."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def bridge_present(directory: Path) -> bool:
+    """Whether a server process with a bridge on DIRECTORY lives: it shares bridge.lock then."""
+    try:
+        fd = os.open(directory / STATE_DIRECTORY / "bridge.lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False

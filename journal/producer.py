@@ -1,0 +1,144 @@
+"""The Kafka producer: its settings, its lifetime, and one sentence when Kafka goes or comes back.
+
+Guarantees: messages of one partition arrive in the order of ``produce``; without a
+transactional id a message is never given up for its age, because later ones would overtake it.
+Everything here belongs to the thread that made the link; callbacks run inside ``poll``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+import logbook
+from confluent_kafka import KafkaError, Producer
+
+from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.config.producer import check_producer
+
+_log = logbook.Logger("firebird_cdc.journal.producer")
+
+DEFAULT_MAX_MESSAGE_BYTES = 1_000_000
+"""librdkafka's own default of message.max.bytes."""
+
+_QUEUE_KBYTES = "65536"
+"""Messages in memory before reading pauses; librdkafka's own default is 1 GiB."""
+
+_QUIET_AFTER_ERROR_S = 1.0
+"""Without any acknowledgement for so long after a connection error, Kafka counts as away."""
+
+_QUIET_S = 15.0
+"""The same without an error: a broker that is connected and silent."""
+
+DeliveryCallback = Callable[[KafkaError | None, Any], None]
+
+
+class _ToLogbook(logging.Handler):
+    """librdkafka repeats itself; its lines are for debugging, ours tell the user."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _log.debug("librdkafka: {}", record.getMessage())
+
+
+def _librdkafka_logger() -> logging.Logger:
+    logger = logging.getLogger("firebird_cdc.librdkafka")
+    logger.propagate = False
+    logger.setLevel(logging.DEBUG)
+    if not logger.handlers:
+        logger.addHandler(_ToLogbook())
+    return logger
+
+
+def producer_settings(config: ConnectorConfig) -> dict[str, str]:
+    """Return the properties for librdkafka: the user's, and what our promises need."""
+    settings = dict(config.producer)
+    settings.setdefault("client.id", f"firebird-cdc-{config.topic_prefix}")
+    settings.setdefault("queue.buffering.max.kbytes", _QUEUE_KBYTES)
+    if not config.transactional:
+        settings.pop("delivery.timeout.ms", None)
+        settings["message.timeout.ms"] = "0"
+    return settings
+
+
+def max_message_bytes(config: ConnectorConfig) -> int:
+    """The largest message that the producer takes, in bytes of key and value."""
+    return int(config.producer.get("message.max.bytes", DEFAULT_MAX_MESSAGE_BYTES))
+
+
+class KafkaLink:
+    """One librdkafka producer at a time, and what is known about Kafka's well-being.
+
+    Raises ConfigError if librdkafka refuses the configuration.
+    """
+
+    def __init__(self, config: ConnectorConfig) -> None:
+        check_producer(config)
+        self._settings: dict[str, Any] = producer_settings(config)
+        self._servers = config.producer.get("bootstrap.servers", "")
+        self._directory = config.journal_directory
+        self._error = ""
+        self._error_at = 0.0
+        self._progress_at = monotonic()
+        self._away_since: float | None = None
+        self.fatal: KafkaError | None = None
+        self.producer = self._make()
+
+    def _make(self) -> Producer:
+        settings = self._settings | {"error_cb": self._on_error}
+        return Producer(settings, logger=_librdkafka_logger())
+
+    def recreate(self) -> None:
+        """Replace the producer; what the old one still held counts as not sent."""
+        self.producer.purge()
+        self.producer = self._make()
+        self.fatal = None
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self.fatal = error
+        self._error = error.str()
+        self._error_at = monotonic()
+        _log.debug("Kafka client: {}", error)
+
+    @property
+    def away(self) -> bool:
+        """Whether Kafka was last reported as away."""
+        return self._away_since is not None
+
+    def note_start(self) -> None:
+        """Something is on its way that was not before: from now on an answer is awaited."""
+        self._progress_at = monotonic()
+
+    def note_progress(self) -> None:
+        """Kafka acknowledged something."""
+        self._progress_at = monotonic()
+        if self._away_since is not None:
+            _log.notice(
+                "Kafka at {} answers again after {:.0f} s; what waits in {} is being shipped",
+                self._servers,
+                monotonic() - self._away_since,
+                self._directory,
+            )
+            self._away_since = None
+
+    def note_waiting(self) -> None:
+        """Answers are awaited: say so, once, if none has come for too long."""
+        now = monotonic()
+        error_is_new = self._error_at >= self._progress_at
+        limit = _QUIET_AFTER_ERROR_S if error_is_new else _QUIET_S
+        if now - self._progress_at >= limit:
+            self.note_away(self._error if error_is_new else "connected, but it does not answer")
+
+    def note_away(self, why: str) -> None:
+        """Report, once until it answers, that Kafka can't be used and what that means."""
+        if self._away_since is None:
+            self._away_since = monotonic()
+            _log.error(
+                "Kafka at {} does not take messages: {}. Journals stay in {} and are shipped when"
+                " it answers; check kafka.producer.bootstrap.servers if it never does",
+                self._servers,
+                why or "no broker can be reached",
+                self._directory,
+            )

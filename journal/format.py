@@ -1012,7 +1012,9 @@ class JournalReader:
         """Return the block's payload after its checksum was found right."""
         payload = self._pread(block.payload_length, block.offset + BLOCK_HEADER)
         crc = google_crc32c.extend(self._uuid_crc, block.raw[:36])
-        if google_crc32c.extend(crc, payload) != block.crc or len(payload) != block.payload_length:
+        if len(payload) < block.payload_length:
+            raise self._broken(block.offset, block.raw + payload, "the file ends inside the block")
+        if google_crc32c.extend(crc, payload) != block.crc:
             raise self._broken(block.offset, block.raw + payload, "the block's checksum is wrong")
         return payload
 

@@ -1,0 +1,197 @@
+"""``firebird-cdc journal show`` on whole journals and on each kind of broken one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firebird_cdc.errors import JournalError
+from firebird_cdc.journal import show
+from firebird_cdc.journal.format import Column, JournalWriter, Storage, Undecodable
+
+VECTORS = Path(__file__).parent.parent / "vectors"
+
+
+def _place(vector: str, folder: Path, name: str = "journal.log.live") -> Path:
+    *lines, length = (VECTORS / f"{vector}.hex").read_text(encoding="ascii").splitlines()
+    content = bytearray(int(length, 16))
+    for line in lines:
+        offset, piece = line.split()
+        content[int(offset, 16) : int(offset, 16) + len(piece) // 2] = bytes.fromhex(piece)
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+def _show(path: Path, *options: str) -> int:
+    parser = argparse.ArgumentParser()
+    show.add_arguments(parser)
+    return show.run(parser.parse_args([str(path), *options]))
+
+
+def test_a_whole_journal_is_readable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _place("every-record", tmp_path, "journal.log")
+    assert _show(path) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "00112233-4455-6677-8899-aabbccddeeff, transaction 4711, epoch 1" in lines[0]
+    assert any("ticket 17" in line and "2026-09-21T14:13:20.002000Z" in line for line in lines)
+    assert any("sequence 42" in line for line in lines)
+    assert any("/data/shop.fdb" in line for line in lines)
+    assert "        1 insert GOODS: ID=1, NAME='a', PRICE=0.01" in lines
+    assert (
+        "        4 update GOODS: ID=1, NAME='a', PRICE=0.01, "
+        "NOTE=NULL -> <blob 1, 4 bytes: 'not'...>" in lines
+    )
+    assert "          sequence GEN_GOODS: 1099511627776" in lines
+    assert "        3 GAP: the content of an array could not be read: её нет" in lines
+    assert lines[-1] == f"whole: 7 changes, {path.stat().st_size} bytes up to the end of its seal"
+
+
+def test_values_of_all_types_are_readable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _place("every-storage", tmp_path)
+    assert _show(path, "--json") == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    first = rows[2]["after"]
+    assert first["DATE"] == "0001-01-01"
+    assert first["TIME"] == "23:59:59.9999"
+    assert first["TIMESTAMP"] == "2025-11-21T00:00:00.0001"
+    assert first["INT128"] == str(-(2**127))
+    assert first["BOOLEAN"] is True
+    assert first["TEXT"] == "Москва"
+    assert first["OCTETS"] == {"hex": "00ff0020"}
+    assert first["ARRAY"] == {"length": 256, "available": True, "start": bytes(range(32)).hex()}
+    assert set(rows[4]["after"].values()) == {None}
+    assert rows[-1] == {"state": "whole", "changes": 3, "length": path.stat().st_size}
+
+
+@pytest.mark.parametrize(
+    ("vector", "name", "code", "last"),
+    [
+        ("torn-tail", "j.log.live", 0, "torn at byte 1992: the file ends inside the block; the jo"),
+        ("torn-tail", "j.log", 1, "torn at byte 1992: "),
+        ("header-only", "j.log.live", 0, "torn at byte 1536: "),
+        ("empty", "j.log.live", 0, "empty: nothing has been written to it yet"),
+        ("empty", "j.log", 1, "empty: "),
+        ("wrong-magic", "j.log.live", 1, "corrupt at byte 0: this is not a journal"),
+        ("unsupported-version", "j.log", 1, "corrupt at byte 8: journal format 2 is not known"),
+        ("flipped-byte-in-payload", "j.log", 1, "corrupt at byte 1766: "),
+        ("stamped-and-cut", "j.log", 1, "corrupt at byte 1992: "),
+    ],
+)
+def test_the_last_line_and_the_exit_code_say_what_state_it_is_in(
+    vector: str,
+    name: str,
+    code: int,
+    last: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = _place(vector, tmp_path, name)
+    assert _show(path) == code
+    assert capsys.readouterr().out.splitlines()[-1].startswith(last)
+    assert _show(path, "--json") == code
+    outcome = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert outcome["state"] == last.split(" ")[0].rstrip(":")
+
+
+def test_a_limit_prints_fewer_changes_but_still_judges_the_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _place("flipped-byte-in-payload", tmp_path)
+    assert _show(path, "--limit", "1") == 1
+    out = capsys.readouterr().out
+    assert out.count(" insert ") == 1
+    assert out.splitlines()[-1].startswith("corrupt at byte 1766")
+    path = _place("every-record", tmp_path)
+    assert _show(path, "--limit", "2") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2].strip() == "... and 5 more"
+    assert lines[-1].startswith("whole: 7 changes")
+
+
+def _column(name: str, storage: Storage, **more: Any) -> Column:
+    fields: dict[str, Any] = {
+        "sql_type": 0,
+        "sub_type": 0,
+        "scale": 0,
+        "length": 0,
+        "charset_id": 0,
+        "char_length": 9,
+        "precision": 0,
+        "nullable": True,
+        "identity": False,
+        "key_position": 0,
+    }
+    return Column(name=name, storage=storage, **(fields | more))
+
+
+def test_what_a_terminal_would_obey_and_what_no_calendar_has_is_shown_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "j"
+    with JournalWriter(path, database="/a\x1b[2Jb", started_us=2**63 - 1) as writer:
+        columns = [
+            _column("T\x1b", Storage.TEXT),
+            _column("D", Storage.DATE),
+            _column("U", Storage.TEXT, charset_id=52),
+            _column("N", Storage.TEXT),
+        ]
+        table = writer.table("A\nB", columns, key_kind=0)
+        writer.insert(table, ("x\x1b[31m\ny", 2**31 - 1, Undecodable(b"\x98", 52), b"\xcc"))
+        writer.ddl("CREATE\nTABLE \x1b")
+        writer.seal()
+    assert _show(path) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert r"A\nB: T\x1b='x\x1b[31m\ny', D=2147483647, U=x'98' (not valid in WIN1251)" in out
+    assert r"CREATE\nTABLE \x1b" in out
+    assert "N=x'cc' (not valid in NONE)" in out
+    assert _show(path, "--charset-none", "WIN1251") == 0
+    assert "N='М'" in capsys.readouterr().out
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match=r"missing\.log: can't be read: No such file"):
+        _show(tmp_path / "missing.log")
+
+
+@pytest.mark.parametrize("option", [["--limit", "-1"], ["--charset-none", "nonsense"]])
+def test_a_wrong_option_is_refused(option: list[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as caught:
+        _show(tmp_path, *option)
+    assert caught.value.code == 2
+
+
+def test_output_that_nobody_reads_to_its_end_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "j.log"
+    with JournalWriter(path) as writer:
+        table = writer.table("T", [_column("ID", Storage.BIGINT)])
+        for number in range(50_000):
+            writer.insert(table, (number,))
+        writer.seal()
+    code = (
+        "import argparse, pathlib, sys; from firebird_cdc.journal import show; "
+        "parser = argparse.ArgumentParser(); show.add_arguments(parser); "
+        "sys.exit(show.run(parser.parse_args(sys.argv[1:])))"
+    )
+    root = Path(__file__).parent.parent.parent
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(root)},
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline().startswith(b"journal")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0

@@ -14,17 +14,7 @@ _UNTIL = re.compile(r"(?:(\d+):)?(\d+)")
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``replay`` with its own subcommands."""
-    replay = subparsers.add_parser(
-        "replay",
-        help="audit archived journals, or rebuild tables from them, with Spark",
-        description="Read a folder of journals with Spark. Needs the extra: firebird-cdc[spark].",
-    )
-    register_replay(replay.add_subparsers(dest="replay", metavar="COMMAND", required=True))
-
-
-def register_replay(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``audit``, ``state`` and ``path``."""
+    """Add ``audit``, ``state`` and ``path`` to the subcommands of ``firebird-cdc replay``."""
     audit = subparsers.add_parser(
         "audit",
         help="check every journal and the history as a whole",

@@ -18,13 +18,13 @@ if find_spec("firebird_cdc") is None:
     sys.path[:0] = [str(p) for p in _HERE.parents if (p / "firebird_cdc/__init__.py").exists()]
 
 from firebird_cdc.errors import FirebirdCdcError  # noqa: E402
-from firebird_cdc.journal.replay.commands import register_replay  # noqa: E402
+from firebird_cdc.journal.replay.commands import register  # noqa: E402
 
 
 def main() -> int:
     """Run one replay command; an error of ours ends in one sentence on stderr."""
     parser = argparse.ArgumentParser(prog="replay", description=__doc__)
-    register_replay(parser.add_subparsers(dest="replay", metavar="COMMAND", required=True))
+    register(parser.add_subparsers(dest="replay", metavar="COMMAND", required=True))
     arguments = parser.parse_args()
     try:
         code: int = arguments.run(arguments)

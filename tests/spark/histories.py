@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
-from firebird_cdc.journal.canonical import canonical_row
 from firebird_cdc.journal.format import Column, JournalWriter, Storage, Table
 
 DATABASE = "/data/shop.fdb"
@@ -63,7 +62,10 @@ class History:
         self.shapes[table] = (tuple(columns), key_kind)
 
     def commit(self, *actions: Action, skip_number: bool = False) -> Path:
-        """Write a transaction. Actions: (op, table, before, after); ("ddl", sql, ...), ("gap", why)."""
+        """Write a transaction under the next number, or the one after it.
+
+        Actions: (op, table, before, after), ("ddl", sql, None, None), ("gap", why, None, None).
+        """
         self.sequence += 2 if skip_number else 1
         return self.write(self.sequence, *actions)
 
@@ -106,24 +108,6 @@ def _write_row(
         writer.update(table, before, after)
     else:
         writer.delete(table, before)
-
-
-@dataclass
-class Model:
-    """What a table holds while a random history is made: the truth to compare with."""
-
-    name: str
-    columns: tuple[Column, ...]
-    key_kind: int
-    rows: list[tuple] = field(default_factory=list)
-    written: list[tuple[Column, ...]] = field(default_factory=list)  # columns of each row
-
-    def texts(self) -> Counter[str]:
-        """Return the rows as `replay state` is to write them."""
-        return Counter(
-            canonical_row(columns, row)
-            for columns, row in zip(self.written, self.rows, strict=True)
-        )
 
 
 def read_state(output: Path) -> dict[str, Counter[str]]:

@@ -1,0 +1,44 @@
+"""One real Spark for all tests of this folder."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from firebird_cdc.journal.replay.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Bear with pyspark, which leaves it to the garbage collector to close its sockets."""
+    if item.get_closest_marker("spark"):
+        item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+
+
+def _collect_sockets() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+@pytest.fixture(scope="session")
+def _spark_session() -> Iterator[SparkSession]:
+    with spark_session("tests", "local[2]") as session:
+        session.conf.set("spark.sql.shuffle.partitions", "4")
+        yield session
+        session.stop()
+    del session
+    _collect_sockets()
+
+
+@pytest.fixture
+def spark(_spark_session: SparkSession) -> Iterator[SparkSession]:
+    """A session as the commands start it, with our data sources."""
+    yield _spark_session
+    _collect_sockets()

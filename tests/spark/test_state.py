@@ -1,0 +1,313 @@
+"""The state that Spark rebuilds equals the one that a plain fold of the same history gives."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from histories import DATABASE, Action, History, column, read_state
+from pyspark.sql import SparkSession
+
+from firebird_cdc.errors import ReplayError
+from firebird_cdc.journal.canonical import canonical_row
+from firebird_cdc.journal.format import Column, Storage
+from firebird_cdc.journal.replay.state import rebuild_state
+
+pytestmark = pytest.mark.spark
+
+ID = column("ID", Storage.INTEGER, key=1)
+CUSTOMER = (
+    ID,
+    column("NAME", Storage.TEXT),
+    column("CODE", Storage.PADDED_TEXT),
+    column("BALANCE", Storage.BIGINT, scale=-2, sub_type=1),
+    column("SINCE", Storage.TIMESTAMP),
+    column("RATE", Storage.DOUBLE),
+)
+PLACE = (
+    column("ROW", Storage.SMALLINT, key=2),
+    column("SHELF", Storage.TEXT, key=1),
+    column("STOCK", Storage.INT128, scale=-4, sub_type=2),
+)
+EVENT = (column("KIND", Storage.TEXT), column("TIMES", Storage.INTEGER))
+
+
+class Shop:
+    """Makes a random history of three tables and keeps what each of them holds."""
+
+    def __init__(self, history: History, seed: int) -> None:
+        self.history = history
+        self.random = random.Random(seed)
+        self.columns: dict[str, tuple[Column, ...]] = {}
+        self.rows: dict[str, list[tuple[tuple[Any, ...], tuple[Column, ...]]]] = {}
+        for table, columns, kind in (
+            ("CUSTOMER", CUSTOMER, 1),
+            ("PLACE", PLACE, 2),
+            ("EVENT", EVENT, 0),
+        ):
+            history.define(table, columns, kind)
+            self.columns[table] = columns
+            self.rows[table] = []
+        self._next = 0
+
+    def add_column(self, table: str, added: Column) -> None:
+        """Change the shape of TABLE; its rows read as null there from now on."""
+        self.columns[table] = (*self.columns[table], added)
+        kind = self.history.shapes[table][1]
+        self.history.define(table, self.columns[table], kind)
+
+    def transaction(self) -> None:
+        """Commit one to eight random changes."""
+        actions: list[Action] = []
+        for _ in range(self.random.randint(1, 8)):
+            table = self.random.choice(list(self.rows))
+            rows = self.rows[table]
+            op = self.random.choice("ccuuud") if rows else "c"
+            if op == "c":
+                row = self._row(table)
+                rows.append((row, self.columns[table]))
+                actions.append(("c", table, None, row))
+                continue
+            at = self.random.randrange(len(rows))
+            old = self._as_of_now(table, rows[at][0])
+            if op == "d":
+                del rows[at]
+                actions.append(("d", table, old, None))
+            else:
+                new = self._changed(table, old)
+                rows[at] = (new, self.columns[table])
+                actions.append(("u", table, old, new))
+        self.history.commit(*actions)
+
+    def texts(self, table: str) -> Counter[str]:
+        """Return the rows of TABLE, each with the columns it was last written with."""
+        return Counter(canonical_row(columns, row) for row, columns in self.rows[table])
+
+    def _as_of_now(self, table: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        return row + (None,) * (len(self.columns[table]) - len(row))
+
+    def _row(self, table: str) -> tuple[Any, ...]:
+        self._next += 1
+        return tuple(
+            self._value(c, self._next if c.key_position else None) for c in self.columns[table]
+        )
+
+    def _changed(self, table: str, old: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Change one column; a key now and then, and always to a value never used before."""
+        columns = self.columns[table]
+        at = self.random.randrange(len(columns))
+        self._next += 1
+        value = self._value(columns[at], self._next if columns[at].key_position else None)
+        return (*old[:at], value, *old[at + 1 :])
+
+    def _value(self, of: Column, key: int | None) -> Any:
+        pick = self.random
+        if key is None and pick.random() < 0.15:
+            return None
+        if of.storage in (Storage.TEXT, Storage.PADDED_TEXT):
+            text = f"k{key}" if key else pick.choice(["ä\n", '"q"', "null", "x", "日本"])
+            return text.ljust(40) if of.storage == Storage.PADDED_TEXT else text
+        if of.storage == Storage.DOUBLE:
+            return pick.choice([0.1, -0.0, 1e300, float("nan"), float("inf")])
+        if of.name == "TIMES":
+            return pick.randint(1, 3)  # few values: many equal rows
+        return key if key else pick.randint(-(10**4), 10**4)
+
+
+def test_random_history_with_key_changes_deletes_and_new_columns(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shop = Shop(History(tmp_path / "journals"), seed=20)
+    for number in range(150):
+        if number == 60:
+            shop.add_column("CUSTOMER", column("NOTE", Storage.TEXT))
+        if number == 90:
+            shop.add_column("EVENT", column("PLACE", Storage.TEXT))
+        shop.transaction()
+
+    report = rebuild_state(spark, [str(tmp_path / "journals")], str(tmp_path / "state"))
+
+    state = read_state(tmp_path / "state")
+    assert state["CUSTOMER"] == shop.texts("CUSTOMER")
+    assert state["PLACE"] == shop.texts("PLACE")
+    assert state["EVENT"].total() == shop.texts("EVENT").total()
+    assert report.whole
+    by_name = {table.table: table for table in report.tables}
+    assert by_name["CUSTOMER"].rows == len(shop.rows["CUSTOMER"])
+    assert (by_name["CUSTOMER"].by_key, by_name["EVENT"].by_key) == (True, False)
+    assert by_name["EVENT"].unmatched == 0
+
+
+def test_random_keyless_rows_are_counted_as_a_multiset(spark: SparkSession, tmp_path: Path) -> None:
+    shop = Shop(History(tmp_path / "journals"), seed=21)
+    for _ in range(80):
+        shop.transaction()
+    rebuild_state(spark, [str(tmp_path / "journals")], str(tmp_path / "state"), table="EVENT")
+    assert read_state(tmp_path / "state") == {"EVENT": shop.texts("EVENT")}
+    assert max(shop.texts("EVENT").values()) > 1
+
+
+def test_large_journal_split_into_ranges_gives_the_same_state(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    history = History(tmp_path / "journals", block_bytes=512)
+    history.define("CUSTOMER", CUSTOMER)
+    history.define("PLACE", PLACE)
+    rows = [(i, f"name {i}", "c".ljust(40), i, i, 0.5) for i in range(400)]
+    actions: list[Action] = [("c", "CUSTOMER", None, row) for row in rows]
+    actions += [("c", "PLACE", None, (i, "a", i)) for i in range(50)]
+    actions += [("u", "CUSTOMER", row, (row[0], "new", *row[2:])) for row in rows[::2]]
+    actions += [("d", "CUSTOMER", row, None) for row in rows[1::4]]
+    path = history.commit(*actions)
+    states = {}
+    for name, limit in (("whole", 10**9), ("split", 3000)):
+        source = spark.read.format("firebird_journal").option("partitionBytes", limit)
+        changes = source.load(str(history.folder))
+        assert changes.count() == len(actions)
+        assert changes.rdd.getNumPartitions() == max(1, -(-path.stat().st_size // limit))
+        rebuild_state(spark, [str(history.folder)], str(tmp_path / name), partition_bytes=limit)
+        states[name] = read_state(tmp_path / name)
+    assert states["split"] == states["whole"]
+    assert states["whole"]["CUSTOMER"].total() == 300
+
+
+def test_rows_of_a_dropped_table_are_gone_and_those_of_its_successor_are_there(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    history = History(tmp_path / "journals")
+    for table in ("OLD", "AGAIN"):
+        history.define(table, (ID,))
+    history.commit(("c", "OLD", None, (1,)), ("c", "AGAIN", None, (1,)))
+    history.commit(("ddl", 'drop table "OLD"', None, None))
+    history.commit(("ddl", "/* new */ recreate table again (id int primary key)", None, None))
+    history.commit(("c", "AGAIN", None, (2,)))
+    report = rebuild_state(spark, [str(history.folder)], str(tmp_path / "state"))
+    assert read_state(tmp_path / "state") == {"AGAIN": Counter(['{"ID":2}']), "OLD": Counter()}
+    assert {t.table: t.dropped for t in report.tables} == {"AGAIN": False, "OLD": True}
+
+
+def test_table_that_gets_a_key_later_keeps_each_row_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    history = History(tmp_path / "journals")
+    history.define("EVENT", EVENT, 0)
+    history.commit(("c", "EVENT", None, ("a", 1)), ("c", "EVENT", None, ("b", 2)))
+    history.define("EVENT", (column("KIND", Storage.TEXT, key=1), EVENT[1]), 1)
+    history.commit(("u", "EVENT", ("a", 1), ("a", 5)), ("d", "EVENT", ("b", 2), None))
+    rebuild_state(spark, [str(history.folder)], str(tmp_path / "state"))
+    assert read_state(tmp_path / "state") == {"EVENT": Counter(['{"KIND":"a","TIMES":5}'])}
+
+
+@pytest.mark.parametrize(
+    ("until", "expected"), [((None, 2), 22), ((1, 1), 21), ((0, 1), 11)], ids=str
+)
+def test_until_stops_after_the_named_journal(
+    spark: SparkSession, tmp_path: Path, until: tuple[int | None, int], expected: int
+) -> None:
+    for epoch in (0, 1):
+        history = History(tmp_path / "journals", epoch=epoch)
+        history.define("T", (ID, column("N", Storage.INTEGER)))
+        for number in (1, 2, 3):
+            new = (1, 10 * (epoch + 1) + number)
+            history.commit(("u", "T", (1, 0), new) if number > 1 else ("c", "T", None, new))
+    report = rebuild_state(
+        spark, [str(tmp_path / "journals")], str(tmp_path / "state"), until=until
+    )
+    assert read_state(tmp_path / "state") == {"T": Counter([f'{{"ID":1,"N":{expected}}}'])}
+    assert report.whole
+
+
+def test_databases_are_kept_apart_and_can_be_chosen(spark: SparkSession, tmp_path: Path) -> None:
+    for number, database in enumerate((DATABASE, "C:\\db\\two=2.fdb")):
+        history = History(tmp_path / "journals", database=database)
+        history.define("T", (ID,))
+        history.commit(("c", "T", None, (number,)))
+    both = rebuild_state(spark, [str(tmp_path / "journals")], str(tmp_path / "both"))
+    assert [(t.database, t.rows) for t in both.tables] == [
+        (DATABASE, 1),
+        ("C:\\db\\two=2.fdb", 1),
+    ]
+    for table in both.tables:
+        assert table.folder is not None
+        assert list((tmp_path / "both" / table.folder).glob("part-*"))
+    rebuild_state(
+        spark, [str(tmp_path / "journals")], str(tmp_path / "one"), database="C:\\db\\two=2.fdb"
+    )
+    assert read_state(tmp_path / "one") == {"T": Counter(['{"ID":1}'])}
+
+
+def test_parquet_holds_key_row_and_place(spark: SparkSession, tmp_path: Path) -> None:
+    history = History(tmp_path / "journals")
+    history.define("PLACE", PLACE, 2)
+    history.commit(("c", "PLACE", None, (3, "a", 12345)))
+    rebuild_state(spark, [str(history.folder)], str(tmp_path / "state"), output_format="parquet")
+    rows = spark.read.parquet(str(tmp_path / "state/rows")).toLocalIterator()
+    assert [(r["table"], r["key"], json.loads(r["row"]), r["sequence"]) for r in rows] == [
+        ("PLACE", '{"SHELF":"a","ROW":3}', {"ROW": 3, "SHELF": "a", "STOCK": "1.2345"}, 1)
+    ]
+
+
+def _tear(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[1600] ^= 1
+    path.write_bytes(content)
+
+
+def _copy(path: Path) -> None:
+    path.with_name("copy.log").write_bytes(path.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [(_tear, "can't be built across a damaged journal"), (_copy, "the sequence number 2")],
+    ids=["flipped-byte", "copied-journal"],
+)
+def test_refuses_a_folder_that_has_no_one_state(
+    spark: SparkSession, tmp_path: Path, spoil: Callable[[Path], None], says: str
+) -> None:
+    history = History(tmp_path / "journals")
+    history.define("T", (ID,))
+    history.commit(("c", "T", None, (1,)))
+    spoil(history.commit(("c", "T", None, (2,))))
+    with pytest.raises(ReplayError, match=says) as caught:
+        rebuild_state(spark, [str(history.folder)], str(tmp_path / "state"))
+    assert history.paths[1].name in str(caught.value)
+    assert not (tmp_path / "state").exists()
+
+
+def test_missing_journal_and_gap_are_named_and_make_the_state_not_whole(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    history = History(tmp_path / "journals")
+    history.define("T", (ID,))
+    history.commit(("c", "T", None, (1,)))
+    history.commit(("gap", "the disk was full", None, None), skip_number=True)
+    report = rebuild_state(spark, [str(history.folder)], str(tmp_path / "state"))
+    assert not report.whole
+    missing, gap = report.holes
+    assert "sequence 2 to 2 of epoch 0 is missing" in missing
+    assert "the disk was full" in gap
+    assert json.loads((tmp_path / "state/summary.json").read_text())["whole"] is False
+
+
+def test_refuses_to_write_into_a_folder_that_holds_something(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    history = History(tmp_path / "journals")
+    history.define("T", (ID,))
+    history.commit(("c", "T", None, (1,)))
+    (tmp_path / "mine").write_text("precious")
+    with pytest.raises(ReplayError, match="is not empty"):
+        rebuild_state(spark, [str(history.folder)], str(tmp_path))
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
+def test_folder_without_journals_says_how_to_keep_them(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "x.log.live").write_bytes(b"a transaction that is still open")
+    with pytest.raises(ReplayError, match=r"connector\.journal\.archive\.directory"):
+        rebuild_state(spark, [str(tmp_path)], str(tmp_path / "state"))

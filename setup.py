@@ -18,7 +18,9 @@ from setuptools.command.build_ext import build_ext
 HERE = Path(__file__).resolve().parent
 PLUGIN = "firebird_cdc.native.libfirebird_cdc"
 EMBEDDING = "firebird_cdc.native._embedding"
-PLUGIN_SOURCES = ("crc32c", "host", "journal", "plugin", "python", "rows", "session", "spawn")
+PLUGIN_SOURCES = (
+    "crc32c", "host", "journal", "plugin", "python", "rows", "session", "spawn", "sync", "witness",
+)  # fmt: skip
 
 COMPILE = [
     "-std=gnu11", "-O2", "-g", "-Wall", "-fvisibility=hidden", "-fstack-protector-strong",

@@ -22,10 +22,9 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc.bridge.folder import JournalFolder
-from firebird_cdc.bridge.host import CommittedJournal, DatabaseIdentity, Host
-from firebird_cdc.bridge.sequence import SequenceStore
-from firebird_cdc.bridge.verdicts import EngineWitness, Verdict
-from firebird_cdc.errors import JournalError
+from firebird_cdc.bridge.host import CommittedJournal, DatabaseIdentity, Host, Verdict, Witness
+from firebird_cdc.bridge.sequence import SequenceLedger
+from firebird_cdc.errors import CaptureError, JournalError
 from firebird_cdc.journal.format import JournalReader, Stamp, read_envelope, write_stamp
 
 _log = logbook.Logger("firebird_cdc.bridge.confirmer")
@@ -67,8 +66,8 @@ class Confirmer(threading.Thread):
         self._pending: dict[UUID, _Pending] = {}
         self._decided = threading.Condition()
         self._numbers: dict[UUID, int] = {}
-        self._witness = EngineWitness(database.path, host.library)
-        self._sequence: SequenceStore | None = None
+        self._witness: Witness | None = None
+        self._sequence: SequenceLedger | None = None
         self._in_trouble = False
 
     def submit(self, journal: CommittedJournal | None) -> None:
@@ -95,7 +94,7 @@ class Confirmer(threading.Thread):
                 pause = self._round() if self._pending else 0.0
             except Exception:
                 _log.exception("confirming journals of {} failed", self._database.path)
-                self._witness.close()
+                self._dismiss()
                 pause = _TROUBLE_S
 
     def _receive(self, pause: float) -> None:
@@ -106,7 +105,7 @@ class Confirmer(threading.Thread):
             try:
                 self._take(self._inbox.get(timeout=_IDLE_S))
             except queue.Empty:
-                self._witness.close()
+                self._dismiss()
                 self._take(self._inbox.get())
         with contextlib.suppress(queue.Empty):
             while True:
@@ -132,8 +131,8 @@ class Confirmer(threading.Thread):
         started = time.monotonic()
         waiting = sorted(self._pending.values(), key=lambda each: each.ticket)
         try:
-            verdicts = self._witness.ask([each.transaction for each in waiting])
-        except Exception as error:
+            verdicts = self._ask([each.transaction for each in waiting])
+        except CaptureError as error:
             if not self._in_trouble:
                 _log.warning(
                     "cannot ask {} for the fate of {} transactions, will keep trying: {}",
@@ -167,6 +166,21 @@ class Confirmer(threading.Thread):
 
     _again = _AGAIN_S
 
+    def _ask(self, transactions: list[int]) -> list[Verdict]:
+        if self._witness is None:
+            self._witness = self._host.open_witness(self._database.path)
+        try:
+            return self._witness.ask(transactions)
+        except CaptureError:
+            self._dismiss()
+            raise
+
+    def _dismiss(self) -> None:
+        """Let go of the database: an attachment of ours must not stand in anybody's way."""
+        witness, self._witness = self._witness, None
+        if witness is not None:
+            witness.close()
+
     # -- what becomes of a journal --------------------------------------------------------------
 
     def _publish(self, committed: list[_Pending]) -> None:
@@ -182,27 +196,29 @@ class Confirmer(threading.Thread):
                 )
                 self._forget(pending)
 
-    def _stamp(self, committed: list[_Pending], sequence: SequenceStore) -> None:
+    def _stamp(self, committed: list[_Pending], sequence: SequenceLedger) -> None:
         """Give each its number, on disk before any of them is visible."""
         stamped_us = time.time_ns() // 1000
-        number = sequence.last
-        for pending in committed:
-            number += 1
-            if pending.fd < 0:
-                pending.fd = os.open(self._folder.live(pending.uuid), os.O_RDWR | os.O_CLOEXEC)
-            stamp = Stamp(
-                epoch=sequence.epoch,
-                sequence=number,
-                commit_us=pending.commit_us,
-                stamped_us=stamped_us,
-                journal_length=pending.length,
-                event_count=pending.events,
-                transaction=pending.transaction,
+        group = [
+            (
+                pending.uuid,
+                Stamp(
+                    epoch=sequence.epoch,
+                    sequence=number,
+                    commit_us=pending.commit_us,
+                    stamped_us=stamped_us,
+                    journal_length=pending.length,
+                    event_count=pending.events,
+                    transaction=pending.transaction,
+                ),
             )
-            write_stamp(pending.fd, pending.uuid, stamp)
-            if self._fsync:
-                os.fdatasync(pending.fd)
-        sequence.record(number)
+            for number, pending in enumerate(committed, sequence.last + 1)
+        ]
+        for pending, (uuid, stamp) in zip(committed, group, strict=True):
+            if pending.fd < 0:
+                pending.fd = os.open(self._folder.live(uuid), os.O_RDWR | os.O_CLOEXEC)
+            write_stamp(pending.fd, uuid, stamp)
+        sequence.record(group, group[-1][1].sequence)
 
     def _delete(self, pending: _Pending) -> None:
         """A dead transaction's journal goes: the server died before its commit mark was set."""
@@ -235,14 +251,32 @@ class Confirmer(threading.Thread):
 
     # -- state on disk ----------------------------------------------------------------------------
 
-    def _open_sequence(self) -> SequenceStore:
+    def _open_sequence(self) -> SequenceLedger:
         if self._sequence is None:
-            store = SequenceStore(self._folder.databases, self._database.path, self._fsync)
-            with store.exclusive():
-                if store.is_new:
-                    store.record(self._highest_stamp())
-            self._sequence = store
+            ledger = SequenceLedger(self._folder.databases, self._database.path, self._fsync)
+            with ledger.exclusive():
+                if ledger.is_new:
+                    ledger.record([], self._highest_stamp())
+                self._complete(ledger)
+            self._sequence = ledger
         return self._sequence
+
+    def _complete(self, ledger: SequenceLedger) -> None:
+        """Finish what a crash cut off after the ledger had it: stamps and names."""
+        names = {entry.name for entry in os.scandir(self._folder.path)}
+        for uuid, stamp in ledger.entries():
+            for path in (self._folder.live(uuid), self._folder.committed(uuid)):
+                if path.name not in names:
+                    continue
+                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    write_stamp(fd, uuid, stamp)
+                finally:
+                    os.close(fd)
+                if path == self._folder.live(uuid):
+                    path.rename(self._folder.committed(uuid))
+                    if uuid in self._pending:
+                        self._forget(self._pending[uuid])
 
     def _highest_stamp(self) -> int:
         """The state file is new: go on after what lies in the folder, if anything does."""

@@ -6,11 +6,16 @@ release the interpreter's lock; the ones that wait say how long.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+from firebird_cdc.errors import CaptureError
+
 EVENT_BATCH = 256
+_ERROR_BYTES = 1024
 
 
 class CommittedJournal(NamedTuple):
@@ -52,10 +57,36 @@ class DatabaseIdentity(NamedTuple):
     guid: UUID
 
 
+class Verdict(Enum):
+    """What the engine says of a transaction."""
+
+    ACTIVE = "active"
+    LIMBO = "in limbo"
+    DEAD = "rolled back or dead"
+    UNKNOWN = "unknown to this database"
+    COMMITTED = "committed"
+
+
+_VERDICTS = {0: Verdict.ACTIVE, -1: Verdict.LIMBO, -2: Verdict.DEAD, -3: Verdict.UNKNOWN}
+
+
+class Witness(Protocol):
+    """An attachment of ours to one database. Used by one thread, and open only while there is
+    something to ask: it stands in the way of DROP DATABASE and of a shutdown."""
+
+    def ask(self, transactions: Sequence[int]) -> list[Verdict]:
+        """Return the verdict on each transaction number, in order, once it is on disk.
+
+        Raises CaptureError with the engine's words; close the witness then.
+        """
+
+    def close(self) -> None:
+        """End the attachment; never raises."""
+
+
 class Host(Protocol):
     """What the plugin offers to the bridge."""
 
-    library: Path
     root: Path
 
     def configure(
@@ -78,11 +109,39 @@ class Host(Protocol):
     def database(self, database: int) -> DatabaseIdentity:
         """Return which database a number stands for."""
 
+    def open_witness(self, database: str) -> Witness:
+        """Attach to a database inside this process, without a password.
+
+        Raises CaptureError with the engine's words.
+        """
+
     def sync_data(self, fd: int) -> None:
         """Wait until a file's data is written out (not its metadata). Raises OSError."""
 
     def spawn(self, program: Path, arguments: list[str], environment: dict[str, str]) -> int:
         """Start a detached process that the server doesn't notice. Raises OSError."""
+
+
+class CffiWitness:
+    """A witness of the plugin (native/witness.c)."""
+
+    def __init__(self, ffi: Any, api: Any, handle: Any) -> None:
+        self._ffi = ffi
+        self._api = api
+        self._handle = handle
+
+    def ask(self, transactions: Sequence[int]) -> list[Verdict]:
+        count = len(transactions)
+        answers = self._ffi.new("int64_t[]", count)
+        error = self._ffi.new("char[]", _ERROR_BYTES)
+        numbers = self._ffi.new("uint64_t[]", list(transactions))
+        if not self._api.witness_ask(self._handle, numbers, answers, count, error, _ERROR_BYTES):
+            raise CaptureError(self._ffi.string(error).decode("utf-8", "replace"))
+        return [_VERDICTS.get(answer, Verdict.COMMITTED) for answer in answers]
+
+    def close(self) -> None:
+        self._api.witness_close(self._handle)
+        self._handle = self._ffi.NULL
 
 
 class CffiHost:
@@ -93,7 +152,6 @@ class CffiHost:
         self._api = api
         self._events = ffi.new("struct fbc_event[]", EVENT_BATCH)
         self._tickets: Any = None
-        self.library = Path(ffi.string(api.library).decode())
         self.root = Path(ffi.string(api.root).decode())
 
     def configure(
@@ -136,6 +194,13 @@ class CffiHost:
         path = self._ffi.string(self._api.database_path(database)).decode("utf-8", "replace")
         guid = bytes(self._ffi.buffer(self._api.database_guid(database), 16))
         return DatabaseIdentity(path, UUID(bytes=guid))
+
+    def open_witness(self, database: str) -> Witness:
+        error = self._ffi.new("char[]", _ERROR_BYTES)
+        handle = self._api.witness_open(database.encode(), error, _ERROR_BYTES)
+        if handle == self._ffi.NULL:
+            raise CaptureError(self._ffi.string(error).decode("utf-8", "replace"))
+        return CffiWitness(self._ffi, self._api, handle)
 
     def sync_data(self, fd: int) -> None:
         result = self._api.sync_data(fd)

@@ -1,7 +1,13 @@
-"""The dense sequence of a database's journals, kept on disk so that no number comes twice.
+"""The dense sequence of a database's journals, and the ledger that keeps it.
 
-The file holds two slots that are written in turn, each with its own checksum, so that a torn
-write leaves the other: magic, epoch, last number given, database path.
+The ledger is a file that only grows: one record for each group of journals that were given
+their numbers together, on disk before any of them becomes visible. So one sync serves a whole
+group: what a journal's own stamp loses in a power cut is written again from the ledger. Once it
+is long, all stamped journals are synced and a new ledger begins.
+
+    record:  4s magic, u32 epoch, u32 entries, u32 reserved, u64 last number before the group,
+             then per journal 16s uuid, i64 commit_us, i64 stamped_us, u64 length, u64 events,
+             u64 transaction; u32 CRC-32C of all that
 """
 
 from __future__ import annotations
@@ -11,14 +17,19 @@ import fcntl
 import hashlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from uuid import UUID
 
 import google_crc32c
 
-_SLOT = struct.Struct("<4sIQQ")  # magic, epoch, sequence, generation of the slot
-_MAGIC = b"FBCQ"
-_SLOT_BYTES = 512
+from firebird_cdc.journal.format import Stamp
+
+_HEAD = struct.Struct("<4sIIIQ")
+_ENTRY = struct.Struct("<16sqqQQQ")
+_CRC = struct.Struct("<I")
+_MAGIC = b"FBCL"
+_LEDGER_LIMIT = 4 * 1024 * 1024  # bytes; about 70,000 journals
 
 
 def database_key(path: str) -> str:
@@ -26,61 +37,110 @@ def database_key(path: str) -> str:
     return hashlib.sha256(path.encode()).hexdigest()[:32]
 
 
-class SequenceStore:
-    """The last sequence number that was given in one database."""
+class SequenceLedger:
+    """The numbers given in one database. Several processes may share it: ``exclusive``."""
 
     def __init__(self, directory: Path, database: str, fsync: bool) -> None:
         self._fsync = fsync
-        self._path = directory / database_key(database)
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._directory = directory
+        self._path = directory / f"{database_key(database)}.ledger"
+        self._fd = -1
+        self._end = 0
         self.epoch = 0
         self.last = 0
-        self._generation = 0
-        with self.exclusive():
-            if self._generation == 0:
-                os.pwrite(self._fd, bytes(2 * _SLOT_BYTES), 0)
-                os.fsync(self._fd)
-
-    @contextlib.contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Keep other processes from giving numbers meanwhile, and know what they gave."""
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
-        try:
-            self._read()
-            yield
-        finally:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
-
-    def _read(self) -> None:
-        content = os.pread(self._fd, 2 * _SLOT_BYTES, 0)
-        for start in (0, _SLOT_BYTES):
-            slot = content[start : start + _SLOT_BYTES]
-            if len(slot) < _SLOT_BYTES or google_crc32c.value(slot[:-4]) != int.from_bytes(
-                slot[-4:], "little"
-            ):
-                continue
-            magic, epoch, sequence, generation = _SLOT.unpack_from(slot)
-            if magic == _MAGIC and generation > self._generation:
-                self.epoch, self.last, self._generation = epoch, sequence, generation
+        self._lock = os.open(
+            self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
 
     @property
     def is_new(self) -> bool:
-        """True while no number was ever recorded here."""
-        return self._generation == 0
+        """Tell, inside ``exclusive``, whether no number was ever recorded here."""
+        return self._end == 0
 
-    def record(self, last: int) -> None:
-        """Make ``last`` durable as the last number given, before anybody can see it. Call it
-        inside ``exclusive``."""
-        generation = self._generation + 1
-        body = _SLOT.pack(_MAGIC, self.epoch, last, generation)
-        body += bytes(_SLOT_BYTES - 4 - len(body))
-        slot = body + google_crc32c.value(body).to_bytes(4, "little")
-        os.pwrite(self._fd, slot, (generation % 2) * _SLOT_BYTES)
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Keep other processes from giving numbers meanwhile, and learn what they gave."""
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        try:
+            self._catch_up()
+            yield
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def _catch_up(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if self._fd >= 0 and self._path.stat().st_ino != os.fstat(self._fd).st_ino:
+                os.close(self._fd)  # another process began a new ledger
+                self._fd = -1
+        if self._fd < 0:
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._end = 0
+        for _ in self._read(self._end):
+            pass
+
+    def _read(self, start: int) -> Iterator[tuple[UUID, Stamp]]:
+        """Yield what was given from byte ``start`` on; a torn record ends the ledger."""
+        content = os.pread(self._fd, 2 * _LEDGER_LIMIT, start)
+        at = 0
+        while at + _HEAD.size + _CRC.size <= len(content):
+            magic, epoch, entries, _, before = _HEAD.unpack_from(content, at)
+            end = at + _HEAD.size + entries * _ENTRY.size
+            if magic != _MAGIC or end + _CRC.size > len(content):
+                break
+            if _CRC.unpack_from(content, end)[0] != google_crc32c.value(content[at:end]):
+                break
+            for index in range(entries):
+                uuid, commit_us, stamped_us, length, events, transaction = _ENTRY.unpack_from(
+                    content, at + _HEAD.size + index * _ENTRY.size
+                )
+                stamp = Stamp(
+                    epoch, before + 1 + index, commit_us, stamped_us, length, events, transaction
+                )
+                yield UUID(bytes=uuid), stamp
+            self.epoch, self.last = epoch, before + entries
+            at = end + _CRC.size
+        self._end = start + at
+
+    def entries(self) -> Iterator[tuple[UUID, Stamp]]:
+        """Yield all numbers that the ledger still holds; call it inside ``exclusive``."""
+        yield from self._read(0)
+
+    def record(self, group: Sequence[tuple[UUID, Stamp]], last: int) -> None:
+        """Make the numbers of ``group`` durable, ending at ``last``, before anybody can see
+        them. Call it inside ``exclusive``."""
+        body = _HEAD.pack(_MAGIC, self.epoch, len(group), 0, last - len(group))
+        for uuid, stamp in group:
+            body += _ENTRY.pack(
+                uuid.bytes,
+                stamp.commit_us,
+                stamp.stamped_us,
+                stamp.journal_length,
+                stamp.event_count,
+                stamp.transaction,
+            )
+        body += _CRC.pack(google_crc32c.value(body))
+        if self._end + len(body) > _LEDGER_LIMIT:
+            self._begin_anew()
+        os.pwrite(self._fd, body, self._end)
         if self._fsync:
             os.fdatasync(self._fd)
-        self._generation = generation
+        self._end += len(body)
         self.last = last
 
-    def close(self) -> None:
-        """Close the file."""
+    def _begin_anew(self) -> None:
+        """Replace a long ledger by one that only knows the last number. All stamps written so
+        far are put on disk first: nothing could write them again."""
+        os.sync()
+        temporary = self._path.with_suffix(".new")
+        head = _HEAD.pack(_MAGIC, self.epoch, 0, 0, self.last)
+        head += _CRC.pack(google_crc32c.value(head))
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        os.pwrite(fd, head, 0)
+        os.fsync(fd)
+        temporary.rename(self._path)
+        directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        os.fsync(directory)
+        os.close(directory)
         os.close(self._fd)
+        self._fd = fd
+        self._end = len(head)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import logbook
@@ -29,7 +30,7 @@ from firebird_cdc.config import ConnectorConfig
 _log = logbook.Logger("firebird_cdc.bridge")
 
 _WAIT_MS = 1000
-_SETTLE_S = 0.005
+_GATHER_MS = 4
 
 
 class Bridge:
@@ -97,9 +98,9 @@ class Bridge:
     # -- events ---------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        wait_ms = _WAIT_MS
+        oldest: int | None = None
         while True:
-            for event in self._host.take_events(wait_ms):
+            for event in self._host.take_events(_WAIT_MS if oldest is None else _GATHER_MS):
                 self._last_number = event.number
                 try:
                     self._dispatch(event.database, event)
@@ -107,7 +108,10 @@ class Bridge:
                     _log.exception("event {} can't be handled", event)
             oldest = self._oldest_undecided()
             self._host.settle(self._last_number if oldest is None else oldest - 1)
-            wait_ms = _WAIT_MS if oldest is None else int(_SETTLE_S * 1000)
+            if oldest is not None:
+                # a busy server's commits are taken in groups: each wake-up costs it more than
+                # the few milliseconds cost anybody
+                time.sleep(_GATHER_MS / 1000)
 
     def _oldest_undecided(self) -> int | None:
         with self._lock:

@@ -20,8 +20,7 @@ struct fbc_host_api {
     uint32_t size; /* of this struct: the two sides were built apart */
     uint32_t version;
 
-    const char *library; /* the client library of this process, a path */
-    const char *root;    /* the server's root directory */
+    const char *root; /* the server's root directory */
 
     /* Where the plugin works from now on; the descriptors stay the bridge's, and open. */
     void (*configure)(int journal_directory, int pool_directory, const unsigned char *owner,
@@ -36,6 +35,12 @@ struct fbc_host_api {
     void (*settle)(uint64_t number);
     const char *(*database_path)(uint32_t database);
     const unsigned char *(*database_guid)(uint32_t database);
+    /* The engine as a witness (native/witness.h): open, ask, close; answers 0 active, -1 limbo,
+     * -2 dead, -3 unknown, from 1 on committed. */
+    void *(*witness_open)(const char *database, char *error, int error_size);
+    int (*witness_ask)(void *witness, const uint64_t *transactions, int64_t *answers, int count,
+                       char *error, int error_size);
+    void (*witness_close)(void *witness);
     int (*sync_data)(int fd); /* waits until the file's data is on its way out; 0 or -errno */
     int (*spawn)(const char *program, char *const arguments[], char *const environment[]);
 };

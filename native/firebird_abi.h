@@ -133,27 +133,83 @@ struct fbi_blob_vt {
 struct fbi_transaction {
     FBI_HEAD(fbi_transaction_vt);
 };
+enum { FBI_TRANSACTION_HAS_COMMIT = 4 };
 struct fbi_transaction_vt {
     FBI_VT_REFCOUNTED(fbi_transaction);
+    fbi_unused get_info, prepare;
+    void (*deprecated_commit)(struct fbi_transaction *, struct fbi_status *);
+    fbi_unused commit_retaining, deprecated_rollback, rollback_retaining, deprecated_disconnect,
+        join, validate, enter_dtc;
+    /* version 4 */
+    void (*commit)(struct fbi_transaction *, struct fbi_status *);
+};
+
+struct fbi_statement {
+    FBI_HEAD(fbi_statement_vt);
+};
+enum { FBI_STATEMENT_HAS_FREE = 5 };
+struct fbi_statement_vt {
+    FBI_VT_REFCOUNTED(fbi_statement);
+    fbi_unused get_info, get_type, get_plan, get_affected_records;
+    struct fbi_message_metadata *(*get_input_metadata)(struct fbi_statement *, struct fbi_status *);
+    struct fbi_message_metadata *(*get_output_metadata)(struct fbi_statement *,
+                                                        struct fbi_status *);
+    struct fbi_transaction *(*execute)(struct fbi_statement *, struct fbi_status *,
+                                       struct fbi_transaction *, struct fbi_message_metadata *in,
+                                       void *in_buffer, struct fbi_message_metadata *out,
+                                       void *out_buffer);
+    fbi_unused open_cursor, set_cursor_name;
+    void (*deprecated_free)(struct fbi_statement *, struct fbi_status *);
+    fbi_unused get_flags;
+    /* version 4 */
+    fbi_unused get_timeout, set_timeout, create_batch;
+    /* version 5 */
+    void (*free)(struct fbi_statement *, struct fbi_status *);
 };
 
 struct fbi_attachment {
     FBI_HEAD(fbi_attachment_vt);
 };
+enum { FBI_ATTACHMENT_HAS_DETACH = 5 };
 struct fbi_attachment_vt {
     FBI_VT_REFCOUNTED(fbi_attachment);
-    fbi_unused get_info, start_transaction, reconnect_transaction, compile_request,
-        transact_request, create_blob;
+    fbi_unused get_info;
+    struct fbi_transaction *(*start_transaction)(struct fbi_attachment *, struct fbi_status *,
+                                                 unsigned tpb_length, const unsigned char *tpb);
+    fbi_unused reconnect_transaction, compile_request, transact_request, create_blob;
     struct fbi_blob *(*open_blob)(struct fbi_attachment *, struct fbi_status *,
                                   struct fbi_transaction *, struct fbi_quad *id,
                                   unsigned bpb_length, const unsigned char *bpb);
-    fbi_unused get_slice, put_slice, execute_dyn, prepare, execute;
+    fbi_unused get_slice, put_slice, execute_dyn;
+    struct fbi_statement *(*prepare)(struct fbi_attachment *, struct fbi_status *,
+                                     struct fbi_transaction *, unsigned statement_length,
+                                     const char *statement, unsigned dialect, unsigned flags);
+    fbi_unused execute;
     struct fbi_result_set *(*open_cursor)(struct fbi_attachment *, struct fbi_status *,
                                           struct fbi_transaction *, unsigned statement_length,
                                           const char *statement, unsigned dialect,
                                           struct fbi_message_metadata *in_metadata, void *in_buffer,
                                           struct fbi_message_metadata *out_metadata,
                                           const char *cursor_name, unsigned cursor_flags);
+    fbi_unused que_events, cancel_operation, ping;
+    void (*deprecated_detach)(struct fbi_attachment *, struct fbi_status *);
+    fbi_unused deprecated_drop_database;
+    /* version 4 */
+    fbi_unused get_idle_timeout, set_idle_timeout, get_statement_timeout, set_statement_timeout,
+        create_batch, create_replicator;
+    /* version 5 */
+    void (*detach)(struct fbi_attachment *, struct fbi_status *);
+};
+
+struct fbi_provider {
+    FBI_HEAD(fbi_provider_vt);
+};
+struct fbi_provider_vt {
+    FBI_VT_REFCOUNTED(fbi_provider);
+    fbi_unused set_owner, get_owner;
+    struct fbi_attachment *(*attach_database)(struct fbi_provider *, struct fbi_status *,
+                                              const char *path, unsigned dpb_length,
+                                              const unsigned char *dpb);
 };
 
 /* ---- Plugins: configuration, manager, master --------------------------------------------- */
@@ -234,7 +290,8 @@ struct fbi_util {
 struct fbi_util_vt {
     FBI_VT_HEAD;
     fbi_unused get_fb_version, load_blob, dump_blob, get_perf_counters, execute_create_database,
-        decode_date, decode_time, encode_date, encode_time, format_status;
+        decode_date, decode_time, encode_date, encode_time;
+    unsigned (*format_status)(struct fbi_util *, char *buffer, unsigned size, struct fbi_status *);
     unsigned (*get_client_version)(struct fbi_util *); /* major * 256 + minor */
 };
 
@@ -244,7 +301,7 @@ struct fbi_master {
 struct fbi_master_vt {
     FBI_VT_HEAD;
     struct fbi_status *(*get_status)(struct fbi_master *);
-    fbi_unused get_dispatcher;
+    struct fbi_provider *(*get_dispatcher)(struct fbi_master *);
     struct fbi_plugin_manager *(*get_plugin_manager)(struct fbi_master *);
     fbi_unused get_timer_control, get_dtc, register_attachment, register_transaction,
         get_metadata_builder, server_mode;

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "host.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -14,9 +13,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "witness.h"
+
 enum {
     POOL_SIZE = 256,
-    POOL_LOW = 192,         /* the bridge is woken when fewer are left */
+    POOL_LOW = 160,         /* the bridge is woken when fewer are left */
     MOST_OPEN_EVENTS = 256, /* descriptors that wait for the bridge; beyond, it opens by name */
     RETRY_MS = 1000
 };
@@ -34,7 +35,6 @@ struct event_node {
 
 static struct {
     struct fbi_master *master;
-    char library[1024];
 
     pthread_mutex_t start_lock; /* one start at a time; never held with another lock */
     atomic_int ready;
@@ -90,12 +90,9 @@ static struct timespec monotonic_in(int timeout_ms) {
 }
 
 void fbc_host_init(struct fbi_master *master) {
-    Dl_info library;
     pthread_condattr_t attributes;
     host.master = master;
-    /* the master interface lives in the client library, whatever file the process opened */
-    if (dladdr(*(void *const *)&master->vt->get_status, &library) && library.dli_fname)
-        snprintf(host.library, sizeof host.library, "%s", library.dli_fname);
+    fbc_witness_init(master);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&host.pool_changed, &attributes);
@@ -213,7 +210,6 @@ static int start_bridge(const struct fbc_settings *settings, struct fbc_error *e
     static struct fbc_host_api api = {
         .size = sizeof api,
         .version = 1,
-        .library = host.library,
         .configure = configure,
         .pool_wanted = pool_wanted,
         .pool_add = pool_add,
@@ -221,6 +217,9 @@ static int start_bridge(const struct fbc_settings *settings, struct fbc_error *e
         .settle = settle,
         .database_path = database_path,
         .database_guid = database_guid,
+        .witness_open = fbc_witness_open,
+        .witness_ask = fbc_witness_ask,
+        .witness_close = fbc_witness_close,
         .sync_data = sync_data,
         .spawn = fbc_spawn,
     };
@@ -319,7 +318,7 @@ int fbc_host_take_journal(char name[40], unsigned char uuid[16], struct fbc_erro
     pthread_mutex_lock(&host.pool_lock);
     if (host.pool_used)
         entry = host.pool[--host.pool_used];
-    if (host.pool_used < POOL_LOW)
+    if (host.pool_used == POOL_LOW - 1 || host.pool_used == 0)
         pthread_cond_signal(&host.pool_changed);
     pthread_mutex_unlock(&host.pool_lock);
 
@@ -367,10 +366,11 @@ uint64_t fbc_host_hand_over(const struct fbc_event *event) {
         host.open_events += node->event.fd >= 0;
         if (host.last)
             host.last->next = node;
-        else
+        else {
             host.first = node;
+            pthread_cond_signal(&host.event_added);
+        }
         host.last = node;
-        pthread_cond_signal(&host.event_added);
     } else if (event->fd >= 0)
         close(event->fd); /* the journal is sealed on disk: recovery finds it */
     pthread_mutex_unlock(&host.event_lock);

@@ -15,14 +15,13 @@
 #define _GNU_SOURCE
 #include "session.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "rows.h"
+#include "sync.h"
 
 enum { SETTLE_MS = 3000 }; /* how long a leaving attachment waits for its commits' verdicts */
 
@@ -58,6 +57,7 @@ struct transaction {
     struct fbi_transaction *engine; /* borrowed: ours ends before it */
     uint64_t number;
     struct fbc_journal journal;
+    struct fbc_sync sync; /* of the sealed journal, begun in prepare */
     int has_journal;
     int broken; /* a change of it could not be recorded: prepare must refuse */
     int has_ddl;
@@ -166,6 +166,12 @@ static struct fbc_shape *shape_of(struct transaction *txn, const char *table,
     return fresh;
 }
 
+/* Take a seal back, durably, before anything but commit follows a prepare. */
+static int unseal(struct transaction *txn, struct fbc_error *error) {
+    fbc_sync_wait(&txn->sync); /* what it said counts no more */
+    return fbc_journal_break_seal(&txn->journal, fbc_host_fsync(), error);
+}
+
 /* Make sure that TXN has a journal that can take a record. */
 static int open_journal(struct transaction *txn, struct fbc_error *error) {
     struct session *session = txn->session;
@@ -173,8 +179,8 @@ static int open_journal(struct transaction *txn, struct fbc_error *error) {
         *error = txn->error;
         return FBC_FAILED;
     }
-    if (txn->has_journal) /* after a prepare the seal must go, durably, before anything else */
-        return fbc_journal_break_seal(&txn->journal, fbc_host_fsync(), error);
+    if (txn->has_journal)
+        return unseal(txn, error);
     char name[40];
     struct fbc_journal_identity identity = {.transaction = txn->number, .started_us = fbc_now_us()};
     int fd = fbc_host_take_journal(name, identity.uuid, error);
@@ -333,8 +339,7 @@ static void transaction_rollback_savepoint(struct fbi_replicated_transaction *se
     struct savepoint *savepoint = &txn->savepoints[--txn->savepoint_count];
     if (!txn->has_journal || txn->broken)
         return;
-    if (!fbc_journal_break_seal(&txn->journal, fbc_host_fsync(), &error) ||
-        !fbc_journal_cut(&txn->journal, &savepoint->position, &error))
+    if (!unseal(txn, &error) || !fbc_journal_cut(&txn->journal, &savepoint->position, &error))
         refuse(txn, status, &error);
 }
 
@@ -380,10 +385,8 @@ static void transaction_prepare(struct fbi_replicated_transaction *self,
         refuse(txn, status, &error);
         return;
     }
-    if (fbc_host_fsync() && fdatasync(txn->journal.fd) != 0) {
-        fbc_error_set(&error, errno, "cannot sync %s.log.live", txn->journal.name);
-        refuse(txn, status, &error);
-    }
+    if (fbc_host_fsync())
+        fbc_sync_start(&txn->sync, txn->journal.fd);
 }
 
 static void transaction_commit(struct fbi_replicated_transaction *self, struct fbi_status *status) {
@@ -400,6 +403,13 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
     if (is_empty(txn)) {
         drop_journal(txn);
         return;
+    }
+    int sync_error = fbc_sync_wait(&txn->sync);
+    if (sync_error) { /* too late to refuse this one: refuse the next, until a new start works */
+        fbc_error_set(&error, sync_error, "cannot sync %s.log.live of committed transaction %llu",
+                      txn->journal.name, (unsigned long long)txn->number);
+        report(status, error.text);
+        fbc_host_fail();
     }
     struct fbc_event event = {
         .kind = 1,
@@ -425,7 +435,7 @@ static void end_without_commit(struct transaction *txn, struct fbi_status *statu
     struct fbc_error error;
     if (!txn->has_journal)
         return;
-    if (!fbc_journal_break_seal(&txn->journal, fbc_host_fsync(), &error) && status)
+    if (!unseal(txn, &error) && status)
         report(status, error.text);
     drop_journal(txn);
 }

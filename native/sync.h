@@ -1,0 +1,22 @@
+/* Syncing a journal beside the engine's own page flush.
+ *
+ * Between prepare and commit the engine writes and syncs its changed pages. A journal's sync
+ * that prepare starts and commit waits for runs at the same time, so the wait is short.
+ */
+#ifndef FIREBIRD_CDC_SYNC_H
+#define FIREBIRD_CDC_SYNC_H
+
+struct fbc_sync {
+    struct fbc_sync *next;
+    int fd;
+    int state; /* 0 idle, 1 queued or running, 2 done */
+    int error; /* errno of the sync, 0: on disk */
+};
+
+/* fbc_sync_start begins to sync FD, which must stay open until fbc_sync_wait has returned. */
+void fbc_sync_start(struct fbc_sync *sync, int fd);
+
+/* fbc_sync_wait waits for the sync that was started, if any; returns its errno or 0. */
+int fbc_sync_wait(struct fbc_sync *sync);
+
+#endif

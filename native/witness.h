@@ -1,0 +1,27 @@
+/* Asks the engine what became of transactions; see witness.c. */
+#ifndef FIREBIRD_CDC_WITNESS_H
+#define FIREBIRD_CDC_WITNESS_H
+
+#include <stdint.h>
+
+#include "firebird_abi.h"
+
+/* Answers beyond those of RDB$GET_TRANSACTION_CN (0 active, -1 limbo, -2 dead, 1.. committed). */
+enum { FBC_ANSWER_UNKNOWN = -3 };
+
+/* fbc_witness_init remembers the engine's master interface. */
+void fbc_witness_init(struct fbi_master *master);
+
+/* fbc_witness_open attaches to DATABASE inside this process, without a password. Returns a
+ * handle, or null with the reason in ERROR (of ERROR_SIZE bytes). */
+void *fbc_witness_open(const char *database, char *error, int error_size);
+
+/* fbc_witness_ask writes what became of COUNT transactions to ANSWERS, once that is on disk.
+ * Returns 1, or 0 with the reason in ERROR: close the witness then. */
+int fbc_witness_ask(void *witness, const uint64_t *transactions, int64_t *answers, int count,
+                    char *error, int error_size);
+
+/* fbc_witness_close ends the attachment and frees the handle. */
+void fbc_witness_close(void *witness);
+
+#endif

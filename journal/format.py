@@ -452,6 +452,8 @@ def _parse_table(number: int, body: bytes) -> Table:
             _,
         ) = _COLUMN.unpack_from(body, at)
         at += _COLUMN.size
+        if flags > 3:
+            raise _Malformed(f"column {name}.{column_name} has unknown flags")
         if storage not in _FIXED:
             raise _Malformed(f"column {name}.{column_name} has the unknown storage {storage}")
         if storage == Storage.PADDED_TEXT:
@@ -998,8 +1000,8 @@ class JournalReader:
         raw = self._pread(BLOCK_HEADER, offset)
         if len(raw) < BLOCK_HEADER:
             raise self._broken(offset, raw, "the file ends")
-        magic, length, own, first_event, previous, flags, zero, count, crc = _BLOCK.unpack(raw)
-        if magic != _BLOCK_MAGIC or own != offset or zero or not 0 < length <= MAX_PAYLOAD:
+        magic, length, own, first_event, previous, flags, _, count, crc = _BLOCK.unpack(raw)
+        if magic != _BLOCK_MAGIC or own != offset or not 0 < length <= MAX_PAYLOAD:
             raise self._broken(offset, raw, "no block begins here")
         if flags & ~(_DEFINES | _SEALS):
             raise self._broken(offset, raw, "the block has unknown flags")

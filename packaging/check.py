@@ -1,0 +1,489 @@
+"""Says what is wrong with an installation, and what to do about each finding."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import firebird_cdc
+from firebird_cdc.config import ConnectorConfig, load_config, locate_files
+from firebird_cdc.config.logging import load_logging
+from firebird_cdc.errors import ConfigError, SetupError
+from firebird_cdc.packaging import edits, probes, runtime
+from firebird_cdc.packaging.conf import ConfFile, Entry, find
+from firebird_cdc.packaging.install import digest, expand_macros, expanded_parameters
+from firebird_cdc.packaging.layout import Server
+
+#: A committed journal that is older than this should have been shipped.
+PENDING_AFTER_S = 60
+#: Entries of replication.log that are older than this are history.
+LOG_AGE = datetime.timedelta(days=1)
+
+_YES = ("true", "yes", "on", "1")
+_NO = ("false", "no", "off", "0")
+_LOG_TAIL = 256 * 1024
+_LOG_TIME = re.compile(r"\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}")
+_MENTIONS = re.compile("debezium_connector|firebird[_-]cdc", re.IGNORECASE)
+_AGAIN = "run: firebird-cdc install --server {}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong: the file or option, what about it, and what to do."""
+
+    where: str
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}\n    -> {self.remedy}"
+
+
+Findings = Iterator[Finding]
+
+
+def check_server(
+    server: Server, config: Path | None = None, databases: Sequence[str] = ()
+) -> list[Finding]:
+    """Return all that is wrong with SERVER's installation.
+
+    config: the connector options to look at, instead of those that plugins.conf names.
+    databases: whose publication to look at too, as paths or HOST[/PORT]:PATH.
+    """
+    return list(_all(server, config, databases))
+
+
+def _all(server: Server, config: Path | None, databases: Sequence[str]) -> Findings:
+    yield from _plugin_file(server)
+    entries, problems = _entries(server.plugins_conf, "no plugin is configured", server)
+    yield from problems
+    if entries is not None:
+        yield from _plugins_conf(server, entries)
+        yield from _python(server, expanded_parameters(server, ConfFile.read(server.plugins_conf)))
+    entries, problems = _entries(server.replication_conf, "no database is captured", server)
+    yield from problems
+    if entries is not None:
+        yield from _replication_conf(server, entries, databases)
+    options, problems = _connector_config(server, config)
+    yield from problems
+    if options is not None:
+        yield from _folders(server, options)
+        yield from _journals(options)
+        yield from _kafka(options)
+    for database in databases:
+        yield from _publication(server, database)
+    yield from _replication_log(server)
+
+
+# ---------------------------------------------------------------------- plugin and Python
+
+
+def _plugin_file(server: Server) -> Findings:
+    path, again = server.plugin_file, _AGAIN.format(server.root)
+    if not path.is_file():
+        yield Finding(str(path), "the plugin is missing; the server captures nothing", again)
+        return
+    if digest(path.read_bytes()) != digest(runtime.plugin_library().read_bytes()):
+        version = firebird_cdc.__version__
+        yield Finding(str(path), f"this is another build than firebird-cdc {version} has", again)
+    problem = _not_loadable(server, path)
+    if problem:
+        yield Finding(str(path), f"the server can't load it: {problem}", again)
+
+
+def _not_loadable(server: Server, library: Path) -> str | None:
+    """Try to load a library as the server's user, in a process of its own."""
+    program = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
+    # The system's loader decides, so an interpreter of the user's own will do as well as ours.
+    for interpreter in ("/usr/bin/python3", _python_of(server)):
+        if not probes.may(server.account, "x", Path(interpreter)):
+            continue
+        done = probes.run_as(server.account, [interpreter, "-I", "-c", program, str(library)])
+        return None if done.returncode == 0 else _last_line(done.stderr)
+    return None
+
+
+def _python_of(server: Server) -> str:
+    parameters = expanded_parameters(server, ConfFile.open(server.plugins_conf))
+    home = parameters.get("PythonHome")
+    minor = _minor(parameters) or sys.version_info[1]
+    program = Path(home or sys.base_prefix) / f"bin/python3.{minor}"
+    return str(program) if program.exists() else sys.executable
+
+
+def _minor(parameters: dict[str, str]) -> int | None:
+    found = re.search(r"libpython3\.(\d+)", parameters.get("Python", ""))
+    return int(found[1]) if found else None
+
+
+def _python(server: Server, parameters: dict[str, str]) -> Findings:
+    where = f"{server.plugins_conf}, Config section of {edits.PLUGIN_NAMES[0]}"
+    again = _AGAIN.format(server.root)
+    minor = _minor(parameters)
+    library = parameters.get("Python")
+    if library is not None:
+        if not probes.may(server.account, "r", Path(library)):
+            yield Finding(
+                where,
+                f"Python = {library}: {server.account.name} can't read that library",
+                f"let {server.account.name} read it, or install with a Python of the system's; "
+                + again,
+            )
+            return
+    elif not list(server.own_directory.glob("_embedding.*.so")):
+        pass  # found below
+    elif runtime.libpython() is None:
+        yield Finding(
+            where,
+            "no Python is named (Python = …) and this one has no shared libpython",
+            f"apt-get install libpython3.{_this_minor()} and {again}",
+        )
+    if minor is None:
+        minor = _this_minor()
+    embedding = server.own_directory / runtime.embedding_name(minor)
+    if not embedding.is_file():
+        yield Finding(str(embedding), f"the bridge for Python 3.{minor} is missing", again)
+    elif (
+        minor == _this_minor()
+        and embedding.read_bytes() != runtime.embedding_library().read_bytes()
+    ):
+        version = firebird_cdc.__version__
+        yield Finding(str(embedding), f"another build than firebird-cdc {version} has", again)
+    yield from _imports(server, parameters, where, minor)
+
+
+_IMPORTS = """
+import importlib, json, os, site, sys
+old = list(sys.path)
+for folder in sys.argv[1].split(os.pathsep):
+    if folder: site.addsitedir(folder)
+sys.path[:] = [p for p in sys.path if p not in old] + old
+failed = {}
+for name in sys.argv[2:]:
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        failed[name] = f"{type(error).__name__}: {error}"
+version = getattr(sys.modules.get("firebird_cdc"), "__version__", None)
+print(json.dumps([failed, version]))
+"""
+
+
+def _imports(server: Server, parameters: dict[str, str], where: str, minor: int) -> Findings:
+    """Import what the bridge needs the way the plugin sets Python up, as the server's user."""
+    again = _AGAIN.format(server.root)
+    names = ["firebird_cdc", *runtime.NEEDED_MODULES]
+    folders = parameters.get("PythonDirs", "")
+    python = _python_of(server)
+    try:
+        done = probes.run_as(server.account, [python, "-I", "-c", _IMPORTS, folders, *names])
+        failed, version = json.loads(done.stdout.splitlines()[-1])
+    except OSError as error:
+        yield Finding(
+            where,
+            f"{server.account.name} can't run {python}: {error.strerror}",
+            f"install firebird-cdc where {server.account.name} can read it (a virtual environment "
+            f"in /opt, not in a home directory), and {again}",
+        )
+        return
+    except (ValueError, IndexError):
+        yield Finding(where, f"{python} doesn't run: {_last_line(done.stderr)}", again)
+        return
+    if failed:
+        causes = "; ".join(f"{name} ({why})" for name, why in failed.items())
+        yield Finding(
+            where,
+            f"PythonDirs = {folders}: Python 3.{minor} can't import {causes} as "
+            f"{server.account.name}",
+            f"install firebird-cdc where {server.account.name} can read it, and {again}",
+        )
+    elif version != firebird_cdc.__version__:
+        yield Finding(
+            where,
+            f"PythonDirs leads to firebird-cdc {version}, this is {firebird_cdc.__version__}",
+            again,
+        )
+
+
+def _this_minor() -> int:
+    return sys.version_info[1]
+
+
+# ---------------------------------------------------------------------- plugins.conf, replication
+
+
+def _entries(path: Path, lacking: str, server: Server) -> tuple[list[Entry] | None, list[Finding]]:
+    again = _AGAIN.format(server.root)
+    if not path.exists():
+        return None, [Finding(str(path), f"the file is missing: {lacking}", again)]
+    try:
+        return ConfFile.read(path.resolve()).expanded(), []
+    except SetupError as error:
+        return None, [Finding(str(path), str(error), "correct that line")]
+    except OSError as error:
+        return None, [Finding(str(path), f"can't be read: {error.strerror}", "make it readable")]
+
+
+def _swallowed_brackets(entries: Sequence[Entry]) -> Findings:
+    for entry in entries:
+        text = entry.value or entry.name
+        if text.endswith("{"):
+            yield Finding(
+                f"{entry.path}, line {entry.line + 1}",
+                f"a comment after '{{' makes the server read the section as '{text}' and skip it",
+                "put the comment on a line of its own",
+            )
+
+
+def _plugins_conf(server: Server, entries: list[Entry]) -> Findings:
+    path, again = str(server.plugins_conf), _AGAIN.format(server.root)
+    yield from _swallowed_brackets(entries)
+    plugins = find(entries, "Plugin", edits.PLUGIN_NAMES[0])
+    if not plugins:
+        yield Finding(path, f"section 'Plugin = {edits.PLUGIN_NAMES[0]}' is missing", again)
+        return
+    if len(plugins) > 1:
+        lines = " and ".join(str(entry.line + 1) for entry in plugins)
+        yield Finding(
+            path,
+            f"section 'Plugin = {edits.PLUGIN_NAMES[0]}' is there twice (lines {lines})",
+            "keep one",
+        )
+    module = expand_macros(server, plugins[0].last("Module") or "")
+    folder, _, name = module.rpartition("/")
+    wanted = {str(server.plugin_file), str(server.root / "plugins/libfirebird_cdc.so")}
+    if f"{folder}/lib{name}.so" not in wanted and module not in wanted:
+        yield Finding(
+            f"{path}, line {plugins[0].line + 1}",
+            f"Module = {module or '(missing)'} is not our plugin {server.plugin_file}",
+            again,
+        )
+    section = edits.config_section_name(entries)
+    if not find(entries, "Config", section):
+        yield Finding(path, f"section 'Config = {section}' is missing", again)
+
+
+def _replication_conf(server: Server, entries: list[Entry], databases: Sequence[str]) -> Findings:
+    path, again = server.replication_conf, _AGAIN.format(server.root)
+    yield from _swallowed_brackets(entries)
+    try:
+        edits.refuse_broken_defaults(path, entries)
+    except SetupError as error:
+        yield Finding(str(path), str(error), "correct the file")
+        return
+    captured = edits.databases_with_plugin(entries)
+    if not captured:
+        yield Finding(
+            str(path), f"no 'database' section has plugin = {edits.PLUGIN_NAMES[0]}", again
+        )
+    for name, keys in captured.items():
+        where = f"{path}, section 'database{f' = {name}' if name else ''}'"
+        yield from _error_keys(where, keys)
+    for database in databases:
+        if not database.startswith("/"):
+            continue
+        own = {edits.same_path(e.value) for e in find(entries, "database") if e.value}
+        name = edits.same_path(database)
+        if (name if name in own else "") not in captured:
+            yield Finding(
+                str(path),
+                f"{database} is not captured: the section for it has no plugin of ours",
+                f"{again} --database {database}",
+            )
+
+
+def _error_keys(where: str, keys: dict[str, str]) -> Findings:
+    effect = "the first error would end capture for that connection, and no client would notice"
+    for key, good, default in (("report_errors", _YES, "false"), ("disable_on_error", _NO, "true")):
+        value = keys.get(key)
+        if value in good:
+            continue
+        said = f"{key} = {value}" if value else f"{key} is not set, and the engine's default is"
+        yield Finding(
+            where,
+            f"{said}{'' if value else f' {default}'}: {effect}",
+            f"set {key} = {good[0]}, or run firebird-cdc install again",
+        )
+
+
+# ---------------------------------------------------------------------- configuration, journals
+
+
+def _connector_config(
+    server: Server, given: Path | None
+) -> tuple[ConnectorConfig | None, list[Finding]]:
+    found: list[Finding] = []
+    try:
+        parameters = expanded_parameters(server, ConfFile.open(server.plugins_conf))
+    except SetupError:
+        parameters = {}  # said already
+    located = locate_files(parameters, {}, server.root)
+    path = given or located.config
+    options: ConnectorConfig | None = None
+    try:
+        options = load_config(path)
+    except ConfigError as error:
+        found += [Finding(str(path), p, "correct the option") for p in error.problems]
+    if located.logging is not None:
+        try:
+            load_logging(located.logging)
+        except ConfigError as error:
+            where = str(located.logging)
+            found += [Finding(where, p, "correct the option") for p in error.problems]
+    for file in (path, located.logging):
+        if file is not None and file.exists() and not probes.may(server.account, "r", file):
+            name = server.account.name
+            found.append(
+                Finding(str(file), f"{name} can't read it", f"chgrp and chmod it for {name}")
+            )
+    return options, found
+
+
+def _folders(server: Server, options: ConnectorConfig) -> Findings:
+    name = server.account.name
+    for option, folder in (
+        ("connector.journal.directory", options.journal_directory),
+        ("connector.journal.archive.directory", options.journal_archive_directory),
+    ):
+        if folder is None:
+            continue
+        where = f"{options.path}, {option}"
+        make = f"install -d -m 700 -o {name} {folder}"
+        if not folder.exists():
+            yield Finding(where, f"{folder} does not exist", make)
+        elif not folder.is_dir():
+            yield Finding(where, f"{folder} is no directory", f"move it away; then {make}")
+        elif not (
+            probes.may(server.account, "w", folder) and probes.may(server.account, "x", folder)
+        ):
+            yield Finding(where, f"{name} can't write to {folder}", f"chown {name} {folder}")
+
+
+def _journals(options: ConnectorConfig) -> Findings:
+    folder = options.journal_directory
+    if not folder.is_dir():
+        return
+    own = folder / ".firebird-cdc"
+    waiting = _older(folder.glob("*.log"), PENDING_AFTER_S)
+    shipping = probes.is_locked(own / "shipper.lock")
+    if waiting and not shipping:
+        start = (
+            "connect to the database, which starts it"
+            if options.shipper == "embedded"
+            else f"start it: firebird-cdc ship --config {options.path}"
+        )
+        yield Finding(str(folder), f"{len(waiting)} journals wait and no shipper runs", start)
+    elif waiting:
+        age = max(waiting.values())
+        yield Finding(
+            str(folder),
+            f"{len(waiting)} committed journals wait, one for {age:.0f} s, though a shipper runs",
+            "its log says why; Kafka may be slow or away",
+        )
+    live = _older(folder.glob("*.log.live"), PENDING_AFTER_S)
+    if live and not probes.is_locked(own / "bridge.lock"):
+        yield Finding(
+            str(folder),
+            f"{len(live)} journals of open transactions are left, and no server runs with them",
+            "connect to the database with capture on: recovery decides about them",
+        )
+    reasons = sorted((own / "quarantine").glob("*.reason"))
+    for reason in reasons[:5]:
+        said = reason.read_text("utf-8", "replace").strip() or "no reason given"
+        journal = reason.with_suffix(".log")
+        yield Finding(
+            str(journal),
+            f"set aside: {said}",
+            f"look at it (firebird-cdc journal show {journal}), then move both files away",
+        )
+    if len(reasons) > 5:
+        yield Finding(str(own / "quarantine"), f"{len(reasons) - 5} more journals", "look there")
+
+
+def _older(paths: Iterator[Path], seconds: float) -> dict[Path, float]:
+    """Return the files that were last changed more than SECONDS ago, with their age."""
+    now = time.time()
+    found = {}
+    for path in paths:
+        try:
+            age = now - path.stat().st_mtime
+        except FileNotFoundError:
+            continue  # shipped meanwhile
+        if age > seconds:
+            found[path] = age
+    return found
+
+
+def _kafka(options: ConnectorConfig) -> Findings:
+    problem = probes.kafka_problem(options.producer)
+    if problem:
+        servers = options.producer.get("bootstrap.servers", "")
+        yield Finding(
+            f"{options.path}, kafka.producer.bootstrap.servers",
+            f"no answer from {servers}: {problem}",
+            "correct the address or start Kafka; until then journals wait on disk",
+        )
+
+
+# ---------------------------------------------------------------------- databases, logs
+
+
+def _publication(server: Server, database: str) -> Findings:
+    try:
+        publication = probes.read_publication(server, database)
+    except Exception as error:
+        yield Finding(
+            database,
+            f"can't be looked at: {_last_line(str(error))}",
+            "give HOST:PATH with ISC_USER and ISC_PASSWORD set, and see that the server runs",
+        )
+        return
+    if not publication.enabled:
+        yield Finding(database, "its publication is off", "ALTER DATABASE ENABLE PUBLICATION;")
+    if not publication.tables:
+        yield Finding(
+            database,
+            "no table is in its publication",
+            "ALTER DATABASE INCLUDE ALL TO PUBLICATION;  (or INCLUDE TABLE T1, T2 …)",
+        )
+    if publication.without_key:
+        tables = ", ".join(publication.without_key[:10])
+        yield Finding(
+            database,
+            f"tables without primary or unique key: {tables}; their events have no message key",
+            "ALTER TABLE … ADD PRIMARY KEY (…), or EXCLUDE TABLE … FROM PUBLICATION",
+        )
+
+
+def _replication_log(server: Server) -> Findings:
+    for path in server.logs("replication.log"):
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _LOG_TAIL))
+            text = file.read().decode("utf-8", "replace")
+        ours = [entry for entry in _log_entries(text) if _MENTIONS.search(entry) and _recent(entry)]
+        for entry in ours[-3:]:
+            said = " ".join(entry.split())
+            yield Finding(str(path), said, "see the log named in LoggingConfig for the cause")
+
+
+def _log_entries(text: str) -> list[str]:
+    """Split a Firebird log: every entry begins with host and time at the line's start."""
+    return [part for part in re.split(r"\n(?=\S)", text) if part.strip()]
+
+
+def _recent(entry: str) -> bool:
+    found = _LOG_TIME.search(entry)
+    if found is None:
+        return True
+    moment = datetime.datetime.strptime(found[0], "%a %b %d %H:%M:%S %Y")
+    return datetime.datetime.now() - moment < LOG_AGE
+
+
+def _last_line(text: str) -> str:
+    return text.strip().splitlines()[-1].strip() if text.strip() else "no reason given"

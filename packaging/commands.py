@@ -1,0 +1,162 @@
+"""The commands ``install``, ``uninstall`` and ``check``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from firebird_cdc.packaging.install import Plan
+
+_SERVER_HELP = (
+    "directory of the server or engine: it holds plugins.conf and plugins/ (/opt/firebird, an "
+    "engine root). / finds a Debian server by itself"
+)
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the commands of this room."""
+    install = subparsers.add_parser(
+        "install",
+        help="put the plugin into a Firebird or RED Database server",
+        description=(
+            "Puts the plugin into a Firebird 4/5 or RED Database server and sets plugins.conf and "
+            "replication.conf up, keeping what stands there. May be run again, after an upgrade "
+            "too. Changes everything or nothing."
+        ),
+    )
+    _server_option(install)
+    install.add_argument(
+        "--config", type=Path, metavar="FILE", help="connector options to use (else: a sample)"
+    )
+    install.add_argument(
+        "--logging", type=Path, metavar="FILE", help="logging options to use (else: a sample)"
+    )
+    install.add_argument(
+        "--database",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="capture this database alone, by its full path; repeatable (else: all)",
+    )
+    install.add_argument(
+        "--replace", action="store_true", help="take the place of another replication plugin"
+    )
+    _dry_run_option(install)
+    install.set_defaults(run=_install)
+
+    uninstall = subparsers.add_parser(
+        "uninstall",
+        help="take the plugin out of a server",
+        description=(
+            "Takes out what install put in and gives back the lines that it replaced. Journals, "
+            "edited files and everything else stay."
+        ),
+    )
+    _server_option(uninstall)
+    _dry_run_option(uninstall)
+    uninstall.set_defaults(run=_uninstall)
+
+    check = subparsers.add_parser(
+        "check",
+        help="say what is wrong with an installation",
+        description=(
+            "Looks for what would keep changes from being captured or delivered. Each finding "
+            "names the file or option and what to do. Exit code 0: nothing found, 1: something."
+        ),
+    )
+    _server_option(check)
+    check.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="connector options to look at (else: those that plugins.conf names)",
+    )
+    check.add_argument(
+        "--database",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help=(
+            "also look at the publication of this database, PATH or HOST[/PORT]:PATH; repeatable. "
+            "User and password come from ISC_USER and ISC_PASSWORD"
+        ),
+    )
+    check.set_defaults(run=_check)
+
+
+def _server_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--server", type=Path, required=True, metavar="ROOT", help=_SERVER_HELP)
+
+
+def _dry_run_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would be done, and do nothing"
+    )
+
+
+def _install(arguments: argparse.Namespace) -> int:
+    from firebird_cdc.packaging.install import plan_install
+    from firebird_cdc.packaging.layout import find_server
+
+    server = find_server(arguments.server)
+    plan = plan_install(
+        server, arguments.config, arguments.logging, arguments.database, arguments.replace
+    )
+    _run(plan, arguments.dry_run, f"Nothing to do: {server.root} has this version already.")
+    if plan.steps and not arguments.dry_run:
+        print(
+            "Next: restart the server, and in each database to capture run\n"
+            "  ALTER DATABASE ENABLE PUBLICATION;\n"
+            "  ALTER DATABASE INCLUDE ALL TO PUBLICATION;\n"
+            f"Then see whether all is well: firebird-cdc check --server {arguments.server}"
+        )
+    return 0
+
+
+def _uninstall(arguments: argparse.Namespace) -> int:
+    from firebird_cdc.packaging.install import plan_uninstall
+    from firebird_cdc.packaging.layout import find_server
+
+    server = find_server(arguments.server)
+    plan = plan_uninstall(server)
+    _run(plan, arguments.dry_run, f"Nothing to do: {server.root} has nothing of firebird-cdc.")
+    if plan.steps and not arguments.dry_run:
+        print("Restart the server: until then it goes on with what it has loaded.")
+    return 0
+
+
+def _run(plan: Plan, dry_run: bool, idle: str) -> None:
+    from firebird_cdc.packaging.install import Write
+
+    if not plan.steps:
+        print(idle)
+    for step in plan.steps:
+        if dry_run:
+            print(f"would {step.describe()}")
+            if isinstance(step, Write):
+                print(step.diff(), end="")
+    if not dry_run:
+        lines = [step.describe() for step in plan.steps]
+        plan.carry_out()
+        for line in lines:
+            print(line)
+    for note in plan.notes:
+        print(f"note: {note}")
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from firebird_cdc.packaging.check import check_server
+    from firebird_cdc.packaging.layout import find_server
+
+    server = find_server(arguments.server)
+    findings = check_server(server, arguments.config, arguments.database)
+    for finding in findings:
+        print(finding)
+    if findings:
+        print(f"{len(findings)} finding{'s' if len(findings) > 1 else ''} at {server.root}")
+    else:
+        print(f"{server.root}: nothing is wrong")
+    return 1 if findings else 0

@@ -1,0 +1,468 @@
+"""Puts the plugin into a server, and takes it out again.
+
+Both make a plan first and touch nothing while they do; the plan is then carried out as a whole
+or not at all (see files). What install placed stands in ``plugins/firebird_cdc/installed.json``,
+so that uninstall can tell its own files from the user's.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib.resources
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import firebird_cdc
+from firebird_cdc.config import load_config, locate_files
+from firebird_cdc.errors import FirebirdCdcError, SetupError
+from firebird_cdc.packaging import edits, runtime
+from firebird_cdc.packaging.conf import ConfFile
+from firebird_cdc.packaging.files import FileChanges
+from firebird_cdc.packaging.layout import Server
+
+CONNECTOR_SAMPLE = "reddatabase.connector.yaml"
+LOGGING_SAMPLE = "firebird_cdc_logging.yaml"
+BACKUP_END = ".before-firebird-cdc"
+MANIFEST = "installed.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Give a file these bytes."""
+
+    path: Path
+    data: bytes
+    mode: int = 0o644
+    owner: tuple[int, int] | None = None
+    is_text: bool = True
+
+    def apply(self, changes: FileChanges) -> None:
+        """Carry the step out."""
+        changes.write(self.path, self.data, self.mode, self.owner)
+
+    def describe(self) -> str:
+        """Return the step in a few words."""
+        return f"{'replace' if self.path.exists() else 'write'} {self.path}"
+
+    def diff(self) -> str:
+        """Return what changes in a text file, as a unified diff."""
+        if not self.is_text:
+            return ""
+        before = self.path.read_bytes() if self.path.exists() else b""
+        return "".join(
+            difflib.unified_diff(
+                before.decode("utf-8", "replace").splitlines(keepends=True),
+                self.data.decode("utf-8", "replace").splitlines(keepends=True),
+                str(self.path),
+                str(self.path),
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Make a symbolic link."""
+
+    path: Path
+    target: Path
+
+    def apply(self, changes: FileChanges) -> None:
+        """Carry the step out."""
+        changes.link(self.path, self.target)
+
+    def describe(self) -> str:
+        """Return the step in a few words."""
+        return f"link {self.path} to {self.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Remove a file or a link."""
+
+    path: Path
+
+    def apply(self, changes: FileChanges) -> None:
+        """Carry the step out."""
+        changes.remove(self.path)
+
+    def describe(self) -> str:
+        """Return the step in a few words."""
+        return f"remove {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class MakeDirectory:
+    """Make a directory with its parents."""
+
+    path: Path
+    mode: int
+    owner: tuple[int, int] | None = None
+
+    def apply(self, changes: FileChanges) -> None:
+        """Carry the step out."""
+        changes.make_directory(self.path, self.mode, self.owner)
+
+    def describe(self) -> str:
+        """Return the step in a few words."""
+        return f"make {self.path}/"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveDirectory:
+    """Remove a directory that the steps before have emptied."""
+
+    path: Path
+
+    def apply(self, changes: FileChanges) -> None:
+        """Carry the step out."""
+        changes.remove_directory(self.path)
+
+    def describe(self) -> str:
+        """Return the step in a few words."""
+        return f"remove {self.path}/"
+
+
+Step = Write | Link | Remove | MakeDirectory | RemoveDirectory
+
+
+@dataclass(slots=True)
+class Plan:
+    """Steps in order, and sentences for the user about what is special."""
+
+    steps: list[Step] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def carry_out(self) -> None:
+        """Do all steps or none. Raises SetupError."""
+        with FileChanges() as changes:
+            for step in self.steps:
+                step.apply(changes)
+
+
+@dataclass(slots=True)
+class Manifest:
+    """What install placed: files with the digest they had then, and links."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    links: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, server: Server) -> Manifest:
+        """Return the manifest of SERVER, empty if there is none. Raises SetupError."""
+        path = server.own_directory / MANIFEST
+        if not path.exists():
+            return cls()
+        try:
+            content = json.loads(path.read_text("utf-8"))
+            return cls(dict(content["files"]), list(content["links"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SetupError(
+                f"{path} can't be read ({error}): move it away and run the command again"
+            ) from error
+
+    def data(self) -> bytes:
+        """Return the bytes to write."""
+        content = {
+            "version": firebird_cdc.__version__,
+            "files": dict(sorted(self.files.items())),
+            "links": sorted(self.links),
+        }
+        return (json.dumps(content, indent=2) + "\n").encode()
+
+    def untouched(self, path: Path) -> bool:
+        """Tell whether a file is still as install placed it."""
+        return path.is_file() and self.files.get(str(path)) == digest(path.read_bytes())
+
+
+def digest(data: bytes) -> str:
+    """Return the SHA-256 of DATA."""
+    return hashlib.sha256(data).hexdigest()
+
+
+# ---------------------------------------------------------------------- install
+
+
+def plan_install(
+    server: Server,
+    config: Path | None = None,
+    logging: Path | None = None,
+    databases: Sequence[Path] = (),
+    replace: bool = False,
+) -> Plan:
+    """Return what has to be done to have SERVER capture; no steps if all is in place.
+
+    config, logging: files to use instead of the samples; they stay where they are.
+    databases: capture these alone. replace: take the place of another plugin.
+    Raises SetupError and ConfigError, each before anything was touched.
+    """
+    for path in databases:
+        if not path.is_absolute():
+            raise SetupError(
+                f"--database {path}: the engine compares full paths; give one, not an alias"
+            )
+    plan = Plan()
+    manifest = Manifest.read(server)
+    _plan_binaries(server, plan, manifest)
+    replication = _real_replication_conf(server)
+    conf = ConfFile.open(server.plugins_conf)
+    parameters, defaults = _plan_configuration(server, conf, config, logging, plan, manifest)
+    edits.edit_plugins(conf, parameters, defaults)
+    _plan_text(conf, plan)
+    conf = ConfFile.open(replication)
+    edits.edit_replication(conf, databases, replace)
+    _plan_text(conf, plan)
+    if not server.replication_conf.exists() and replication != server.replication_conf:
+        plan.steps.append(Link(server.replication_conf, replication))
+        manifest.links.append(str(server.replication_conf))
+    record = server.own_directory / MANIFEST
+    if not record.exists() or record.read_bytes() != manifest.data():
+        plan.steps.append(Write(record, manifest.data()))
+    return plan
+
+
+def _plan_binaries(server: Server, plan: Plan, manifest: Manifest) -> None:
+    if not server.own_directory.is_dir():
+        plan.steps.append(MakeDirectory(server.own_directory, 0o755))
+    embedding = runtime.embedding_library()
+    wanted = {
+        # The embedding first: a new plugin must not meet an old bridge.
+        server.own_directory / embedding.name: embedding,
+        server.plugin_file: runtime.plugin_library(),
+    }
+    for target, source in wanted.items():
+        data = source.read_bytes()
+        manifest.files[str(target)] = digest(data)
+        if not target.is_file() or target.read_bytes() != data:
+            plan.steps.append(Write(target, data, 0o755, is_text=False))
+    for old in sorted(server.own_directory.glob("_embedding.*.so")):
+        if old not in wanted:
+            plan.steps.append(Remove(old))
+            manifest.files.pop(str(old), None)
+            plan.notes.append(f"{old.name} served another Python and goes")
+
+
+def _plan_configuration(
+    server: Server,
+    conf: ConfFile,
+    config: Path | None,
+    logging: Path | None,
+    plan: Plan,
+    manifest: Manifest,
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Plan samples and directories; return the Config keys to set, and those to set if missing."""
+    present = expanded_parameters(server, conf)
+    located = locate_files(present, {}, server.root)
+    parameters: dict[str, str] = {}
+    defaults: dict[str, str] = {}
+
+    if config is not None:
+        source = used = _given(config, "--config")
+        parameters["ConnectorConfig"] = _spelled(server, used)
+    elif "ConnectorConfig" in present or located.config.exists():
+        source = used = located.config
+        defaults["ConnectorConfig"] = _spelled(server, used)
+        if not used.exists():
+            raise SetupError(
+                f"ConnectorConfig in {server.plugins_conf} names {used}, which does not exist: "
+                "write that file, or take the line out to get a sample"
+            )
+    else:
+        used = server.conf_directory / CONNECTOR_SAMPLE
+        source = _plan_sample(server, used, plan, manifest)
+        defaults["ConnectorConfig"] = _spelled(server, used)
+    _plan_journals(server, source, plan)
+
+    if logging is not None:
+        parameters["LoggingConfig"] = _spelled(server, _given(logging, "--logging"))
+    elif "LoggingConfig" not in present:
+        used = server.conf_directory / LOGGING_SAMPLE
+        _plan_sample(server, used, plan, manifest)
+        defaults["LoggingConfig"] = _spelled(server, used)
+
+    parameters["PythonDirs"] = ":".join(map(str, runtime.python_directories()))
+    library = runtime.libpython()
+    if library is not None:
+        parameters["Python"] = str(library)
+    else:
+        plan.notes.append(
+            f"{sys.executable} has no shared libpython: only a program that is itself this "
+            "Python can load the bridge. For a server use a Python with one "
+            f"(apt-get install libpython3.{sys.version_info[1]})"
+        )
+    parameters["PythonHome"] = sys.base_prefix
+    return parameters, defaults
+
+
+def _plan_sample(server: Server, target: Path, plan: Plan, manifest: Manifest) -> Path:
+    """Plan to place a sample unless the user has such a file; return the file to read now."""
+    if target.exists():
+        return target
+    sample = importlib.resources.files("firebird_cdc.config") / "samples" / target.name
+    with importlib.resources.as_file(sample) as path:
+        data = path.read_bytes()
+    # It may come to hold the producer's password: the server's user and nobody else.
+    plan.steps.append(Write(target, data, 0o640, (0, server.account.gid) if _root() else None))
+    manifest.files[str(target)] = digest(data)
+    plan.notes.append(f"{target} is a sample: look through it, above all for the Kafka servers")
+    return Path(str(sample))
+
+
+def _plan_journals(server: Server, config: Path, plan: Plan) -> None:
+    options = load_config(config)
+    owner = (server.account.uid, server.account.gid) if _root() else None
+    for folder in (options.journal_directory, options.journal_archive_directory):
+        if folder is not None and not folder.exists():
+            plan.steps.append(MakeDirectory(folder, 0o700, owner))
+
+
+def _plan_text(conf: ConfFile, plan: Plan) -> None:
+    data = conf.text.encode("utf-8", "surrogateescape")
+    if not conf.path.exists():
+        plan.steps.append(Write(conf.path, data))
+        return
+    before = conf.path.read_bytes()
+    if before == data:
+        return
+    backup = conf.path.with_name(conf.path.name + BACKUP_END)
+    if not backup.exists():
+        plan.steps.append(Write(backup, before, conf.path.stat().st_mode & 0o777, is_text=False))
+    plan.steps.append(Write(conf.path, data))
+
+
+def _real_replication_conf(server: Server) -> Path:
+    """Return the file behind replication.conf; a new one goes where plugins.conf really is."""
+    if server.replication_conf.exists():
+        return server.replication_conf.resolve()
+    return server.conf_directory / server.replication_conf.name
+
+
+def expanded_parameters(server: Server, conf: ConfFile) -> dict[str, str]:
+    """Return the parameters the plugin is given, with the engine's macros filled in."""
+    return {
+        name: expand_macros(server, value)
+        for name, value in edits.plugin_parameters(conf.expanded()).items()
+    }
+
+
+def expand_macros(server: Server, value: str) -> str:
+    """Fill in the macros of plugins.conf that stand for directories."""
+    macros: Mapping[str, Path] = {
+        "$(this)": server.conf_directory,
+        "$(dir_plugins)": server.root / "plugins",
+        "$(dir_conf)": server.root,
+        "$(root)": server.root,
+        "$(install)": server.root,
+    }
+    for macro, path in macros.items():
+        value = value.replace(macro, str(path))
+    return value
+
+
+def _spelled(server: Server, path: Path) -> str:
+    """Return PATH for plugins.conf: relative to it if it is beside it, so that roots can move."""
+    if path.parent == server.conf_directory:
+        return f"$(this)/{path.name}"
+    return str(path)
+
+
+def _given(path: Path, option: str) -> Path:
+    if not path.is_file():
+        raise SetupError(
+            f"{option} {path}: there is no such file. Leave {option} out to get a sample"
+        )
+    return path.resolve()
+
+
+def _root() -> bool:
+    return os.geteuid() == 0
+
+
+# ---------------------------------------------------------------------- uninstall
+
+
+def plan_uninstall(server: Server) -> Plan:
+    """Return what has to be done to have SERVER as it was; no steps if nothing is installed."""
+    plan = Plan()
+    manifest = Manifest.read(server)
+    replication = _real_replication_conf(server)
+    journals = _journal_notes(server)
+    for path in (replication, server.plugins_conf):
+        if path.exists():
+            _plan_restore(path, plan)
+    for link in map(Path, manifest.links):
+        if link.is_symlink() and (not replication.exists() or _removes(plan, replication)):
+            plan.steps.append(Remove(link))
+    placed = {server.plugin_file, *server.own_directory.glob("_embedding.*.so")}
+    for path in sorted(p for p in placed if p.is_file()):
+        plan.steps.append(Remove(path))
+    for path in sorted(Path(name) for name in manifest.files):
+        if path in placed or not path.exists():
+            continue
+        if manifest.untouched(path):
+            plan.steps.append(Remove(path))
+        else:
+            plan.notes.append(f"{path} stays: it was edited since install placed it")
+    record = server.own_directory / MANIFEST
+    if record.exists():
+        plan.steps.append(Remove(record))
+    if server.own_directory.is_dir():
+        removed = {step.path for step in plan.steps}
+        others = [p for p in server.own_directory.iterdir() if p not in removed]
+        if not others:
+            plan.steps.append(RemoveDirectory(server.own_directory))
+        else:
+            names = ", ".join(p.name for p in others)
+            plan.notes.append(f"{server.own_directory} stays: it holds {names}, not placed by us")
+    if plan.steps:
+        plan.notes += journals
+    return plan
+
+
+def _plan_restore(path: Path, plan: Plan) -> None:
+    before = path.read_bytes()
+    text, kept = ConfFile.read(path).restored()
+    data = None if text is None else text.encode("utf-8", "surrogateescape")
+    if data is None:
+        plan.steps.append(Remove(path))
+    elif data != before:
+        plan.steps.append(Write(path, data))
+    if kept:
+        plan.notes.append(
+            f"{path}: these lines are not ours and stay, with their section: {'; '.join(kept)}"
+        )
+    backup = path.with_name(path.name + BACKUP_END)
+    if not backup.exists():
+        return
+    if data == backup.read_bytes():
+        plan.steps.append(Remove(backup))
+    else:
+        plan.notes.append(f"{backup} stays: {path.name} was changed by others since")
+
+
+def _removes(plan: Plan, path: Path) -> bool:
+    return any(isinstance(step, Remove) and step.path == path for step in plan.steps)
+
+
+def _journal_notes(server: Server) -> list[str]:
+    """Say where journals stay behind, as far as the configuration still tells."""
+    try:
+        parameters = expanded_parameters(server, ConfFile.read(server.plugins_conf))
+        options = load_config(locate_files(parameters, {}, server.root).config)
+    except (FirebirdCdcError, OSError):  # a broken configuration keeps nobody from leaving
+        return []
+    notes = []
+    if options.journal_directory.is_dir():
+        waiting = sum(1 for _ in options.journal_directory.glob("*.log"))
+        todo = (
+            f" with {waiting} journals that Kafka has not got: ship them first" if waiting else ""
+        )
+        notes.append(f"{options.journal_directory} stays{todo}")
+    archive = options.journal_archive_directory
+    if archive is not None and archive.is_dir():
+        notes.append(f"{archive} stays, the history for replays")
+    return notes

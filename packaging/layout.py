@@ -1,0 +1,154 @@
+"""Finds out where a server keeps its plugins, configuration and logs, and whom it runs as."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from dataclasses import dataclass
+from pathlib import Path
+
+from firebird_cdc.errors import SetupError
+
+_DEBIAN = "etc/firebird"
+_TOO_OLD = "libEngine12.so"
+_SERVED = "libEngine13.so"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An operating system account."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The places of one Firebird or RED Database server, or of one embedded engine.
+
+    ``root`` is what the server calls its directory; ``plugins_conf`` the real file behind a
+    link; ``conf_directory`` its folder, the ``$(this)`` of its sections. ``replication_conf`` is
+    where the server looks for it, whether it exists or not.
+    """
+
+    root: Path
+    plugins: Path
+    plugins_conf: Path
+    replication_conf: Path
+    log_directories: tuple[Path, ...]
+    account: Account
+
+    @property
+    def conf_directory(self) -> Path:
+        """The folder of the configuration files."""
+        return self.plugins_conf.parent
+
+    @property
+    def plugin_file(self) -> Path:
+        """The native plugin that the engine loads."""
+        return self.plugins / "libfirebird_cdc.so"
+
+    @property
+    def own_directory(self) -> Path:
+        """The folder beside the plugin with what else belongs to it."""
+        return self.plugins / "firebird_cdc"
+
+    def logs(self, name: str) -> list[Path]:
+        """Return the log files of this NAME that exist."""
+        return [path for folder in self.log_directories if (path := folder / name).is_file()]
+
+
+def find_server(given: Path) -> Server:
+    """Return the server whose directory, or whose system's root, is GIVEN. Raises SetupError."""
+    if not given.is_dir():
+        raise SetupError(f"{given} is no directory: --server wants the server's directory")
+    place = given.resolve()
+    debian = _debian_versions(place)
+    if debian:
+        root = _debian_root(place, debian)
+    elif (place / "plugins").is_dir() and _has_configuration(place):
+        root = place
+    elif _has_configuration(place) and place.parent.name == "firebird":
+        # Debian's /etc/firebird/4.0 was named instead of the directory that links to it.
+        system = place.parents[2]
+        root = _debian_root(system, [place.name])
+    else:
+        raise SetupError(
+            f"{given} is no server directory: it has neither firebird.conf and plugins/ (as "
+            f"/opt/firebird and an engine root have) nor {_DEBIAN}/4.0 (as a Debian system has). "
+            "Name the directory that holds plugins.conf"
+        )
+    _refuse_other_systems(root)
+    plugins = root / "plugins"
+    if (plugins / _TOO_OLD).exists() and not (plugins / _SERVED).exists():
+        raise SetupError(
+            f"{root} is a Firebird 3 server ({_TOO_OLD}): the plugin needs the replication "
+            "interface of Firebird 4 or 5"
+        )
+    plugins_conf = (root / "plugins.conf").resolve()
+    logs = (root, Path("/var/log/firebird")) if root != plugins_conf.parent else (root,)
+    return Server(
+        root=root,
+        plugins=plugins.resolve(),
+        plugins_conf=plugins_conf,
+        replication_conf=root / "replication.conf",
+        log_directories=logs,
+        account=_account(root),
+    )
+
+
+def _has_configuration(place: Path) -> bool:
+    return any(os.path.lexists(place / name) for name in ("firebird.conf", "plugins.conf"))
+
+
+def _debian_versions(system: Path) -> list[str]:
+    """Return the versions from 4 on that a Debian system has configuration of."""
+    folders = (system / _DEBIAN).glob("*/firebird.conf")
+    versions = [path.parent.name for path in folders]
+    return sorted(v for v in versions if v.split(".")[0].isdigit() and int(v.split(".")[0]) >= 4)
+
+
+def _debian_root(system: Path, versions: list[str]) -> Path:
+    if system != Path("/"):
+        raise SetupError(
+            f"{system} is the root of another system (it has {_DEBIAN}/{versions[0]}). The "
+            "plugin needs a Python inside that system: install firebird-cdc there and run: "
+            f"chroot {system} firebird-cdc install --server /"
+        )
+    roots = [root for v in versions for root in sorted(Path("/usr/lib").glob(f"*/firebird/{v}"))]
+    if len(roots) != 1:
+        found = ", ".join(map(str, roots)) or "none"
+        raise SetupError(
+            f"/{_DEBIAN} has {', '.join(versions)}, server directories are: {found}. "
+            "Name the one that is meant, with --server"
+        )
+    return roots[0]
+
+
+def _refuse_other_systems(root: Path) -> None:
+    """Refuse a directory whose links mean files below another root than ours."""
+    before, inside, _ = str(root).partition("/usr/lib/")
+    link = root / "plugins.conf"
+    if inside and before and link.is_symlink() and link.readlink().is_absolute():
+        raise SetupError(
+            f"{root} belongs to another system: its plugins.conf is a link to {link.readlink()} "
+            f"there. Run inside it: chroot {before} firebird-cdc install --server /"
+        )
+
+
+def _account(root: Path) -> Account:
+    """Return whom the server runs as: the owner of its security database, else of its log."""
+    for pattern in ("security*.fdb", "firebird.log"):
+        for path in sorted(root.glob(pattern)):
+            if path.exists():
+                status = path.stat()
+                return Account(_name(status.st_uid), status.st_uid, status.st_gid)
+    return Account(_name(os.geteuid()), os.geteuid(), os.getegid())
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -1,0 +1,143 @@
+"""Looks at running things for ``check``: accounts, locks, Kafka, databases. Changes nothing."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from firebird_cdc.packaging.conf import ConfFile, find
+from firebird_cdc.packaging.layout import Account, Server
+
+_KAFKA_TIMEOUT_S = 5.0
+_DEFAULT_PORT = 3050
+
+
+def run_as(
+    account: Account, argv: Sequence[str], timeout_s: float = 60
+) -> subprocess.CompletedProcess[str]:
+    """Run a command as the server's user if we may, else as ourselves. Raises OSError."""
+    other = os.geteuid() == 0 and account.uid != 0
+    return subprocess.run(
+        argv,
+        user=account.uid if other else None,
+        group=account.gid if other else None,
+        extra_groups=[] if other else None,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout_s,
+        check=False,
+        cwd="/",
+    )
+
+
+def may(account: Account, access: str, path: Path) -> bool:
+    """Tell whether the server's user may read ("r"), write ("w") or enter ("x") PATH."""
+    return run_as(account, ["test", f"-{access}", str(path)]).returncode == 0
+
+
+def is_locked(path: Path) -> bool:
+    """Tell whether a process holds a flock on PATH, without touching the lock.
+
+    Source: proc(5), /proc/locks: kind, and device and inode of the locked file.
+    """
+    try:
+        status = path.stat()
+        locks = Path("/proc/locks").read_text("ascii").splitlines()
+    except OSError:
+        return False
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    return any(" FLOCK " in line and f" {device} " in line for line in locks)
+
+
+def kafka_problem(producer: Mapping[str, str]) -> str | None:
+    """Ask the cluster for its metadata; return why it didn't answer, or None."""
+    from confluent_kafka import KafkaException, Producer
+
+    reasons: list[str] = []
+    aside = {"transactional.id", "enable.idempotence"}  # those would make it look for more
+    settings = {k: v for k, v in producer.items() if k not in aside}
+    try:
+        client = Producer(
+            {**settings, "error_cb": lambda error: reasons.append(str(error.str())), "log_level": 0}
+        )
+        brokers = client.list_topics(timeout=_KAFKA_TIMEOUT_S).brokers
+        client.poll(0)
+    except KafkaException as error:
+        # What happened to the connections says more than that the time is up.
+        return next((r for r in reasons if r), str(error.args[0].str()))
+    return None if brokers else "the cluster names no broker"
+
+
+class Publication(NamedTuple):
+    """What a database publishes: is it on, which tables, and which of them have no key."""
+
+    enabled: bool
+    tables: list[str]
+    without_key: list[str]
+
+
+def read_publication(server: Server, database: str) -> Publication:
+    """Return what DATABASE (a path, or HOST[/PORT]:PATH) publishes.
+
+    A bare path of a server is asked over loopback: an attachment of our own beside a running
+    server would leave lock files that are not the server's. Raises any error of the driver.
+    """
+    with _attached(server, database) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SELECT RDB$ACTIVE_FLAG FROM RDB$PUBLICATIONS")
+        enabled = any(row[0] for row in cursor.fetchall())
+        cursor.execute("SELECT TRIM(RDB$TABLE_NAME) FROM RDB$PUBLICATION_TABLES ORDER BY 1")
+        tables = [row[0] for row in cursor.fetchall()]
+        cursor.execute(
+            "SELECT TRIM(T.RDB$TABLE_NAME) FROM RDB$PUBLICATION_TABLES T WHERE NOT EXISTS ("
+            " SELECT 1 FROM RDB$RELATION_CONSTRAINTS C"
+            " WHERE C.RDB$RELATION_NAME = T.RDB$TABLE_NAME"
+            " AND C.RDB$CONSTRAINT_TYPE IN ('PRIMARY KEY', 'UNIQUE')) ORDER BY 1"
+        )
+        return Publication(enabled, tables, [row[0] for row in cursor.fetchall()])
+
+
+@contextmanager
+def _attached(server: Server, database: str) -> Iterator[Any]:
+    from firebird import driver
+
+    library = _client_library(server)
+    if library is not None:
+        driver.driver_config.fb_client_library.value = library
+    if server.root == server.conf_directory:
+        os.environ.setdefault("FIREBIRD", str(server.root))
+    if database.startswith("/") and any(server.root.glob("security*.fdb")):
+        database = f"127.0.0.1/{server_port(server)}:{database}"
+    connection = driver.connect(
+        database,
+        user=os.environ.get("ISC_USER", "SYSDBA"),
+        password=os.environ.get("ISC_PASSWORD"),
+        no_db_triggers=True,
+    )
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def server_port(server: Server) -> int:
+    """Return the TCP port that the server's configuration names."""
+    configuration = (server.root / "firebird.conf").resolve()
+    for entry in reversed(find(ConfFile.read(configuration).expanded(), "RemoteServicePort")):
+        if entry.value.isdigit():
+            return int(entry.value)
+    return _DEFAULT_PORT
+
+
+def _client_library(server: Server) -> str | None:
+    for place in ("lib/libfbclient.so.2", "libfbclient.so.2"):
+        if (server.root / place).exists():
+            return str(server.root / place)
+    return ctypes.util.find_library("fbclient")

@@ -1,0 +1,343 @@
+"""A Debian trixie in a folder, with its Firebird 4 server and our package built for its Python.
+
+Made once, in stages that each leave a stamp of what they were made from: the system (debootstrap
+and apt), a virtual environment with our dependencies, our package. Whatever runs inside gets
+/proc and /dev in a mount namespace of its own, so that nothing is left mounted, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from firebird_cdc.errors import SetupError
+
+Say = Callable[[str], None]
+
+SUITE = "trixie"
+PACKAGES = ("firebird4.0-server", "python3", "python3-venv", "python3-dev", "gcc", "libc6-dev")
+CONFIGURATION = Path("etc/firebird/4.0")
+SERVER_DIRECTORY = Path("usr/lib/x86_64-linux-gnu/firebird/4.0")
+SOURCE = Path("opt/firebird-cdc-source")
+VENV = Path("opt/firebird-cdc")
+_PRISTINE = Path("opt/pristine")
+_BUNDLE = Path("etc/ssl/certs/ca-certificates.crt")
+_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_FETCHING = re.compile(r"^Acquire::(https?|ftp|Retries|Check|Max|AllowI|AllowW|Force)", re.I)
+
+# Nobody starts a service in here but us.
+_POLICY = "#!/bin/sh\nexit 101\n"
+
+# $1: the root. /dev comes along for /dev/null and /dev/shm.
+_ENTER = 'mount --bind /proc "$1/proc" && mount --rbind /dev "$1/dev" && exec chroot "${@:2}"'
+
+
+class Trixie:
+    """The prepared system. ``path`` is its root, seen from outside."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def command(self, argv: Sequence[str], user: str = "root") -> list[str]:
+        """Return the command that runs ARGV inside, as USER."""
+        return _chroot(self.path, argv, user)
+
+    def run(
+        self, *argv: str, check: bool = True, environment: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run ARGV inside to its end. CalledProcessError, with the output, if it fails."""
+        done = subprocess.run(
+            self.command(argv),
+            env=inner_environment(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if check and done.returncode:
+            raise AssertionError(f"{' '.join(argv)} ended with {done.returncode}:\n{done.stdout}")
+        return done
+
+    def inner(self, path: Path) -> Path:
+        """Return how PATH is called inside."""
+        return Path("/") / path.relative_to(self.path)
+
+    def reset(self) -> None:
+        """Give the server the configuration and plugins it was packaged with."""
+        server = self.path / SERVER_DIRECTORY
+        for path in (self.path / CONFIGURATION).iterdir():
+            if not (self.path / _PRISTINE / path.name).exists():
+                path.unlink()
+        for path in (self.path / _PRISTINE).iterdir():
+            shutil.copy2(path, self.path / CONFIGURATION / path.name)
+        (server / "replication.conf").unlink(missing_ok=True)
+        (server / "plugins/libfirebird_cdc.so").unlink(missing_ok=True)
+        shutil.rmtree(server / "plugins/firebird_cdc", ignore_errors=True)
+
+
+def inner_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment for what runs inside: ours, with the paths of that system."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "LD_", "FIREBIRD_CONNECTOR", "VIRTUAL_ENV", "PYENV"))
+    }
+    inside = {
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": "/root",
+        "LC_ALL": "C.UTF-8",
+        "DEBIAN_FRONTEND": "noninteractive",
+        "TMPDIR": "/tmp",
+    }
+    return {**kept, **inside, **(more or {})}
+
+
+@contextlib.contextmanager
+def prepared(cache: Path, clone: Path, say: Say) -> Iterator[Trixie]:
+    """Make or refresh the system under CACHE and hold it: one user at a time.
+
+    Raises SetupError with the end of a log if a stage fails.
+    """
+    if os.geteuid() != 0:
+        raise SetupError("a chroot needs root: run the server tests as root")
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "trixie.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for other tests that use this Firebird 4 server")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        maker = _Maker(cache, clone, say)
+        maker.make()
+        yield Trixie(maker.root)
+
+
+class _Maker:
+    def __init__(self, cache: Path, clone: Path, say: Say) -> None:
+        self.root = cache / "trixie"
+        self._cache = cache
+        self._clone = clone
+        self._say = say
+        self._logs = cache / "logs"
+
+    def make(self) -> None:
+        self._logs.mkdir(exist_ok=True)
+        project = tomllib.loads((self._clone / "pyproject.toml").read_text("utf-8"))
+        needed = [*project["build-system"]["requires"], *project["project"]["dependencies"]]
+        sources = self._sources()
+        system = " ".join((SUITE, *PACKAGES, "layout 1"))
+        title = "making a Debian trixie with a Firebird 4 server (1 to 2 minutes)"
+        self._stage("system", system, title, self._system)
+        self._stage(
+            "venv",
+            "\n".join([system, *needed]),
+            "installing our dependencies for its Python",
+            lambda: self._venv(needed),
+        )
+        digest = hashlib.sha256()
+        for path in sources:
+            source = self._clone / path
+            content = (
+                str(source.readlink()).encode() if source.is_symlink() else source.read_bytes()
+            )
+            digest.update(f"{path}\0".encode() + content)
+        title = "building our package for its Python"
+        self._stage("package", digest.hexdigest(), title, lambda: self._package(sources))
+
+    def _stage(self, name: str, made_from: str, title: str, make: Callable[[], None]) -> None:
+        stamp = self.root / f"opt/stamp-{name}"
+        if stamp.is_file() and stamp.read_text() == made_from:
+            return
+        stamp.unlink(missing_ok=True)
+        begun = time.monotonic()
+        self._say(f"{title} …")
+        make()
+        stamp.write_text(made_from)
+        self._say(f"{title}: {time.monotonic() - begun:.0f} s")
+
+    def _system(self) -> None:
+        new = self._cache / "trixie.new"
+        for old in (new, self.root):
+            shutil.rmtree(old, ignore_errors=True)
+        environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
+        proxy = _apt_setting("Acquire::http::Proxy")
+        if proxy:
+            environment.setdefault("http_proxy", proxy)
+        program, scripts = self._debootstrap()
+        if scripts:
+            environment["DEBOOTSTRAP_DIR"] = str(scripts)
+        self._run(
+            "debootstrap",
+            [
+                *("unshare", "--mount", str(program), "--variant=minbase"),
+                *((f"--keyring={_KEYRING}",) if _KEYRING.exists() else ()),
+                *(SUITE, str(new), _mirror()),
+            ],
+            environment,
+        )
+        self._admit_host_settings(new)
+        inside = inner_environment()
+        self._run("apt-update", _chroot(new, ["apt-get", "update"]), inside)
+        install = ["apt-get", "install", "--yes", "--no-install-recommends"]
+        try:
+            self._run("apt-install", _chroot(new, [*install, *PACKAGES]), inside)
+        except SetupError:
+            self._say("  finishing packages that could not be set up at once")
+            self._run("apt-fix", _chroot(new, [*install, "--fix-broken"]), inside)
+            self._run("apt-install", _chroot(new, [*install, *PACKAGES]), inside)
+        self._run("apt-clean", _chroot(new, ["apt-get", "clean"]), inside)
+        if Path("/", _BUNDLE).exists():
+            shutil.copy(Path("/", _BUNDLE), new / _BUNDLE)
+        shutil.copytree(new / CONFIGURATION, new / _PRISTINE)
+        new.rename(self.root)
+
+    def _admit_host_settings(self, root: Path) -> None:
+        """Let apt and pip inside reach what they reach outside."""
+        policy = root / "usr/sbin/policy-rc.d"
+        policy.write_text(_POLICY)
+        policy.chmod(0o755)
+        dump = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=True)
+        lines = [line for line in dump.stdout.splitlines() if _FETCHING.match(line)]
+        (root / "etc/apt/apt.conf.d/99host").write_text("\n".join([*lines, ""]))
+        (root / _BUNDLE).parent.mkdir(parents=True, exist_ok=True)
+        for part in ("etc/resolv.conf", "etc/hosts", "etc/apt/auth.conf", str(_BUNDLE)):
+            if Path("/", part).is_file():
+                shutil.copy(Path("/", part), root / part)
+        for folder in ("etc/apt/auth.conf.d", "usr/local/share/ca-certificates"):
+            if Path("/", folder).is_dir():
+                shutil.copytree(Path("/", folder), root / folder, dirs_exist_ok=True)
+        for line in lines:
+            file = re.search(r'::(?:CaInfo|SslCert|SslKey) "(/[^"]+)"', line, re.IGNORECASE)
+            if file and Path(file[1]).is_file():
+                target = root / file[1].lstrip("/")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file[1], target)
+        for path in ("/etc/pip.conf", "~/.config/pip/pip.conf", "~/.pip/pip.conf"):
+            if Path(path).expanduser().is_file():
+                shutil.copy(Path(path).expanduser(), root / "etc/pip.conf")
+
+    def _venv(self, needed: Sequence[str]) -> None:
+        shutil.rmtree(self.root / VENV, ignore_errors=True)
+        (self.root / "opt/stamp-package").unlink(missing_ok=True)
+        inside = inner_environment()
+        self._run("venv", _chroot(self.root, ["python3", "-m", "venv", f"/{VENV}"]), inside)
+        pip = [f"/{VENV}/bin/pip", "install", "--progress-bar", "off", "--no-cache-dir"]
+        self._run("venv-pip", _chroot(self.root, [*pip, *needed]), inside)
+
+    def _package(self, sources: Sequence[Path]) -> None:
+        target = self.root / SOURCE
+        shutil.rmtree(target, ignore_errors=True)
+        for path in sources:
+            (target / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(self._clone / path, target / path, follow_symlinks=False)
+        pip = [f"/{VENV}/bin/pip", "install", "--no-index", "--no-deps", "--no-build-isolation"]
+        self._run(
+            "package",
+            _chroot(self.root, [*pip, "--force-reinstall", f"/{SOURCE}"]),
+            inner_environment(),
+        )
+
+    def _sources(self) -> list[Path]:
+        """Return the files that our package is built from, tracked or new, in a fixed order."""
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=self._clone,
+            capture_output=True,
+            check=True,
+        )
+        paths = [Path(os.fsdecode(name)) for name in listed.stdout.split(b"\0") if name]
+        aside = {"tests", "docs", "benchmarks", ".ci", "scripts"}
+        return sorted(
+            path
+            for path in paths
+            if path.parts[0] not in aside
+            and ((self._clone / path).is_file() or (self._clone / path).is_symlink())
+        )
+
+    def _debootstrap(self) -> tuple[Path, Path | None]:
+        """Return the program and the folder of its scripts, fetching both if need be."""
+        own = shutil.which("debootstrap")
+        if own and Path("/usr/share/debootstrap/scripts", SUITE).exists():
+            return Path(own), None
+        debian = self._cache / "debian"
+        packages, tree = debian / "packages", debian / "root"
+        for folder in (packages, debian / "lists/partial", debian / "apt/archives/partial"):
+            folder.mkdir(parents=True, exist_ok=True)
+        if not (tree / "usr/sbin/debootstrap").exists():
+            common = ["apt-get", "-o", "APT::Sandbox::User=root"]
+            fresh = [
+                *(*common, "-o", f"Dir::State::lists={debian / 'lists'}"),
+                *("-o", f"Dir::Cache={debian / 'apt'}", "-o", "Acquire::Languages=none"),
+            ]
+            # The machine's own package lists first; with lists of our own if there are none.
+            try:
+                self._run("fetch-debootstrap", [*common, "download", "debootstrap"], cwd=packages)
+            except SetupError:
+                with contextlib.suppress(SetupError):  # one source may fail, and not matter
+                    self._run("fetch-lists", [*fresh, "update"])
+                self._run("fetch-debootstrap", [*fresh, "download", "debootstrap"], cwd=packages)
+            package = sorted(packages.glob("debootstrap_*.deb"))[-1]
+            self._run("unpack-debootstrap", ["dpkg-deb", "-x", str(package), str(tree)])
+        if shutil.which("wget") is None:
+            raise SetupError("debootstrap needs wget, which is missing: apt-get install wget")
+        return tree / "usr/sbin/debootstrap", tree / "usr/share/debootstrap"
+
+    def _run(
+        self,
+        name: str,
+        argv: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        log = self._logs / f"trixie-{name}.log"
+        with log.open("wb") as output:
+            done = subprocess.run(
+                argv,
+                env=environment,
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        if done.returncode:
+            end = "\n".join(log.read_text("utf-8", "replace").splitlines()[-15:])
+            raise SetupError(f"{name} failed ({done.returncode}); the end of {log}:\n{end}")
+
+
+def _chroot(root: Path, argv: Sequence[str], user: str = "root") -> list[str]:
+    as_user = [] if user == "root" else [f"--userspec={user}"]
+    enter = ["bash", "-c", _ENTER, "enter", str(root), *as_user, str(root), *argv]
+    return ["unshare", "--mount", "--propagation", "private", *enter]
+
+
+def _apt_setting(name: str) -> str:
+    done = subprocess.run(["apt-config", "shell", "V", name], capture_output=True, text=True)
+    found = re.search(r"^V='(.*)'$", done.stdout.strip())
+    return found[1] if found else ""
+
+
+def _mirror() -> str:
+    """Return the mirror of Debian's main archive that this machine uses."""
+    listed = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"],
+        capture_output=True,
+        text=True,
+    )
+    for uri in listed.stdout.split():
+        if re.match(r"https?://.*/debian/?$", uri):
+            return uri
+    raise SetupError(
+        "apt-get indextargets names no mirror of Debian's archive (…/debian) in this machine's "
+        "sources: add one to /etc/apt/sources.list"
+    )

@@ -172,7 +172,10 @@ class KafkaBroker:
         draft = self._configuration.with_suffix(".new")
         draft.write_text(text, encoding="utf-8")
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        argv = self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(draft))
+        # An id may begin with "-": it has to stand in one word with its option.
+        argv = self._java(
+            "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", f"--config={draft}"
+        )
         self._stack.run(f"{self._log_name()}-format", argv, timeout_s=_START_TIMEOUT_S)
         draft.rename(self._configuration)
 

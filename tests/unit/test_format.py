@@ -390,3 +390,14 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
         with pytest.raises(Exception, match="not a journal"):
             JournalReader(bad)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_the_documented_storage_codes_are_those_of_the_code() -> None:
+    page = Path(__file__).parent.parent.parent / "docs" / "journal-format.md"
+    table = page.read_text(encoding="utf-8").split("### Row images")[1].split("##")[0]
+    documented = {
+        int(cells[1]): cells[2].strip()
+        for line in table.splitlines()
+        if len(cells := line.split("|")) > 2 and cells[1].strip().isdigit()
+    }
+    assert documented == {storage.value: storage.name for storage in Storage}

@@ -168,6 +168,33 @@ def test_nonsense_under_right_checksums_ends_in_an_error_of_ours(
     assert errors > 1000
 
 
+@pytest.mark.parametrize("count", [3, 7, 9, 2001])
+@pytest.mark.parametrize("defect", ["bytes for a NULL", "a bit too many", "a length too long"])
+def test_a_row_image_that_contradicts_itself_is_corrupt(
+    count: int, defect: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "journal"
+    columns = [_column("TEXT", Storage.TEXT, 4)]
+    columns += [_column(f"C{number}", Storage.BOOLEAN) for number in range(1, count)]
+    with JournalWriter(path) as writer:
+        writer.insert(writer.table("T", columns), ("marker", *[True] * (count - 1)))
+        writer.seal()
+        uuid = writer.uuid.bytes
+    content = bytearray(path.read_bytes())
+    text = content.index(b"marker")
+    bitmap = text - (count - 1) - 2 - (count + 7) // 8
+    if defect == "bytes for a NULL":
+        content[bitmap] = 1
+    elif defect == "a length too long":
+        content[text - (count - 1) - 2] += 1
+    else:
+        content[text - (count - 1) - 3] = 1 << count % 8
+    path.write_bytes(_with_right_checksums(bytes(content), uuid))
+    with JournalReader(path) as reader, pytest.raises(JournalCorrupt, match="row image") as caught:
+        list(reader.changes())
+    assert caught.value.offset == bitmap - 8
+
+
 def test_files_that_are_no_journals_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
     draw = random.Random(1)

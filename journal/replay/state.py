@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import reduce
 from urllib.parse import unquote
 
 from pyspark import StorageLevel
@@ -341,19 +342,16 @@ def _hole_sentences(files: DataFrame, changes: DataFrame) -> list[str]:
     kinds = (
         history.missing_ranges(files).select(
             F.format_string(
-                "%s: sequence %d to %d of epoch %d is missing",
-                "database",
-                "first",
-                "last",
-                "epoch",
-            )
+                "%s: sequence %d to %d of epoch %d is missing", "database", "first", "last", "epoch"
+            ).alias("text")
         ),
         changes.where("op = 'gap'").select(
             F.format_string("%s: sequence %d marks a gap: %s", "path", "sequence", "reason")
         ),
         changes.where("op = 'missing'").select(F.format_string("%s: %s", "path", "reason")),
     )
-    return [row[0] for kind in kinds for row in kind.limit(SHOWN_HOLES).toLocalIterator()]
+    first_of_each = [kind.limit(SHOWN_HOLES) for kind in kinds]
+    return [row["text"] for row in reduce(DataFrame.union, first_of_each).toLocalIterator()]
 
 
 def describe(report: StateReport, output: str) -> Iterator[str]:

@@ -1,0 +1,297 @@
+"""The audit passes a sound folder and names every fault that is planted in one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from histories import Action, History, column
+from pyspark.sql import SparkSession
+
+from firebird_cdc.errors import ReplayError
+from firebird_cdc.journal.format import JournalReader, Storage
+from firebird_cdc.journal.replay.audit import (
+    ADVICE,
+    SHOWN_PER_KIND,
+    AuditReport,
+    Finding,
+    describe,
+    run_audit,
+)
+
+pytestmark = pytest.mark.spark
+
+T = (column("ID", Storage.INTEGER, key=1), column("N", Storage.INTEGER))
+
+
+def _ten_journals(folder: Path) -> History:
+    """One row written by ten transactions, one key change among them; a database of its own."""
+    history = History(folder, database=f"/data/{folder.name}.fdb", block_bytes=256)
+    history.define("T", T)
+    history.commit(("c", "T", None, (1, 1)))
+    for number in range(2, 10):
+        others = [("c", "T", None, (10 * number + n, 0)) for n in range(10)]
+        history.commit(("u", "T", (1, number - 1), (1, number)), *others)
+    history.commit(("u", "T", (1, 9), (2, 9)), ("c", "T", None, (1, 0)))
+    return history
+
+
+def _audit(spark: SparkSession, folder: Path, **options: object) -> AuditReport:
+    return run_audit(spark, [str(folder)], **options)  # type: ignore[arg-type]
+
+
+def _flip(path: Path, offset: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 0x10
+    path.write_bytes(content)
+
+
+def _missing(history: History) -> str:
+    for path in history.paths[3:6]:
+        path.unlink()
+    return "no journal has the sequence numbers 4 to 6 (3 journals) of epoch 0"
+
+
+def _copied(history: History) -> str:
+    history.paths[4].with_name("again.log").write_bytes(history.paths[4].read_bytes())
+    return "again.log"
+
+
+def _same_number(history: History) -> str:
+    path = history.write(5, ("c", "T", None, (77, 1)))
+    return path.name
+
+
+def _flipped_row(history: History) -> str:
+    with JournalReader(history.paths[4]) as reader:
+        *_, last, _seal = reader.block_offsets()
+    _flip(history.paths[4], last + 44)
+    return f"{history.paths[4].name} at byte {last}"
+
+
+def _flipped_header(history: History) -> str:
+    _flip(history.paths[4], 40)
+    return f"{history.paths[4].name} at byte 0"
+
+
+def _torn(history: History) -> str:
+    path = history.paths[-1]
+    path.write_bytes(path.read_bytes()[:-100])
+    return path.name
+
+
+def _empty(history: History) -> str:
+    path = history.folder / "00000000-0000-4000-8000-000000000000.log"
+    path.write_bytes(b"")
+    return path.name
+
+
+def _unstamped(history: History) -> str:
+    content = bytearray(history.paths[-1].read_bytes())
+    content[1024:1536] = bytes(512)
+    history.paths[-1].write_bytes(content)
+    return "has no stamp"
+
+
+def _gap(history: History) -> str:
+    history.commit(("gap", "the disk was full", None, None))
+    return "the disk was full"
+
+
+def _broken_chain(history: History) -> str:
+    history.commit(("u", "T", (2, 8), (2, 10)))
+    return '(u) does not fit the row\'s last known state of sequence 10; key {"ID":2}'
+
+
+def _second_insert(history: History) -> str:
+    history.commit(("c", "T", None, (2, 8)))
+    return "(c) does not fit the row's last known state of sequence 10"
+
+
+def _lost_delete(history: History) -> str:
+    history.commit(("d", "T", (2, 9), None))
+    history.commit(("u", "T", (2, 9), (2, 10)))
+    return "event 1 of sequence 12 (u) does not fit"
+
+
+def _new_shape(history: History) -> list[Action]:
+    history.define("T", (*T, column("ADDED", Storage.INTEGER)))
+    return [("u", "T", (2, 9, 5), (2, 10, 5))]
+
+
+def _recreated(history: History) -> list[Action]:
+    history.commit(("ddl", "DROP TABLE t", None, None), ("ddl", "create table T(..)", None, None))
+    return [("c", "T", None, (2, 0))]
+
+
+def _published_again(history: History) -> list[Action]:
+    history.commit(("ddl", "alter database exclude table T from publication", None, None))
+    return [("u", "T", (2, 50), (2, 51))]
+
+
+def _numbers_left_out(history: History) -> list[Action]:
+    history.sequence += 1
+    return [("u", "T", (2, 50), (2, 51))]
+
+
+PLANTED: dict[Callable[[History], str], set[str]] = {
+    _missing: {"missing"},
+    _copied: {"duplicate sequence", "duplicate journal", "misnamed"},
+    _same_number: {"duplicate sequence"},
+    _flipped_row: {"damaged"},
+    _flipped_header: {"damaged", "missing"},
+    _torn: {"damaged"},
+    _empty: {"damaged"},
+    _unstamped: {"damaged"},
+    _gap: {"gap"},
+    _broken_chain: {"chain"},
+    _second_insert: {"chain"},
+    _lost_delete: {"chain"},
+}
+EXCUSED: dict[Callable[[History], list[Action]], set[str]] = {
+    _new_shape: set(),
+    _recreated: set(),
+    _published_again: set(),
+    _numbers_left_out: {"missing"},
+}
+
+
+@dataclass
+class Planted:
+    """One audit over folders that have a fault each; ``sentences`` by the fault's name."""
+
+    folder: Path
+    report: AuditReport
+    sentences: dict[str, str]
+
+    def findings(self, name: str) -> list[Finding]:
+        """Return what was found in the folder, or in the database, of fault NAME."""
+        folder = f"{self.folder / name}/"
+        return [
+            finding
+            for finding in self.report.shown
+            if finding.database == f"/data/{name}.fdb" or (finding.path or "").startswith(folder)
+        ]
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory, _spark_session: SparkSession) -> Planted:
+    folder = tmp_path_factory.mktemp("planted")
+    sentences = {}
+    for plant in PLANTED:
+        sentences[plant.__name__] = plant(_ten_journals(folder / plant.__name__))
+    for why in EXCUSED:
+        history = _ten_journals(folder / why.__name__)
+        history.commit(*why(history))
+    report = run_audit(_spark_session, [str(path) for path in sorted(folder.iterdir())])
+    return Planted(folder, report, sentences)
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__.strip("_"))
+def test_planted_fault_is_found_alone_and_named(
+    planted: Planted, plant: Callable[[History], str]
+) -> None:
+    findings = planted.findings(plant.__name__)
+    assert sorted(finding.kind for finding in findings) == sorted(PLANTED[plant])
+    assert any(planted.sentences[plant.__name__] in finding.what for finding in findings)
+    text = "\n".join(describe(planted.report))
+    assert all(f.what in text and ADVICE[f.kind] in text for f in findings)
+    assert not planted.report.sound
+
+
+@pytest.mark.parametrize("why", EXCUSED, ids=lambda why: why.__name__.strip("_"))
+def test_change_that_need_not_fit_is_no_broken_chain(
+    planted: Planted, why: Callable[[History], list[Action]]
+) -> None:
+    assert {finding.kind for finding in planted.findings(why.__name__)} == EXCUSED[why]
+
+
+def test_sound_folder_passes_whole_and_split_with_its_counts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    history = _ten_journals(tmp_path / "journals")
+    history.define("PLAIN", T[1:], 0)
+    history.commit(
+        *(("c", "PLAIN", None, (n,)) for n in range(300)),
+        *(("d", "PLAIN", (n,), None) for n in range(0, 300, 3)),
+        ("ddl", "create index i on T(N)", None, None),
+    )
+    (tmp_path / "journals" / "open.log.live").write_bytes(b"not committed yet")
+    reports = [
+        _audit(spark, tmp_path / "journals", partition_bytes=size, output=str(tmp_path / name))
+        for size, name in ((10**9, "whole"), (1000, "split"))
+    ]
+    database = history.database
+    for report in reports:
+        assert report.sound
+        (span,) = report.spans
+        assert (span.first, span.last, span.journals, span.events) == (1, 11, 11, 492)
+        assert report.counts == [
+            (database, None, "ddl", 1),
+            (database, "PLAIN", "c", 300),
+            (database, "PLAIN", "d", 100),
+            (database, "T", "c", 82),
+            (database, "T", "u", 9),
+        ]
+    for name in ("whole", "split"):
+        assert spark.read.json(str(tmp_path / name / "counts")).count() == 5
+
+
+def test_many_findings_are_counted_and_only_some_are_shown(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    history = History(tmp_path / "journals")
+    history.define("T", T)
+    for number in range(SHOWN_PER_KIND + 5):
+        history.commit(("c", "T", None, (number, 0)), skip_number=True)
+    report = _audit(spark, tmp_path / "journals", output=str(tmp_path / "found"))
+    assert report.kinds == {"missing": SHOWN_PER_KIND + 4}
+    assert len(report.shown) == SHOWN_PER_KIND
+    assert any("and 4 more" in line for line in describe(report))
+    lines = [
+        json.loads(line)
+        for part in (tmp_path / "found/findings").glob("part-*")
+        for line in part.read_text().splitlines()
+    ]
+    assert sorted(line["sequence"] for line in lines) == [
+        2 * n + 1 for n in range(1, SHOWN_PER_KIND + 5)
+    ]
+
+
+def test_numbers_missing_at_the_border_of_two_buckets_are_found(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    history = History(tmp_path)
+    history.define("T", T)
+    for sequence in (65_530, 65_531, 65_540, 65_541, 200_000):
+        history.write(sequence, ("c", "T", None, (sequence, 0)))
+    report = _audit(spark, tmp_path)
+    ranges = [(f.sequence, f.last_sequence) for f in report.shown]
+    assert ranges == [(65_532, 65_539), (65_542, 199_999)]
+    assert ["begins at sequence 65530" in remark for remark in report.remarks] == [True]
+
+
+def test_epochs_are_numbered_apart_and_a_new_one_is_remarked(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for epoch in (0, 1):
+        history = History(tmp_path, epoch=epoch)
+        history.define("T", T)
+        history.commit(("c", "T", None, (1, epoch)))
+    report = _audit(spark, tmp_path)
+    assert report.sound
+    assert len(report.spans) == 2
+    assert "epoch 1 begins at sequence 1" in report.remarks[0]
+
+
+def test_folder_that_is_not_there_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=str(tmp_path / "nowhere")):
+        _audit(spark, tmp_path / "nowhere")
+
+
+def test_folder_without_journals_says_how_to_keep_them(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ReplayError, match=r"connector\.journal\.archive\.directory"):
+        _audit(spark, tmp_path)

@@ -1,0 +1,125 @@
+"""Both commands as users start them: as ``firebird-cdc replay`` and through spark-submit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyspark
+import pytest
+from histories import History, column, read_state
+
+from firebird_cdc.journal.format import Storage
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+_ROOT = Path(__file__).parents[2]
+
+
+def _run(command: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
+    environment.pop("FIREBIRD_CONNECTOR_CONFIG", None)
+    if command[0] == "replay":
+        environment.pop("PYSPARK_PYTHON")
+        environment["PYTHONPATH"] = str(_ROOT)
+        command = [sys.executable, "-m", "firebird_cdc", *command]
+    return subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+
+
+def _submit(*arguments: str) -> list[str]:
+    """The way the documentation shows it; the package is not on the executors' path."""
+    submit = Path(pyspark.__file__).with_name("bin") / "spark-submit"
+    application = _ROOT / "firebird_cdc/journal/replay/main.py"
+    return [str(submit), "--master", "local[2]", str(application), *arguments]
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    history = History(tmp_path / "journals")
+    history.define("T", (column("ID", Storage.INTEGER, key=1), column("NAME", Storage.TEXT)))
+    history.commit(("c", "T", None, (1, "one")), ("c", "T", None, (2, "two")))
+    history.commit(("u", "T", (1, "one"), (3, "three")))
+    return history
+
+
+def test_spark_submit_of_audit_and_state(history: History, tmp_path: Path) -> None:
+    journals = str(history.folder)
+    audit = _run(_submit("audit", "--journals", journals), tmp_path)
+    assert audit.returncode == 0, audit.stderr
+    assert "sequence 1 to 2, 2 journals, 3 events" in audit.stdout
+    assert "T: 2 inserts, 1 updates" in audit.stdout
+    output = tmp_path / "state"
+    state = _run(_submit("state", "--journals", journals, "--output", str(output)), tmp_path)
+    assert state.returncode == 0, state.stderr
+    assert read_state(output) == {
+        "T": Counter(['{"ID":2,"NAME":"two"}', '{"ID":3,"NAME":"three"}'])
+    }
+    left = {path.name for path in tmp_path.iterdir()} - {"journals", "state"}
+    assert not left, "nothing is left in the folder where the command was started"
+
+
+def test_commands_start_a_spark_of_their_own_and_tell_of_faults(
+    history: History, tmp_path: Path
+) -> None:
+    history.commit(("c", "T", None, (4, "four")), skip_number=True)
+    audit = _run(["replay", "audit", "--journals", str(history.folder)], tmp_path)
+    assert audit.returncode == 1, audit.stderr
+    assert "no journal has the sequence numbers 3 to 3" in audit.stdout
+    assert "not sound: 1 faults" in audit.stdout
+    history.paths[0].write_bytes(b"")
+    output = str(tmp_path / "state")
+    command = ["replay", "state", "--journals", str(history.folder), "--output", output]
+    state = _run(command, tmp_path)
+    assert state.returncode == 1
+    assert state.stderr.splitlines()[-1].startswith(f"firebird-cdc: {history.paths[0]}")
+    assert "Traceback" not in state.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["audit"], "give --journals DIR, or --config FILE"),
+        (["audit", "--config", "connector.yaml"], "connector.yaml keeps no archive"),
+        (["audit", "--journals", "."], "holds no journal"),
+        (["state", "--journals", "nowhere", "--output", "o"], "cannot read the folder"),
+    ],
+    ids=["nothing-named", "no-archive", "no-journal", "no-folder"],
+)
+def test_says_in_one_sentence_why_there_is_nothing_to_read(
+    arguments: list[str], says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "journals").mkdir()
+    (tmp_path / "connector.yaml").write_text(
+        "connector.name: test\n"
+        f"connector.journal.directory: {tmp_path / 'journals'}\n"
+        "kafka.topic.prefix: t\n"
+        "kafka.producer.bootstrap.servers: 127.0.0.1:1\n",
+        encoding="utf-8",
+    )
+    run = _run(["replay", *arguments], tmp_path)
+    assert run.returncode == 1, run.stderr
+    assert says in run.stderr.splitlines()[-1]
+    assert "Traceback" not in run.stderr
+
+
+def test_missing_pyspark_names_the_extra(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from firebird_cdc.journal.replay.session import check_pyspark\n"
+        "sys.path[:] = [p for p in sys.path if 'site-packages' not in p]\n"
+        "check_pyspark()\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(_ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "pip install 'firebird-cdc[spark]'" in run.stderr

@@ -86,7 +86,7 @@ class Delivery:
     @property
     def unacked(self) -> int:
         """Messages without an answer."""
-        return sum(lane.unacked for lane in self.lanes.values())
+        return self.plan.unacked
 
     @property
     def in_flight(self) -> int:
@@ -296,6 +296,11 @@ class Delivery:
         self._delivered.clear()
         return True
 
+    def _replace_producer(self) -> None:
+        """Go on with a new producer; answers to the old one's messages no longer come."""
+        self.link.recreate()
+        self.plan.unacked = 0
+
     def _note_answers(self) -> bool:
         """Tell the link what came; True if something did."""
         if self.plan.acknowledged != self._acknowledged:
@@ -308,12 +313,16 @@ class Delivery:
 class PlainDelivery(Delivery):
     """Sends without transactions; several journals of several databases at a time."""
 
+    _failures_seen = 0
+
     def step(self) -> bool:
         """Send, take answers, dispose."""
         moved = False
         idle = self.unacked == 0
+        failures = self.plan.failures
         for lane in self.lanes.values():
             moved = self._advance(lane) or moved
+        self._failures_seen = failures
         if idle:
             self.link.note_start()
         self.link.producer.poll(0)
@@ -326,31 +335,43 @@ class PlainDelivery(Delivery):
         return self.settle() or moved
 
     def _advance(self, lane: Lane) -> bool:
-        failed = next((flight for flight in lane.flights if flight.failed is not None), None)
-        if failed is not None:
-            if lane.unacked:
-                return False
-            self._take_failure(lane, failed)
-            return True
-        flight = lane.flights[-1] if lane.flights else None
-        if flight is None or flight.read_to_end:
-            if not self._ready(lane):
-                return False
-            flight = lane.begin(self.plan)
-        limit = EVENTS_PER_TURN
-        if lane.careful == flight.entry.uuid:
-            if flight.unacked:
-                return False
-            limit = 1
-        before = flight.messages
-        try:
-            flight.send(self.link.producer, limit)
-        except (BadEvent, JournalError, OSError) as error:
-            self.take_bad(lane, flight, error)
-            return True
-        except KafkaException as error:
-            flight.refuse(error.args[0])
-        return flight.messages > before or flight.read_to_end
+        """Give LANE its turn; True if it moved."""
+        if self.plan.failures != self._failures_seen or lane.failing:
+            failed = next((flight for flight in lane.flights if flight.failed is not None), None)
+            lane.failing = failed is not None
+            if failed is not None:
+                if lane.unacked:
+                    return False
+                lane.failing = False
+                self._take_failure(lane, failed)
+                return True
+        moved = False
+        budget = EVENTS_PER_TURN
+        while budget > 0:
+            flight = lane.flights[-1] if lane.flights else None
+            if flight is None or flight.read_to_end:
+                if not self._ready(lane):
+                    break
+                flight = lane.begin(self.plan)
+            if lane.careful == flight.entry.uuid:
+                if flight.unacked:
+                    break
+                budget = 1
+            before = flight.messages
+            try:
+                took_all = flight.send(self.link.producer, budget)
+            except (BadEvent, JournalError, OSError) as error:
+                self.take_bad(lane, flight, error)
+                return True
+            except KafkaException as error:
+                flight.refuse(error.args[0])
+                return True
+            moved = moved or flight.messages > before or flight.read_to_end
+            if not took_all:
+                break
+            # An empty journal costs a turn's time too.
+            budget -= flight.messages - before + 1
+        return moved
 
     def _take_failure(self, lane: Lane, failed: Flight) -> None:
         """All of LANE's messages are answered, one of them with a refusal or a failure."""
@@ -390,4 +411,4 @@ class PlainDelivery(Delivery):
         for lane in self.lanes.values():
             lane.start_over()
             lane.back_off()
-        self.link.recreate()
+        self._replace_producer()

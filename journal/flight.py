@@ -23,7 +23,8 @@ class FlightPlan:
     """What all journals share: how they are read and rendered, and what a bad event means.
 
     ``failure_mode``: as ``event.processing.failure.handling.mode``. ``acknowledged`` counts
-    the messages that Kafka took, over all flights.
+    the messages that Kafka took, ``failures`` those it did not, ``unacked`` those without an
+    answer yet: all over all flights, ended ones included.
     """
 
     def __init__(
@@ -40,6 +41,8 @@ class FlightPlan:
         self.failure_mode = failure_mode
         self.max_bytes = max_bytes
         self.acknowledged = 0
+        self.failures = 0
+        self.unacked = 0
 
 
 class Flight:
@@ -95,7 +98,7 @@ class Flight:
         KafkaException if the producer refuses a message on the spot or can't be used any more.
         """
         produce = producer.produce
-        report = self._report
+        report, plan = self._report, self._plan
         stop_at = self.messages + limit
         while self.messages < stop_at:
             batch: Sequence[Message] | None = self._held or next(self._changes, None)
@@ -115,20 +118,26 @@ class Flight:
                     self._held = list(batch[done:])
                     return False
                 self.unacked += 1
+                plan.unacked += 1
                 self.messages += 1
             self._held = []
         return True
 
     def refuse(self, error: KafkaError) -> None:
         """The producer refused the message that was to be handed over next."""
+        self._plan.failures += 1
         if self.failed is None:
             self.failed = error
 
     def _report(self, error: KafkaError | None, message: Any) -> None:
+        plan = self._plan
         self.unacked -= 1
+        plan.unacked -= 1
         if error is None:
-            self._plan.acknowledged += 1
-        elif self.failed is None:
+            plan.acknowledged += 1
+            return
+        plan.failures += 1
+        if self.failed is None:
             self.failed = error
             self.failed_topic = message.topic()
 

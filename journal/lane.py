@@ -45,6 +45,8 @@ class Lane:
     """The journals of one database on their way.
 
     ``flights``: begun and not yet disposed of, in order. ``halt``: set while it stands still.
+    ``failing``: one of its messages failed, the answers to the others are awaited.
+    ``careful``: the journal that is sent one message at a time.
     """
 
     def __init__(self, database: str, queue: Queue, backoff_s: float) -> None:
@@ -55,6 +57,7 @@ class Lane:
         self.retry_at = 0.0
         self.careful: UUID | None = None
         self.in_trouble = False
+        self.failing = False
         self._skipped: dict[UUID, set[int]] = {}
         self._resume_after: dict[UUID, int] = {}
         self._previous: Entry | None = None

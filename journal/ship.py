@@ -148,7 +148,7 @@ class Shipper:
             try:
                 for name in self._watcher.scan():
                     self._backlog.offer(name)
-                    if self._should_leave():
+                    if self._stops:
                         return
             except OSError as error:
                 _log.error("journal folder {} can't be read: {}", self._directory, error)

@@ -66,6 +66,7 @@ class TransactionalDelivery(Delivery):
         self._retry_at = 0.0
         self._sent = 0
         self._began_at = 0.0
+        self._failures_seen = 0
         self._turn = 0
 
     @property
@@ -149,6 +150,7 @@ class TransactionalDelivery(Delivery):
         self.link.producer.begin_transaction()
         self.link.note_start()
         self._began_at = monotonic()
+        self._failures_seen = self.plan.failures
         self._sent = 0
 
     def _send_whole(self, lane: Lane) -> None:
@@ -185,6 +187,8 @@ class TransactionalDelivery(Delivery):
 
     def _check(self) -> None:
         """Abort if a message of this transaction was refused or failed."""
+        if self.plan.failures == self._failures_seen:
+            return
         for lane in self.lanes.values():
             for flight in lane.flights:
                 if flight.failed is not None:
@@ -261,7 +265,7 @@ class TransactionalDelivery(Delivery):
         self._pause_s = min(self._pause_s * 2, MAX_BACKOFF_S)
         self.link.note_away(_explain(error))
         if fatal:
-            self.link.recreate()
+            self._replace_producer()
             self._ready_for_transactions = False
             self._began_at = 0.0
 

@@ -1,0 +1,300 @@
+"""Instruments for the shipper's tests: a folder of journals, the running command, a consumer."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from firebird_cdc.demo.processes import await_condition, tail
+from firebird_cdc.journal.format import Column, JournalWriter, Storage
+
+DATABASE = "/srv/fb/warehouse.fdb"
+PATIENCE_S = 60.0
+
+
+def column(name: str, storage: Storage, key_position: int = 0, **changes: Any) -> Column:
+    """A column with everything that a test does not care about filled in."""
+    values: dict[str, Any] = {
+        "sql_type": 0,
+        "sub_type": 0,
+        "scale": 0,
+        "length": 8,
+        "charset_id": 4,
+        "char_length": 0,
+        "precision": 0,
+        "nullable": key_position == 0,
+        "identity": False,
+    }
+    values.update(changes)
+    return Column(name=name, key_position=key_position, storage=storage, **values)
+
+
+ITEM = (column("ID", Storage.BIGINT, 1), column("NAME", Storage.TEXT))
+
+
+class Folder:
+    """A journal folder, filled as a server would: written as live, stamped, then renamed."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir(exist_ok=True)
+
+    def write(
+        self,
+        sequence: int,
+        rows: int = 1,
+        *,
+        database: str = DATABASE,
+        first_id: int | None = None,
+        name: str = "x",
+        epoch: int = 0,
+    ) -> Path:
+        """Add a journal of ROWS inserts into ITEM; ids count on from FIRST_ID."""
+        first = sequence * 1_000_000 if first_id is None else first_id
+
+        def fill(writer: JournalWriter) -> None:
+            table = writer.table("ITEM", ITEM)
+            for number in range(rows):
+                writer.insert(table, (first + number, name))
+
+        return self.write_changes(sequence, fill, database=database, epoch=epoch)
+
+    def write_changes(
+        self,
+        sequence: int,
+        fill: Callable[[JournalWriter], None],
+        *,
+        database: str = DATABASE,
+        epoch: int = 0,
+        transaction: int = 48213,
+        commit_us: int = 1_772_442_848_250_000,
+        identity: uuid.UUID | None = None,
+    ) -> Path:
+        """Add a journal with what FILL writes."""
+        identity = identity or uuid.uuid4()
+        live = self.directory / f"{identity}.log.live"
+        writer = JournalWriter(
+            live,
+            uuid=identity,
+            transaction=transaction,
+            database=database,
+            user="SYSDBA",
+            epoch=epoch,
+            started_us=commit_us,
+        )
+        fill(writer)
+        writer.seal()
+        writer.commit(sequence, commit_us)
+        writer.stamp(sequence)
+        writer.close()
+        return live.rename(live.with_suffix(""))
+
+    @property
+    def waiting(self) -> list[Path]:
+        """The journals that are still there."""
+        return sorted(self.directory.glob("*.log"))
+
+    def quarantined(self) -> list[Path]:
+        """What the shipper has set aside."""
+        return sorted((self.directory / ".firebird-cdc" / "quarantine").glob("*"))
+
+
+class Event(NamedTuple):
+    """One consumed message."""
+
+    topic: str
+    key: Any
+    value: Any
+    headers: dict[str, str]
+
+    @property
+    def payload(self) -> Any:
+        """The envelope, with or without a schema around it."""
+        return self.value.get("payload", self.value)
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Place in the database's history."""
+        source = self.payload["source"]
+        return source["commitSeq"], source["pos"]
+
+
+def read_topics(
+    bootstrap: str, prefix: str, isolation: str = "read_committed"
+) -> dict[str, list[Event]]:
+    """All messages of the topics that begin with PREFIX, as far as they are readable now."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topics = admin.list_topics(timeout=30).topics
+    found: dict[str, list[Event]] = {}
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"test-{uuid.uuid4()}",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+        }
+    )
+    try:
+        for name in sorted(topic for topic in topics if topic.startswith(prefix)):
+            events = []
+            for partition in topics[name].partitions:
+                events += _read_partition(consumer, TopicPartition(name, partition, 0))
+            found[name] = events
+    finally:
+        consumer.close()
+    return found
+
+
+def _read_partition(consumer: Consumer, partition: TopicPartition) -> list[Event]:
+    consumer.assign([partition])
+    events = []
+    while True:
+        message = consumer.poll(PATIENCE_S)
+        assert message is not None, f"{partition} gives neither a message nor its end"
+        if message.error() is not None:
+            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+            return events
+        key, value = message.key(), message.value()
+        events.append(
+            Event(
+                message.topic(),
+                None if key is None else json.loads(key),
+                None if value is None else json.loads(value),
+                {name: content.decode() for name, content in message.headers() or []},
+            )
+        )
+
+
+class Shipper:
+    """A running ``firebird-cdc ship`` and its log."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self.log_path = log
+
+    @property
+    def log(self) -> str:
+        """What it has logged so far."""
+        return self.log_path.read_text("utf-8") if self.log_path.exists() else ""
+
+    def log_lines(self, part: str) -> list[str]:
+        """The lines of the log that contain PART."""
+        return [line for line in self.log.splitlines() if part in line]
+
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
+        """Wait for its end; the exit code."""
+        return self.process.wait(timeout_s)
+
+    def terminate(self) -> int:
+        """Stop it as a service manager does; the exit code."""
+        self.process.terminate()
+        return self.wait()
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        self.process.kill()
+        self.process.wait()
+
+    def pause(self) -> None:
+        """Let it stand still until killed or continued."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def open_files(self) -> int:
+        """How many descriptors it holds."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def resident_kib(self) -> int:
+        """Its resident memory."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1])
+        raise AssertionError("no VmRSS")
+
+    def await_log(self, part: str, timeout_s: float = PATIENCE_S) -> str:
+        """Wait for a log line that contains PART."""
+        return self.await_that(lambda: self.log_lines(part), f"log line with {part!r}", timeout_s)[
+            0
+        ]
+
+    def await_that(
+        self, condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S
+    ) -> Any:
+        """Wait until CONDITION holds; shows the log if it does not."""
+        try:
+            return await_condition(what, condition, timeout_s)
+        except Exception as error:
+            raise AssertionError(
+                f"{error}; the shipper's log:\n{tail(self.log_path, 60)}"
+            ) from error
+
+
+class Ship:
+    """Starts shippers on one folder; ends those that are left over."""
+
+    def __init__(self, folder: Folder, directory: Path, bootstrap: str, prefix: str) -> None:
+        self.folder = folder
+        self.options: dict[str, str] = {
+            "connector.name": "depot-cdc",
+            "connector.journal.directory": str(folder.directory),
+            "kafka.producer.bootstrap.servers": bootstrap,
+            "kafka.topic.prefix": prefix,
+        }
+        self._directory = directory
+        self._running: list[Shipper] = []
+
+    def start(self, *arguments: str) -> Shipper:
+        """Start ``firebird-cdc ship`` with the options as they are now."""
+        number = len(self._running)
+        config = self._directory / f"connector-{number}.yaml"
+        config.write_text("".join(f"{key}: {value}\n" for key, value in self.options.items()))
+        log = self._directory / f"ship-{number}.log"
+        logging = self._directory / f"logging-{number}.yaml"
+        logging.write_text(f"level: debug\nfile: {log}\n")
+        command = ["ship", "--config", str(config), "--logging", str(logging), *arguments]
+        output = (self._directory / f"output-{number}.txt").open("wb")
+        with output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "firebird_cdc", *command],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        shipper = Shipper(process, log)
+        self._running.append(shipper)
+        return shipper
+
+    def once(self) -> Shipper:
+        """Run ``ship --once`` to its end."""
+        shipper = self.start("--once")
+        shipper.wait()
+        return shipper
+
+    def output(self, shipper: Shipper) -> str:
+        """What SHIPPER has printed."""
+        number = self._running.index(shipper)
+        return (self._directory / f"output-{number}.txt").read_text()
+
+    def close(self) -> None:
+        """End what still runs."""
+        for shipper in self._running:
+            if shipper.process.poll() is None:
+                shipper.kill()
+
+
+def ids(events: Sequence[Event]) -> list[int]:
+    """The ids of the inserted rows, in the order in which they came."""
+    return [event.payload["after"]["ID"] for event in events]
+
+
+def first_occurrences(numbers: Sequence[int]) -> list[int]:
+    """NUMBERS without repeats, each where it came first."""
+    return list(dict.fromkeys(numbers))

@@ -1,0 +1,330 @@
+"""What reaches Kafka, in which order, and when a journal may go."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from shipping import (
+    DATABASE,
+    ITEM,
+    PATIENCE_S,
+    Folder,
+    Ship,
+    first_occurrences,
+    ids,
+    read_topics,
+)
+
+from firebird_cdc.demo.kafka import KafkaBroker
+from firebird_cdc.journal.format import JournalWriter
+
+pytestmark = pytest.mark.kafka
+
+TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
+
+
+def use_transactions(ship: Ship, prefix: str, transactional: bool) -> None:
+    if transactional:
+        ship.options["kafka.producer.transactional.id"] = f"{prefix}-id"
+
+
+def item_topic(prefix: str) -> str:
+    return f"{prefix}._srv_fb_warehouse.fdb.ITEM"
+
+
+@TRANSACTIONAL
+def test_events_arrive_in_order_and_as_the_journals_say(
+    ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, transactional: bool
+) -> None:
+    use_transactions(ship, topic_prefix, transactional)
+    expected = []
+    # Written in another order than their numbers: names and times must not matter.
+    for sequence in (3, 1, 5, 2, 4):
+        rows = sequence * 7
+        folder.write(sequence, rows, name=f"journal {sequence}")
+        expected += [(sequence, pos, f"journal {sequence}") for pos in range(1, rows + 1)]
+    assert ship.once().process.returncode == 0
+    events = read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]
+    assert [(*event.position, event.payload["after"]["NAME"]) for event in events] == sorted(
+        expected
+    )
+    for event in events:
+        sequence, pos = event.position
+        assert event.key["payload"] == {"ID": sequence * 1_000_000 + pos - 1}
+        assert event.payload["op"] == "c"
+        assert event.payload["source"]["db"] == DATABASE
+    assert folder.waiting == []
+
+
+@TRANSACTIONAL
+def test_databases_are_shipped_side_by_side_each_in_its_own_order(
+    ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, transactional: bool
+) -> None:
+    use_transactions(ship, topic_prefix, transactional)
+    databases = ["/srv/a.fdb", "/srv/b.fdb", "/srv/c.fdb"]
+    for sequence in range(1, 21):
+        for database in databases:
+            folder.write(sequence, 3, database=database)
+    assert ship.once().process.returncode == 0
+    topics = read_topics(broker.bootstrap, topic_prefix)
+    assert set(topics) == {f"{topic_prefix}._srv_{name}.fdb.ITEM" for name in "abc"}
+    for events in topics.values():
+        expected = [(sequence, pos) for sequence in range(1, 21) for pos in (1, 2, 3)]
+        assert [event.position for event in events] == expected
+
+
+@TRANSACTIONAL
+def test_running_shipper_sends_a_journal_as_soon_as_it_is_renamed(
+    ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, transactional: bool
+) -> None:
+    use_transactions(ship, topic_prefix, transactional)
+    shipper = ship.start()
+    shipper.await_log("shipping journals of")
+    for sequence in range(1, 31):
+        folder.write(sequence, 2)
+    shipper.await_that(lambda: not folder.waiting, "all journals shipped")
+    assert shipper.terminate() == 0
+    events = read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]
+    assert [event.position for event in events] == [(s, p) for s in range(1, 31) for p in (1, 2)]
+
+
+def test_live_journals_and_our_own_folder_are_left_alone(ship: Ship, folder: Folder) -> None:
+    live = folder.write(1).rename(
+        folder.directory / "aaaaaaaa-0000-4000-8000-000000000000.log.live"
+    )
+    own = folder.directory / ".firebird-cdc"
+    own.mkdir()
+    journal = folder.write(2)
+    kept = journal.rename(own / journal.name)
+    foreign = folder.directory / "server.log"
+    foreign.write_text("not a journal")
+    assert ship.once().process.returncode == 0
+    assert live.exists()
+    assert kept.exists()
+    assert foreign.exists()
+
+
+@TRANSACTIONAL
+def test_journal_stays_while_nothing_is_acknowledged(
+    make_ship: Callable[[str], Ship], folder: Folder, topic_prefix: str, transactional: bool
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:  # accepts, and never answers
+        ship = make_ship(f"127.0.0.1:{deaf.getsockname()[1]}")
+        ship.options["kafka.producer.request.timeout.ms"] = "1000"
+        ship.options["kafka.producer.close.timeout.ms"] = "100"
+        use_transactions(ship, topic_prefix, transactional)
+        journal = folder.write(1, 10)
+        content = journal.read_bytes()
+        shipper = ship.start()
+        shipper.await_log("does not take messages")
+        assert shipper.process.poll() is None
+        assert journal.read_bytes() == content
+        assert shipper.terminate() == 0
+        assert journal.read_bytes() == content
+
+
+@TRANSACTIONAL
+def test_shipped_journals_are_kept_in_the_archive_byte_for_byte(
+    ship: Ship, folder: Folder, tmp_path: Path, topic_prefix: str, transactional: bool
+) -> None:
+    use_transactions(ship, topic_prefix, transactional)
+    archive = tmp_path / "archive"
+    ship.options["connector.journal.archive.directory"] = str(archive)
+    contents = {
+        path.name: path.read_bytes() for path in (folder.write(n, 20) for n in range(1, 11))
+    }
+    assert ship.once().process.returncode == 0
+    assert folder.waiting == []
+    assert {path.name: path.read_bytes() for path in archive.iterdir()} == contents
+
+
+def test_archive_that_cannot_be_used_keeps_the_journals_and_is_not_fatal(
+    ship: Ship, folder: Folder, broker: KafkaBroker, tmp_path: Path, topic_prefix: str
+) -> None:
+    archive = tmp_path / "archive"
+    archive.write_text("a file where the folder should be")
+    ship.options["connector.journal.archive.directory"] = str(archive)
+    journal = folder.write(1, 5)
+    shipper = ship.start()
+    assert str(archive) in shipper.await_log("can't be put into")
+    assert journal.exists()
+    archive.unlink()
+    shipper.await_that(lambda: not folder.waiting, "the journal archived")
+    assert (archive / journal.name).exists()
+    assert shipper.terminate() == 0
+    events = read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]
+    assert len(events) == 5
+
+
+@TRANSACTIONAL
+def test_broker_killed_and_restarted_in_the_middle_loses_nothing(
+    make_ship: Callable[[str], Ship],
+    own_broker: KafkaBroker,
+    folder: Folder,
+    topic_prefix: str,
+    transactional: bool,
+) -> None:
+    ship = make_ship(own_broker.bootstrap)
+    use_transactions(ship, topic_prefix, transactional)
+    ship.options["value.converter.schemas.enable"] = "false"
+    shipper = ship.start()
+    for sequence in range(1, 101):
+        folder.write(sequence, 500)
+    shipper.await_that(lambda: len(folder.waiting) < 90, "some journals shipped")
+    own_broker.kill()
+    assert folder.waiting, "the broker was killed too late for this test"
+    shipper.await_log("does not take messages")
+    waiting = folder.waiting
+    for sequence in range(101, 121):
+        folder.write(sequence, 500)
+    own_broker.start()
+    shipper.await_that(lambda: not folder.waiting, "all journals shipped")
+    shipper.await_log("answers again")
+    assert shipper.terminate() == 0
+    assert waiting
+    events = read_topics(own_broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]
+    expected = [s * 1_000_000 + n for s in range(1, 121) for n in range(500)]
+    got = ids(events)
+    assert first_occurrences(got) == expected
+    assert len(shipper.log_lines("does not take messages")) == 1
+    assert len(shipper.log_lines("answers again")) == 1
+
+
+@TRANSACTIONAL
+def test_shipper_killed_in_the_middle_loses_nothing(
+    ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, transactional: bool
+) -> None:
+    use_transactions(ship, topic_prefix, transactional)
+    ship.options["value.converter.schemas.enable"] = "false"
+    total, rows = 300, 300
+    expected = [s * 1_000_000 + n for s in range(1, total + 1) for n in range(rows)]
+    for sequence in range(1, total + 1):
+        folder.write(sequence, rows)
+    for threshold in (290, 200):
+        shipper = ship.start()
+        shipper.await_that(lambda limit=threshold: len(folder.waiting) < limit, "some shipped")
+        shipper.kill()
+        assert folder.waiting, "the shipper was killed too late for this test"
+        for events in read_topics(broker.bootstrap, topic_prefix).values():
+            seen = first_occurrences(ids(events))
+            assert seen == expected[: len(seen)]
+    assert ship.once().process.returncode == 0
+    events = read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]
+    assert first_occurrences(ids(events)) == expected
+
+
+def test_read_committed_consumers_see_whole_journals_only(
+    ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str
+) -> None:
+    use_transactions(ship, topic_prefix, True)
+    ship.options["value.converter.schemas.enable"] = "false"
+    rows = 3000
+    for sequence in range(1, 41):
+        folder.write(sequence, rows)
+    saw_uncommitted = False
+    for kill_below in (40, 30, 20):
+        shipper = ship.start()
+        shipper.await_that(lambda limit=kill_below: len(folder.waiting) <= limit, "some shipped")
+        shipper.kill()
+        whole = read_topics(broker.bootstrap, topic_prefix).get(item_topic(topic_prefix), [])
+        dirty = read_topics(broker.bootstrap, topic_prefix, "read_uncommitted")
+        saw_uncommitted |= len(dirty.get(item_topic(topic_prefix), [])) > len(whole)
+        counts: dict[int, int] = {}
+        for event in whole:
+            sequence = event.position[0]
+            counts[sequence] = counts.get(sequence, 0) + 1
+        assert all(count % rows == 0 for count in counts.values()), counts
+    assert saw_uncommitted, "no kill hit an open Kafka transaction: this test proved nothing"
+    assert ship.once().process.returncode == 0
+    events = read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]
+    expected = [s * 1_000_000 + n for s in range(1, 41) for n in range(rows)]
+    assert first_occurrences(ids(events)) == expected
+
+
+def test_wrong_address_then_the_right_one(
+    make_ship: Callable[[str], Ship],
+    tmp_path: Path,
+    kafka_jars: Path,
+    folder: Folder,
+    topic_prefix: str,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    ship = make_ship(f"127.0.0.1:{port}")
+    folder.write(1, 10)
+    shipper = ship.start()
+    line = shipper.await_log("does not take messages")
+    assert f"127.0.0.1:{port}" in line
+    assert len(folder.waiting) == 1
+    with KafkaBroker(tmp_path / "late", kafka_jars, port=port) as late:
+        shipper.await_that(lambda: not folder.waiting, "the journal shipped")
+        shipper.await_log("answers again")
+        events = read_topics(late.bootstrap, topic_prefix)[item_topic(topic_prefix)]
+        assert shipper.terminate() == 0
+    assert len(events) == 10
+    assert len(shipper.log_lines("does not take messages")) == 1
+
+
+@TRANSACTIONAL
+def test_key_change_gives_delete_tombstone_and_create(
+    ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, transactional: bool
+) -> None:
+    use_transactions(ship, topic_prefix, transactional)
+
+    def fill(writer: JournalWriter) -> None:
+        table = writer.table("ITEM", ITEM)
+        writer.update(table, (1, "a"), (2, "a"))
+
+    folder.write_changes(1, fill)
+    assert ship.once().process.returncode == 0
+    delete, tombstone, create = read_topics(broker.bootstrap, topic_prefix)[
+        item_topic(topic_prefix)
+    ]
+    assert (delete.key["payload"], delete.payload["op"]) == ({"ID": 1}, "d")
+    assert (tombstone.key, tombstone.value) == (delete.key, None)
+    assert (create.key["payload"], create.payload["op"]) == ({"ID": 2}, "c")
+    assert '"ID":2' in delete.headers["__debezium.newkey"]
+    assert '"ID":1' in create.headers["__debezium.oldkey"]
+    assert "__debezium.newkey" not in tombstone.headers
+    for event in (delete, tombstone, create):
+        assert event.headers["__debezium.context.connectorName"] == "depot-cdc"
+
+
+def test_memory_and_descriptors_stay_flat_over_many_journals(ship: Ship, folder: Folder) -> None:
+    shipper = ship.start()
+    shipper.await_log("shipping journals of")
+    measured = []
+    sequence = 0
+    for _ in range(4):
+        for _ in range(1500):
+            sequence += 1
+            folder.write(sequence)
+        shipper.await_that(lambda: not folder.waiting, "this round shipped")
+        measured.append((shipper.open_files(), shipper.resident_kib()))
+    assert shipper.terminate() == 0
+    (files, memory), *_, (last_files, last_memory) = measured[1:]
+    assert last_files <= files
+    assert last_memory - memory < 4096, measured
+
+
+def test_a_large_journal_is_sent_in_bounded_memory(ship: Ship, folder: Folder) -> None:
+    ship.options["kafka.producer.buffer.memory"] = str(8 * 1024 * 1024)
+    shipper = ship.start()
+    shipper.await_log("shipping journals of")
+    folder.write(1, 1000)
+    shipper.await_that(lambda: not folder.waiting, "the small journal shipped")
+    before = shipper.resident_kib()
+    folder.write(2, 60_000, name="y" * 200)  # about 200 MB of messages
+    peak = 0
+
+    def gone() -> bool:
+        nonlocal peak
+        peak = max(peak, shipper.resident_kib())
+        return not folder.waiting
+
+    shipper.await_that(gone, "the large journal shipped", 2 * PATIENCE_S)
+    assert shipper.terminate() == 0
+    assert peak - before < 64 * 1024

@@ -1,0 +1,378 @@
+"""What can't be shipped: damaged journals, impossible events, missing numbers, two shippers."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from shipping import DATABASE, ITEM, Folder, Ship, column, ids, read_topics
+
+from firebird_cdc.demo.kafka import KafkaBroker
+from firebird_cdc.journal.format import JournalWriter, Storage
+
+pytestmark = pytest.mark.kafka
+
+TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
+
+OTHER = "/srv/fb/other.fdb"
+FAILURE_MODE = "event.processing.failure.handling.mode"
+
+
+def use_transactions(ship: Ship, prefix: str, transactional: bool) -> None:
+    if transactional:
+        ship.options["kafka.producer.transactional.id"] = f"{prefix}-id"
+
+
+def item_topic(prefix: str, database: str = "warehouse") -> str:
+    return f"{prefix}._srv_fb_{database}.fdb.ITEM"
+
+
+def damage(path: Path, offset: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 0xFF
+    path.write_bytes(content)
+    os.utime(path, (0, 0))  # as old as a journal that was really damaged on disk
+
+
+def damage_a_row(path: Path) -> None:
+    damage(path, path.stat().st_size // 2)
+
+
+def damage_the_header(path: Path) -> None:
+    damage(path, 3)
+
+
+def damage_the_stamp(path: Path) -> None:
+    damage(path, 1030)
+
+
+def cut_off_the_end(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 100)
+    os.utime(path, (0, 0))
+
+
+def claim_a_newer_format(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[8] = 99
+    path.write_bytes(content)
+    os.utime(path, (0, 0))
+
+
+DAMAGES = pytest.mark.parametrize(
+    "harm",
+    [damage_a_row, damage_the_header, damage_the_stamp, cut_off_the_end, claim_a_newer_format],
+    ids=["row", "header", "stamp", "torn", "newer-format"],
+)
+
+
+@TRANSACTIONAL
+@DAMAGES
+def test_damaged_journal_stops_its_own_database_only(
+    ship: Ship,
+    folder: Folder,
+    broker: KafkaBroker,
+    topic_prefix: str,
+    harm: object,
+    transactional: bool,
+) -> None:
+    use_transactions(ship, topic_prefix, transactional)
+    paths = [folder.write(n, 200) for n in range(1, 6)]
+    assert callable(harm)
+    harm(paths[2])
+    for sequence in range(1, 6):
+        folder.write(sequence, 10, database=OTHER)
+    shipper = ship.once()
+    assert shipper.process.returncode == 1
+    # Journals 4 and 5 must not overtake the damaged one, which stays in its place.
+    assert set(paths[2:]) <= set(folder.waiting)
+    assert folder.quarantined() == []
+    line = shipper.log_lines("STANDS STILL")[0]
+    assert DATABASE in line
+    assert paths[2].name in line
+    topics = read_topics(broker.bootstrap, topic_prefix)
+    assert len(topics[item_topic(topic_prefix, "other")]) == 50
+    sequences = {event.position[0] for event in topics.get(item_topic(topic_prefix), [])}
+    assert sequences <= ({1, 2} if transactional else {1, 2, 3})
+    assert not {path for path in folder.waiting if path not in paths}
+
+
+@TRANSACTIONAL
+@DAMAGES
+def test_damaged_journal_is_set_aside_with_its_reason_if_the_user_says_so(
+    ship: Ship,
+    folder: Folder,
+    broker: KafkaBroker,
+    topic_prefix: str,
+    harm: object,
+    transactional: bool,
+) -> None:
+    use_transactions(ship, topic_prefix, transactional)
+    ship.options[FAILURE_MODE] = "warn"
+    paths = [folder.write(n, 200) for n in range(1, 6)]
+    assert callable(harm)
+    harm(paths[2])
+    content = paths[2].read_bytes()
+    shipper = ship.once()
+    assert folder.waiting == []
+    note, journal = sorted(folder.quarantined(), key=lambda path: path.suffix, reverse=True)
+    assert (note.suffix, journal.name) == (".reason", paths[2].name)
+    assert journal.read_bytes() == content
+    assert note.read_text("utf-8").strip()
+    assert shipper.log_lines(paths[2].name)
+    events = read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]
+    whole = [event.position[0] for event in events if event.position[0] != 3]
+    assert whole == [s for s in (1, 2, 4, 5) for _ in range(200)]
+
+
+def test_database_goes_on_by_itself_once_the_obstacle_is_moved_away(
+    ship: Ship, folder: Folder, broker: KafkaBroker, tmp_path: Path, topic_prefix: str
+) -> None:
+    ship.options["connector.journal.check.interval.ms"] = "200"
+    paths = [folder.write(n, 5) for n in (1, 2, 3)]
+    damage_a_row(paths[1])
+    shipper = ship.start()
+    shipper.await_log("STANDS STILL")
+    shipper.await_that(lambda: folder.waiting == sorted(paths[1:]), "journal 1 shipped")
+    shutil.move(paths[1], tmp_path / "repaired-later")
+    shipper.await_that(lambda: not folder.waiting, "journal 3 shipped")
+    assert "journal 2 is missing" in shipper.await_log("missing before journal")
+    assert shipper.terminate() == 0
+    events = read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]
+    assert [event.position[0] for event in events if event.position[0] != 2] == [1] * 5 + [3] * 5
+
+
+def write_with_a_nan(folder: Folder, sequence: int, nullable: bool) -> Path:
+    columns = (ITEM[0], column("WEIGHT", Storage.DOUBLE, nullable=nullable))
+
+    def fill(writer: JournalWriter) -> None:
+        table = writer.table("ITEM", columns)
+        for number, weight in enumerate((1.5, math.nan, 2.5)):
+            writer.insert(table, (sequence * 1_000_000 + number, weight))
+
+    return folder.write_changes(sequence, fill)
+
+
+@TRANSACTIONAL
+def test_value_that_json_cannot_express_stops_the_database(
+    ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, transactional: bool
+) -> None:
+    use_transactions(ship, topic_prefix, transactional)
+    folder.write(1)
+    path = write_with_a_nan(folder, 2, nullable=True)
+    shipper = ship.once()
+    assert shipper.process.returncode == 1
+    assert folder.waiting == [path]
+    line = shipper.log_lines("STANDS STILL")[0]
+    assert "event 2" in line
+    assert "WEIGHT" in line
+    events = read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]
+    assert [event.position for event in events][0] == (1, 1)
+    assert all(event.position < (2, 2) for event in events)
+
+
+@TRANSACTIONAL
+@pytest.mark.parametrize("mode", ["warn", "skip"])
+def test_value_that_json_cannot_express_is_left_out_if_the_user_says_so(
+    ship: Ship,
+    folder: Folder,
+    broker: KafkaBroker,
+    topic_prefix: str,
+    transactional: bool,
+    mode: str,
+) -> None:
+    use_transactions(ship, topic_prefix, transactional)
+    ship.options[FAILURE_MODE] = mode
+    write_with_a_nan(folder, 1, nullable=True)
+    write_with_a_nan(folder, 2, nullable=False)
+    shipper = ship.once()
+    assert shipper.process.returncode == 0
+    assert bool(shipper.log_lines("is left out")) == (mode == "warn")
+    assert bool(shipper.log_lines("is sent as null")) == (mode == "warn")
+    events = read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]
+    assert [(*event.position, event.payload["after"]["WEIGHT"]) for event in events] == [
+        (1, 1, 1.5),
+        (1, 2, None),
+        (1, 3, 2.5),
+        (2, 1, 1.5),
+        (2, 3, 2.5),
+    ]
+
+
+def write_with_a_giant(folder: Folder, sequence: int, size: int) -> Path:
+    def fill(writer: JournalWriter) -> None:
+        table = writer.table("ITEM", ITEM)
+        for number, text in enumerate(("a", "b" * size, "c")):
+            writer.insert(table, (sequence * 1_000_000 + number, text))
+
+    return folder.write_changes(sequence, fill)
+
+
+@TRANSACTIONAL
+@pytest.mark.parametrize("mode", ["fail", "warn"])
+def test_message_larger_than_the_producer_takes_is_a_bad_event(
+    ship: Ship,
+    folder: Folder,
+    broker: KafkaBroker,
+    topic_prefix: str,
+    transactional: bool,
+    mode: str,
+) -> None:
+    use_transactions(ship, topic_prefix, transactional)
+    ship.options[FAILURE_MODE] = mode
+    ship.options["kafka.producer.max.request.size"] = "30000"
+    path = write_with_a_giant(folder, 1, 32000)
+    shipper = ship.once()
+    assert shipper.process.returncode == (1 if mode == "fail" else 0)
+    assert folder.waiting == ([path] if mode == "fail" else [])
+    assert "max.request.size" in shipper.log_lines("event 2")[0]
+    if mode == "warn":
+        events = read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]
+        assert [event.position for event in events] == [(1, 1), (1, 3)]
+
+
+@TRANSACTIONAL
+@pytest.mark.parametrize("mode", ["fail", "warn"])
+def test_message_larger_than_the_broker_takes_is_found_among_its_neighbours(
+    ship: Ship,
+    folder: Folder,
+    broker: KafkaBroker,
+    topic_prefix: str,
+    transactional: bool,
+    mode: str,
+) -> None:
+    use_transactions(ship, topic_prefix, transactional)
+    ship.options[FAILURE_MODE] = mode
+    topic = item_topic(topic_prefix)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    limited = NewTopic(topic, 1, 1, config={"max.message.bytes": "30000"})
+    for future in admin.create_topics([limited]).values():
+        future.result(30)
+    journals = [folder.write(1, 20), write_with_a_giant(folder, 2, 32000), folder.write(3, 20)]
+    shipper = ship.once()
+    assert shipper.process.returncode == (1 if mode == "fail" else 0)
+    assert folder.waiting == (sorted(journals[1:]) if mode == "fail" else [])
+    assert shipper.log_lines("event 2")
+    if mode == "warn":
+        got = list(
+            dict.fromkeys(
+                event.position for event in read_topics(broker.bootstrap, topic_prefix)[topic]
+            )
+        )
+        expected = [(1, n) for n in range(1, 21)] + [(2, 1), (2, 3)]
+        assert got == expected + [(3, n) for n in range(1, 21)]
+    else:
+        admin.incremental_alter_configs([_no_limit(topic)])[_no_limit(topic)].result(30)
+        assert ship.once().process.returncode == 0
+        got = ids(read_topics(broker.bootstrap, topic_prefix)[topic])
+        assert sorted(set(got))[20:23] == [2_000_000, 2_000_001, 2_000_002]
+
+
+def _no_limit(topic: str) -> ConfigResource:
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry
+
+    entry = ConfigEntry("max.message.bytes", "1048588", incremental_operation=AlterConfigOpType.SET)
+    return ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+
+
+def test_missing_number_is_reported_and_shipping_goes_on(
+    ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str
+) -> None:
+    for sequence in (1, 2, 5):
+        folder.write(sequence)
+    shipper = ship.once()
+    assert shipper.process.returncode == 0
+    assert "journals 3 to 4 are missing" in shipper.log_lines("missing before journal")[0]
+    assert folder.waiting == []
+
+
+def test_new_epoch_begins_a_new_count(ship: Ship, folder: Folder) -> None:
+    folder.write(7, epoch=0)
+    folder.write(8, epoch=0)
+    folder.write(1, epoch=1)
+    shipper = ship.once()
+    assert shipper.process.returncode == 0
+    assert shipper.log_lines("missing") == []
+
+
+def test_gap_in_a_journal_is_said_loudly(ship: Ship, folder: Folder) -> None:
+    folder.write_changes(1, lambda writer: writer.gap("the disk was full"))
+    shipper = ship.once()
+    assert shipper.process.returncode == 0
+    assert "the disk was full" in shipper.log_lines("marks a gap")[0]
+
+
+def test_second_shipper_of_a_folder_is_refused(ship: Ship, folder: Folder) -> None:
+    first = ship.start()
+    first.await_log("shipping journals of")
+    second = ship.start()
+    assert second.wait() == 1
+    assert f"process {first.process.pid}" in ship.output(second)
+    assert str(folder.directory) in ship.output(second)
+    assert first.terminate() == 0
+    assert ship.once().process.returncode == 0
+
+
+def test_wrong_option_ends_in_one_sentence_and_code_2(ship: Ship) -> None:
+    ship.options["kafka.producer.ssl.ca.location"] = "/nonexistent/ca.pem"
+    ship.options["kafka.producer.security.protocol"] = "SSL"
+    shipper = ship.start()
+    assert shipper.wait() == 2
+    assert "kafka.producer." in ship.output(shipper)
+    assert "Traceback" not in ship.output(shipper)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_orderly_stop_finishes_what_was_begun(
+    ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, number: signal.Signals
+) -> None:
+    ship.options["value.converter.schemas.enable"] = "false"
+    for sequence in range(1, 41):
+        folder.write(sequence, 2000)
+    shipper = ship.start()
+    shipper.await_that(lambda: len(folder.waiting) < 40, "the first journal shipped")
+    shipper.process.send_signal(number)
+    assert shipper.wait() == 0
+    left = len(folder.waiting)
+    events = read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]
+    # What is gone was delivered, what was delivered is gone: no repeats after this stop.
+    assert ids(events) == [s * 1_000_000 + n for s in range(1, 41 - left) for n in range(2000)]
+
+
+def test_embedded_shipper_outlives_no_server_and_ships_the_rest(
+    ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str
+) -> None:
+    state = folder.directory / ".firebird-cdc"
+    state.mkdir()
+    with (state / "bridge.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        shipper = ship.start("--embedded")
+        folder.write(1)
+        shipper.await_that(lambda: not folder.waiting, "the journal shipped")
+        assert shipper.process.poll() is None
+        shipper.pause()
+        folder.write(2)
+    shipper.process.send_signal(signal.SIGCONT)
+    assert shipper.wait() == 0
+    assert folder.waiting == []
+    assert len(read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]) == 2
+
+
+def test_folder_that_vanishes_and_comes_back_is_survived(
+    ship: Ship, folder: Folder, tmp_path: Path
+) -> None:
+    shipper = ship.start()
+    shipper.await_log("shipping journals of")
+    folder.directory.rename(tmp_path / "unmounted")
+    shipper.await_log("is gone; create it again")
+    folder.directory.mkdir()
+    folder.write(1)
+    shipper.await_that(lambda: not folder.waiting, "the journal in the new folder shipped")
+    second = ship.start()
+    assert second.wait() == 1
+    assert shipper.terminate() == 0

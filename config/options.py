@@ -119,8 +119,8 @@ def _never(names: str, instead: str) -> tuple[Option, ...]:
 OPTIONS: tuple[Option, ...] = (
     # -- connector and journals
     Option(
-        "connector.name", _S, None, "Name of this connector; also a part of every event's"
-        " `source`.", Group.CONNECTOR, required=True,
+        "connector.name", _S, None, "Name of this connector; goes with every message as the"
+        " header `__debezium.context.connectorName`.", Group.CONNECTOR, required=True,
     ),
     Option(
         "connector.journal.directory", Kind.DIRECTORY, None, "Where transaction journals are"

@@ -89,8 +89,15 @@ def read_flat_yaml(path: Path, what: str) -> Source:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         raise ConfigError([_syntax_problem(path, what, error)]) from error
-    except yaml.YAMLError as error:
-        raise ConfigError([f"{path}: the {what} is not YAML: {error}"]) from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise ConfigError(
+            [f"{path}:{line}: the {what} holds a control character, which YAML forbids; remove it"]
+        ) from error
+    except RecursionError as error:
+        raise ConfigError(
+            [f"{path}: the {what} is nested too deeply; it must consist of lines 'key: value'"]
+        ) from error
     if node is None or node.tag == _NULL_TAG:
         return Source(path, MappingProxyType({}), ())
     if not isinstance(node, yaml.MappingNode):

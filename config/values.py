@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import warnings
 
 # Firebird's names where Python's codecs module spells the same character set differently.
 _CHARSETS = {
@@ -69,8 +70,11 @@ def compile_patterns(items: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
     problems: list[str] = []
     for number, item in enumerate(items, 1):
         try:
-            patterns.append(re.compile(item, re.IGNORECASE))
-        except (re.error, OverflowError, RecursionError) as error:
+            with warnings.catch_warnings():
+                # What Python warns of, e.g. [[a], means something else in Java: ask for clarity.
+                warnings.simplefilter("error", FutureWarning)
+                patterns.append(re.compile(item, re.IGNORECASE))
+        except (re.error, OverflowError, RecursionError, FutureWarning) as error:
             meant = _suggest_pattern(item)
             hint = f"; did you mean {meant}?" if meant else ""
             problems.append(f"item {number} ({item}) is not a regular expression: {error}{hint}")

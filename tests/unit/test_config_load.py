@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from firebird_cdc.config import ConnectorConfig, load_config
-from firebird_cdc.config.options import BY_NAME, OPTIONS, Kind, Status, is_secret
+from firebird_cdc.config.options import OPTIONS, Kind, Option, Status, is_secret
 from firebird_cdc.errors import ConfigError
 
 REQUIRED = {
@@ -221,11 +221,9 @@ def _settable(option_kind: Kind) -> str:
 @pytest.mark.parametrize(
     "option", [o for o in OPTIONS if o.status is Status.LATER], ids=lambda o: o.name
 )
-def test_option_of_an_unbuilt_feature_loads_with_a_warning(load: Load, option: object) -> None:
-    assert option in OPTIONS
-    chosen = BY_NAME[option.name]  # type: ignore[attr-defined]
-    key = chosen.name.replace("<n>", "10")
-    value = chosen.allowed[0] if chosen.allowed else _settable(chosen.kind)
+def test_option_of_an_unbuilt_feature_loads_with_a_warning(load: Load, option: Option) -> None:
+    key = option.name.replace("<n>", "10")
+    value = option.allowed[0] if option.allowed else _settable(option.kind)
     extra: tuple[str, ...] = ()
     if key == "<converter>.<parameter>":
         key, extra = "isbn.type", ("converters: isbn",)
@@ -238,11 +236,10 @@ def test_option_of_an_unbuilt_feature_loads_with_a_warning(load: Load, option: o
 @pytest.mark.parametrize(
     "option", [o for o in OPTIONS if o.status is Status.NEVER], ids=lambda o: o.name
 )
-def test_option_of_another_connector_warns_with_the_reason(load: Load, option: object) -> None:
-    chosen = BY_NAME[option.name]  # type: ignore[attr-defined]
-    key = chosen.name.replace("<setting>", "host")
+def test_option_of_another_connector_warns_with_the_reason(load: Load, option: Option) -> None:
+    key = option.name.replace("<setting>", "host")
     warning = only_warning(load, f"{key}: x")
-    assert f"{key} has no effect: {chosen.instead}" in warning
+    assert f"{key} has no effect: {option.instead}" in warning
 
 
 # -- what is refused
@@ -351,6 +348,29 @@ def test_syntax_error_names_the_line_and_shows_no_value(load: Load) -> None:
     problem = only_problem(load, "kafka.producer.sasl.password: {geheim", "connector.shipper: x")
     assert re.search(r"yaml:\d+: .* is not YAML", problem)
     assert "geheim" not in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[" * 100_000, "nested too deeply"),
+        ("connector.name: x\nkafka.topic.prefix: a\x07b\n", r"c\.yaml:2: .* control character"),
+        ("a: b\n---\nc: d\n", r"c\.yaml:2: .* not YAML"),
+        ("a: &x [*x]\n", "nested structure"),
+        ("connector.name: a: b\n", "must stand in quotes"),
+        ("connector.name:\n\t- x\n", "blanks, not tabs"),
+        ("? [a, b]\n: c\n", "a key must be plain text"),
+    ],
+)
+def test_file_that_is_strange_yaml(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        load_config(path)
+
+
+def test_pattern_that_means_something_else_in_java(load: Load) -> None:
+    assert "nested set" in only_problem(load, "table.include.list: ['.*[[a-c]']")
 
 
 def test_unquoted_asterisk_is_explained(load: Load) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -178,6 +179,19 @@ def test_long_backoff_is_clamped_with_a_warning(load: Load) -> None:
     assert config.producer["retry.backoff.ms"] == "300000"
     assert config.retry_backoff_ms == 400_000
     assert "c.yaml:1: kafka.producer.retry.backoff.ms is 400000" in config.warnings[0]
+
+
+def test_server_that_loads_a_configuration_does_not_load_the_kafka_client() -> None:
+    script = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from firebird_cdc.config import load_config\n"
+        "import firebird_cdc.config.logging\n"
+        "load_config(Path(sys.argv[1]))\n"
+        "sys.exit('confluent_kafka' in sys.modules)\n"
+    )
+    sample = Path(__file__).parent / "data" / "red-database-manual.yaml"
+    assert subprocess.run([sys.executable, "-c", script, sample]).returncode == 0
 
 
 # -- delivery promise

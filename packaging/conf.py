@@ -36,6 +36,7 @@ MARK = "# firebird-cdc"
 _BEGIN = f"{MARK} begin"
 _END = f"{MARK} end"
 _WAS = f"{MARK} was: "
+_WAS_LAST = f"{MARK} was the end, without a line end: "
 _REMARK = f"{MARK}: "
 _TAIL = f"  {MARK}"
 _NO_NEWLINE = "the line before had no line end"
@@ -211,9 +212,12 @@ class ConfFile:
                 at = end + 1
                 continue
             was = line.lstrip(_BLANKS)
+            ending = self.lines[at][len(line) :]
             if was.startswith(_WAS):
-                ending = self.lines[at][len(line) :]
                 lines.append(was[len(_WAS) :] + ending)
+            elif was.startswith(_WAS_LAST):
+                lines.append(was[len(_WAS_LAST) :] + ending)
+                cut_newline = len(lines)
             elif not line.endswith(_TAIL):
                 lines.append(self.lines[at])
             at += 1
@@ -310,7 +314,8 @@ class ConfFile:
         block = self._inside_block(entry.line)
         ours = own or block
         tail = "" if block else _TAIL
-        new = [] if ours else [_WAS + _bare(self.lines[entry.line])]
+        was = _WAS if self.lines[entry.line].endswith("\n") else _WAS_LAST
+        new = [] if ours else [was + _bare(self.lines[entry.line])]
         if line is not None:
             new.append(line + tail)
         if entry.closes:

@@ -5,35 +5,43 @@ killed in between rolls the transaction back. So a journal becomes ``<uuid>.log`
 the engine said that its transaction is committed, durably; then in ticket order, which
 respects every row's history, and never past one that is not decided yet.
 
+Several server processes may write into one folder (Classic). One of them confirms for all: it
+holds ``confirmer.lock`` while there is something to confirm, and finds the others' journals by
+the mark that ``commit()`` left in them. A process that ends at any point leaves its part to
+the next.
+
 Guarantees: a number of the sequence is on disk before the journal that bears it is visible,
-and is never given twice. Assumes: one confirmer per database and journal folder.
+and is never given twice. No attachment of ours stays open on an idle database.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
-import queue
 import threading
 import time
 from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
 from uuid import UUID
 
 import logbook
 
-from firebird_cdc.bridge.folder import JournalFolder
-from firebird_cdc.bridge.host import CommittedJournal, DatabaseIdentity, Host, Verdict, Witness
+from firebird_cdc.bridge.folder import JournalFolder, try_lock
+from firebird_cdc.bridge.host import CommittedJournal, DeadTransactions, Host, Verdict, Witness
 from firebird_cdc.bridge.sequence import SequenceLedger
-from firebird_cdc.errors import CaptureError, JournalError
+from firebird_cdc.errors import CaptureError, JournalEmpty, JournalError
 from firebird_cdc.journal.format import JournalReader, Stamp, read_envelope, write_stamp
 
 _log = logbook.Logger("firebird_cdc.bridge.confirmer")
 
-_ROUND_S = 0.010  # at most one question in that time: a busy server asks for many at once
+_GATHER_S = 0.008  # between two questions: a busy server's commits are asked for in groups
 _AGAIN_S = 0.001  # first pause after "still active"; doubles up to _AGAIN_MOST_S
 _AGAIN_MOST_S = 0.050
-_TROUBLE_S = 1.0  # pause when the database can't be asked
-_IDLE_S = 0.250  # an attachment with nothing to ask is closed after that time
+_TROUBLE_S = 1.0  # pause when a database can't be asked
+_IDLE_MS = 250  # with nothing to ask for that long, attachments are closed
+_WAIT_MS = 1000
 _LAST_TICKET = 2**64 - 1
 
 
@@ -42,151 +50,230 @@ class _Pending:
     """A sealed journal that waits for its verdict."""
 
     uuid: UUID
+    database: str
     transaction: int
     ticket: int
     commit_us: int
     length: int
     events: int
-    fd: int  # -1: not open
-    orphan: bool  # left by a process that ended
+    fd: int = -1  # -1: not open
+    number: int = 0  # of the plugin's event; 0: of another process
 
 
 class Confirmer(threading.Thread):
-    """The confirmer of one database. Runs on its own thread; ``submit`` may be called from any."""
+    """The confirmer of this process, and of all that share its folder while it leads.
 
-    def __init__(
-        self, host: Host, folder: JournalFolder, database: DatabaseIdentity, fsync: bool
-    ) -> None:
-        super().__init__(name=f"fbc-confirm {database.path}", daemon=True)
+    Runs on its own thread; ``use`` may be called from any.
+    """
+
+    def __init__(self, host: Host, folder: JournalFolder, fsync: bool) -> None:
+        super().__init__(name="fbc-confirm", daemon=True)
         self._host = host
+        self._next = (folder, fsync)
         self._folder = folder
-        self._database = database
         self._fsync = fsync
-        self._inbox: queue.SimpleQueue[CommittedJournal | None] = queue.SimpleQueue()
         self._pending: dict[UUID, _Pending] = {}
-        self._decided = threading.Condition()
-        self._numbers: dict[UUID, int] = {}
-        self._witness: Witness | None = None
-        self._sequence: SequenceLedger | None = None
-        self._in_trouble = False
+        self._lock_fd: int | None = None  # held while this process confirms for all
+        self._known = 0  # every journal with a ticket up to this is pending or decided
+        self._own_tickets: set[int] = set()  # above _known, handed over by this process
+        self._scan_wanted = True  # once per process: a crash may have left something
+        self._last_number = 0
+        self._witnesses: dict[str, Witness] = {}
+        self._ledgers: dict[str, SequenceLedger] = {}
+        self._troubled: dict[str, float] = {}  # databases that can't be asked, until when
+        self._again = _AGAIN_S
 
-    def submit(self, journal: CommittedJournal | None) -> None:
-        """Take over a committed journal; None: look for journals that ended processes left."""
-        self._inbox.put(journal)
-
-    def undecided(self) -> int | None:
-        """Return the oldest event number that is not decided, or None."""
-        with self._decided:
-            return min(self._numbers.values(), default=None)
-
-    def announce(self, journal: CommittedJournal) -> None:
-        """Count a journal as undecided from now on; call it before ``submit``."""
-        with self._decided:
-            self._numbers[journal.uuid] = journal.number
-
-    # -- the thread ---------------------------------------------------------------------------
+    def use(self, folder: JournalFolder, fsync: bool) -> None:
+        """Work in another folder as soon as nothing is pending in the present one."""
+        self._next = (folder, fsync)
 
     def run(self) -> None:
-        pause = 0.0
         while True:
             try:
-                self._receive(pause)
-                pause = self._round() if self._pending else 0.0
+                self._turn()
             except Exception:
-                _log.exception("confirming journals of {} failed", self._database.path)
-                self._dismiss()
-                pause = _TROUBLE_S
+                _log.exception("confirming journals in {} failed", self._folder.path)
+                self._dismiss_witnesses()
+                time.sleep(_TROUBLE_S)
 
-    def _receive(self, pause: float) -> None:
-        """Take what was submitted; with nothing pending wait for it, and let go when idle."""
+    def _turn(self) -> None:
+        """Take what happened, act on it, and pause as long as is good for everybody."""
+        if not self._pending and self._next[0] is not self._folder:
+            self._move()
+        busy = bool(self._pending) or self._scan_wanted
+        heard = self._receive(0 if busy else _IDLE_MS if self._witnesses else _WAIT_MS)
+        if not self._pending and not self._scan_wanted:
+            if not heard:
+                self._rest()
+            self._settle()
+            return
+        pause = self._lead() if self._is_leader() else self._follow()
+        self._settle()
         if pause:
             time.sleep(pause)
-        elif not self._pending:
-            try:
-                self._take(self._inbox.get(timeout=_IDLE_S))
-            except queue.Empty:
-                self._dismiss()
-                self._take(self._inbox.get())
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._take(self._inbox.get_nowait())
 
-    def _take(self, journal: CommittedJournal | None) -> None:
-        if journal is None:
-            self._adopt_orphans()
-            return
-        self._pending[journal.uuid] = _Pending(
-            journal.uuid,
-            journal.transaction,
-            journal.ticket,
-            journal.commit_us,
-            journal.length,
-            journal.events,
-            journal.fd,
-            orphan=False,
+    def _receive(self, timeout_ms: int) -> bool:
+        """Take what the plugin has to tell; return whether there was anything."""
+        events = self._host.take_events(timeout_ms)
+        for event in events:
+            self._last_number = event.number
+            if isinstance(event, CommittedJournal):
+                self._accept(event)
+            elif isinstance(event, DeadTransactions):
+                self._scan_wanted = True
+        return bool(events)
+
+    def _accept(self, event: CommittedJournal) -> None:
+        self._own_tickets.add(event.ticket)
+        self._pending[event.uuid] = _Pending(
+            event.uuid,
+            self._host.database(event.database).path,
+            event.transaction,
+            event.ticket,
+            event.commit_us,
+            event.length,
+            event.events,
+            event.fd,
+            event.number,
         )
 
-    def _round(self) -> float:
-        """Ask about all that is pending, act on the answers, and return how long to pause."""
-        started = time.monotonic()
-        waiting = sorted(self._pending.values(), key=lambda each: each.ticket)
-        try:
-            verdicts = self._ask([each.transaction for each in waiting])
-        except CaptureError as error:
-            if not self._in_trouble:
-                _log.warning(
-                    "cannot ask {} for the fate of {} transactions, will keep trying: {}",
-                    self._database.path,
-                    len(waiting),
-                    str(error).replace("\n", " "),
-                )
-            self._in_trouble = True
-            return _TROUBLE_S
-        self._in_trouble = False
-        committed: list[_Pending] = []
-        may_commit = True
-        for pending, verdict in zip(waiting, verdicts, strict=True):
-            if verdict is Verdict.COMMITTED and may_commit:
-                committed.append(pending)
-            elif verdict is Verdict.ACTIVE or verdict is Verdict.COMMITTED:
-                may_commit = False  # strictly in ticket order
-            elif verdict is Verdict.DEAD:
-                self._delete(pending)
-            elif verdict is Verdict.UNKNOWN:
-                self._set_aside(pending)
-        if committed:
-            self._publish(committed)
-            self._again = _AGAIN_S
+    def _settle(self) -> None:
+        """Tell sessions that wait to leave how far their commits are decided."""
+        oldest = min((each.number for each in self._pending.values() if each.number), default=None)
+        self._host.settle(self._last_number if oldest is None else oldest - 1)
+
+    def _move(self) -> None:
+        self._rest()
+        self._folder, self._fsync = self._next
+        self._ledgers.clear()
+        self._own_tickets.clear()
+        self._scan_wanted = True
+
+    # -- who confirms ---------------------------------------------------------------------------
+
+    def _is_leader(self) -> bool:
+        if self._lock_fd is not None:
+            return True
+        self._lock_fd = try_lock(self._folder.state / "confirmer.lock", fcntl.LOCK_EX)
+        if self._lock_fd is None:
+            return False
+        self._known = self._folder.accounted
+        self._forget_renamed()  # the leader before us may have decided some
+        return True
+
+    def _rest(self) -> None:
+        """Nothing is left to do: stand in nobody's way."""
+        self._dismiss_witnesses()
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+    def _follow(self) -> float:
+        """Another process confirms: watch what becomes of our journals."""
+        self._forget_renamed()
+        return _GATHER_S
+
+    def _forget_renamed(self) -> None:
+        for pending in list(self._pending.values()):
+            if not self._live_exists(pending):
+                self._forget(pending)
+
+    def _live_exists(self, pending: _Pending) -> bool:
+        return self._folder.live(pending.uuid).exists()
+
+    def _lead(self) -> float:
+        """Find all that is marked, ask about it, act on the answers; return how long to pause."""
+        last = self._host.last_ticket()
+        while self._receive(0):
+            pass
+        own = sum(self._known < ticket <= last for ticket in self._own_tickets)
+        if self._scan_wanted or own < last - self._known:
+            self._scan(last)
+        self._known = max(self._known, last)
+        self._own_tickets = {ticket for ticket in self._own_tickets if ticket > self._known}
+
+        decided, active = self._decide()
+        self._folder.accounted = min(
+            (pending.ticket - 1 for pending in self._pending.values()), default=self._known
+        )
         if not self._pending:
             return 0.0
-        if not committed:
-            self._again = min(2 * self._again, _AGAIN_MOST_S)
-            return self._again
-        return max(0.0, _ROUND_S - (time.monotonic() - started))
+        if decided:
+            self._again = _AGAIN_S
+            return _GATHER_S
+        self._again = min(2 * self._again, _AGAIN_MOST_S)
+        return self._again if active else _AGAIN_MOST_S
 
-    _again = _AGAIN_S
+    # -- questions and answers ------------------------------------------------------------------
 
-    def _ask(self, transactions: list[int]) -> list[Verdict]:
-        if self._witness is None:
-            self._witness = self._host.open_witness(self._database.path)
+    def _decide(self) -> tuple[bool, bool]:
+        """Return whether anything was decided, and whether anything is still active."""
+        decided = active = False
+        now = time.monotonic()
+        ordered = sorted(self._pending.values(), key=lambda each: (each.database, each.ticket))
+        for database, group in groupby(ordered, key=lambda each: each.database):
+            if self._troubled.get(database, 0.0) > now:
+                continue
+            waiting = list(group)
+            try:
+                verdicts = self._ask(database, [each.transaction for each in waiting])
+            except CaptureError as error:
+                if database not in self._troubled:
+                    _log.warning(
+                        "cannot ask {} for the fate of {} transactions, will keep trying: {}",
+                        database,
+                        len(waiting),
+                        str(error).replace("\n", " "),
+                    )
+                self._troubled[database] = now + _TROUBLE_S
+                continue
+            self._troubled.pop(database, None)
+            committed: list[_Pending] = []
+            blocked = False
+            for pending, verdict in zip(waiting, verdicts, strict=True):
+                if verdict is Verdict.COMMITTED and not blocked:
+                    committed.append(pending)
+                elif verdict is Verdict.ACTIVE or verdict is Verdict.COMMITTED:
+                    blocked = True  # strictly in ticket order
+                elif verdict is Verdict.DEAD:
+                    self._delete(pending)
+                    decided = True
+                elif verdict is Verdict.UNKNOWN:
+                    self._set_aside(pending)
+                    decided = True
+            if committed:
+                self._publish(database, committed)
+            decided = decided or bool(committed)
+            active = active or blocked
+        return decided, active
+
+    def _ask(self, database: str, transactions: list[int]) -> list[Verdict]:
+        witness = self._witnesses.get(database)
+        if witness is None:
+            witness = self._witnesses[database] = self._host.open_witness(database)
         try:
-            return self._witness.ask(transactions)
+            return witness.ask(transactions)
         except CaptureError:
-            self._dismiss()
+            del self._witnesses[database]
+            witness.close()
             raise
 
-    def _dismiss(self) -> None:
-        """Let go of the database: an attachment of ours must not stand in anybody's way."""
-        witness, self._witness = self._witness, None
-        if witness is not None:
-            witness.close()
+    def _dismiss_witnesses(self) -> None:
+        while self._witnesses:
+            self._witnesses.popitem()[1].close()
 
     # -- what becomes of a journal --------------------------------------------------------------
 
-    def _publish(self, committed: list[_Pending]) -> None:
-        sequence = self._open_sequence()
-        with sequence.exclusive():
-            self._stamp(committed, sequence)
+    def _publish(self, database: str, committed: list[_Pending]) -> None:
+        ledger = self._ledger(database)
+        with ledger.exclusive():
+            for pending in [each for each in committed if not self._live_exists(each)]:
+                _log.error("journal {} was removed by somebody else", pending.uuid)
+                committed.remove(pending)
+                self._forget(pending)
+            if not committed:
+                return
+            self._stamp(committed, ledger)
             for pending in committed:
                 os.rename(
                     f"{pending.uuid}.log.live",
@@ -196,14 +283,14 @@ class Confirmer(threading.Thread):
                 )
                 self._forget(pending)
 
-    def _stamp(self, committed: list[_Pending], sequence: SequenceLedger) -> None:
+    def _stamp(self, committed: list[_Pending], ledger: SequenceLedger) -> None:
         """Give each its number, on disk before any of them is visible."""
         stamped_us = time.time_ns() // 1000
         group = [
             (
                 pending.uuid,
                 Stamp(
-                    epoch=sequence.epoch,
+                    epoch=ledger.epoch,
                     sequence=number,
                     commit_us=pending.commit_us,
                     stamped_us=stamped_us,
@@ -212,29 +299,28 @@ class Confirmer(threading.Thread):
                     transaction=pending.transaction,
                 ),
             )
-            for number, pending in enumerate(committed, sequence.last + 1)
+            for number, pending in enumerate(committed, ledger.last + 1)
         ]
         for pending, (uuid, stamp) in zip(committed, group, strict=True):
             if pending.fd < 0:
                 pending.fd = os.open(self._folder.live(uuid), os.O_RDWR | os.O_CLOEXEC)
             write_stamp(pending.fd, uuid, stamp)
-        sequence.record(group, group[-1][1].sequence)
+        ledger.record(group, group[-1][1].sequence)
 
     def _delete(self, pending: _Pending) -> None:
         """A dead transaction's journal goes: the server died before its commit mark was set."""
         _log.info(
             "transaction {} of {} did not commit; its journal {} is removed",
             pending.transaction,
-            self._database.path,
+            pending.database,
             pending.uuid,
         )
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(f"{pending.uuid}.log.live", dir_fd=self._folder.journal_fd)
+        self._remove(self._folder.live(pending.uuid))
         self._forget(pending)
 
     def _set_aside(self, pending: _Pending) -> None:
         reason = (
-            f"transaction {pending.transaction} is unknown to {self._database.path}: the journal "
+            f"transaction {pending.transaction} is unknown to {pending.database}: the journal "
             "belongs to an earlier state of the database (a restored copy?)"
         )
         _log.error("journal {} is set aside: {}", pending.uuid, reason)
@@ -245,102 +331,98 @@ class Confirmer(threading.Thread):
         del self._pending[pending.uuid]
         if pending.fd >= 0:
             os.close(pending.fd)
-        with self._decided:
-            self._numbers.pop(pending.uuid, None)
-            self._decided.notify_all()
+
+    @staticmethod
+    def _remove(path: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
 
     # -- state on disk ----------------------------------------------------------------------------
 
-    def _open_sequence(self) -> SequenceLedger:
-        if self._sequence is None:
-            ledger = SequenceLedger(self._folder.databases, self._database.path, self._fsync)
+    def _ledger(self, database: str) -> SequenceLedger:
+        ledger = self._ledgers.get(database)
+        if ledger is None:
+            ledger = SequenceLedger(self._folder.databases, database, self._fsync)
             with ledger.exclusive():
                 if ledger.is_new:
-                    ledger.record([], self._highest_stamp())
-                self._complete(ledger)
-            self._sequence = ledger
-        return self._sequence
+                    ledger.record([], self._highest_stamp(database))
+            self._ledgers[database] = ledger
+        return ledger
 
-    def _complete(self, ledger: SequenceLedger) -> None:
-        """Finish what a crash cut off after the ledger had it: stamps and names."""
-        names = {entry.name for entry in os.scandir(self._folder.path)}
-        for uuid, stamp in ledger.entries():
-            for path in (self._folder.live(uuid), self._folder.committed(uuid)):
-                if path.name not in names:
-                    continue
-                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-                try:
-                    write_stamp(fd, uuid, stamp)
-                finally:
-                    os.close(fd)
-                if path == self._folder.live(uuid):
-                    path.rename(self._folder.committed(uuid))
-                    if uuid in self._pending:
-                        self._forget(self._pending[uuid])
-
-    def _highest_stamp(self) -> int:
-        """The state file is new: go on after what lies in the folder, if anything does."""
+    def _highest_stamp(self, database: str) -> int:
+        """The ledger is new: go on after what lies in the folder, if anything does."""
         highest = 0
         for entry in os.scandir(self._folder.path):
             if entry.name.endswith(".log"):
                 with contextlib.suppress(JournalError, OSError):
-                    _, stamp, database = read_envelope(self._folder.path / entry.name)
-                    if stamp is not None and database == self._database.path:
+                    _, stamp, its_database = read_envelope(self._folder.path / entry.name)
+                    if stamp is not None and its_database == database:
                         highest = max(highest, stamp.sequence)
         return highest
 
-    def _adopt_orphans(self) -> None:
-        """Take up sealed journals that ended processes left; remove those without a seal."""
+    def _scan(self, last: int) -> None:
+        """Take up every journal marked up to ticket ``last``, whoever wrote it, and what dead
+        processes left; remove what they never prepared."""
+        dead = self._folder.dead_owners()
         for entry in list(os.scandir(self._folder.path)):
             if not entry.name.endswith(".log.live"):
                 continue
             try:
-                with JournalReader(self._folder.path / entry.name) as reader:
-                    header, mark, seal = reader.header, reader.commit_mark, reader.seal
-                    mine = reader.database == self._database.path
+                with JournalReader(entry.path) as reader:
+                    self._take_up(reader, Path(entry.path), last)
             except FileNotFoundError:
                 continue
-            except JournalError:
-                self._remove_if_dead(entry.name)
-                continue
-            if not mine or header.uuid in self._pending:
-                continue
-            if not self._folder.owner_is_gone(header.owner):
-                continue
-            if seal is None:
-                _log.info("removing {}: its transaction was never prepared", entry.name)
-                with contextlib.suppress(FileNotFoundError):
-                    (self._folder.path / entry.name).unlink()
-                continue
-            self._pending[header.uuid] = _Pending(
-                header.uuid,
-                header.transaction,
-                mark.ticket if mark else _LAST_TICKET,
-                mark.commit_us if mark else seal.sealed_us,
-                seal.end,
-                seal.event_count,
-                -1,
-                orphan=True,
-            )
+            except JournalError as error:
+                self._remove_if_abandoned(Path(entry.path), error)
+        for mark in dead:  # only now: until here their journals had to be recognised
+            self._remove(mark)
+        self._complete()
+        self._scan_wanted = False
 
-    def _remove_if_dead(self, name: str) -> None:
-        """A journal without a readable header: nothing of it was ever prepared. It is removed
-        once no other process can be at work on it."""
-        others = [
-            entry.name
-            for entry in os.scandir(self._folder.owners)
-            if not self._folder.owner_is_gone(UUID(entry.name))
-        ]
-        if others == [str(self._folder.owner)] and not self._is_ours(name):
-            _log.info("removing {}: nothing was written to it", name)
-            with contextlib.suppress(FileNotFoundError):
-                (self._folder.path / name).unlink()
+    def _take_up(self, reader: JournalReader, path: Path, last: int) -> None:
+        header, mark = reader.header, reader.commit_mark
+        if header.uuid in self._pending:
+            return
+        if self._folder.owner_is_gone(header.owner):
+            pass
+        elif mark is None or mark.ticket > last:
+            return  # still being written, or marked since we looked: the next turn's
+        seal = reader.seal
+        if seal is None:
+            _log.info("removing {}: its transaction was never prepared", path.name)
+            self._remove(path)
+            return
+        self._pending[header.uuid] = _Pending(
+            header.uuid,
+            reader.database,
+            header.transaction,
+            mark.ticket if mark else _LAST_TICKET,
+            mark.commit_us if mark else seal.sealed_us,
+            seal.end,
+            seal.event_count,
+        )
 
-    def _is_ours(self, name: str) -> bool:
-        """Tell whether a transaction of this process may have the file open."""
-        try:
-            status = (self._folder.path / name).stat()
-            began = (self._folder.owners / str(self._folder.owner)).stat().st_ctime
-        except FileNotFoundError:
-            return True
-        return status.st_ctime >= began
+    def _remove_if_abandoned(self, path: Path, error: JournalError) -> None:
+        """A file without a readable beginning has no owner to ask for. It goes once only this
+        process is at work and did not make it."""
+        alone = len(list(os.scandir(self._folder.owners))) - len(self._folder.dead_owners()) == 1
+        with contextlib.suppress(FileNotFoundError):
+            began = (self._folder.owners / str(self._folder.owner)).stat().st_ctime_ns
+            if alone and path.stat().st_ctime_ns < began:
+                how = "nothing was" if isinstance(error, JournalEmpty) else "nothing whole was"
+                _log.info("removing {}: {} written to it", path.name, how)
+                path.unlink()
+
+    def _complete(self) -> None:
+        """Finish what a crash cut off after a ledger had it: stamps and names."""
+        for database in {pending.database for pending in self._pending.values()}:
+            ledger = self._ledger(database)
+            with ledger.exclusive():
+                given = dict(ledger.entries())
+            for uuid in [each for each in self._pending if each in given]:
+                pending = self._pending[uuid]
+                live = self._folder.live(uuid)
+                with contextlib.closing(open(live, "r+b", buffering=0)) as file:  # noqa: PTH123
+                    write_stamp(file.fileno(), uuid, given[uuid])
+                live.rename(self._folder.committed(uuid))
+                self._forget(pending)

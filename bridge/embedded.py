@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import traceback
-from pathlib import Path
 from typing import Any
 
 import logbook
@@ -74,23 +73,3 @@ def define(ffi: Any) -> None:
         return _OK
 
     ffi.def_extern(name="fbc_bridge_start", error=_FAILED)(bridge_start)
-
-
-def program_path() -> Path:
-    """Return the Python program of this interpreter, for processes of our own."""
-    import sys
-
-    name = f"python3.{sys.version_info.minor}"
-    own = Path(sys.executable) if sys.executable else None
-    candidates = [
-        *([own] if own and own.name.startswith("python") else []),
-        Path(sys.base_exec_prefix) / "bin" / name,
-        Path("/usr/bin") / name,
-    ]
-    for candidate in candidates:
-        if os.access(candidate, os.X_OK):
-            return candidate
-    raise FirebirdCdcError(
-        f"no {name} found to run the shipper (looked at {', '.join(map(str, candidates))}); "
-        "install it, or set connector.shipper: external and run `firebird-cdc ship`"
-    )

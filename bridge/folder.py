@@ -8,12 +8,11 @@
     databases/<key>               the sequence of a database
     quarantine/                   what could not be decided or read, with the reason
     tickets                       the counter of commits, shared by all processes
-    bridge.lock, shipper.lock     who is at work on this folder
+    bridge.lock, confirmer.lock, shipper.lock     who is at work on this folder
 """
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import mmap
 import os
@@ -61,13 +60,11 @@ class JournalFolder:
             self._owner_lock = owner_lock
             self.journal_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             self.pool_fd = os.open(self.pool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fd = os.open(self.state / "tickets", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                if os.fstat(fd).st_size < _TICKETS_BYTES:
-                    os.posix_fallocate(fd, 0, _TICKETS_BYTES)
-                self.tickets = mmap.mmap(fd, _TICKETS_BYTES)
-            finally:
-                os.close(fd)
+            self.tickets_fd = os.open(
+                self.state / "tickets", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+            )
+            os.posix_fallocate(self.tickets_fd, 0, _TICKETS_BYTES)
+            self.tickets = mmap.mmap(self.tickets_fd, _TICKETS_BYTES)
         except OSError as error:
             raise CaptureError(
                 f"connector.journal.directory {path} can't be used: {error.strerror} "
@@ -82,6 +79,15 @@ class JournalFolder:
     def committed(self, uuid: UUID) -> Path:
         """Return the path of a confirmed journal."""
         return self.path / f"{uuid}.log"
+
+    @property
+    def accounted(self) -> int:
+        """The ticket up to which every commit was decided or is known to no longer exist."""
+        return int.from_bytes(self.tickets[8:16], "little")
+
+    @accounted.setter
+    def accounted(self, ticket: int) -> None:
+        self.tickets[8:16] = ticket.to_bytes(8, "little")
 
     def owner_is_gone(self, owner: UUID) -> bool:
         """Tell whether the bridge process that wrote a journal has ended, and forget it."""
@@ -100,12 +106,10 @@ class JournalFolder:
             os.close(fd)
         return True
 
-    def forget_dead_owners(self) -> None:
-        """Remove the marks of ended processes, and the pool files that they left."""
-        for entry in list(os.scandir(self.owners)):
-            with contextlib.suppress(ValueError, FileNotFoundError):
-                if self.owner_is_gone(UUID(entry.name)):
-                    (self.owners / entry.name).unlink()
+    def dead_owners(self) -> list[Path]:
+        """Return the marks of bridge processes that have ended."""
+        marks = [Path(entry.path) for entry in os.scandir(self.owners)]
+        return [mark for mark in marks if self.owner_is_gone(UUID(mark.name))]
 
     def set_aside(self, uuid: UUID, reason: str) -> None:
         """Move an unconfirmed journal to the quarantine, with one sentence why."""

@@ -6,6 +6,7 @@ release the interpreter's lock; the ones that wait say how long.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
@@ -84,15 +85,27 @@ class Witness(Protocol):
         """End the attachment; never raises."""
 
 
+class OpenFolder(Protocol):
+    """What the plugin needs of the journal folder."""
+
+    journal_fd: int
+    pool_fd: int
+    owner: UUID
+    tickets: mmap.mmap  # starts with the counter, 8 bytes, shared by all processes
+    tickets_fd: int
+
+
 class Host(Protocol):
     """What the plugin offers to the bridge."""
 
     root: Path
 
-    def configure(
-        self, journal_fd: int, pool_fd: int, owner: UUID, tickets: memoryview, fsync: bool
-    ) -> None:
-        """Say where journals lie; ``tickets``: 8 shared bytes. All stay open and in place."""
+    def configure(self, folder: OpenFolder, fsync: bool) -> None:
+        """Say where journals lie. What the folder has open stays open and in place."""
+
+    def last_ticket(self) -> int:
+        """Return the last ticket drawn by any process. Every journal with one up to it is
+        marked, and handed over if it is of this process, or its process died in between."""
 
     def pool_wanted(self, timeout_ms: int) -> int:
         """Return how many journals the pool can take, waiting while it wants none."""
@@ -154,11 +167,19 @@ class CffiHost:
         self._tickets: Any = None
         self.root = Path(ffi.string(api.root).decode())
 
-    def configure(
-        self, journal_fd: int, pool_fd: int, owner: UUID, tickets: memoryview, fsync: bool
-    ) -> None:
-        self._tickets = self._ffi.from_buffer("uint64_t[]", tickets, require_writable=True)
-        self._api.configure(journal_fd, pool_fd, owner.bytes, self._tickets, fsync)
+    def configure(self, folder: OpenFolder, fsync: bool) -> None:
+        self._tickets = self._ffi.from_buffer("uint64_t[]", folder.tickets, require_writable=True)
+        self._api.configure(
+            folder.journal_fd,
+            folder.pool_fd,
+            folder.owner.bytes,
+            self._tickets,
+            folder.tickets_fd,
+            fsync,
+        )
+
+    def last_ticket(self) -> int:
+        return int(self._api.last_ticket())
 
     def pool_wanted(self, timeout_ms: int) -> int:
         return int(self._api.pool_wanted(timeout_ms))

@@ -19,7 +19,7 @@ from firebird_cdc.bridge.host import Host
 
 _log = logbook.Logger("firebird_cdc.bridge.pool")
 
-JOURNAL_BYTES = 8 * 1024  # a few rows with their table's definition; longer journals grow
+JOURNAL_BYTES = 4 * 1024  # a few rows with their table's definition; longer journals grow
 _BATCH = 32
 _WAIT_MS = 1000
 

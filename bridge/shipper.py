@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -17,7 +18,7 @@ import logbook
 
 from firebird_cdc.bridge.folder import JournalFolder, try_lock
 from firebird_cdc.bridge.host import Host
-from firebird_cdc.errors import FirebirdCdcError
+from firebird_cdc.errors import CaptureError, FirebirdCdcError
 
 _log = logbook.Logger("firebird_cdc.bridge.shipper")
 
@@ -29,6 +30,28 @@ _PROGRAM = (
     "import sys; sys.path[:] = sys.argv.pop(1).split(':'); "
     "from firebird_cdc.cli import main; sys.exit(main())"
 )
+
+
+def python_program() -> Path:
+    """Return the Python program of this interpreter, for a process of our own.
+
+    Inside a server ``sys.executable`` is whatever was found on its PATH, or nothing.
+    Raises CaptureError if there is none.
+    """
+    name = f"python3.{sys.version_info.minor}"
+    own = Path(sys.executable) if sys.executable else None
+    candidates = [
+        *([own] if own and own.name.startswith("python") else []),
+        Path(sys.base_exec_prefix) / "bin" / name,
+        Path("/usr/bin") / name,
+    ]
+    for candidate in candidates:
+        if os.access(candidate, os.X_OK):
+            return candidate
+    raise CaptureError(
+        f"no {name} found to run the shipper (looked at {', '.join(map(str, candidates))}); "
+        "install it, or set connector.shipper: external and run `firebird-cdc ship`"
+    )
 
 
 class ShipperSupervisor(threading.Thread):
@@ -98,8 +121,6 @@ class ShipperSupervisor(threading.Thread):
         return True
 
     def _start(self) -> None:
-        import sys
-
         arguments = [str(self._python), "-c", _PROGRAM, ":".join(filter(None, sys.path))]
         arguments += ["ship", "--embedded", "--config", str(self._config)]
         if self._logging is not None:

@@ -24,7 +24,10 @@ struct fbc_host_api {
 
     /* Where the plugin works from now on; the descriptors stay the bridge's, and open. */
     void (*configure)(int journal_directory, int pool_directory, const unsigned char *owner,
-                      uint64_t *tickets, int fsync);
+                      uint64_t *tickets, int tickets_fd, int fsync);
+    /* Returns the last ticket drawn by any process. All up to it are marked in their journals
+     * and, those of this process, handed over, or their process died in between. */
+    uint64_t (*last_ticket)(void);
     /* Returns how many journals the pool wants, waiting up to timeout_ms while it wants none. */
     int (*pool_wanted)(int timeout_ms);
     /* Returns 1 if the pool took the journal, a file named by its uuid in the pool folder. */

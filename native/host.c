@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -45,7 +46,9 @@ static struct {
     pthread_rwlock_t folder_lock; /* the descriptors below, changed by a new start only */
     int journal_directory, pool_directory, fsync;
     unsigned char owner[16];
-    _Atomic(uint64_t) *tickets;
+    pthread_mutex_t ticket_lock; /* with flock on tickets_fd: against other processes */
+    volatile uint64_t *tickets;
+    int tickets_fd;
 
     pthread_mutex_t pool_lock;
     pthread_cond_t pool_changed;
@@ -66,6 +69,8 @@ static struct {
     .folder_lock = PTHREAD_RWLOCK_INITIALIZER,
     .journal_directory = -1,
     .pool_directory = -1,
+    .ticket_lock = PTHREAD_MUTEX_INITIALIZER,
+    .tickets_fd = -1,
     .pool_lock = PTHREAD_MUTEX_INITIALIZER,
     .event_lock = PTHREAD_MUTEX_INITIALIZER,
     .database_lock = PTHREAD_MUTEX_INITIALIZER,
@@ -115,14 +120,15 @@ static void drain_pool(void) {
 }
 
 static void configure(int journal_directory, int pool_directory, const unsigned char *owner,
-                      uint64_t *tickets, int fsync) {
+                      uint64_t *tickets, int tickets_fd, int fsync) {
     drain_pool(); /* a new start may have moved to another folder */
     pthread_rwlock_wrlock(&host.folder_lock);
     host.journal_directory = journal_directory;
     host.pool_directory = pool_directory;
     host.fsync = fsync;
     memcpy(host.owner, owner, 16);
-    host.tickets = (_Atomic(uint64_t) *)tickets;
+    host.tickets = tickets;
+    host.tickets_fd = tickets_fd;
     pthread_rwlock_unlock(&host.folder_lock);
 }
 
@@ -179,6 +185,16 @@ static void settle(uint64_t number) {
     pthread_mutex_unlock(&host.event_lock);
 }
 
+static uint64_t last_ticket(void) {
+    pthread_rwlock_rdlock(&host.folder_lock);
+    pthread_mutex_lock(&host.ticket_lock);
+    while (flock(host.tickets_fd, LOCK_EX) != 0 && errno == EINTR)
+        ;
+    uint64_t last = *host.tickets;
+    fbc_host_end_commit();
+    return last;
+}
+
 static struct fbc_database *database_by_id(uint32_t id) {
     pthread_mutex_lock(&host.database_lock);
     struct fbc_database *database = host.databases;
@@ -211,6 +227,7 @@ static int start_bridge(const struct fbc_settings *settings, struct fbc_error *e
         .size = sizeof api,
         .version = 1,
         .configure = configure,
+        .last_ticket = last_ticket,
         .pool_wanted = pool_wanted,
         .pool_add = pool_add,
         .take_events = take_events,
@@ -386,11 +403,19 @@ void fbc_host_await_settled(uint64_t number, int timeout_ms) {
     pthread_mutex_unlock(&host.event_lock);
 }
 
-uint64_t fbc_host_draw_ticket(void) {
+uint64_t fbc_host_begin_commit(void) {
     pthread_rwlock_rdlock(&host.folder_lock);
-    uint64_t ticket = atomic_fetch_add(host.tickets, 1) + 1;
+    pthread_mutex_lock(&host.ticket_lock);
+    while (flock(host.tickets_fd, LOCK_EX) != 0 && errno == EINTR)
+        ;
+    *host.tickets += 1;
+    return *host.tickets;
+}
+
+void fbc_host_end_commit(void) {
+    flock(host.tickets_fd, LOCK_UN);
+    pthread_mutex_unlock(&host.ticket_lock);
     pthread_rwlock_unlock(&host.folder_lock);
-    return ticket;
 }
 
 const unsigned char *fbc_host_owner(void) {

@@ -57,7 +57,11 @@ uint64_t fbc_host_hand_over(const struct fbc_event *event);
  * at most TIMEOUT_MS. */
 void fbc_host_await_settled(uint64_t number, int timeout_ms);
 
-uint64_t fbc_host_draw_ticket(void);
+/* fbc_host_begin_commit draws a ticket and keeps all others, in every process, from drawing
+ * one until fbc_host_end_commit: in between the caller marks its journal and hands it over, so
+ * that whoever sees a ticket drawn also finds its journal. Microseconds, never a sync. */
+uint64_t fbc_host_begin_commit(void);
+void fbc_host_end_commit(void);
 const unsigned char *fbc_host_owner(void);
 int fbc_host_fsync(void);
 

@@ -415,7 +415,7 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
         .kind = 1,
         .database = session->database->id,
         .transaction = txn->number,
-        .ticket = fbc_host_draw_ticket(),
+        .ticket = fbc_host_begin_commit(),
         .commit_us = fbc_now_us(),
         .length = txn->journal.length,
         .events = txn->journal.at.events,
@@ -427,6 +427,7 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
         report(status, error.text);
     txn->journal.fd = -1;
     session->last_handed_over = fbc_host_hand_over(&event);
+    fbc_host_end_commit();
     fbc_journal_free(&txn->journal);
     txn->has_journal = 0;
 }

@@ -368,7 +368,7 @@ def describe(report: AuditReport) -> Iterator[str]:
                 yield line
             line = f"  {table or '(no table)'}:"
             last = (database, table)
-        line += f" {number:,} {_OPERATIONS[op]}"
+        line += f"{',' if line[-1] != ':' else ''} {number:,} {_OPERATIONS[op]}"
     if line:
         yield line
     if report.counts_left:

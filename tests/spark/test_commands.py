@@ -35,7 +35,8 @@ def _submit(*arguments: str) -> list[str]:
     """The way the documentation shows it; the package is not on the executors' path."""
     submit = Path(pyspark.__file__).with_name("bin") / "spark-submit"
     application = _ROOT / "firebird_cdc/journal/replay/main.py"
-    return [str(submit), "--master", "local[2]", str(application), *arguments]
+    few = ["--conf", "spark.sql.shuffle.partitions=4"]
+    return [str(submit), "--master", "local[2]", *few, str(application), *arguments]
 
 
 @pytest.fixture

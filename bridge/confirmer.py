@@ -196,11 +196,11 @@ class Confirmer(threading.Thread):
         self._folder.accounted = min(
             (pending.ticket - 1 for pending in self._pending.values()), default=self._known
         )
-        if not self._pending:
-            return 0.0
         if decided:
             self._again = _AGAIN_S
             return _GATHER_S
+        if not self._pending:
+            return 0.0
         self._again = min(2 * self._again, _AGAIN_MOST_S)
         return self._again if active else _AGAIN_MOST_S
 

@@ -17,7 +17,7 @@ from firebird_cdc.config.logging import load_logging
 from firebird_cdc.errors import ConfigError, SetupError
 from firebird_cdc.packaging import edits, probes, runtime
 from firebird_cdc.packaging.conf import ConfFile, Entry, find
-from firebird_cdc.packaging.install import digest, expand_macros, expanded_parameters
+from firebird_cdc.packaging.install import digest, expand_macros
 from firebird_cdc.packaging.layout import Server
 
 #: A committed journal that is older than this should have been shipped.
@@ -60,17 +60,19 @@ def check_server(
 
 
 def _all(server: Server, config: Path | None, databases: Sequence[str]) -> Findings:
-    yield from _plugin_file(server)
     entries, problems = _entries(server.plugins_conf, "no plugin is configured", server)
+    parameters = _parameters(server, entries)
+    yield from _plugin_file(server, parameters or {})
     yield from problems
     if entries is not None:
         yield from _plugins_conf(server, entries)
-        yield from _python(server, expanded_parameters(server, ConfFile.read(server.plugins_conf)))
+    if parameters is not None:
+        yield from _python(server, parameters)
     entries, problems = _entries(server.replication_conf, "no database is captured", server)
     yield from problems
     if entries is not None:
         yield from _replication_conf(server, entries, databases)
-    options, problems = _connector_config(server, config)
+    options, problems = _configuration(server, parameters, config)
     yield from problems
     if options is not None:
         yield from _folders(server, options)
@@ -81,10 +83,18 @@ def _all(server: Server, config: Path | None, databases: Sequence[str]) -> Findi
     yield from _replication_log(server)
 
 
+def _parameters(server: Server, entries: Sequence[Entry] | None) -> dict[str, str] | None:
+    """Return what the plugin is told; None if plugins.conf doesn't tell, which is a finding."""
+    if entries is None or not find(entries, "Config", edits.config_section_name(entries)):
+        return None
+    found = edits.plugin_parameters(entries)
+    return {name: expand_macros(server, value) for name, value in found.items()}
+
+
 # ---------------------------------------------------------------------- plugin and Python
 
 
-def _plugin_file(server: Server) -> Findings:
+def _plugin_file(server: Server, parameters: dict[str, str]) -> Findings:
     path, again = server.plugin_file, _AGAIN.format(server.root)
     if not path.is_file():
         yield Finding(str(path), "the plugin is missing; the server captures nothing", again)
@@ -92,16 +102,16 @@ def _plugin_file(server: Server) -> Findings:
     if digest(path.read_bytes()) != digest(runtime.plugin_library().read_bytes()):
         version = firebird_cdc.__version__
         yield Finding(str(path), f"this is another build than firebird-cdc {version} has", again)
-    problem = _not_loadable(server, path)
+    problem = _not_loadable(server, path, parameters)
     if problem:
         yield Finding(str(path), f"the server can't load it: {problem}", again)
 
 
-def _not_loadable(server: Server, library: Path) -> str | None:
+def _not_loadable(server: Server, library: Path, parameters: dict[str, str]) -> str | None:
     """Try to load a library as the server's user, in a process of its own."""
     program = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
     # The system's loader decides, so an interpreter of the user's own will do as well as ours.
-    for interpreter in ("/usr/bin/python3", _python_of(server)):
+    for interpreter in ("/usr/bin/python3", _python_of(parameters)):
         if not probes.may(server.account, "x", Path(interpreter)):
             continue
         done = probes.run_as(server.account, [interpreter, "-I", "-c", program, str(library)])
@@ -109,8 +119,8 @@ def _not_loadable(server: Server, library: Path) -> str | None:
     return None
 
 
-def _python_of(server: Server) -> str:
-    parameters = expanded_parameters(server, ConfFile.open(server.plugins_conf))
+def _python_of(parameters: dict[str, str]) -> str:
+    """Return the interpreter that belongs to the Python the server loads."""
     home = parameters.get("PythonHome")
     minor = _minor(parameters) or sys.version_info[1]
     program = Path(home or sys.base_prefix) / f"bin/python3.{minor}"
@@ -127,23 +137,20 @@ def _python(server: Server, parameters: dict[str, str]) -> Findings:
     again = _AGAIN.format(server.root)
     minor = _minor(parameters)
     library = parameters.get("Python")
-    if library is not None:
-        if not probes.may(server.account, "r", Path(library)):
+    if library is None:
+        if runtime.libpython(server.root / "lib") is None:
             yield Finding(
                 where,
-                f"Python = {library}: {server.account.name} can't read that library",
-                f"let {server.account.name} read it, or install with a Python of the system's; "
-                + again,
+                "no Python is named (Python = ...) and this one has no shared libpython",
+                f"apt-get install libpython3.{_this_minor()} and {again}",
             )
-            return
-    elif not list(server.own_directory.glob("_embedding.*.so")):
-        pass  # found below
-    elif runtime.libpython() is None:
+    elif not probes.may(server.account, "r", Path(library)):
         yield Finding(
             where,
-            "no Python is named (Python = …) and this one has no shared libpython",
-            f"apt-get install libpython3.{_this_minor()} and {again}",
+            f"Python = {library}: {server.account.name} can't read that library",
+            f"let {server.account.name} read it, or install with a Python of the system's; {again}",
         )
+        return
     if minor is None:
         minor = _this_minor()
     embedding = server.own_directory / runtime.embedding_name(minor)
@@ -180,7 +187,7 @@ def _imports(server: Server, parameters: dict[str, str], where: str, minor: int)
     again = _AGAIN.format(server.root)
     names = ["firebird_cdc", *runtime.NEEDED_MODULES]
     folders = parameters.get("PythonDirs", "")
-    python = _python_of(server)
+    python = _python_of(parameters)
     try:
         done = probes.run_as(server.account, [python, "-I", "-c", _IMPORTS, folders, *names])
         failed, version = json.loads(done.stdout.splitlines()[-1])
@@ -315,15 +322,14 @@ def _error_keys(where: str, keys: dict[str, str]) -> Findings:
 # ---------------------------------------------------------------------- configuration, journals
 
 
-def _connector_config(
-    server: Server, given: Path | None
+def _configuration(
+    server: Server, parameters: dict[str, str] | None, given: Path | None
 ) -> tuple[ConnectorConfig | None, list[Finding]]:
+    """Load the connector's and the logging options; all that is wrong with them are findings."""
+    if parameters is None and given is None:
+        return None, []
     found: list[Finding] = []
-    try:
-        parameters = expanded_parameters(server, ConfFile.open(server.plugins_conf))
-    except SetupError:
-        parameters = {}  # said already
-    located = locate_files(parameters, {}, server.root)
+    located = locate_files(parameters or {}, {}, server.root)
     path = given or located.config
     options: ConnectorConfig | None = None
     try:

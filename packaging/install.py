@@ -285,7 +285,7 @@ def _plan_configuration(
         defaults["LoggingConfig"] = _spelled(server, used)
 
     parameters["PythonDirs"] = ":".join(map(str, runtime.python_directories()))
-    library = runtime.libpython()
+    library = runtime.libpython(server.root / "lib")
     if library is not None:
         parameters["Python"] = str(library)
     else:

@@ -65,8 +65,11 @@ def python_directories() -> list[Path]:
     return list(folders)
 
 
-def libpython() -> Path | None:
-    """Return the shared library of this Python, or None if it has none."""
+def libpython(beside: Path) -> Path | None:
+    """Return the shared library of this Python, or None if there is none.
+
+    beside: a folder to look into too; an engine's root may bring libraries of its own.
+    """
     name = f"libpython3.{sys.version_info[1]}.so.1.0"
     folders = [
         sysconfig.get_config_var("LIBDIR") or "",
@@ -74,7 +77,7 @@ def libpython() -> Path | None:
             sysconfig.get_config_var("LIBDIR") or "", sysconfig.get_config_var("MULTIARCH") or ""
         ),
         os.path.join(sys.base_prefix, "lib"),  # noqa: PTH118
-        *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep),
+        str(beside),
     ]
     for folder in folders:
         if folder and (Path(folder) / name).is_file():

@@ -1,0 +1,24 @@
+"""Configuration files of a server that runs the RED Database connector."""
+
+# As the RED Database manual has it, chapter 15, in a file that somebody looks after.
+RED_DATABASE_PLUGINS = """\
+# РЕД База Данных
+Plugin = UDR {
+    Module = $(dir_plugins)/udr_engine   # ours since 3.0
+}
+
+Plugin = Debezium_Connector {
+        Module = $(dir_plugins)/debezium_connector
+        Config = Debezium_Connector_config
+}
+
+Config = Debezium_Connector_config {
+        JarDirs = $(this)/debezium
+}
+"""
+RED_DATABASE_REPLICATION = """\
+database
+{
+        plugin = Debezium_Connector
+}
+"""

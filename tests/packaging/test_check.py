@@ -1,0 +1,300 @@
+"""check: silent on a sound installation, and for every defect one finding that names it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from firebird_cdc.cli import main
+from firebird_cdc.journal.format import JournalWriter
+
+if TYPE_CHECKING:
+    from conftest import Work
+
+    from firebird_cdc.demo.engine import EmbeddedRoot
+    from firebird_cdc.demo.kafka import KafkaBroker
+
+pytestmark = pytest.mark.kafka
+
+NOBODY = 65534
+
+
+@dataclass
+class Installation:
+    """A sound installation in an engine's root, for a test to break."""
+
+    root: Path
+    options: Path
+    journals: Path
+    environment: dict[str, str]
+
+    def check(self, *databases: str) -> tuple[int, list[str]]:
+        """Run the command in a process of its own; return exit code and findings."""
+        argv = [sys.executable, "-P", "-m", "firebird_cdc", "check", "--server", str(self.root)]
+        for database in databases:
+            argv += ["--database", database]
+        done = subprocess.run(argv, env=self.environment, capture_output=True, text=True)
+        assert done.stderr == ""
+        *findings, _ = re.split(r"\n(?=\S)", done.stdout.strip())
+        return done.returncode, findings
+
+    def replace(self, name: str, old: str, new: str) -> None:
+        """Change a configuration file."""
+        path = self.root / name
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
+
+@pytest.fixture
+def sound(
+    engine_root: EmbeddedRoot, options_file: Path, broker: KafkaBroker, tmp_path: Path
+) -> Installation:
+    options_file.write_text(
+        options_file.read_text().replace("127.0.0.1:9", broker.bootstrap)
+        + f"connector.journal.archive.directory: {tmp_path / 'archive'}\n"
+    )
+    server = ["--server", str(engine_root.path)]
+    assert main(["install", *server, "--config", str(options_file)]) == 0
+    environment = engine_root.environment()
+    return Installation(engine_root.path, options_file, tmp_path / "new/journals", environment)
+
+
+def test_a_sound_installation_has_no_findings(sound: Installation) -> None:
+    assert sound.check() == (0, [])
+
+
+Defect = Callable[[Installation], None]
+
+
+def _plugin_missing(it: Installation) -> None:
+    (it.root / "plugins/libfirebird_cdc.so").unlink()
+
+
+def _plugin_of_another_build(it: Installation) -> None:
+    with (it.root / "plugins/libfirebird_cdc.so").open("ab") as file:
+        file.write(b"older")
+
+
+def _embedding_missing(it: Installation) -> None:
+    for path in (it.root / "plugins/firebird_cdc").glob("_embedding*"):
+        path.unlink()
+
+
+def _libpython_gone(it: Installation) -> None:
+    it.replace("plugins.conf", "\tPython = ", "\tPython = /gone")
+
+
+def _python_dirs_elsewhere(it: Installation) -> None:
+    conf = it.root / "plugins.conf"
+    conf.write_text(re.sub(r"PythonDirs = .*", "PythonDirs = /nowhere", conf.read_text()))
+
+
+def _plugin_section_missing(it: Installation) -> None:
+    it.replace("plugins.conf", "Plugin = Debezium_Connector\n", "Plugin = Debezium\n")
+
+
+def _module_of_the_old_connector(it: Installation) -> None:
+    it.replace("plugins.conf", "/firebird_cdc\n\tConfig", "/debezium_connector\n\tConfig")
+
+
+def _config_section_missing(it: Installation) -> None:
+    it.replace("plugins.conf", "Config = Debezium_Connector_config\n{", "Config = other\n{")
+
+
+def _plugins_conf_broken(it: Installation) -> None:
+    with (it.root / "plugins.conf").open("a") as file:
+        file.write("}\n")
+
+
+def _replication_conf_missing(it: Installation) -> None:
+    (it.root / "replication.conf").unlink()
+
+
+def _another_plugin(it: Installation) -> None:
+    it.replace("replication.conf", "plugin = Debezium_Connector", "plugin = Other")
+
+
+def _errors_not_reported(it: Installation) -> None:
+    it.replace("replication.conf", "\treport_errors = true\n", "")
+
+
+def _disabled_on_error(it: Installation) -> None:
+    it.replace("replication.conf", "disable_on_error = false", "disable_on_error = true")
+
+
+def _two_defaults(it: Installation) -> None:
+    with (it.root / "replication.conf").open("a") as file:
+        file.write("database\n{\n}\n")
+
+
+def _unknown_option(it: Installation) -> None:
+    with it.options.open("a") as file:
+        file.write("connector.nam: x\n")
+
+
+def _wrong_value(it: Installation) -> None:
+    with it.options.open("a") as file:
+        file.write("connector.journal.fsync: perhaps\n")
+
+
+def _options_missing(it: Installation) -> None:
+    it.options.unlink()
+
+
+def _logging_wrong(it: Installation) -> None:
+    (it.root / "firebird_cdc_logging.yaml").write_text("level: loud\n")
+
+
+def _journal_directory_missing(it: Installation) -> None:
+    it.journals.rmdir()
+
+
+def _archive_is_a_file(it: Installation) -> None:
+    archive = it.journals.parent.parent / "archive"
+    archive.rmdir()
+    archive.touch()
+
+
+def _other_user(it: Installation) -> None:
+    security = it.root / "security5.fdb"
+    security.touch()
+    os.chown(security, NOBODY, NOBODY)
+
+
+def _old(path: Path) -> None:
+    os.utime(path, (1_600_000_000, 1_600_000_000))
+
+
+def _journal(path: Path) -> None:
+    writer = JournalWriter(path, uuid=uuid.uuid4(), transaction=1, database="/d", user="U")
+    writer.close()
+    _old(path)
+
+
+def _journals_wait(it: Installation) -> None:
+    _journal(it.journals / f"{uuid.uuid4()}.log")
+
+
+def _journals_orphaned(it: Installation) -> None:
+    _journal(it.journals / f"{uuid.uuid4()}.log.live")
+
+
+def _quarantined(it: Installation) -> None:
+    quarantine = it.journals / ".firebird-cdc/quarantine"
+    quarantine.mkdir(parents=True)
+    _journal(quarantine / "6f1c.log")
+    (quarantine / "6f1c.reason").write_text("block at byte 1536: checksum differs")
+
+
+def _kafka_elsewhere(it: Installation) -> None:
+    text = it.options.read_text()
+    it.options.write_text(re.sub(r"(bootstrap\.servers): .*", r"\1: 127.0.0.1:9", text))
+
+
+def _refused_by_the_engine(it: Installation) -> None:
+    import time
+
+    (it.root / "replication.log").write_text(
+        f"\nhost {time.ctime()}\n\tDatabase: /d.fdb\n\tERROR: Plugin Debezium_Connector:\n"
+        "\tcannot be loaded\n\nhost Mon Jan  5 10:00:00 2015\n\tfirebird_cdc: long ago\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("defect", "where", "what", "remedy"),
+    [
+        (_plugin_missing, "libfirebird_cdc.so", "is missing", "firebird-cdc install"),
+        (_plugin_of_another_build, "libfirebird_cdc.so", "another build", "firebird-cdc install"),
+        (_embedding_missing, "_embedding.cpython", "is missing", "firebird-cdc install"),
+        (_libpython_gone, "plugins.conf", "Python = /gone", "firebird-cdc install"),
+        (_python_dirs_elsewhere, "plugins.conf", "PythonDirs = /nowhere", "install firebird-cdc"),
+        (_plugin_section_missing, "plugins.conf", "'Plugin = Debezium_Connector'", "install"),
+        (_module_of_the_old_connector, "plugins.conf, line", "not our plugin", "install"),
+        (_config_section_missing, "plugins.conf", "'Config = Debezium_Connector_config'", "inst"),
+        (_plugins_conf_broken, "plugins.conf", "'}' without a section", "correct that line"),
+        (_replication_conf_missing, "replication.conf", "missing", "firebird-cdc install"),
+        (_another_plugin, "replication.conf", "no 'database' section", "firebird-cdc install"),
+        (_errors_not_reported, "'database'", "default is false", "report_errors = true"),
+        (_disabled_on_error, "'database'", "disable_on_error = true", "disable_on_error = false"),
+        (_two_defaults, "replication.conf", "more than one default", "correct the file"),
+        (_unknown_option, "connector.yaml", "connector.nam", "correct the option"),
+        (_wrong_value, "connector.yaml", "connector.journal.fsync", "correct the option"),
+        (_options_missing, "connector.yaml", "connector.yaml", "correct the option"),
+        (_logging_wrong, "firebird_cdc_logging.yaml", "loud", "correct the option"),
+        (_journal_directory_missing, "connector.journal.directory", "not exist", "install -d"),
+        (_archive_is_a_file, "archive.directory", "is no directory", "move it away"),
+        (_journals_wait, "new/journals", "1 journals wait and no shipper runs", "ship --config"),
+        (_journals_orphaned, "new/journals", "open transactions are left", "recovery decides"),
+        (_quarantined, "6f1c.log", "checksum differs", "firebird-cdc journal show"),
+        (_kafka_elsewhere, "bootstrap.servers", "no answer from 127.0.0.1:9", "start Kafka"),
+        (_refused_by_the_engine, "replication.log", "cannot be loaded", "LoggingConfig"),
+    ],
+    ids=lambda value: value.__name__.strip("_") if callable(value) else "",
+)
+def test_every_defect_is_one_finding_that_names_place_and_remedy(
+    sound: Installation, defect: Defect, where: str, what: str, remedy: str
+) -> None:
+    defect(sound)
+    code, findings = sound.check()
+    assert code == 1
+    assert len(findings) == 1, findings
+    place, said, todo = re.fullmatch(r"(.*?): (.*)\n +-> (.*)", findings[0], re.DOTALL).groups()  # type: ignore[union-attr]
+    assert where in place
+    assert what in f"{place}: {said}"
+    assert remedy in todo
+
+
+def test_what_the_servers_user_may_not_do_is_found(sound: Installation) -> None:
+    sound.options.chmod(0o600)
+    (sound.root / "firebird_cdc_logging.yaml").chmod(0o600)
+    sound.journals.parent.parent.chmod(0o755)
+    _other_user(sound)
+    _, findings = sound.check()
+    said = "\n".join(findings)
+    assert f"{sound.options}: nobody can't read it" in said
+    assert f"nobody can't write to {sound.journals}" in said
+
+
+def test_a_running_shipper_is_not_called_missing(sound: Installation) -> None:
+    _journals_wait(sound)
+    own = sound.journals / ".firebird-cdc"
+    own.mkdir()
+    with (own / "shipper.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _, findings = sound.check()
+    assert len(findings) == 1
+    assert "though a shipper runs" in findings[0]
+
+
+@pytest.mark.engine
+def test_the_publication_of_a_database_is_looked_at(
+    sound: Installation, work: Work, published: tuple[str, ...], tmp_path: Path
+) -> None:
+    database = tmp_path / "shop.fdb"
+    work(database, ["CREATE TABLE KEYLESS (N INTEGER)"])
+    code, findings = sound.check(str(database))
+    assert code == 1
+    assert ["publication is off" in f or "no table is in" in f for f in findings] == [True, True]
+    work(database, published)
+    code, findings = sound.check(str(database))
+    assert (code, len(findings)) == (1, 1)
+    assert "tables without primary or unique key: KEYLESS" in findings[0]
+    work(database, ["ALTER DATABASE EXCLUDE TABLE KEYLESS FROM PUBLICATION"])
+    assert sound.check(str(database)) == (0, [])
+
+    sound.replace("replication.conf", "database\n", "database = /somewhere/else.fdb\n")
+    code, findings = sound.check(str(database))
+    assert (code, len(findings)) == (1, 1)
+    assert f"{database} is not captured" in findings[0]
+    assert f"--database {database}" in findings[0]

@@ -1,0 +1,81 @@
+"""What the real engine makes of the files that install edits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from red_database import RED_DATABASE_PLUGINS, RED_DATABASE_REPLICATION
+
+from firebird_cdc.cli import main
+from firebird_cdc.demo.processes import await_condition
+from firebird_cdc.journal.format import JournalReader
+
+if TYPE_CHECKING:
+    from conftest import Work
+
+    from firebird_cdc.demo.engine import EmbeddedRoot
+
+pytestmark = pytest.mark.engine
+
+
+def _operations(journals: Path) -> list[str]:
+    """Return the row changes in all committed journals."""
+    found = []
+    for path in journals.glob("*.log"):
+        with JournalReader(path) as journal:
+            found += [change.op for change in journal.changes() if hasattr(change, "op")]
+    return sorted(found)
+
+
+def test_a_moved_over_red_database_root_captures_and_stops_when_uninstalled(
+    engine_root: EmbeddedRoot,
+    options_file: Path,
+    work: Work,
+    published: tuple[str, ...],
+    tmp_path: Path,
+) -> None:
+    (engine_root.path / "plugins.conf").write_text(RED_DATABASE_PLUGINS)
+    (engine_root.path / "replication.conf").write_text(RED_DATABASE_REPLICATION)
+    server = ["--server", str(engine_root.path)]
+    assert main(["install", *server, "--config", str(options_file)]) == 0
+    database, journals = tmp_path / "shop.fdb", tmp_path / "new/journals"
+    work(database, published)
+    work(database, ["INSERT INTO T VALUES (1)", "INSERT INTO T VALUES (2)", "DELETE FROM T"])
+    await_condition("the journals", lambda: _operations(journals) == ["c", "c", "d", "d"], 20)
+
+    assert main(["uninstall", *server]) == 0
+    (engine_root.path / "replication.conf").write_text("")  # the old connector is not there
+    work(database, ["INSERT INTO T VALUES (3)"])
+    assert _operations(journals) == ["c", "c", "d", "d"]
+
+
+@pytest.mark.parametrize(
+    ("opening", "captured"), [("database {\n", True), ("database { # all of them\n", False)]
+)
+def test_a_comment_after_the_bracket_hides_a_section_and_check_says_so(
+    engine_root: EmbeddedRoot,
+    options_file: Path,
+    work: Work,
+    published: tuple[str, ...],
+    tmp_path: Path,
+    opening: str,
+    captured: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    server = ["--server", str(engine_root.path)]
+    assert main(["install", *server, "--config", str(options_file)]) == 0
+    replication = engine_root.path / "replication.conf"
+    keys = "plugin = Firebird_CDC\nreport_errors = true\ndisable_on_error = false\n"
+    replication.write_text(f"{opening}{keys}}}\n")
+    database, journals = tmp_path / "shop.fdb", tmp_path / "new/journals"
+    work(database, published)
+    work(database, ["INSERT INTO T VALUES (1)"])
+    if captured:
+        await_condition("the journal", lambda: _operations(journals) == ["c"], 20)
+    assert _operations(journals) == (["c"] if captured else [])
+    capsys.readouterr()
+    main(["check", *server])
+    said = capsys.readouterr().out
+    assert ("a comment after '{'" in said) is not captured

@@ -1,0 +1,132 @@
+"""Install, upgrade, check and uninstall on Debian's Firebird 4, running and stopped."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trixie as debian
+from firebird4 import Firebird4
+
+from firebird_cdc.demo.processes import await_condition
+from firebird_cdc.journal.format import JournalReader
+
+if TYPE_CHECKING:
+    from firebird_cdc.demo.kafka import KafkaBroker
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
+
+Picture = dict[str, tuple[int, int, int, bytes]]
+
+
+def picture(system: debian.Trixie) -> Picture:
+    """The server's configuration and library folders: modes, owners and contents."""
+    found = {}
+    for folder in (debian.CONFIGURATION, debian.SERVER_DIRECTORY):
+        for path in (system.path / folder).rglob("*"):
+            status = path.lstat()
+            content = b""
+            if path.is_symlink():
+                content = str(path.readlink()).encode()
+            elif stat.S_ISREG(status.st_mode):
+                content = path.read_bytes()
+            found[str(path)] = (status.st_mode, status.st_uid, status.st_gid, content)
+    return found
+
+
+def test_samples_folders_and_links_come_and_go_as_debian_would_place_them(
+    firebird4: Firebird4,
+) -> None:
+    home = firebird4.system.path / "var/lib/firebird-cdc"
+    before = picture(firebird4.system)
+    try:
+        first = firebird4.command("install", "--server", "/")
+        installed = picture(firebird4.system)
+        assert "Nothing to do" in firebird4.command("install", "--server", "/")
+        assert picture(firebird4.system) == installed
+
+        # The server looks for replication.conf in its library folder; people look in /etc.
+        link = firebird4.server_directory / "replication.conf"
+        assert str(link.readlink()) == "/etc/firebird/4.0/replication.conf"
+        sample = firebird4.configuration / "reddatabase.connector.yaml"
+        database = firebird4.system.path / "var/lib/firebird/4.0/system/security4.fdb"
+        assert sample.stat().st_mode & 0o777 == 0o640
+        assert sample.stat().st_gid == database.stat().st_gid
+        for name in ("journal", "archive"):
+            status = (home / name).stat()
+            assert (status.st_uid, status.st_mode & 0o777) == (database.stat().st_uid, 0o700)
+        assert "reddatabase.connector.yaml is a sample" in first
+
+        said = firebird4.command("uninstall", "--server", "/")
+        assert picture(firebird4.system) == before
+        assert "/var/lib/firebird-cdc/journal stays" in said
+        assert "Nothing to do" in firebird4.command("uninstall", "--server", "/")
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def test_an_outsider_is_told_to_install_from_inside(
+    firebird4: Firebird4, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from firebird_cdc.cli import main
+
+    root = firebird4.system.path
+    for place in (root, root / debian.CONFIGURATION, firebird4.server_directory):
+        assert main(["install", "--server", str(place)]) == 1
+        assert f"chroot {root} firebird-cdc install --server /" in capsys.readouterr().err
+
+
+def _sequences(folders: tuple[Path, Path]) -> list[int]:
+    found = []
+    for path in [path for folder in folders for path in folder.glob("*.log")]:
+        with JournalReader(path) as journal:
+            assert journal.stamp is not None
+            found.append(journal.stamp.sequence)
+    return sorted(found)
+
+
+@pytest.mark.kafka
+def test_an_upgrade_under_a_running_server_disturbs_no_client(
+    firebird4: Firebird4, client: Any, broker: KafkaBroker, topic_prefix: str
+) -> None:
+    folders = firebird4.install(broker.bootstrap, topic_prefix)
+    plugin = firebird4.server_directory / "plugins/libfirebird_cdc.so"
+    current = plugin.read_bytes()
+    with plugin.open("ab") as file:
+        file.write(b"\0")  # another build, as far as install can tell, and it loads as well
+    firebird4.start()
+    database = firebird4.create_database(client)
+    with client.connect(firebird4.dsn(database)) as connection:
+        connection.execute_immediate("INSERT INTO ITEM VALUES (1, 'before', 1)")
+        connection.commit()
+        inode = plugin.stat().st_ino
+        options = str(firebird4.inner(firebird4.folder / "connector.yaml"))
+        said = firebird4.command("install", "--server", "/", "--config", options)
+        assert f"replace /{plugin.relative_to(firebird4.system.path)}" in said
+        assert plugin.read_bytes() == current
+        assert plugin.stat().st_ino != inode
+        connection.execute_immediate("INSERT INTO ITEM VALUES (2, 'after', 1)")
+        connection.commit()
+    firebird4.stop()
+    firebird4.start()
+    with client.connect(firebird4.dsn(database)) as connection:
+        connection.execute_immediate("INSERT INTO ITEM VALUES (3, 'restarted', 1)")
+        connection.commit()
+        await_condition("three journals", lambda: _sequences(folders) == [1, 2, 3], 30)
+
+
+def test_check_sees_what_the_servers_user_may_not_do(firebird4: Firebird4) -> None:
+    journals, _ = firebird4.install("127.0.0.1:9", "nowhere")
+    firebird4.system.run("chown", "root:root", str(firebird4.inner(journals)))
+    firebird4.system.run("chmod", "0600", str(firebird4.inner(firebird4.folder / "connector.yaml")))
+    firebird4.system.run(
+        "chown", "root:root", str(firebird4.inner(firebird4.folder / "connector.yaml"))
+    )
+    said = firebird4.command("check", "--server", "/", check=False)
+    assert f"firebird can't write to {firebird4.inner(journals)}" in said
+    assert "connector.yaml: firebird can't read it" in said
+    assert "no answer from 127.0.0.1:9" in said
+    assert "3 findings" in said

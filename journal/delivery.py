@@ -96,9 +96,7 @@ class Delivery:
     @property
     def can_go_on(self) -> bool:
         """Whether anything is left to do that isn't stopped for good."""
-        return bool(self._delivered) or any(
-            lane.pending for lane in self.lanes.values() if lane.halt is None
-        )
+        return bool(self._delivered) or any(lane.can_go_on for lane in self.lanes.values())
 
     @property
     def wants_scan(self) -> bool:

@@ -39,6 +39,7 @@ class _Hole:
     missing: int
     since: float
     scans: int
+    told: bool = False
 
 
 class Lane:
@@ -75,6 +76,18 @@ class Lane:
         """Journals that wait or are on their way."""
         return len(self.queue) + len(self.flights)
 
+    @property
+    def can_go_on(self) -> bool:
+        """Whether journals are on their way, or wait before the place where the lane stands."""
+        return bool(self.flights) or (bool(self.queue) and not self._stands_before_next)
+
+    @property
+    def _stands_before_next(self) -> bool:
+        """Whether the lane stands still before the first journal of its queue."""
+        if self.halt is None:
+            return False
+        return self.halt.entry is None or self.queue.first()[:2] >= self.halt.entry[:2]
+
     def ready(self, scans: int, suspects: int) -> bool:
         """Whether the next journal may be begun.
 
@@ -82,7 +95,7 @@ class Lane:
         could belong to any database. Raises ``MissingBlocked`` if one of them may be the one
         that is missing here.
         """
-        if self.halt is not None or not self.queue or monotonic() < self.retry_at:
+        if not self.queue or self._stands_before_next or monotonic() < self.retry_at:
             return False
         if self.careful is not None and self.flights:
             return False
@@ -102,6 +115,8 @@ class Lane:
         if hole is None or hole.missing != missing:
             self._hole = _Hole(missing, monotonic(), scans)
             return False
+        if hole.told:
+            return True
         # A scan that began after the hole was seen must have found the journal if it is there.
         if monotonic() - hole.since < HOLE_WAIT_S or scans < hole.scans + 2:
             return False
@@ -116,17 +131,18 @@ class Lane:
             entry.name,
             entry.sequence,
         )
-        self._hole = None
+        hole.told = True
         return True
 
     @property
     def waits_for_scan(self) -> bool:
         """Whether a missing number asks for a look at the whole folder."""
-        return self._hole is not None
+        return self._hole is not None and not self._hole.told
 
     def begin(self, plan: FlightPlan) -> Flight:
         """Begin the next journal; ``ready`` must have said yes."""
         entry = self.queue.pop()
+        self._hole = None
         flight = Flight(
             plan,
             entry,

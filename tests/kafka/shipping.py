@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -211,7 +210,7 @@ class Shipper:
 
     def open_files(self) -> int:
         """How many descriptors it holds."""
-        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def resident_kib(self) -> int:
         """Its resident memory."""

@@ -90,16 +90,17 @@ def test_damaged_journal_stops_its_own_database_only(
     shipper = ship.once()
     assert shipper.process.returncode == 1
     # Journals 4 and 5 must not overtake the damaged one, which stays in its place.
-    assert set(paths[2:]) <= set(folder.waiting)
+    assert folder.waiting == sorted(paths[2:])
     assert folder.quarantined() == []
     line = shipper.log_lines("STANDS STILL")[0]
     assert DATABASE in line
     assert paths[2].name in line
     topics = read_topics(broker.bootstrap, topic_prefix)
     assert len(topics[item_topic(topic_prefix, "other")]) == 50
-    sequences = {event.position[0] for event in topics.get(item_topic(topic_prefix), [])}
-    assert sequences <= ({1, 2} if transactional else {1, 2, 3})
-    assert not {path for path in folder.waiting if path not in paths}
+    events = topics[item_topic(topic_prefix)]
+    before = [event.position[0] for event in events if event.position[0] != 3]
+    assert before == [1] * 200 + [2] * 200
+    assert len(events) == 400 or not transactional
 
 
 @TRANSACTIONAL
@@ -172,7 +173,7 @@ def test_value_that_json_cannot_express_stops_the_database(
     assert "event 2" in line
     assert "WEIGHT" in line
     events = read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]
-    assert [event.position for event in events][0] == (1, 1)
+    assert events[0].position == (1, 1)
     assert all(event.position < (2, 2) for event in events)
 
 

@@ -13,6 +13,7 @@ from uuid import UUID
 from firebird_cdc.journal.format import Column, JournalWriter, Storage, Table
 
 DATABASE = "/data/shop.fdb"
+VECTORS = Path(__file__).parents[1] / "vectors"
 FIRST_COMMIT_US = 1_700_000_000_000_000
 
 
@@ -121,3 +122,13 @@ def read_state(output: Path) -> dict[str, Counter[str]]:
                 rows.update(part.read_text(encoding="utf-8").splitlines())
         tables[table["table"]] = rows
     return tables
+
+
+def vector_content(name: str) -> bytes:
+    """Return the bytes of a vector of the journal format: lines of offset and bytes, a length."""
+    *lines, length = (VECTORS / f"{name}.hex").read_text(encoding="ascii").splitlines()
+    content = bytearray(int(length, 16))
+    for line in lines:
+        offset, piece = line.split()
+        content[int(offset, 16) : int(offset, 16) + len(piece) // 2] = bytes.fromhex(piece)
+    return bytes(content)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import io
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -13,6 +17,8 @@ import pytest
 from histories import History, column, read_state
 
 from firebird_cdc.journal.format import Storage
+from firebird_cdc.journal.replay.audit import ADVICE
+from firebird_cdc.journal.replay.commands import register
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -124,3 +130,17 @@ def test_missing_pyspark_names_the_extra(tmp_path: Path) -> None:
         check=False,
     )
     assert "pip install 'firebird-cdc[spark]'" in run.stderr
+
+
+def test_documentation_names_every_kind_of_finding_and_every_option() -> None:
+    text = (_ROOT / "docs/replay.md").read_text(encoding="utf-8")
+    parser = argparse.ArgumentParser()
+    register(parser.add_subparsers())
+    wanted = {f"| `{kind}` |" for kind in ADVICE}
+    for command in ("audit", "state"):
+        with pytest.raises(SystemExit), contextlib.redirect_stdout(io.StringIO()) as shown:
+            parser.parse_args([command, "--help"])
+        wanted.update(re.findall(r"--[a-z]+", shown.getvalue()))
+    wanted.discard("--help")
+    assert len(wanted) > 15
+    assert [item for item in sorted(wanted) if item not in text] == []

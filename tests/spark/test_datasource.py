@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from histories import History, column
+from histories import VECTORS, History, column, vector_content
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -139,3 +140,20 @@ def test_wrong_option_names_itself_and_what_is_allowed(
     changes = spark.read.format("firebird_journal").option(option, value).load(str(tmp_path))
     with pytest.raises(PySparkException, match=f"{option} .* '{value}'.*{allowed}"):
         changes.count()
+
+
+def test_broken_vectors_are_reported_each_and_none_ends_the_job(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    broken = set()
+    for facts in VECTORS.glob("*.json"):
+        path = tmp_path / f"{facts.stem}.log"
+        path.write_bytes(vector_content(facts.stem))
+        vector = json.loads(facts.read_text(encoding="utf-8"))
+        if vector["outcome"] != "whole" or vector["stamp"] is None:
+            broken.add(str(path))
+    reported = spark.read.format("firebird_journal").option("onDamage", "report")
+    damaged = reported.load(str(tmp_path)).where("op = 'damaged'").select("path", "reason")
+    found = {row["path"]: row["reason"] for row in damaged.toLocalIterator()}
+    assert found.keys() == broken
+    assert all(reason.startswith(path) for path, reason in found.items())

@@ -89,6 +89,16 @@ def test_zoned_values_keep_instant_and_zone(zone: int, text: str) -> None:
     assert canonical_value(of(Storage.TIME_TZ), clock) == f'"12:00:00{text}"'
 
 
+@pytest.mark.parametrize(
+    ("days", "text"),
+    [(-678576, "0000-12-31"), (2973484, "+10000-01-01"), (-678576 - 366, "-0001-12-31")],
+    ids=["before-year-1", "after-9999", "before-0"],
+)
+def test_zoned_days_beyond_the_years_1_to_9999_have_a_text(days: int, text: str) -> None:
+    at = (days * 864_000_000).to_bytes(8, "little", signed=True) + (1439).to_bytes(2, "little")
+    assert canonical_value(of(Storage.TIMESTAMP_TZ), at) == f'"{text}T00:00:00Z[+00:00]"'
+
+
 def test_decfloat_keeps_its_exponent() -> None:
     # 1.20 as decimal64: exponent -2, biased by 398, its two high bits apart; digits 120.
     exponent = 398 - 2

@@ -80,7 +80,7 @@ class SequenceLedger:
 
     def _read(self, start: int) -> Iterator[tuple[UUID, Stamp]]:
         """Yield what was given from byte ``start`` on; a torn record ends the ledger."""
-        content = os.pread(self._fd, 2 * _LEDGER_LIMIT, start)
+        content = os.pread(self._fd, max(0, os.fstat(self._fd).st_size - start), start)
         at = 0
         while at + _HEAD.size + _CRC.size <= len(content):
             magic, epoch, entries, _, before = _HEAD.unpack_from(content, at)

@@ -408,14 +408,20 @@ void fbc_shape_free(struct fbc_shape *shape) {
     free(shape);
 }
 
-int fbc_shape_fits(const struct fbc_shape *shape, struct fbi_replicated_record *record) {
+static int is_field_of(const struct fbc_column *column, struct fbi_replicated_field *field) {
+    return (field->vt->get_type(field) & ~1u) == column->sql_type &&
+           field->vt->get_length(field) == column->length;
+}
+
+/* Whether RECORD has the fields that SHAPE was read from; null fits. */
+static int fits(const struct fbc_shape *shape, struct fbi_replicated_record *record) {
+    if (!record)
+        return 1;
     if (record->vt->get_count(record) != shape->field_count)
         return 0;
     for (unsigned i = 0; i < shape->column_count; i++) {
-        const struct fbc_column *column = &shape->columns[i];
-        struct fbi_replicated_field *field = record->vt->get_field(record, column->field);
-        if (!field || (field->vt->get_type(field) & ~1u) != column->sql_type ||
-            field->vt->get_length(field) != column->length)
+        struct fbi_replicated_field *field = record->vt->get_field(record, shape->columns[i].field);
+        if (!field || !is_field_of(&shape->columns[i], field))
             return 0;
     }
     return 1;
@@ -457,16 +463,21 @@ static const unsigned char *variable_value(const struct fbc_column *column,
 }
 
 /* Write the image of RECORD at TO, which has room for the shape's largest one. BLOBS holds
- * the numbers of its BLOBs in column order. Returns the bytes used. */
-static size_t put_image(char *to, const struct fbc_shape *shape,
-                        struct fbi_replicated_record *record, const uint64_t *blobs) {
+ * the numbers of its BLOBs in column order. Returns where the image ends, or null if RECORD
+ * does not have the fields of SHAPE. Asks for each field once: this is the cost of a row. */
+static char *put_image(char *to, const struct fbc_shape *shape,
+                       struct fbi_replicated_record *record, const uint64_t *blobs) {
     char *fixed = to + shape->bitmap_size;
     char *variable = fixed + shape->fixed_size;
+    if (record->vt->get_count(record) != shape->field_count)
+        return NULL;
     memset(to, 0, shape->bitmap_size + shape->fixed_size);
     for (unsigned i = 0; i < shape->column_count; i++) {
         const struct fbc_column *column = &shape->columns[i];
         struct fbi_replicated_field *field = record->vt->get_field(record, column->field);
-        const unsigned char *data = field ? field->vt->get_data(field) : NULL;
+        if (!field || !is_field_of(column, field))
+            return NULL;
+        const unsigned char *data = field->vt->get_data(field);
         int is_blob = column->storage == FBC_BLOB_NUMBER || column->storage == FBC_ARRAY_NUMBER;
         if (!data)
             to[i / 8] |= (char)(1 << (i % 8));
@@ -483,7 +494,7 @@ static size_t put_image(char *to, const struct fbc_shape *shape,
         blobs += is_blob;
         fixed += fixed_width(column->storage);
     }
-    return (size_t)(variable - to);
+    return variable;
 }
 
 static void blob_close(const struct fbc_source *source, struct fbi_blob *blob) {
@@ -577,16 +588,39 @@ static int write_blobs(struct fbc_journal *journal, const struct fbc_source *sou
     return FBC_OK;
 }
 
+/* Write the row's record; its BLOBs are in the journal already, under NUMBERS. */
+static int write_images(struct fbc_journal *journal, const struct fbc_shape *shape, unsigned table,
+                        struct fbi_replicated_record *old_record,
+                        struct fbi_replicated_record *new_record, const uint64_t *numbers,
+                        struct fbc_error *error) {
+    char *body = fbc_record_begin(journal, 4 + 2 * shape->largest_image, error);
+    char *to = body;
+    enum fbc_record_kind kind = !old_record ? FBC_INSERT : new_record ? FBC_UPDATE : FBC_DELETE;
+    if (!body)
+        return FBC_FAILED;
+    if (kind == FBC_UPDATE)
+        to += 4;
+    if (old_record && !(to = put_image(to, shape, old_record, numbers)))
+        return FBC_STALE;
+    if (kind == FBC_UPDATE)
+        fbc_put32(body, (uint32_t)(to - body - 4));
+    if (new_record && !(to = put_image(to, shape, new_record, numbers + shape->blob_columns)))
+        return FBC_STALE;
+    fbc_record_end(journal, kind, 0, table, (size_t)(to - body));
+    return FBC_OK;
+}
+
 int fbc_row_write(struct fbc_journal *journal, const struct fbc_source *source,
                   const struct fbc_shape *shape, unsigned table,
                   struct fbi_replicated_record *old_record,
                   struct fbi_replicated_record *new_record, struct fbc_error *error) {
-    uint64_t few[16] = {0};
-    uint64_t *numbers = few;
-    char *body = NULL;
+    uint64_t *numbers = NULL;
+    int result = FBC_FAILED;
     if (shape->blob_columns) {
-        if (2 * shape->blob_columns > sizeof few / sizeof *few &&
-            !(numbers = calloc(2 * (size_t)shape->blob_columns, sizeof *numbers))) {
+        if (!fits(shape, old_record) || !fits(shape, new_record))
+            return FBC_STALE;
+        numbers = calloc(2 * (size_t)shape->blob_columns, sizeof *numbers);
+        if (!numbers) {
             fbc_error_set(error, 0, "no memory for the BLOBs of table %s", shape->name);
             return FBC_FAILED;
         }
@@ -594,25 +628,8 @@ int fbc_row_write(struct fbc_journal *journal, const struct fbc_source *source,
                          numbers + shape->blob_columns, error))
             goto end;
     }
-    body = fbc_record_begin(journal, 4 + 2 * shape->largest_image, error);
-    if (!body)
-        goto end;
-    size_t used = 0;
-    enum fbc_record_kind kind = FBC_INSERT;
-    if (old_record && new_record) {
-        kind = FBC_UPDATE;
-        used = 4;
-    } else if (old_record)
-        kind = FBC_DELETE;
-    if (old_record)
-        used += put_image(body + used, shape, old_record, numbers);
-    if (kind == FBC_UPDATE)
-        fbc_put32(body, (uint32_t)(used - 4));
-    if (new_record)
-        used += put_image(body + used, shape, new_record, numbers + shape->blob_columns);
-    fbc_record_end(journal, kind, 0, table, used);
+    result = write_images(journal, shape, table, old_record, new_record, numbers, error);
 end:
-    if (numbers != few)
-        free(numbers);
-    return body ? FBC_OK : FBC_FAILED;
+    free(numbers);
+    return result;
 }

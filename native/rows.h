@@ -73,11 +73,11 @@ struct fbc_shape *fbc_shape_read(const struct fbc_source *source, const char *ta
                                  struct fbc_error *error);
 void fbc_shape_free(struct fbc_shape *shape);
 
-/* fbc_shape_fits tells whether RECORD still has the fields that SHAPE was read from. */
-int fbc_shape_fits(const struct fbc_shape *shape, struct fbi_replicated_record *record);
-
 /* fbc_row_write appends one row change to JOURNAL, its BLOBs first. OLD or NEW is null for an
- * insert or a delete. TABLE is the shape's number in this journal. */
+ * insert or a delete. TABLE is the shape's number in this journal. Returns FBC_OK, FBC_FAILED
+ * with ERROR set, or FBC_STALE if a record no longer has the fields of SHAPE: nothing of the
+ * row is in the journal then, read the shape anew. */
+enum { FBC_STALE = 2 };
 int fbc_row_write(struct fbc_journal *journal, const struct fbc_source *source,
                   const struct fbc_shape *shape, unsigned table,
                   struct fbi_replicated_record *old_record,

@@ -139,8 +139,9 @@ static void free_shapes(struct session *session) {
     }
 }
 
-/* The shape of TABLE as RECORD has it; read anew after a DDL or when the record differs. */
-static struct fbc_shape *shape_of(struct transaction *txn, const char *table,
+/* The shape of TABLE; read anew, from RECORD and the system tables, after a DDL and when IS_STALE
+ * says that the one at hand does not fit. */
+static struct fbc_shape *shape_of(struct transaction *txn, const char *table, int is_stale,
                                   struct fbi_replicated_record *record, struct fbc_error *error) {
     struct session *session = txn->session;
     uint64_t generation = fbc_host_generation();
@@ -148,7 +149,7 @@ static struct fbc_shape *shape_of(struct transaction *txn, const char *table,
     while (*link && strcmp((*link)->name, table) != 0)
         link = &(*link)->next;
     struct fbc_shape *shape = *link;
-    if (shape && shape->generation == generation && fbc_shape_fits(shape, record))
+    if (shape && shape->generation == generation && !is_stale)
         return shape;
     struct fbc_source source = source_of(txn);
     struct fbc_shape *fresh = fbc_shape_read(&source, table, record, generation, error);
@@ -168,6 +169,8 @@ static struct fbc_shape *shape_of(struct transaction *txn, const char *table,
 
 /* Take a seal back, durably, before anything but commit follows a prepare. */
 static int unseal(struct transaction *txn, struct fbc_error *error) {
+    if (!txn->journal.sealed_at)
+        return FBC_OK;
     fbc_sync_wait(&txn->sync); /* what it said counts no more */
     return fbc_journal_break_seal(&txn->journal, fbc_host_fsync(), error);
 }
@@ -240,24 +243,37 @@ static struct transaction *transaction_of(struct fbi_replicated_transaction *sel
     return (struct transaction *)self;
 }
 
+static int is_system_table(const char *table) {
+    return table[3] == '$' && (strncmp(table, "RDB", 3) == 0 || strncmp(table, "MON", 3) == 0 ||
+                               strncmp(table, "SEC", 3) == 0);
+}
+
 static void row_change(struct fbi_replicated_transaction *self, struct fbi_status *status,
                        const char *table, struct fbi_replicated_record *old_record,
                        struct fbi_replicated_record *new_record) {
     struct transaction *txn = transaction_of(self);
     struct fbc_error error;
-    if (strncmp(table, "RDB$", 4) == 0 || strncmp(table, "MON$", 4) == 0 ||
-        strncmp(table, "SEC$", 4) == 0)
+    int result = FBC_STALE;
+    if (strlen(table) > 3 && is_system_table(table))
         return; /* direct changes of system tables are not captured */
-    struct fbc_shape *shape = NULL;
-    unsigned number = 0;
-    if (open_journal(txn, &error) &&
-        (shape = shape_of(txn, table, new_record ? new_record : old_record, &error)) &&
-        (number = table_number(txn, shape, &error))) {
-        struct fbc_source source = source_of(txn);
-        if (fbc_row_write(&txn->journal, &source, shape, number, old_record, new_record, &error))
-            return;
+    if (!open_journal(txn, &error)) {
+        refuse(txn, status, &error);
+        return;
     }
-    refuse(txn, status, &error);
+    for (int is_stale = 0; result == FBC_STALE && is_stale < 2; is_stale++) {
+        struct fbc_source source = source_of(txn);
+        struct fbc_shape *shape =
+            shape_of(txn, table, is_stale, new_record ? new_record : old_record, &error);
+        unsigned number = shape ? table_number(txn, shape, &error) : 0;
+        result = number ? fbc_row_write(&txn->journal, &source, shape, number, old_record,
+                                        new_record, &error)
+                        : FBC_FAILED;
+    }
+    if (result == FBC_STALE)
+        fbc_error_set(&error, 0, "the old and the new row of table %s differ in their columns",
+                      table);
+    if (result != FBC_OK)
+        refuse(txn, status, &error);
 }
 
 static void transaction_insert(struct fbi_replicated_transaction *self, struct fbi_status *status,

@@ -108,5 +108,5 @@ class Console:
         self.line("  " + "  ".join("─" * width for width in widths))
         for row in rows:
             text = cells(row)
-            text[-1] = self.good(text[-1]) if row[-1] == "yes" else self.bad(text[-1])
+            text[-1] = self.good(row[-1]) if row[-1] == "yes" else self.bad(row[-1])
             self.line("  " + "  ".join(text))

@@ -11,6 +11,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from firebird_cdc.demo.rows import image
 from firebird_cdc.errors import SetupError
 
 _TIMEOUT_S = 30
@@ -82,9 +83,9 @@ def follow(bootstrap: str, prefix: str) -> Iterator[str]:
 
 def line(key: Any, envelope: Envelope, paint: Callable[[str], str] = str) -> str:
     """Return an event on one line: table, key, operation, what changed, and its origin."""
-    payload = envelope.get("payload", envelope)
+    payload = envelope["payload"]
     source = payload["source"]
-    before, after = payload["before"], payload["after"]
+    before, after = image(envelope, "before"), image(envelope, "after")
     if before is not None and after is not None:
         changes = [
             f"{name} {_brief(before[name])} → {_brief(after[name])}"
@@ -93,8 +94,8 @@ def line(key: Any, envelope: Envelope, paint: Callable[[str], str] = str) -> str
         ]
         text = ", ".join(changes) or "nothing changed"
     else:
-        image = after if after is not None else before or {}
-        text = ", ".join(f"{name} {_brief(value)}" for name, value in image.items())
+        row = after if after is not None else before or {}
+        text = ", ".join(f"{name} {_brief(value)}" for name, value in row.items())
     table = paint(f"{source['table']:<11}")
     word = _WORDS.get(payload["op"], payload["op"])
     origin = f"transaction {source.get('txId')}, commit {source.get('commitSeq')}"
@@ -121,7 +122,7 @@ def _parse(message: Message) -> tuple[str, Any, Envelope | None]:
 
 
 def _brief_key(key: Any) -> str:
-    values: Mapping[str, Any] = (key.get("payload", key) if key is not None else None) or {}
+    values: Mapping[str, Any] = key["payload"] if key is not None else {}
     return "{" + ", ".join(f"{name} {value}" for name, value in values.items()) + "}"
 
 

@@ -93,17 +93,23 @@ def _short_fraction(text: str) -> str:
     return text.rstrip("0") if "." in text else text
 
 
-def message_row(shape: TableShape, envelope: Mapping[str, Any], side: str) -> Row | None:
-    """Return ``before`` or ``after`` (SIDE) of a message with schema and payload."""
+def image(envelope: Mapping[str, Any], side: str) -> Row | None:
+    """Return the row ``before`` or ``after`` (SIDE) of a message with schema and payload."""
     values = envelope["payload"][side]
     if values is None:
         return None
     part = next(part for part in envelope["schema"]["fields"] if part["field"] == side)
-    row = {one["field"]: from_message(one, values[one["field"]]) for one in part["fields"]}
-    for name in shape.padded:
-        if isinstance(text := row[name], str):
-            row[name] = text.rstrip(" ")
-    return row
+    return {one["field"]: from_message(one, values[one["field"]]) for one in part["fields"]}
+
+
+def _unpadded(shape: TableShape, row: Row | None) -> Row | None:
+    """Return a row with its CHAR values as they compare: without the blanks at their ends."""
+    if row is None:
+        return None
+    return {
+        name: value.rstrip(" ") if name in shape.padded and value else value
+        for name, value in row.items()
+    }
 
 
 def fold(shape: TableShape, envelopes: Iterable[Mapping[str, Any]]) -> Fold:
@@ -112,8 +118,8 @@ def fold(shape: TableShape, envelopes: Iterable[Mapping[str, Any]]) -> Fold:
     rows = result.rows
     for envelope in envelopes:
         op = envelope["payload"]["op"]
-        before = message_row(shape, envelope, "before")
-        after = message_row(shape, envelope, "after")
+        before = _unpadded(shape, image(envelope, "before"))
+        after = _unpadded(shape, image(envelope, "after"))
         source = envelope["payload"]["source"]
         place = f"{shape.name}, transaction {source.get('txId')}"
         if (before is None, after is None) != {"c": (True, False), "d": (False, True)}.get(

@@ -1,0 +1,433 @@
+"""Messages for row changes: the worked example of the feature reference, keys, filters, headers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from firebird_cdc import __version__
+from firebird_cdc.config import load_config
+from firebird_cdc.config.filters import TableFilter
+from firebird_cdc.journal.format import Column, JournalReader, JournalWriter, RowChange, Storage
+from firebird_cdc.journal.render import BadEvent, Message, Renderer, RenderOptions
+
+DATABASE = "/srv/fb/warehouse.fdb"
+TOPIC = "depot._srv_fb_warehouse.fdb.SHIPMENT"
+
+
+def column(name: str, storage: Storage, key_position: int = 0, **changes: Any) -> Column:
+    values: dict[str, Any] = {
+        "sql_type": 0,
+        "sub_type": 0,
+        "scale": 0,
+        "length": 8,
+        "charset_id": 4,
+        "char_length": 0,
+        "precision": 0,
+        "nullable": key_position == 0,
+        "identity": False,
+    }
+    values.update(changes)
+    return Column(name=name, key_position=key_position, storage=storage, **values)
+
+
+SHIPMENT = (
+    column("SHIPMENT_ID", Storage.BIGINT, 1),
+    column("CARRIER", Storage.TEXT, nullable=False),
+    column("WEIGHT_KG", Storage.INTEGER, scale=-3, sub_type=1, precision=9),
+    column("SEALED", Storage.BOOLEAN),
+    column("DISPATCHED_AT", Storage.TIMESTAMP),
+)
+DISPATCHED = 61101 * 864_000_000 + ((9 * 60 + 14) * 60 + 7) * 10_000 + 1234
+
+Render = Callable[..., list[Message]]
+
+
+@pytest.fixture
+def render(tmp_path: Path) -> Render:
+    """Render what FILL writes into a journal, with the options in LINES."""
+
+    def render(
+        fill: Callable[[JournalWriter], None],
+        *lines: str,
+        database: str = DATABASE,
+        transaction: int = 48213,
+        sequence: int = 90312,
+        commit_us: int = 1_772_442_848_250_000,
+        identity: str = "6f2b9a54-0d1e-4c57-9a3b-2e7c41d8b0aa",
+    ) -> list[Message]:
+        path = tmp_path / f"{identity}.log"
+        path.unlink(missing_ok=True)
+        writer = JournalWriter(
+            path,
+            uuid=UUID(identity),
+            transaction=transaction,
+            database=database,
+            user="SYSDBA",
+            started_us=commit_us,
+        )
+        fill(writer)
+        writer.seal()
+        writer.commit(1, commit_us)
+        writer.stamp(sequence)
+        writer.close()
+        config_file = tmp_path / "reddatabase.connector.yaml"
+        config_file.write_text(
+            "connector.name: depot-cdc\nconnector.journal.directory: /var/lib/journal\n"
+            "kafka.producer.bootstrap.servers: localhost:9092\nkafka.topic.prefix: depot\n"
+            + "".join(f"{line}\n" for line in lines)
+        )
+        config = load_config(config_file)
+        renderer = Renderer(RenderOptions.of(config, 1_000_000), TableFilter(config))
+        with JournalReader(path) as reader:
+            assert reader.stamp is not None
+            journal = renderer.journal(reader.header, reader.stamp, reader.database)
+            return [
+                message
+                for change in reader.changes()
+                if isinstance(change, RowChange)
+                for message in journal.messages(change)
+            ]
+
+    return render
+
+
+def insert(*row: Any, name: str = "SHIPMENT", columns: tuple[Column, ...] = SHIPMENT) -> Any:
+    def fill(writer: JournalWriter) -> None:
+        writer.insert(writer.table(name, columns), row)
+
+    return fill
+
+
+def update(old: tuple[Any, ...], new: tuple[Any, ...]) -> Any:
+    return lambda writer: writer.update(writer.table("SHIPMENT", SHIPMENT), old, new)
+
+
+def delete(old: tuple[Any, ...]) -> Any:
+    return lambda writer: writer.delete(writer.table("SHIPMENT", SHIPMENT), old)
+
+
+FIRST = (7001, "Nordline", 1284750, True, DISPATCHED)
+SECOND = (7001, "Nordline", 1285000, True, DISPATCHED)
+FIRST_JSON = {
+    "SHIPMENT_ID": 7001,
+    "CARRIER": "Nordline",
+    "WEIGHT_KG": "E5qO",
+    "SEALED": True,
+    "DISPATCHED_AT": 1772442847123400,
+}
+SECOND_JSON = FIRST_JSON | {"WEIGHT_KG": "E5uI"}
+
+# The schemas of features.md 4.6, spelled out.
+ROW_FIELDS = [
+    {"type": "int64", "optional": False, "field": "SHIPMENT_ID"},
+    {"type": "string", "optional": False, "field": "CARRIER"},
+    {
+        "type": "bytes",
+        "optional": True,
+        "name": "org.apache.kafka.connect.data.Decimal",
+        "version": 1,
+        "parameters": {"scale": "3", "connect.decimal.precision": "9"},
+        "field": "WEIGHT_KG",
+    },
+    {"type": "boolean", "optional": True, "field": "SEALED"},
+    {
+        "type": "int64",
+        "optional": True,
+        "name": "io.debezium.time.MicroTimestamp",
+        "version": 1,
+        "field": "DISPATCHED_AT",
+    },
+]
+
+
+def fields(text: str) -> list[dict[str, Any]]:
+    """Schema fields from ``type name`` pairs; ``?`` behind the type means optional."""
+    return [
+        {"type": kind.rstrip("?"), "optional": kind.endswith("?"), "field": name}
+        for kind, name in (pair.split() for pair in text.split(","))
+    ]
+
+
+def row_schema(name: str) -> dict[str, Any]:
+    return {
+        "type": "struct",
+        "optional": True,
+        "name": f"{TOPIC}.Value",
+        "field": name,
+        "fields": ROW_FIELDS,
+    }
+
+
+ENVELOPE = {
+    "type": "struct",
+    "optional": False,
+    "name": f"{TOPIC}.Envelope",
+    "fields": [
+        row_schema("before"),
+        row_schema("after"),
+        {
+            "type": "struct",
+            "optional": False,
+            "name": "io.debezium.connector.firebird.Source",
+            "field": "source",
+            "fields": [
+                *fields("string version,string connector,string name"),
+                *fields("int64 ts_ms,int64 ts_us,int64 ts_ns"),
+                {
+                    "type": "string",
+                    "optional": True,
+                    "name": "io.debezium.data.Enum",
+                    "version": 1,
+                    "parameters": {"allowed": "true,last,false,incremental"},
+                    "default": "false",
+                    "field": "snapshot",
+                },
+                *fields("string db,string? sequence,string table,int64? txId,int64? commitSeq"),
+                *fields("string? journal,int64? pos,int64? snapshotNumber"),
+            ],
+        },
+        *fields("string op,int64? ts_ms,int64? ts_us,int64? ts_ns"),
+        {
+            "type": "struct",
+            "optional": True,
+            "name": "event.block",
+            "version": 1,
+            "field": "transaction",
+            "fields": [
+                *fields("string id,int64 total_order,int64 data_collection_order"),
+                *fields("int64? transaction_rank,int64? transaction_epoch"),
+            ],
+        },
+    ],
+}
+KEY = {
+    "schema": {
+        "type": "struct",
+        "optional": False,
+        "name": f"{TOPIC}.Key",
+        "fields": [{"type": "int64", "optional": False, "field": "SHIPMENT_ID"}],
+    },
+    "payload": {"SHIPMENT_ID": 7001},
+}
+
+
+@pytest.mark.parametrize(
+    ("fill", "op", "before", "after"),
+    [
+        (insert(*FIRST), "c", None, FIRST_JSON),
+        (update(FIRST, SECOND), "u", FIRST_JSON, SECOND_JSON),
+        (delete(SECOND), "d", SECOND_JSON, None),
+    ],
+    ids=["create", "update", "delete"],
+)
+def test_worked_example_field_by_field(
+    render: Render, fill: Any, op: str, before: Any, after: Any
+) -> None:
+    message, *rest = render(fill)
+    assert message.topic == TOPIC
+    assert message.key is not None
+    assert json.loads(message.key) == KEY
+    assert message.value is not None
+    value = json.loads(message.value)
+    assert value["schema"] == ENVELOPE
+    payload = value["payload"]
+    rendered_us = payload["ts_us"]
+    assert rendered_us > 1_772_442_848_250_000
+    expected = {
+        "before": before,
+        "after": after,
+        "source": {
+            "version": __version__,
+            "connector": "firebird",
+            "name": "depot",
+            "ts_ms": 1772442848250,
+            "ts_us": 1772442848250000,
+            "ts_ns": 1772442848250000000,
+            "snapshot": "false",
+            "db": DATABASE,
+            "sequence": '["90312","1"]',
+            "table": "SHIPMENT",
+            "txId": 48213,
+            "commitSeq": 90312,
+            "journal": "6f2b9a54-0d1e-4c57-9a3b-2e7c41d8b0aa",
+            "pos": 1,
+            "snapshotNumber": None,
+        },
+        "op": op,
+        "ts_ms": rendered_us // 1000,
+        "ts_us": rendered_us,
+        "ts_ns": rendered_us * 1000,
+        "transaction": None,
+    }
+    assert payload == expected
+    assert list(payload) == list(expected)
+    assert list(payload["source"]) == list(expected["source"])
+    tombstones = [(other.topic, other.key, other.value) for other in rest]
+    assert tombstones == ([(TOPIC, message.key, None)] if op == "d" else [])
+
+
+def test_payload_alone_when_schemas_are_off(render: Render) -> None:
+    off = ("key.converter.schemas.enable: false", "value.converter.schemas.enable: false")
+    (message,) = render(insert(*FIRST), *off)
+    assert message.key == '{"SHIPMENT_ID":7001}'
+    assert json.loads(message.value or "")["after"] == FIRST_JSON
+
+
+def payload(message: Message) -> Any:
+    return json.loads(message.value or "")["payload"]
+
+
+def test_positions_count_on(render: Render) -> None:
+    def fill(writer: JournalWriter) -> None:
+        table = writer.table("SHIPMENT", SHIPMENT)
+        for number in range(3):
+            writer.insert(table, (number, "a", None, None, None))
+
+    sources = [payload(message)["source"] for message in render(fill)]
+    assert [(source["pos"], source["sequence"]) for source in sources] == [
+        (1, '["90312","1"]'),
+        (2, '["90312","2"]'),
+        (3, '["90312","3"]'),
+    ]
+
+
+def test_nulls_are_nulls(render: Render) -> None:
+    (message,) = render(insert(1, "a", None, None, None))
+    after = payload(message)["after"]
+    assert (after["WEIGHT_KG"], after["SEALED"], after["DISPATCHED_AT"]) == (None, None, None)
+
+
+def test_key_change_is_delete_tombstone_create(render: Render) -> None:
+    new = (7002, *FIRST[1:])
+    removed, tombstone, created = render(update(FIRST, new))
+    assert (payload(removed)["op"], payload(removed)["after"]) == ("d", None)
+    assert payload(removed)["before"] == FIRST_JSON
+    assert (payload(created)["op"], payload(created)["before"]) == ("c", None)
+    assert payload(created)["after"] == FIRST_JSON | {"SHIPMENT_ID": 7002}
+    assert (tombstone.key, tombstone.value) == (removed.key, None)
+    assert created.key is not None
+    assert removed.key is not None
+    assert dict(removed.headers)["__debezium.newkey"] == created.key.encode()
+    assert dict(created.headers)["__debezium.oldkey"] == removed.key.encode()
+    assert {name for name, _ in tombstone.headers} == {
+        "__debezium.context.connectorLogicalName",
+        "__debezium.context.taskId",
+        "__debezium.context.connectorName",
+    }
+
+
+@pytest.mark.parametrize("fill", [delete(FIRST), update(FIRST, (7002, *FIRST[1:]))])
+def test_tombstones_can_be_turned_off(render: Render, fill: Any) -> None:
+    messages = render(fill, "tombstones.on.delete: false")
+    assert messages
+    assert all(message.value is not None for message in messages)
+
+
+def test_table_without_a_key_has_null_keys_and_no_tombstones(render: Render) -> None:
+    columns = (column("A", Storage.INTEGER), column("B", Storage.INTEGER))
+
+    def fill(writer: JournalWriter) -> None:
+        table = writer.table("LOOSE", columns, key_kind=0)
+        writer.update(table, (1, 2), (3, 4))
+        writer.delete(table, (3, 4))
+
+    changed, removed = render(fill)
+    assert (changed.key, removed.key) == (None, None)
+    assert (payload(changed)["op"], payload(removed)["op"]) == ("u", "d")
+
+
+def test_context_headers_name_prefix_task_and_connector(render: Render) -> None:
+    (message,) = render(insert(*FIRST))
+    assert dict(message.headers) == {
+        "__debezium.context.connectorLogicalName": b"depot",
+        "__debezium.context.taskId": b"0",
+        "__debezium.context.connectorName": b"depot-cdc",
+    }
+    (bare,) = render(insert(*FIRST), "extended.headers.enabled: false")
+    assert bare.headers == []
+
+
+def test_column_filters_never_touch_the_key(render: Render) -> None:
+    lists = r"column.exclude.list: .*\.SHIPMENT_ID, .*\.CARRIER"
+    (message,) = render(insert(*FIRST), lists)
+    assert json.loads(message.key or "")["payload"] == {"SHIPMENT_ID": 7001}
+    assert set(payload(message)["after"]) == {"WEIGHT_KG", "SEALED", "DISPATCHED_AT"}
+    schema = json.loads(message.value or "")["schema"]["fields"][1]
+    assert [field["field"] for field in schema["fields"]] == [
+        "WEIGHT_KG",
+        "SEALED",
+        "DISPATCHED_AT",
+    ]
+    removed, tombstone, created = render(update(FIRST, (7002, *FIRST[1:])), lists)
+    assert tombstone.value is None
+    assert removed.key != created.key
+
+
+def test_filtered_tables_and_skipped_operations_give_nothing(render: Render) -> None:
+    assert render(insert(*FIRST), r"table.exclude.list: .*\.SHIPMENT") == []
+    assert render(insert(*FIRST), "skipped.operations: c") == []
+    assert render(delete(FIRST), "skipped.operations: d") == []
+    assert len(render(update(FIRST, SECOND), "skipped.operations: c,d")) == 1
+    assert render(insert(1, name="RDB$ROLES", columns=SHIPMENT[:1])) == []
+
+
+def test_names_with_quotes_percent_and_other_alphabets(render: Render) -> None:
+    columns = (column('100% "a"\\b', Storage.INTEGER, 1), column("Имя", Storage.TEXT))
+    (message,) = render(insert(1, "Я%s", name='T%d"', columns=columns))
+    assert payload(message)["after"] == {'100% "a"\\b': 1, "Имя": "Я%s"}
+    assert payload(message)["source"]["table"] == 'T%d"'
+    assert re.fullmatch(r"[A-Za-z0-9._-]+", message.topic)
+
+
+def test_key_fields_follow_column_position(render: Render) -> None:
+    columns = (column("B", Storage.INTEGER, 2), column("A", Storage.INTEGER, 1))
+    (message,) = render(insert(1, 2, columns=columns), "key.converter.schemas.enable: false")
+    assert message.key == '{"B":1,"A":2}'
+
+
+def test_new_shape_of_a_table_takes_over_within_a_journal(render: Render) -> None:
+    def fill(writer: JournalWriter) -> None:
+        writer.insert(writer.table("SHIPMENT", SHIPMENT[:2]), (1, "a"))
+        writer.insert(writer.table("SHIPMENT", SHIPMENT[:3]), (2, "b", 5))
+
+    old, new = render(fill)
+    assert payload(old)["after"] == {"SHIPMENT_ID": 1, "CARRIER": "a"}
+    assert payload(new)["after"] == {"SHIPMENT_ID": 2, "CARRIER": "b", "WEIGHT_KG": "BQ=="}
+
+
+def test_two_tables_that_would_share_a_topic_are_a_bad_event(render: Render) -> None:
+    def fill(writer: JournalWriter) -> None:
+        writer.insert(writer.table("T$1", SHIPMENT[:1]), (1,))
+        writer.insert(writer.table("T_1", SHIPMENT[:1]), (1,))
+
+    with pytest.raises(BadEvent, match=r"T_1 .*T\$1 .*share the topic") as caught:
+        render(fill)
+    assert caught.value.pos == 2
+
+
+def test_topic_name_that_is_too_long_is_a_bad_event(render: Render) -> None:
+    with pytest.raises(BadEvent, match=r"249; choose a shorter kafka\.topic\.prefix"):
+        render(insert(*FIRST), database="/" + "d" * 250)
+
+
+def test_bad_value_names_table_and_column(render: Render) -> None:
+    columns = (SHIPMENT[0], column("RATIO", Storage.DOUBLE))
+    with pytest.raises(BadEvent, match="table SHIPMENT: column RATIO: nan"):
+        render(insert(1, float("nan"), columns=columns))
+
+
+def test_bad_value_in_a_nullable_column_is_null_under_skip(render: Render) -> None:
+    columns = (SHIPMENT[0], column("RATIO", Storage.DOUBLE))
+    skip = "event.processing.failure.handling.mode: skip"
+    (message,) = render(insert(1, float("nan"), columns=columns), skip)
+    assert payload(message)["after"]["RATIO"] is None
+    required = (SHIPMENT[0], column("RATIO", Storage.DOUBLE, nullable=False))
+    with pytest.raises(BadEvent):
+        render(insert(1, float("nan"), columns=required), skip)

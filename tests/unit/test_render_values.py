@@ -1,0 +1,392 @@
+"""Every storage in every mode: what stands in the schema, and what in the payload."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import struct
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from firebird_cdc.journal.decfloat import decode_decfloat
+from firebird_cdc.journal.format import Blob, Column, Storage, Undecodable
+from firebird_cdc.journal.values import BadValue, ValueModes, field_codec
+
+CONNECT = "org.apache.kafka.connect.data"
+DEBEZIUM = "io.debezium.time"
+
+# 2026-03-02 09:14:07.1234 in the engine's units.
+DAY = 61101
+TIME = ((9 * 60 + 14) * 60 + 7) * 10_000 + 1234
+TIMESTAMP = DAY * 864_000_000 + TIME
+
+
+def column(storage: Storage, **changes: Any) -> Column:
+    values: dict[str, Any] = {
+        "sql_type": 0,
+        "sub_type": 0,
+        "scale": 0,
+        "length": 8,
+        "charset_id": 4,
+        "char_length": 0,
+        "precision": 0,
+        "nullable": True,
+        "identity": False,
+        "key_position": 0,
+    }
+    values.update(changes)
+    return Column(name="C", storage=storage, **values)
+
+
+def rendered(
+    value: Any, storage: Storage, modes: dict[str, Any] | None = None, **changes: Any
+) -> tuple[dict[str, Any], Any]:
+    """Schema without name and optional flag, and the payload as a JSON reader sees it."""
+    codec = field_codec(column(storage, **changes), ValueModes(**(modes or {})))
+    assert codec is not None
+    schema = dict(codec.schema)
+    assert schema.pop("field") == "C"
+    assert schema.pop("optional") is True
+    return schema, json.loads(codec.encode(value))
+
+
+def typed(kind: str, name: str) -> dict[str, Any]:
+    return {"type": kind, "name": name, "version": 1}
+
+
+def decimal_schema(scale: int, precision: int) -> dict[str, Any]:
+    return typed("bytes", f"{CONNECT}.Decimal") | {
+        "parameters": {"scale": str(scale), "connect.decimal.precision": str(precision)}
+    }
+
+
+def unscaled(text: str) -> int:
+    return int.from_bytes(base64.b64decode(text), "big", signed=True)
+
+
+@pytest.mark.parametrize(
+    ("storage", "kind", "value"),
+    [
+        (Storage.SMALLINT, "int16", -(2**15)),
+        (Storage.INTEGER, "int32", 2**31 - 1),
+        (Storage.BIGINT, "int64", -(2**63)),
+        (Storage.DOUBLE, "double", 0.1),
+        (Storage.BOOLEAN, "boolean", True),
+        (Storage.BOOLEAN, "boolean", False),
+        (Storage.TEXT, "string", 'quote " backslash \\ line\n tab\t zero\0 Привет 🐦'),
+        (Storage.PADDED_TEXT, "string", "padded   "),
+    ],
+)
+def test_plain_values(storage: Storage, kind: str, value: Any) -> None:
+    assert rendered(value, storage) == ({"type": kind}, value)
+
+
+@pytest.mark.parametrize(
+    "text", ["0.1", "3.4028235e+38", "1.4013e-45", "16777216.0", "-0.0", "1.1754944e-38"]
+)
+def test_float_is_shown_as_its_four_bytes_not_as_a_double(text: str) -> None:
+    value = struct.unpack("<f", struct.pack("<f", float(text)))[0]
+    codec = field_codec(column(Storage.FLOAT), ValueModes())
+    assert codec is not None
+    assert codec.schema["type"] == "float"
+    shown = codec.encode(value)
+    assert struct.pack("<f", float(shown)) == struct.pack("<f", value)
+    assert shown == repr(float(text))
+
+
+@pytest.mark.parametrize("storage", [Storage.FLOAT, Storage.DOUBLE])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_numbers_that_json_lacks_are_bad_values(storage: Storage, value: float) -> None:
+    with pytest.raises(BadValue, match="JSON number"):
+        rendered(value, storage)
+
+
+@pytest.mark.parametrize(
+    ("value", "encoded"),
+    [
+        (1284750, "E5qO"),
+        (1285000, "E5uI"),
+        (0, "AA=="),
+        (127, "fw=="),
+        (128, "AIA="),
+        (-128, "gA=="),
+    ],
+)
+def test_decimal_is_the_shortest_twos_complement(value: int, encoded: str) -> None:
+    schema, payload = rendered(value, Storage.INTEGER, scale=-3, sub_type=1, precision=9)
+    assert (schema, payload) == (decimal_schema(3, 9), encoded)
+    assert unscaled(payload) == value
+
+
+@pytest.mark.parametrize(
+    ("storage", "precision"),
+    [
+        (Storage.SMALLINT, 4),
+        (Storage.INTEGER, 9),
+        (Storage.BIGINT, 18),
+        (Storage.INT128, 38),
+    ],
+)
+def test_decimal_of_unknown_precision_takes_that_of_its_storage(
+    storage: Storage, precision: int
+) -> None:
+    schema, payload = rendered(-12345, storage, scale=-2, sub_type=2)
+    assert schema == decimal_schema(2, precision)
+    assert unscaled(payload) == -12345
+
+
+def test_numeric_without_scale_is_a_decimal_too() -> None:
+    assert rendered(5, Storage.BIGINT, sub_type=1, precision=18)[0] == decimal_schema(0, 18)
+
+
+@pytest.mark.parametrize("value", [-(2**127), 2**127 - 1, 0, -1])
+def test_int128_over_its_whole_range(value: int) -> None:
+    schema, payload = rendered(value, Storage.INT128)
+    assert schema == decimal_schema(0, 38)
+    assert unscaled(payload) == value
+    assert rendered(value, Storage.INT128, {"decimal": "string"}) == (
+        {"type": "string"},
+        str(value),
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1284750, "1284.750"), (-5, "-0.005"), (0, "0.000"), (1000, "1.000"), (-1234, "-1.234")],
+)
+def test_decimal_as_string_and_double(value: int, text: str) -> None:
+    shape: dict[str, Any] = {"scale": -3, "sub_type": 1}
+    assert rendered(value, Storage.BIGINT, {"decimal": "string"}, **shape) == (
+        {"type": "string"},
+        text,
+    )
+    assert rendered(value, Storage.BIGINT, {"decimal": "double"}, **shape) == (
+        {"type": "double"},
+        float(text),
+    )
+
+
+def test_dialect_1_numeric_in_a_double_is_a_decimal() -> None:
+    schema, payload = rendered(1234.57, Storage.DOUBLE, scale=-2, precision=15)
+    assert schema == decimal_schema(2, 15)
+    assert unscaled(payload) == 123457
+    assert rendered(0.1, Storage.DOUBLE, {"decimal": "string"}, scale=-2)[1] == "0.10"
+
+
+def decimal64(sign: int, digits: str, exponent: int) -> bytes:
+    """Encode by the definition, digit by digit: the decoder's independent counterpart."""
+    return _decimal_interchange(sign, digits, exponent, 8, 398, 5)
+
+
+def _decimal_interchange(
+    sign: int, digits: str, exponent: int, exponent_bits: int, bias: int, declets: int
+) -> bytes:
+    digits = digits.rjust(1 + 3 * declets, "0")
+    biased = exponent + bias
+    high, leading = biased >> exponent_bits, int(digits[0])
+    combination = high << 3 | leading if leading < 8 else 0b11000 | high << 1 | leading - 8
+    word = sign << 5 | combination
+    word = word << exponent_bits | biased & ((1 << exponent_bits) - 1)
+    for place in range(declets):
+        word = word << 10 | _declet(*map(int, digits[1 + 3 * place : 4 + 3 * place]))
+    return word.to_bytes((1 + 5 + exponent_bits + 10 * declets) // 8, "little")
+
+
+def _declet(hundreds: int, tens: int, ones: int) -> int:
+    """Densely pack three digits, by the table of Cowlishaw's paper (abcd efgh ijkm)."""
+    a, b, c, d = (hundreds >> n & 1 for n in (3, 2, 1, 0))
+    e, f, g, h = (tens >> n & 1 for n in (3, 2, 1, 0))
+    i, j, k, m = (ones >> n & 1 for n in (3, 2, 1, 0))
+    rows = {
+        (0, 0, 0): (b, c, d, f, g, h, 0, j, k, m),
+        (0, 0, 1): (b, c, d, f, g, h, 1, 0, 0, m),
+        (0, 1, 0): (b, c, d, j, k, h, 1, 0, 1, m),
+        (1, 0, 0): (j, k, d, f, g, h, 1, 1, 0, m),
+        (1, 1, 0): (j, k, d, 0, 0, h, 1, 1, 1, m),
+        (1, 0, 1): (f, g, d, 0, 1, h, 1, 1, 1, m),
+        (0, 1, 1): (b, c, d, 1, 0, h, 1, 1, 1, m),
+        (1, 1, 1): (0, 0, d, 1, 1, h, 1, 1, 1, m),
+    }
+    return int("".join(map(str, rows[a, e, i])), 2)
+
+
+def test_every_declet_decodes_to_its_three_digits() -> None:
+    for number in range(1000):
+        assert decode_decfloat(decimal64(0, str(number), 0)) == number
+
+
+@pytest.mark.parametrize(
+    ("sign", "digits", "exponent", "text"),
+    [
+        (0, "750", -2, "7.50"),
+        (1, "750", -2, "-7.50"),
+        (0, "9999999999999999", 369, "9.999999999999999E+384"),
+        (0, "1", -398, "1E-398"),
+        (0, "5", 3, "5E+3"),
+        (0, "0", 0, "0"),
+        (1, "8000000000000000", 0, "-8000000000000000"),
+    ],
+)
+def test_decfloat_in_all_modes(sign: int, digits: str, exponent: int, text: str) -> None:
+    for storage, raw in (
+        (Storage.DECFLOAT16, decimal64(sign, digits, exponent)),
+        (Storage.DECFLOAT34, _decimal_interchange(sign, digits, exponent, 12, 6176, 11)),
+    ):
+        assert rendered(raw, storage, {"decimal": "string"})[1] == text
+        schema, payload = rendered(raw, storage)
+        assert schema["name"] == "io.debezium.data.VariableScaleDecimal"
+        assert [field["field"] for field in schema["fields"]] == ["scale", "value"]
+        assert payload["scale"] == -exponent
+        assert unscaled(payload["value"]) == int(digits) * (-1 if sign else 1)
+        if abs(exponent) < 300:
+            assert rendered(raw, storage, {"decimal": "double"})[1] == float(Decimal(text))
+
+
+@pytest.mark.parametrize(
+    ("combination", "text"),
+    [
+        (0b011110, "Infinity"),
+        (0b111110, "-Infinity"),
+        (0b011111, "NaN"),
+    ],
+)
+def test_decfloat_that_is_no_number(combination: int, text: str) -> None:
+    raw = (combination << 58).to_bytes(8, "little")
+    assert rendered(raw, Storage.DECFLOAT16, {"decimal": "string"})[1] == text
+    for mode in ("precise", "double"):
+        with pytest.raises(BadValue, match=r"decimal\.handling\.mode"):
+            rendered(raw, Storage.DECFLOAT16, {"decimal": mode})
+
+
+@pytest.mark.parametrize(
+    ("mode", "storage", "value", "schema", "payload"),
+    [
+        ("adaptive", Storage.DATE, DAY, typed("int32", f"{DEBEZIUM}.Date"), 20514),
+        ("adaptive", Storage.TIME, TIME, typed("int64", f"{DEBEZIUM}.MicroTime"), 33247123400),
+        (
+            "adaptive",
+            Storage.TIMESTAMP,
+            TIMESTAMP,
+            typed("int64", f"{DEBEZIUM}.MicroTimestamp"),
+            1772442847123400,
+        ),
+        ("connect", Storage.DATE, DAY, typed("int32", f"{CONNECT}.Date"), 20514),
+        ("connect", Storage.TIME, TIME, typed("int32", f"{CONNECT}.Time"), 33247123),
+        (
+            "connect",
+            Storage.TIMESTAMP,
+            TIMESTAMP,
+            typed("int64", f"{CONNECT}.Timestamp"),
+            1772442847123,
+        ),
+        ("isostring", Storage.DATE, DAY, typed("string", f"{DEBEZIUM}.IsoDate"), "2026-03-02"),
+        ("isostring", Storage.TIME, TIME, typed("string", f"{DEBEZIUM}.IsoTime"), "09:14:07.1234"),
+        (
+            "isostring",
+            Storage.TIMESTAMP,
+            TIMESTAMP,
+            typed("string", f"{DEBEZIUM}.IsoTimestamp"),
+            "2026-03-02T09:14:07.1234",
+        ),
+    ],
+)
+def test_dates_and_times(
+    mode: str, storage: Storage, value: int, schema: dict[str, Any], payload: Any
+) -> None:
+    assert rendered(value, storage, {"time": mode}) == (schema, payload)
+    if mode == "adaptive":
+        same = rendered(value, storage, {"time": "adaptive_time_microseconds"})
+        assert same == (schema, payload)
+
+
+def test_timestamps_from_year_1_to_9999() -> None:
+    first, last = -678575, 2973483
+    modes = {"time": "isostring"}
+    assert rendered(first, Storage.DATE, modes)[1] == "0001-01-01"
+    assert rendered(last, Storage.DATE, modes)[1] == "9999-12-31"
+    assert rendered(first * 864_000_000, Storage.TIMESTAMP, modes)[1] == "0001-01-01T00:00:00"
+    assert rendered(first * 864_000_000, Storage.TIMESTAMP)[1] == -62135596800000000
+
+
+@pytest.mark.parametrize("mode", ["adaptive", "connect", "isostring"])
+def test_time_zone_types_are_utc_text_in_every_mode(mode: str) -> None:
+    time = struct.pack("<IH", TIME, 65037)
+    assert rendered(time, Storage.TIME_TZ, {"time": mode}) == (
+        typed("string", f"{DEBEZIUM}.ZonedTime"),
+        "09:14:07.1234Z",
+    )
+    stamp = struct.pack("<qH", TIMESTAMP, 65037)
+    assert rendered(stamp, Storage.TIMESTAMP_TZ, {"time": mode}) == (
+        typed("string", f"{DEBEZIUM}.ZonedTimestamp"),
+        "2026-03-02T09:14:07.1234Z",
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "text"),
+    [
+        ("bytes", "bytes", "+/8A"),
+        ("base64", "string", "+/8A"),
+        ("base64-url-safe", "string", "-_8A"),
+        ("hex", "string", "fbff00"),
+    ],
+)
+def test_binary_values(mode: str, kind: str, text: str) -> None:
+    content = b"\xfb\xff\x00"
+    modes = {"binary": mode}
+    assert rendered(content, Storage.OCTETS, modes) == ({"type": kind}, text)
+    blob = Blob(1, True, None, (), content)
+    assert rendered(blob, Storage.BLOB, modes, sub_type=0) == ({"type": kind}, text)
+    assert rendered(blob, Storage.BLOB, modes, sub_type=-7) == ({"type": kind}, text)
+
+
+def test_text_blob_is_read_in_its_own_character_set() -> None:
+    blob = Blob(1, True, None, (), "Отвёртка".encode("cp1251"))
+    assert rendered(blob, Storage.BLOB, sub_type=1, charset_id=52) == (
+        {"type": "string"},
+        "Отвёртка",
+    )
+    assert rendered(blob, Storage.BLOB, {"charset_none": "cp1251"}, sub_type=1, charset_id=0)[
+        1
+    ] == ("Отвёртка")
+
+
+@pytest.mark.parametrize(
+    ("placeholder", "text", "raw"),
+    [("__gone", "__gone", b"__gone"), ("hex:c0ff", "\ufffd\ufffd", b"\xc0\xff")],
+)
+def test_what_cannot_be_read_is_the_placeholder(placeholder: str, text: str, raw: bytes) -> None:
+    modes = {"placeholder": placeholder}
+    missing = Blob(1, False, None, (), b"half of i")
+    assert rendered(missing, Storage.BLOB, modes, sub_type=1)[1] == text
+    assert base64.b64decode(rendered(missing, Storage.BLOB, modes, sub_type=0)[1]) == raw
+    broken = Blob(1, True, None, (), b"\xff\xfe")
+    assert rendered(broken, Storage.BLOB, modes, sub_type=1)[1] == text
+    assert rendered(Undecodable(b"\xff", 4), Storage.TEXT, modes)[1] == text
+
+
+def test_blob_larger_than_a_message_is_refused_before_it_is_read() -> None:
+    blob = Blob(1, True, None, (), b"x" * 101)
+    with pytest.raises(BadValue, match=r"max\.request\.size"):
+        rendered(blob, Storage.BLOB, {"max_bytes": 100}, sub_type=1)
+
+
+@pytest.mark.parametrize(
+    ("storage", "changes", "value", "content"),
+    [
+        (Storage.RAW, {}, b"raw", b"raw"),
+        (Storage.ARRAY, {}, Blob(1, True, None, (), b"slice"), b"slice"),
+        (Storage.TEXT, {"charset_id": 250}, Undecodable(b"\x80", 250), b"\x80"),
+    ],
+    ids=["raw", "array", "unknown-charset"],
+)
+def test_unknown_types_are_left_out_or_sent_as_bytes(
+    storage: Storage, changes: dict[str, Any], value: Any, content: bytes
+) -> None:
+    assert field_codec(column(storage, **changes), ValueModes()) is None
+    schema, payload = rendered(value, storage, {"unknown_types": True}, **changes)
+    assert schema == {"type": "bytes"}
+    assert base64.b64decode(payload) == content

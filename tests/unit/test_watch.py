@@ -1,0 +1,160 @@
+"""The watcher: what is noticed, what never is, and how lost notifications are made good."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from firebird_cdc.demo.processes import await_condition
+from firebird_cdc.journal import watch
+from firebird_cdc.journal.watch import Folder, JournalWatcher, is_journal_name, list_journals
+
+
+def new_name() -> str:
+    return f"{uuid.uuid4()}.log"
+
+
+@pytest.fixture
+def watcher(journal_directory: Path) -> JournalWatcher:
+    return JournalWatcher(journal_directory, 0.0, 0.5)
+
+
+def noticed(watcher: JournalWatcher, expected: set[str]) -> set[str]:
+    """The names that are notified until all of EXPECTED have come."""
+    seen: set[str] = set()
+
+    def all_came() -> bool:
+        watcher.wait(0.1)
+        seen.update(watcher.take())
+        return expected <= seen
+
+    await_condition(f"notification of {expected}", all_came, 10)
+    return seen
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "6f2b9a54-0d1e-4c57-9a3b-2e7c41d8b0aa.log.live",
+        "6f2b9a54-0d1e-4c57-9a3b-2e7c41d8b0aa.log.part",
+        "6f2b9a54-0d1e-4c57-9a3b-2e7c41d8b0aa",
+        "server.log",
+        ".log",
+    ],
+)
+def test_other_names_are_no_journals(name: str) -> None:
+    assert not is_journal_name(name)
+
+
+def test_rename_to_log_is_noticed_and_nothing_else(
+    watcher: JournalWatcher, journal_directory: Path
+) -> None:
+    watcher.attach()
+    try:
+        inside = journal_directory / watch.STATE_DIRECTORY
+        inside.mkdir()
+        (inside / new_name()).touch()
+        still_open = journal_directory / f"{new_name()}.live"
+        still_open.touch()
+        name = new_name()
+        live = journal_directory / f"{name}.live"
+        live.touch()
+        live.rename(journal_directory / name)
+        assert noticed(watcher, {name}) == {name}
+    finally:
+        watcher.detach()
+
+
+def test_scan_finds_journals_only(watcher: JournalWatcher, journal_directory: Path) -> None:
+    names = {new_name() for _ in range(20)}
+    for name in names:
+        (journal_directory / name).touch()
+    (journal_directory / f"{new_name()}.live").touch()
+    (journal_directory / "notes.txt").touch()
+    inside = journal_directory / watch.STATE_DIRECTORY
+    inside.mkdir()
+    (inside / new_name()).touch()
+    assert set(list_journals(journal_directory)) == names
+    assert set(watcher.scan()) == names
+
+
+def test_lost_notification_is_made_good_by_the_safety_scan_even_at_interval_0(
+    journal_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "SAFETY_SCAN_S", 0.2)
+    watcher = JournalWatcher(journal_directory, 0.0, 60.0)
+    watcher.attach()
+    try:
+        assert list(watcher.scan()) == []
+        assert not watcher.scan_due
+        name = new_name()
+        (journal_directory / name).touch()
+        noticed(watcher, {name})  # taken out of the queue: as good as lost
+        await_condition("a safety scan", lambda: watcher.scan_due, 10)
+        assert list(watcher.scan()) == [name]
+        assert not watcher.scan_due
+    finally:
+        watcher.detach()
+
+
+def test_overflow_of_the_queue_makes_a_scan_due(
+    watcher: JournalWatcher, journal_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "QUEUE_LIMIT", 5)
+    watcher.attach()
+    try:
+        assert list(watcher.scan()) == []
+        names = {new_name() for _ in range(50)}
+        for name in names:
+            (journal_directory / name).touch()
+        await_condition("a scan made due by the overflow", lambda: watcher.scan_due, 10)
+        assert set(watcher.scan()) == names
+    finally:
+        watcher.detach()
+
+
+def test_folder_without_notifications_is_scanned_all_the_time(
+    journal_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Exhausted:
+        def schedule(self, *_: object, **__: object) -> None:
+            raise OSError(28, "inotify watch limit reached")
+
+    monkeypatch.setattr(watch, "Observer", Exhausted)
+    watcher = JournalWatcher(journal_directory, 0.0, 0.1)
+    watcher.attach()
+    assert list(watcher.scan()) == []
+    name = new_name()
+    (journal_directory / name).touch()
+    await_condition("the next scan", lambda: watcher.scan_due, 10)
+    assert list(watcher.scan()) == [name]
+
+
+def test_folder_that_is_replaced_is_noticed_and_watched_again(
+    watcher: JournalWatcher, journal_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "FOLDER_CHECK_S", 0.0)
+    watcher.attach()
+    try:
+        assert watcher.check_folder() is Folder.SAME
+        journal_directory.rename(journal_directory.with_name("elsewhere"))
+        assert watcher.check_folder() is Folder.LOST
+        assert watcher.check_folder() is Folder.AWAY
+        journal_directory.mkdir()
+        assert watcher.check_folder() is Folder.BACK
+        watcher.attach()
+        assert watcher.check_folder() is Folder.SAME
+        assert watcher.scan_due
+        name = new_name()
+        (journal_directory / name).touch()
+        assert noticed(watcher, {name}) == {name}
+    finally:
+        watcher.detach()
+
+
+def test_wake_ends_a_wait_without_a_name(watcher: JournalWatcher) -> None:
+    watcher.wake()
+    watcher.wait(60)
+    assert watcher.take() == []

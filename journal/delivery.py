@@ -6,6 +6,7 @@ once. Its counterpart is ``journal.transactions``.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
@@ -14,7 +15,7 @@ import logbook
 from confluent_kafka import KafkaError, KafkaException
 
 from firebird_cdc.errors import JournalError
-from firebird_cdc.journal.backlog import Backlog, Entry
+from firebird_cdc.journal.backlog import Backlog, Entry, Unreadable
 from firebird_cdc.journal.dispose import dispose_shipped, quarantine
 from firebird_cdc.journal.flight import Flight, FlightPlan
 from firebird_cdc.journal.lane import Halt, Lane, MissingBlocked
@@ -51,7 +52,7 @@ def is_refusal(error: KafkaError) -> bool:
     return error.code() in _REFUSALS
 
 
-class Delivery:
+class Delivery(ABC):
     """Lanes, their journals' end, and what stops them. Subclasses send.
 
     ``stopping``: begin no journal any more. ``scans``: full scans done by the owner;
@@ -77,6 +78,7 @@ class Delivery:
         self._archive = archive
         self._backoff_s = backoff_s
         self._delivered: list[Entry] = []
+        self._told_unreadable: set[str] = set()
         self._dispose_at = 0.0
         self._dispose_trouble = False
         self._acknowledged = 0
@@ -111,9 +113,9 @@ class Delivery:
             default=None,
         )
 
+    @abstractmethod
     def step(self) -> bool:
         """Do what can be done without waiting; True if something was."""
-        raise AssertionError("a subclass sends")
 
     def abandon(self) -> None:
         """Stop at once: what is not acknowledged stays in its journal."""
@@ -131,15 +133,15 @@ class Delivery:
     def _ready(self, lane: Lane) -> bool:
         if self.stopping or self._dispose_trouble or self.in_flight >= JOURNALS_IN_FLIGHT:
             return False
-        suspects = [j for j in self.backlog.unreadable.values() if j.database is None]
-        blocking = len(suspects) if self.plan.failure_mode == "fail" else 0
+        suspects = self._suspects(lane) if self.plan.failure_mode == "fail" else []
         try:
-            return lane.ready(self.scans, blocking)
+            return lane.ready(self.scans, len(suspects))
         except MissingBlocked as blocked:
             names = ", ".join(journal.name for journal in suspects[:3])
             self.halt(
                 lane,
                 Halt(
+                    lane.queue.first()[:2],
                     None,
                     f"journal {blocked.missing} of this database is not there, and it may be one"
                     f" that can't be read ({names})",
@@ -147,6 +149,14 @@ class Delivery:
                 ),
             )
             return False
+
+    def _suspects(self, lane: Lane) -> list[Unreadable]:
+        """The unreadable journals that may belong to LANE."""
+        return [
+            journal
+            for journal in self.backlog.unreadable.values()
+            if journal.database in (None, lane.database)
+        ]
 
     def halt(self, lane: Lane, halt: Halt) -> None:
         """Stop LANE, loudly."""
@@ -172,13 +182,13 @@ class Delivery:
         for lane in self.lanes.values():
             if lane.halt is not None:
                 self._tell_halt(lane)
+        self._told_unreadable.clear()
 
     def recheck_halts(self) -> None:
         """Let lanes go on whose obstacle was removed or changed."""
-        suspects = any(journal.database is None for journal in self.backlog.unreadable.values())
         for lane in self.lanes.values():
             halt = lane.halt
-            if halt is None or (halt.entry is None and (suspects or self._obstructed(lane))):
+            if halt is None or (halt.entry is None and self._suspects(lane)):
                 continue
             if halt.entry is not None:
                 signature = self._signature(halt.entry)
@@ -190,9 +200,6 @@ class Delivery:
                     self.backlog.forget(halt.entry)
             lane.halt = None
             _log.notice("{}: the obstacle is gone, shipping goes on", lane.database)
-
-    def _obstructed(self, lane: Lane) -> bool:
-        return any(j.database == lane.database for j in self.backlog.unreadable.values())
 
     def _signature(self, entry: Entry) -> tuple[int, ...] | None:
         try:
@@ -218,7 +225,7 @@ class Delivery:
             where = "" if isinstance(error, JournalError) else f"{flight.path}:{place} "
             signature = self._signature(flight.entry)
             lane.drop(flight)
-            self.halt(lane, Halt(flight.entry, f"{where}{error}", signature))
+            self.halt(lane, Halt(flight.entry[:2], flight.entry, f"{where}{error}", signature))
         elif isinstance(error, BadEvent):
             flight.report_left_out(error)
             lane.leave_out(flight.entry, error.pos)
@@ -236,10 +243,15 @@ class Delivery:
             if self.plan.failure_mode != "fail":
                 self._set_aside(path, journal.reason)
                 self.backlog.unreadable.pop(journal.name, None)
-            elif journal.database is not None:
-                lane = self.lanes.get(journal.database)
-                if lane is not None and lane.halt is None:
-                    self.halt(lane, Halt(None, journal.reason, None))
+            elif journal.name not in self._told_unreadable:
+                self._told_unreadable.add(journal.name)
+                _log.error(
+                    "{}: can't be read ({}), so it is not shipped; it stays where it is, and its"
+                    " database waits for it. Repair it or move it away, or set"
+                    " event.processing.failure.handling.mode to warn or skip",
+                    path,
+                    journal.reason,
+                )
 
     def _set_aside(self, path: Path, reason: str) -> None:
         try:

@@ -27,8 +27,13 @@ MAX_BACKOFF_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Why a lane stands still. ``entry``: the journal it stands at, None for one not readable."""
+    """Why and where a lane stands still.
 
+    ``place``: epoch and sequence from which on nothing is sent. ``entry``: the journal that
+    is at fault, None if the fault is that one is missing. ``signature``: its file as it was.
+    """
+
+    place: tuple[int, int]
     entry: Entry | None
     reason: str
     signature: tuple[int, ...] | None
@@ -84,15 +89,13 @@ class Lane:
     @property
     def _stands_before_next(self) -> bool:
         """Whether the lane stands still before the first journal of its queue."""
-        if self.halt is None:
-            return False
-        return self.halt.entry is None or self.queue.first()[:2] >= self.halt.entry[:2]
+        return self.halt is not None and self.queue.first()[:2] >= self.halt.place
 
     def ready(self, scans: int, suspects: int) -> bool:
         """Whether the next journal may be begun.
 
         SCANS: how many full scans of the folder are done; SUSPECTS: unreadable journals that
-        could belong to any database. Raises ``MissingBlocked`` if one of them may be the one
+        may belong to this database. Raises ``MissingBlocked`` if one of them may be the one
         that is missing here.
         """
         if not self.queue or self._stands_before_next or monotonic() < self.retry_at:
@@ -201,7 +204,7 @@ class Lane:
 
 
 class MissingBlocked(Exception):
-    """A number is missing, and an unreadable journal of unknown origin may be the one."""
+    """A number is missing, and a journal that can't be read may be the one."""
 
     def __init__(self, missing: int) -> None:
         super().__init__(missing)

@@ -29,7 +29,14 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc.bridge.folder import JournalFolder, try_lock
-from firebird_cdc.bridge.host import CommittedJournal, DeadTransactions, Host, Verdict, Witness
+from firebird_cdc.bridge.host import (
+    CommittedJournal,
+    DeadTransactions,
+    Host,
+    LastSessionLeft,
+    Verdict,
+    Witness,
+)
 from firebird_cdc.bridge.sequence import SequenceLedger
 from firebird_cdc.errors import CaptureError, JournalEmpty, JournalError
 from firebird_cdc.journal.format import JournalReader, Stamp, read_envelope, write_stamp
@@ -77,6 +84,7 @@ class Confirmer(threading.Thread):
         self._known = 0  # every journal with a ticket up to this is pending or decided
         self._own_tickets: set[int] = set()  # above _known, handed over by this process
         self._scan_wanted = True  # once per process: a crash may have left something
+        self._let_go = False  # as soon as nothing is pending
         self._last_number = 0
         self._witnesses: dict[str, Witness] = {}
         self._ledgers: dict[str, SequenceLedger] = {}
@@ -102,12 +110,12 @@ class Confirmer(threading.Thread):
             self._move()
         busy = bool(self._pending) or self._scan_wanted
         heard = self._receive(0 if busy else _IDLE_MS if self._witnesses else _WAIT_MS)
-        if not self._pending and not self._scan_wanted:
-            if not heard:
-                self._rest()
-            self._settle()
-            return
-        pause = self._lead() if self._is_leader() else self._follow()
+        pause = 0.0
+        if self._pending or self._scan_wanted:
+            pause = self._lead() if self._is_leader() else self._follow()
+        if not self._pending and (self._let_go or not (heard or busy)):
+            self._rest()
+            self._let_go = False
         self._settle()
         if pause:
             time.sleep(pause)
@@ -121,6 +129,8 @@ class Confirmer(threading.Thread):
                 self._accept(event)
             elif isinstance(event, DeadTransactions):
                 self._scan_wanted = True
+            elif isinstance(event, LastSessionLeft):
+                self._let_go = True
         return bool(events)
 
     def _accept(self, event: CommittedJournal) -> None:

@@ -48,7 +48,13 @@ class DeadTransactions(NamedTuple):
     transaction: int
 
 
-Event = CommittedJournal | DatabaseSeen | DeadTransactions
+class LastSessionLeft(NamedTuple):
+    """No session is left in this process: the database may be closed, the process may end."""
+
+    number: int
+
+
+Event = CommittedJournal | DatabaseSeen | DeadTransactions | LastSessionLeft
 
 
 class DatabaseIdentity(NamedTuple):
@@ -192,6 +198,8 @@ class CffiHost:
         return [self._event(self._events[i]) for i in range(count)]
 
     def _event(self, raw: Any) -> Event:
+        if raw.kind == 4:
+            return LastSessionLeft(raw.number)
         if raw.kind == 1:
             return CommittedJournal(
                 number=raw.number,

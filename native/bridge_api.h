@@ -3,16 +3,23 @@
 #define FIREBIRD_CDC_BRIDGE_API_H
 #include <stdint.h>
 /* cffi reads from here */
+enum fbc_event_kind {
+    FBC_COMMITTED = 1,         /* commit() was called */
+    FBC_DATABASE_SEEN = 2,     /* the first transaction of this process in a database */
+    FBC_DEAD_TRANSACTIONS = 3, /* the engine found some; transaction 0: all that a crash left */
+    FBC_LAST_SESSION_LEFT = 4  /* the database may be closed, the process may end */
+};
+
 struct fbc_event {
-    uint32_t kind;        /* 1 committed, 2 database first seen, 3 dead transactions found */
-    uint32_t database;    /* see database_path */
-    uint64_t number;      /* grows by one with every event */
-    uint64_t transaction; /* kind 3: 0 means all that a crash left behind */
-    uint64_t ticket;      /* order of the commits */
-    int64_t commit_us;    /* microseconds since 1970, UTC */
-    uint64_t length;      /* bytes of the journal */
-    uint64_t events;      /* changes in it */
-    int32_t fd;           /* the journal, owned by the bridge; -1: open it by name */
+    uint32_t kind;     /* enum fbc_event_kind */
+    uint32_t database; /* see database_path */
+    uint64_t number;   /* grows by one with every event */
+    uint64_t transaction;
+    uint64_t ticket;   /* order of the commits */
+    int64_t commit_us; /* microseconds since 1970, UTC */
+    uint64_t length;   /* bytes of the journal */
+    uint64_t events;   /* changes in it */
+    int32_t fd;        /* the journal, owned by the bridge; -1: open it by name */
     unsigned char uuid[16];
 };
 

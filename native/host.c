@@ -299,7 +299,8 @@ struct fbc_database *fbc_host_database(const char *path, const unsigned char *gu
     if (!database)
         fbc_error_set(error, 0, "no memory");
     else if (!found)
-        fbc_host_hand_over(&(struct fbc_event){.kind = 2, .database = database->id, .fd = -1});
+        fbc_host_hand_over(
+            &(struct fbc_event){.kind = FBC_DATABASE_SEEN, .database = database->id, .fd = -1});
     return database;
 }
 

@@ -25,6 +25,8 @@
 
 enum { SETTLE_MS = 3000 }; /* how long a leaving attachment waits for its commits' verdicts */
 
+static atomic_int sessions; /* of this process */
+
 struct sequence {
     struct sequence *next;
     int64_t value;
@@ -428,7 +430,7 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
         fbc_host_fail();
     }
     struct fbc_event event = {
-        .kind = 1,
+        .kind = FBC_COMMITTED,
         .database = session->database->id,
         .transaction = txn->number,
         .ticket = fbc_host_begin_commit(),
@@ -505,7 +507,11 @@ static int session_release(struct fbi_replicated_session *self) {
     if (left > 0)
         return left;
     /* The last attachment may take the database and the process with it: give the bridge the
-     * moment it needs to learn what became of this session's commits. */
+     * moment it needs to learn what became of this session's commits, and to let go. */
+    int is_last = --sessions == 0;
+    if (session->last_handed_over && is_last)
+        session->last_handed_over =
+            fbc_host_hand_over(&(struct fbc_event){.kind = FBC_LAST_SESSION_LEFT, .fd = -1});
     if (session->last_handed_over)
         fbc_host_await_settled(session->last_handed_over, SETTLE_MS);
     free_shapes(session);
@@ -573,7 +579,7 @@ static void session_cleanup_transaction(struct fbi_replicated_session *self,
     (void)status; /* an error here would refuse the first attachment after a crash */
     if (!session->refusal && fbc_host_ready(session->settings, &error))
         fbc_host_hand_over(
-            &(struct fbc_event){.kind = 3,
+            &(struct fbc_event){.kind = FBC_DEAD_TRANSACTIONS,
                                 .database = session->database ? session->database->id : 0,
                                 .transaction = (uint64_t)number,
                                 .fd = -1});
@@ -620,6 +626,7 @@ struct fbi_replicated_session *fbc_session_new(const struct fbc_settings *settin
     }
     session->base.vt = &session_vt;
     session->references = 1;
+    sessions++;
     session->settings = settings;
     session->refusal = refusal;
     return &session->base;

@@ -468,14 +468,22 @@ def _publication(server: Server, database: str) -> Findings:
 
 
 def _replication_log(server: Server) -> Findings:
-    for path in server.logs("replication.log"):
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _LOG_TAIL))
-            text = file.read().decode("utf-8", "replace")
-        ours = [entry for entry in _log_entries(text) if _MENTIONS.search(entry) and _recent(entry)]
-        for entry in ours[-3:]:
-            said = " ".join(entry.split())
-            yield Finding(str(path), said, "see the log named in LoggingConfig for the cause")
+    path, name = server.replication_log, server.account.name
+    if not probes.may(server.account, "w", path if path.exists() else server.root):
+        yield Finding(
+            str(path),
+            f"{name} can't write to it: the engine would tell nobody why it doesn't capture",
+            _AGAIN.format(server.root),
+        )
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _LOG_TAIL))
+        text = file.read().decode("utf-8", "replace")
+    ours = [entry for entry in _log_entries(text) if _MENTIONS.search(entry) and _recent(entry)]
+    for entry in ours[-3:]:
+        said = " ".join(entry.split())
+        yield Finding(str(path), said, "see the log named in LoggingConfig for the cause")
 
 
 def _log_entries(text: str) -> list[str]:

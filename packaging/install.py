@@ -20,7 +20,7 @@ from pathlib import Path
 import firebird_cdc
 from firebird_cdc.config import load_config, locate_files
 from firebird_cdc.errors import FirebirdCdcError, SetupError
-from firebird_cdc.packaging import edits, runtime
+from firebird_cdc.packaging import edits, probes, runtime
 from firebird_cdc.packaging.conf import ConfFile
 from firebird_cdc.packaging.files import FileChanges
 from firebird_cdc.packaging.layout import Server
@@ -29,6 +29,7 @@ CONNECTOR_SAMPLE = "reddatabase.connector.yaml"
 LOGGING_SAMPLE = "firebird_cdc_logging.yaml"
 BACKUP_END = ".before-firebird-cdc"
 MANIFEST = "installed.json"
+LOG_DIRECTORY = Path("/var/log/firebird")
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +220,7 @@ def plan_install(
     if not server.replication_conf.exists() and replication != server.replication_conf:
         plan.steps.append(Link(server.replication_conf, replication))
         manifest.links.append(str(server.replication_conf))
+    _plan_log(server, plan, manifest)
     record = server.own_directory / MANIFEST
     if not record.exists() or record.read_bytes() != manifest.data():
         plan.steps.append(Write(record, manifest.data()))
@@ -295,7 +297,19 @@ def _plan_configuration(
             f"(apt-get install libpython3.{sys.version_info[1]})"
         )
     parameters["PythonHome"] = sys.base_prefix
+    _note_unreadable(server, [*runtime.python_directories(), library, config, logging], plan)
     return parameters, defaults
+
+
+def _note_unreadable(server: Server, paths: Sequence[Path | None], plan: Plan) -> None:
+    name = server.account.name
+    hidden = [str(p) for p in paths if p is not None and not probes.may(server.account, "r", p)]
+    if hidden:
+        plan.notes.append(
+            f"the server runs as {name}, which can't read {', '.join(hidden)}: until it can, "
+            "commits to captured tables fail. A virtual environment in /opt, not in a home "
+            "directory, is readable for all"
+        )
 
 
 def _plan_sample(server: Server, target: Path, plan: Plan, manifest: Manifest) -> Path:
@@ -332,6 +346,28 @@ def _plan_text(conf: ConfFile, plan: Plan) -> None:
     if not backup.exists():
         plan.steps.append(Write(backup, before, conf.path.stat().st_mode & 0o777, is_text=False))
     plan.steps.append(Write(conf.path, data))
+
+
+def _plan_log(server: Server, plan: Plan, manifest: Manifest) -> None:
+    """Give the engine a replication.log that it can write.
+
+    Debian's server looks for it in its library folder, where it may not create files: it would
+    not tell anybody that it can't load the plugin.
+    """
+    link = server.replication_log
+    if not _root() or link.exists() or probes.may(server.account, "w", server.root):
+        return
+    owner = (server.account.uid, server.account.gid)
+    if not LOG_DIRECTORY.is_dir():
+        plan.steps.append(Write(link, b"", 0o640, owner))
+        manifest.files[str(link)] = digest(b"")
+        return
+    log = LOG_DIRECTORY / link.name
+    if not log.exists():
+        plan.steps.append(Write(log, b"", 0o640, owner))
+        manifest.files[str(log)] = digest(b"")
+    plan.steps.append(Link(link, log))
+    manifest.links.append(str(link))
 
 
 def _real_replication_conf(server: Server) -> Path:
@@ -395,7 +431,8 @@ def plan_uninstall(server: Server) -> Plan:
         if path.exists():
             _plan_restore(path, plan)
     for link in map(Path, manifest.links):
-        if link.is_symlink() and (not replication.exists() or _removes(plan, replication)):
+        needed = link == server.replication_conf and replication.exists()
+        if link.is_symlink() and (not needed or _removes(plan, replication)):
             plan.steps.append(Remove(link))
     placed = {server.plugin_file, *server.own_directory.glob("_embedding.*.so")}
     for path in sorted(p for p in placed if p.is_file()):

@@ -36,7 +36,6 @@ class Server:
     plugins: Path
     plugins_conf: Path
     replication_conf: Path
-    log_directories: tuple[Path, ...]
     account: Account
 
     @property
@@ -54,9 +53,10 @@ class Server:
         """The folder beside the plugin with what else belongs to it."""
         return self.plugins / "firebird_cdc"
 
-    def logs(self, name: str) -> list[Path]:
-        """Return the log files of this NAME that exist."""
-        return [path for folder in self.log_directories if (path := folder / name).is_file()]
+    @property
+    def replication_log(self) -> Path:
+        """Where the engine writes what went wrong with replication, if it may."""
+        return self.root / "replication.log"
 
 
 def find_server(given: Path) -> Server:
@@ -87,13 +87,11 @@ def find_server(given: Path) -> Server:
             "interface of Firebird 4 or 5"
         )
     plugins_conf = (root / "plugins.conf").resolve()
-    logs = (root, Path("/var/log/firebird")) if root != plugins_conf.parent else (root,)
     return Server(
         root=root,
         plugins=plugins.resolve(),
         plugins_conf=plugins_conf,
         replication_conf=root / "replication.conf",
-        log_directories=logs,
         account=_account(root),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes.util
 import os
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 from firebird_cdc.packaging.conf import ConfFile, find
 from firebird_cdc.packaging.layout import Account, Server
 
-_KAFKA_TIMEOUT_S = 5.0
+_KAFKA_TIMEOUT_S = 10.0
 _DEFAULT_PORT = 3050
 
 
@@ -58,21 +59,26 @@ def is_locked(path: Path) -> bool:
 
 def kafka_problem(producer: Mapping[str, str]) -> str | None:
     """Ask the cluster for its metadata; return why it didn't answer, or None."""
-    from confluent_kafka import KafkaException, Producer
+    from confluent_kafka import KafkaError, KafkaException, Producer
 
-    reasons: list[str] = []
+    errors: list[Any] = []
     aside = {"transactional.id", "enable.idempotence"}  # those would make it look for more
-    settings = {k: v for k, v in producer.items() if k not in aside}
+    settings: dict[str, Any] = {k: v for k, v in producer.items() if k not in aside}
+    settings.update(error_cb=errors.append, log_level=0)
     try:
-        client = Producer(
-            {**settings, "error_cb": lambda error: reasons.append(str(error.str())), "log_level": 0}
-        )
-        brokers = client.list_topics(timeout=_KAFKA_TIMEOUT_S).brokers
-        client.poll(0)
+        client = Producer(settings)
     except KafkaException as error:
-        # What happened to the connections says more than that the time is up.
-        return next((r for r in reasons if r), str(error.args[0].str()))
-    return None if brokers else "the cluster names no broker"
+        return str(error.args[0].str())
+    deadline = time.monotonic() + _KAFKA_TIMEOUT_S
+    while True:
+        try:
+            return None if client.list_topics(timeout=1).brokers else "it names no broker"
+        except KafkaException as error:
+            client.poll(0)
+            refused = any(e.code() == KafkaError._ALL_BROKERS_DOWN for e in errors)
+            if refused or time.monotonic() > deadline:
+                # What happened to the connections says more than that the time is up.
+                return str((errors or [error.args[0]])[0].str())
 
 
 class Publication(NamedTuple):

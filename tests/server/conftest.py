@@ -39,8 +39,6 @@ def trixie(request: pytest.FixtureRequest) -> Iterator[debian.Trixie]:
 def firebird4(trixie: debian.Trixie, tmp_path: Path) -> Iterator[Firebird4]:
     """A Firebird 4 server as it was packaged, not started yet, without our plugin."""
     trixie.reset()
-    for log in (trixie.path / "var/log/firebird").iterdir():
-        log.unlink()
     folder = trixie.path / "var/lib/firebird/4.0/data" / f"t{secrets.token_hex(4)}"
     folder.mkdir(mode=0o770)
     with Stack(tmp_path / "firebird4") as stack:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import stat
 from pathlib import Path
@@ -25,7 +26,7 @@ Picture = dict[str, tuple[int, int, int, bytes]]
 def picture(system: debian.Trixie) -> Picture:
     """The server's configuration and library folders: modes, owners and contents."""
     found = {}
-    for folder in (debian.CONFIGURATION, debian.SERVER_DIRECTORY):
+    for folder in (debian.CONFIGURATION, debian.SERVER_DIRECTORY, Path("var/log/firebird")):
         for path in (system.path / folder).rglob("*"):
             status = path.lstat()
             content = b""
@@ -130,3 +131,22 @@ def test_check_sees_what_the_servers_user_may_not_do(firebird4: Firebird4) -> No
     assert "connector.yaml: firebird can't read it" in said
     assert "no answer from 127.0.0.1:9" in said
     assert "3 findings" in said
+
+
+def test_a_missing_plugin_is_found_in_the_log_that_the_engine_can_write(
+    firebird4: Firebird4, client: Any
+) -> None:
+    firebird4.install("127.0.0.1:9", "nowhere")
+    (firebird4.server_directory / "plugins/libfirebird_cdc.so").unlink()
+    firebird4.start()
+    database = firebird4.create_database(client)
+    with client.connect(firebird4.dsn(database)) as connection:
+        connection.execute_immediate("INSERT INTO ITEM VALUES (1, 'unseen', 1)")
+        connection.commit()  # the engine says nothing to its client
+    said = firebird4.command("check", "--server", "/", check=False)
+    assert "libfirebird_cdc.so: the plugin is missing" in said
+    assert re.search(r"replication\.log: .*plugin Debezium_Connector is not found", said), said
+
+    (firebird4.server_directory / "replication.log").unlink()
+    said = firebird4.command("check", "--server", "/", check=False)
+    assert "replication.log: firebird can't write to it" in said

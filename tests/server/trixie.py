@@ -81,7 +81,10 @@ class Trixie:
         for path in (self.path / _PRISTINE).iterdir():
             shutil.copy2(path, self.path / CONFIGURATION / path.name)
         (self.path / "tmp/firebird-cdc.log").unlink(missing_ok=True)
-        (server / "replication.conf").unlink(missing_ok=True)
+        for log in (self.path / "var/log/firebird").iterdir():
+            log.unlink()
+        for name in ("replication.conf", "replication.log"):
+            (server / name).unlink(missing_ok=True)
         (server / "plugins/libfirebird_cdc.so").unlink(missing_ok=True)
         shutil.rmtree(server / "plugins/firebird_cdc", ignore_errors=True)
 

@@ -30,6 +30,7 @@ from firebird_cdc.journal.topics import data_topic
 
 _PREFIX = "demo"
 _CLERKS = 3
+_WORK_TIMEOUT_S = 120.0
 _SHIP_TIMEOUT_S = 120.0
 _MARKER = "demo.json"  # says that a folder is a run's
 _FAULTS_SHOWN = 5
@@ -218,7 +219,7 @@ class _Demo:
             step.progress(f"{', '.join(left)} at work")
             return not left
 
-        await_condition("the workload to end", ended, 300)
+        await_condition("the workload to end", ended, _WORK_TIMEOUT_S)
         for name, process in running.items():
             if process.returncode != 0:
                 raise SetupError(

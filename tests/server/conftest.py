@@ -39,7 +39,7 @@ def trixie(request: pytest.FixtureRequest) -> Iterator[debian.Trixie]:
 def firebird4(trixie: debian.Trixie, tmp_path: Path) -> Iterator[Firebird4]:
     """A Firebird 4 server as it was packaged, not started yet, without our plugin."""
     trixie.reset()
-    folder = trixie.path / "var/lib/firebird/4.0/data" / f"t{secrets.token_hex(4)}"
+    folder = trixie.path / debian.DATA / f"t{secrets.token_hex(4)}"
     folder.mkdir(mode=0o770)
     with Stack(tmp_path / "firebird4") as stack:
         server = Firebird4(trixie, folder, stack)

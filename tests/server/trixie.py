@@ -27,6 +27,7 @@ SUITE = "trixie"
 PACKAGES = ("firebird4.0-server", "python3", "python3-venv", "python3-dev", "gcc", "libc6-dev")
 CONFIGURATION = Path("etc/firebird/4.0")
 SERVER_DIRECTORY = Path("usr/lib/x86_64-linux-gnu/firebird/4.0")
+DATA = Path("var/lib/firebird/4.0/data")
 SOURCE = Path("opt/firebird-cdc-source")
 VENV = Path("opt/firebird-cdc")
 _PRISTINE = Path("opt/pristine")
@@ -123,6 +124,8 @@ def prepared(cache: Path, clone: Path, say: Say) -> Iterator[Trixie]:
             fcntl.flock(lock, fcntl.LOCK_EX)
         maker = _Maker(cache, clone, say)
         maker.make()
+        for left in (maker.root / DATA).iterdir():  # by a run that was killed
+            shutil.rmtree(left)
         yield Trixie(maker.root)
 
 
@@ -133,6 +136,7 @@ class _Maker:
         self._clone = clone
         self._say = say
         self._logs = cache / "logs"
+        self._lists: list[str] = []
 
     def make(self) -> None:
         self._logs.mkdir(exist_ok=True)
@@ -177,6 +181,7 @@ class _Maker:
         proxy = _apt_setting("Acquire::http::Proxy")
         if proxy:
             environment.setdefault("http_proxy", proxy)
+        mirror = self._mirror()
         program, scripts = self._debootstrap()
         if scripts:
             environment["DEBOOTSTRAP_DIR"] = str(scripts)
@@ -185,7 +190,7 @@ class _Maker:
             [
                 *("unshare", "--mount", str(program), "--variant=minbase"),
                 *((f"--keyring={_KEYRING}",) if _KEYRING.exists() else ()),
-                *(SUITE, str(new), _mirror()),
+                *(SUITE, str(new), mirror),
             ],
             environment,
         )
@@ -275,26 +280,42 @@ class _Maker:
             return Path(own), None
         debian = self._cache / "debian"
         packages, tree = debian / "packages", debian / "root"
-        for folder in (packages, debian / "lists/partial", debian / "apt/archives/partial"):
-            folder.mkdir(parents=True, exist_ok=True)
+        packages.mkdir(parents=True, exist_ok=True)
         if not (tree / "usr/sbin/debootstrap").exists():
-            common = ["apt-get", "-o", "APT::Sandbox::User=root"]
-            fresh = [
-                *(*common, "-o", f"Dir::State::lists={debian / 'lists'}"),
-                *("-o", f"Dir::Cache={debian / 'apt'}", "-o", "Acquire::Languages=none"),
-            ]
-            # The machine's own package lists first; with lists of our own if there are none.
-            try:
-                self._run("fetch-debootstrap", [*common, "download", "debootstrap"], cwd=packages)
-            except SetupError:
-                with contextlib.suppress(SetupError):  # one source may fail, and not matter
-                    self._run("fetch-lists", [*fresh, "update"])
-                self._run("fetch-debootstrap", [*fresh, "download", "debootstrap"], cwd=packages)
+            fetch = ["apt-get", *self._lists, "download", "debootstrap"]
+            self._run("fetch-debootstrap", fetch, cwd=packages)
             package = sorted(packages.glob("debootstrap_*.deb"))[-1]
             self._run("unpack-debootstrap", ["dpkg-deb", "-x", str(package), str(tree)])
         if shutil.which("wget") is None:
             raise SetupError("debootstrap needs wget, which is missing: apt-get install wget")
         return tree / "usr/sbin/debootstrap", tree / "usr/share/debootstrap"
+
+    def _mirror(self) -> str:
+        """Return the mirror of Debian's main archive that this machine uses.
+
+        As a side effect _lists becomes the options under which apt has package lists: the
+        machine's own if there are any, else lists of ours, so that nothing outside changes.
+        """
+        own = self._cache / "debian"
+        ours = ["-o", f"Dir::State::lists={own / 'lists'}", "-o", f"Dir::Cache={own / 'apt'}"]
+        for options in ([], ours):
+            self._lists = ["-o", "APT::Sandbox::User=root", *options]
+            if options:
+                for folder in ("lists/partial", "apt/archives/partial"):
+                    (own / folder).mkdir(parents=True, exist_ok=True)
+                with contextlib.suppress(SetupError):  # one source may fail, and not matter
+                    self._run("fetch-lists", ["apt-get", *self._lists, "update"])
+            query = ["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
+            listed = subprocess.run(
+                ["apt-get", *self._lists, *query], capture_output=True, text=True, check=False
+            )
+            for uri in listed.stdout.split():
+                if re.match(r"https?://.*/debian/?$", uri):
+                    return uri
+        raise SetupError(
+            "this machine's apt sources name no mirror of Debian's archive (.../debian) that "
+            "answers: add one to /etc/apt/sources.list"
+        )
 
     def _run(
         self,
@@ -329,19 +350,3 @@ def _apt_setting(name: str) -> str:
     done = subprocess.run(["apt-config", "shell", "V", name], capture_output=True, text=True)
     found = re.search(r"^V='(.*)'$", done.stdout.strip())
     return found[1] if found else ""
-
-
-def _mirror() -> str:
-    """Return the mirror of Debian's main archive that this machine uses."""
-    listed = subprocess.run(
-        ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"],
-        capture_output=True,
-        text=True,
-    )
-    for uri in listed.stdout.split():
-        if re.match(r"https?://.*/debian/?$", uri):
-            return uri
-    raise SetupError(
-        "apt-get indextargets names no mirror of Debian's archive (…/debian) in this machine's "
-        "sources: add one to /etc/apt/sources.list"
-    )

@@ -52,13 +52,19 @@ def _librdkafka_logger() -> logging.Logger:
 
 
 def producer_settings(config: ConnectorConfig) -> dict[str, str]:
-    """Return the properties for librdkafka: the user's, and what our promises need."""
+    """Return the properties for librdkafka: the user's, and what our promises need.
+
+    Without transactions, ``retries`` and ``delivery.timeout.ms`` don't limit the client: at such
+    a limit it would drop one message and deliver later ones, out of order, while we would only
+    send the journal again. It keeps trying instead, which repeats nothing.
+    """
     settings = dict(config.producer)
     settings.setdefault("client.id", f"firebird-cdc-{config.topic_prefix}")
     settings.setdefault("queue.buffering.max.kbytes", _QUEUE_KBYTES)
     if not config.transactional:
         settings.pop("delivery.timeout.ms", None)
         settings["message.timeout.ms"] = "0"
+        settings["retries"] = "2147483647"
     return settings
 
 

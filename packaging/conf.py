@@ -42,6 +42,22 @@ _TAIL = f"  {MARK}"
 _NO_NEWLINE = "the line before had no line end"
 _NEW_FILE = "this file was made by it"
 
+#: The keys that install writes; anything else in a section of ours is the user's.
+OWN_KEYS = frozenset(
+    {
+        "module",
+        "config",
+        "connectorconfig",
+        "loggingconfig",
+        "pythondirs",
+        "python",
+        "pythonhome",
+        "plugin",
+        "report_errors",
+        "disable_on_error",
+    }
+)
+
 _INCLUDE_LIMIT = 10
 _BLANKS = " \t\r"
 
@@ -53,9 +69,10 @@ class ConfSyntaxError(SetupError):
         super().__init__(f"{path}, line {line}: {what}; the server refuses such a file")
         self.path = path
         self.line = line
+        self.what = what
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (SetupError, (str(self),))
+        return (type(self), (self.path, self.line, self.what))
 
 
 @dataclass(slots=True)
@@ -354,23 +371,6 @@ class ConfFile:
             if not ours and name not in OWN_KEYS:
                 foreign.append(line)
         return foreign
-
-
-#: The keys that install writes; anything else in a section of ours is the user's.
-OWN_KEYS = frozenset(
-    {
-        "module",
-        "config",
-        "connectorconfig",
-        "loggingconfig",
-        "pythondirs",
-        "python",
-        "pythonhome",
-        "plugin",
-        "report_errors",
-        "disable_on_error",
-    }
-)
 
 
 def quoted(value: str) -> str:

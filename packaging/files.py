@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
 from firebird_cdc.errors import SetupError
+
+_TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{12}\.tmp")
 
 
 @dataclass(slots=True)
@@ -143,6 +146,13 @@ class _explained(contextlib.AbstractContextManager["_explained"]):
             f"cannot {self._verb} {self._path}: {error.strerror}; all files are as they were. "
             f"Then {hint} and run the command again"
         ) from error
+
+
+def leftovers(folder: Path, names: Iterable[str]) -> list[Path]:
+    """Return the temporary files for NAMES that a run left in FOLDER because it was killed."""
+    wanted = set(names)
+    found = {path: _TEMPORARY.fullmatch(path.name) for path in folder.glob(".*.tmp")}
+    return sorted(path for path, match in found.items() if match and match[1] in wanted)
 
 
 def _beside(path: Path) -> Path:

@@ -22,7 +22,7 @@ from firebird_cdc.config import load_config, locate_files
 from firebird_cdc.errors import FirebirdCdcError, SetupError
 from firebird_cdc.packaging import edits, probes, runtime
 from firebird_cdc.packaging.conf import ConfFile
-from firebird_cdc.packaging.files import FileChanges
+from firebird_cdc.packaging.files import FileChanges, leftovers
 from firebird_cdc.packaging.layout import Server
 
 CONNECTOR_SAMPLE = "reddatabase.connector.yaml"
@@ -223,13 +223,15 @@ def plan_install(
     _plan_log(server, plan, manifest)
     record = server.own_directory / MANIFEST
     if not record.exists() or record.read_bytes() != manifest.data():
-        plan.steps.append(Write(record, manifest.data()))
+        # Before all that it lists: should we be killed, uninstall still knows what is ours.
+        plan.steps.insert(0, Write(record, manifest.data()))
+    if not server.own_directory.is_dir():
+        plan.steps.insert(0, MakeDirectory(server.own_directory, 0o755))
+    plan.steps += _leftovers(server)
     return plan
 
 
 def _plan_binaries(server: Server, plan: Plan, manifest: Manifest) -> None:
-    if not server.own_directory.is_dir():
-        plan.steps.append(MakeDirectory(server.own_directory, 0o755))
     embedding = runtime.embedding_library()
     wanted = {
         # The embedding first: a new plugin must not meet an old bridge.
@@ -370,6 +372,20 @@ def _plan_log(server: Server, plan: Plan, manifest: Manifest) -> None:
     manifest.links.append(str(link))
 
 
+def _leftovers(server: Server) -> list[Step]:
+    """Plan to remove what a killed run left under temporary names."""
+    ours = {
+        server.plugins: [server.plugin_file.name],
+        server.own_directory: [MANIFEST, *(runtime.embedding_name(n) for n in range(11, 14))],
+    }
+    names = [CONNECTOR_SAMPLE, LOGGING_SAMPLE, server.replication_log.name]
+    for conf in (server.plugins_conf.name, server.replication_conf.name):
+        names += [conf, conf + BACKUP_END]
+    for folder in (server.root, server.conf_directory, LOG_DIRECTORY):
+        ours[folder] = names
+    return [Remove(path) for folder, wanted in ours.items() for path in leftovers(folder, wanted)]
+
+
 def _real_replication_conf(server: Server) -> Path:
     """Return the file behind replication.conf; a new one goes where plugins.conf really is."""
     if server.replication_conf.exists():
@@ -444,6 +460,7 @@ def plan_uninstall(server: Server) -> Plan:
             plan.steps.append(Remove(path))
         else:
             plan.notes.append(f"{path} stays: it was edited since install placed it")
+    plan.steps += _leftovers(server)
     record = server.own_directory / MANIFEST
     if record.exists():
         plan.steps.append(Remove(record))

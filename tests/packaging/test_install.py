@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,7 +82,10 @@ def test_installed_and_uninstalled_twice_the_root_is_as_it_was(
 
 
 def test_the_journal_directory_is_made_for_the_servers_user_alone(
-    engine_root: EmbeddedRoot, options_file: Path, tmp_path: Path
+    engine_root: EmbeddedRoot,
+    options_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     journals = tmp_path / "new/journals"
     (engine_root.path / "security5.fdb").touch()
@@ -87,6 +93,9 @@ def test_the_journal_directory_is_made_for_the_servers_user_alone(
     install(engine_root, "--config", options_file)
     status = journals.stat()
     assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (4711, 4712, 0o700)
+    # The folders of a test are closed to others, as a home directory is.
+    said = capsys.readouterr().out
+    assert re.search(rf"runs as 4711, which can't read .*{re.escape(str(options_file))}", said)
 
 
 def test_a_dry_run_shows_the_edits_and_touches_nothing(
@@ -185,6 +194,55 @@ def test_an_install_that_fails_half_way_leaves_all_files_as_they_were(
     assert f"cannot write {immutable}" in said
     assert "all files are as they were" in said
     assert picture(tmp_path) == before
+
+
+# Kills its own process just before the n-th change to a file system.
+_KILLED = """
+import os, signal, sys
+from firebird_cdc.cli import main
+left = int(sys.argv[1])
+def count(event, arguments):
+    global left
+    if event in ("os.rename", "os.link", "os.remove", "os.mkdir", "os.symlink", "os.chmod"):
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(count)
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def killed_at(change: int, *argv: object) -> bool:
+    """Run a command and kill it before a CHANGE; False if it had ended by itself before."""
+    words = [sys.executable, "-P", "-c", _KILLED, str(change), *map(str, argv)]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode != 0
+
+
+def test_killed_at_any_change_the_next_run_completes_the_work(
+    engine_root: EmbeddedRoot, options_file: Path
+) -> None:
+    before = picture(engine_root.path)
+    server = ("--server", engine_root.path)
+    install(engine_root, "--config", options_file)
+    installed = picture(engine_root.path)
+    uninstall(engine_root)
+    change = 0
+    while killed_at(change, "install", *server, "--config", options_file):
+        assert install(engine_root, "--config", options_file) == 0
+        assert picture(engine_root.path) == installed, f"killed at change {change} of install"
+        assert uninstall(engine_root) == 0
+        change += 1
+    assert change > 10
+    change = 0
+    while killed_at(change, "uninstall", *server):
+        assert uninstall(engine_root) == 0
+        assert picture(engine_root.path) == before, f"killed at change {change} of uninstall"
+        assert install(engine_root, "--config", options_file) == 0
+        change += 1
+    assert change > 5
+    assert picture(engine_root.path) == before
 
 
 def test_an_uninstall_that_fails_half_way_leaves_all_files_as_they_were(

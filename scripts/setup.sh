@@ -174,6 +174,28 @@ if ! loadable libtommath.so.1 && [ ! -e "$debian_lib/libtommath.so.1" ]; then
         fetch_debian libtommath1
 fi
 
+# The engine opens whichever release of ICU it finds, for every database in UTF-8.
+icu_somewhere() {
+    ldconfig -p 2>/dev/null | grep -q 'libicuuc\.so\.' ||
+        [ -n "$(find "$debian_lib" -name 'libicuuc.so.*' -print -quit)" ]
+}
+
+fetch_icu() {
+    local package
+    package=$(apt-cache search --names-only '^libicu[0-9]+$' | cut -d ' ' -f 1 | sort -V | tail -n 1)
+    if [ -z "$package" ]; then
+        apt-get "${apt_options[@]}" update || true
+        package=$(apt-cache "${apt_options[@]}" search --names-only '^libicu[0-9]+$' |
+            cut -d ' ' -f 1 | sort -V | tail -n 1)
+    fi
+    [ -n "$package" ] || { echo "found no package libicuNN; install one by hand"; return 1; }
+    fetch_debian "$package"
+}
+
+if ! icu_somewhere; then
+    step "fetching the ICU library, which the Firebird engine needs" debian-icu.log fetch_icu
+fi
+
 python_facts=$("$PYTHON" -I -c '
 import os, sys, sysconfig
 get = sysconfig.get_config_var
@@ -260,7 +282,8 @@ build_native() {
 cd "$ROOT"
 shopt -s nullglob
 python_key=$(digest pyproject.toml)
-native_sources=(setup[.]py native/*.c native/*.h native/*.py bridge/*_build.py)
+# Not _embedding.c, which the build itself makes.
+native_sources=(setup[.]py native/[!_]*.c native/*.h native/*.py)
 native_key="$(digest "${native_sources[@]}") ${FIREBIRD_CDC_PYTHON_LIBDIR:-}"
 native_built() {
     [ ! -e setup.py ] || { local built=(native/*.so) && [ ${#built[@]} -ge 2 ]; }

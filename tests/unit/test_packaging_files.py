@@ -65,7 +65,7 @@ def test_all_steps_take_effect_and_leave_no_temporary_file(folder: Path) -> None
 def test_a_failure_after_any_step_leaves_everything_as_it_was(folder: Path, done: int) -> None:
     before = picture(folder)
     blocked = folder / "blocked"
-    with pytest.raises(SetupError, match="cannot write .*blocked/file"), FileChanges() as changes:
+    with pytest.raises(SetupError, match=r"cannot write .*blocked/file"), FileChanges() as changes:
         steps = all_steps(changes, folder)
         for _ in range(done):
             next(steps)
@@ -81,9 +81,11 @@ def test_a_write_that_ends_in_the_middle_leaves_the_old_file_alone(folder: Path)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
     try:
-        with pytest.raises(SetupError, match=r"plugin.so: File too large; all files are as"):
-            with FileChanges() as changes:
-                changes.write(folder / "plugin.so", bytes(100_000))
+        with (
+            pytest.raises(SetupError, match=r"plugin\.so: File too large; all files are as"),
+            FileChanges() as changes,
+        ):
+            changes.write(folder / "plugin.so", bytes(100_000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert picture(folder) == before

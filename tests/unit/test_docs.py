@@ -1,0 +1,337 @@
+"""What the pages say is so: paths, links, commands, options, quoted messages, the example event."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from firebird_cdc import __version__
+from firebird_cdc.cli import build_parser
+from firebird_cdc.config import load_config
+from firebird_cdc.config.filters import TableFilter
+from firebird_cdc.config.options import Status, find_option
+from firebird_cdc.journal.format import Column, JournalReader, JournalWriter, RowChange, Storage
+from firebird_cdc.journal.render import Renderer, RenderOptions
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("native", "bridge", "journal", "config", "packaging", "demo")
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+README = ROOT / "README.md"
+
+_FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_SPAN = re.compile(r"`([^`\n]+)`")
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_FOLDERS = "|".join([*ROOMS, "firebird_cdc", "docs", "tests", "scripts", "benchmarks", r"\.ci"])
+_PATH = re.compile(rf"(?:^|(?<=[\s=\"'(]))((?:{_FOLDERS})/[\w./*-]*)(?=$|[\s\"',:);])")
+_FILE = re.compile(r"[\w-]+\.(?:md|py|toml|in)|Makefile|LICENSE")
+_OPTION = re.compile(
+    r"(?:connector|kafka|key|value|event|snapshot|heartbeat|metrics|include|provide|toasted"
+    r"|signal|transforms|tombstones|table|column|message|topic|poll)\.[\w.]+"
+)
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+
+
+def prose(page: Path) -> str:
+    """The page without its fenced blocks."""
+    return _FENCE.sub("", page.read_text("utf-8"))
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    """The fenced blocks in one of LANGUAGES; "" stands for those without one."""
+    found = _FENCE.findall(page.read_text("utf-8"))
+    return [text for language, text in found if language in languages]
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The command lines in blocks without a language, continued lines joined, split in words."""
+    for block in blocks(page, ""):
+        for line in block.replace("\\\n", " ").splitlines():
+            text = line.strip().removeprefix("$ ")
+            try:
+                words = shlex.split(text, comments=True)
+            except ValueError:  # a drawing, not a command
+                continue
+            while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+                del words[0]
+            if words:
+                yield words
+
+
+def anchors(page: Path) -> set[str]:
+    """The names under which the headings of PAGE can be linked to, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).strip().replace(" ", "-") for text in headings}
+
+
+def test_there_are_pages() -> None:
+    assert README in PAGES
+    assert len(PAGES) > 8
+
+
+@pages
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in _LINK.findall(prose(page)):
+        if target.startswith("https://"):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (page.parent / name).resolve() if name else page
+        assert path.exists(), f"{page.name}: {target} leads nowhere"
+        if anchor:
+            assert anchor in anchors(path), f"{page.name}: {target}: no such heading"
+
+
+@pages
+def test_paths_exist(page: Path) -> None:
+    text = page.read_text("utf-8")
+    mentioned = [path for span in _SPAN.findall(text) for path in _PATH.findall(span)]
+    mentioned += [path for block in blocks(page, "") for path in _PATH.findall(block)]
+    for path in mentioned:
+        pattern = re.sub(r"\b[A-Z]{2,}\b", "*", path).rstrip("/.")  # NAME stands for any
+        found = (ROOT / path).exists() or any(ROOT.glob(pattern))
+        assert found, f"{page.name}: {path} does not exist"
+
+
+@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", ROOT / "docs/architecture.md"])
+def test_file_names_without_a_folder_exist_at_the_top_or_in_every_room(page: Path) -> None:
+    for span in _SPAN.findall(prose(page)):
+        if _FILE.fullmatch(span):
+            assert (ROOT / span).exists() or any(ROOT.glob(f"*/{span}")), span
+
+
+def test_architecture_names_every_room_and_every_file_of_the_server_side() -> None:
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    for room in ROOMS:
+        assert f"`{room}/`" in text
+    parts = [*ROOT.glob("native/*.c"), *ROOT.glob("bridge/*.py")]
+    helpers = {"__init__.py", "crc32c.c", "plugin.c", "_embedding.c", "embedded.py", "service.py"}
+    for part in parts:
+        if part.name not in helpers:
+            assert f"`{part.parent.name}/{part.name}`" in text, f"{part.name} is not explained"
+
+
+@pages
+def test_make_commands_are_targets(page: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    variables = set(re.findall(r"^([A-Z_]+) \?=", makefile, re.MULTILINE))
+    lines = [*commands(page), *(_words(span) for span in _SPAN.findall(prose(page)))]
+    for words in lines:
+        if words[:1] != ["make"]:
+            continue
+        for word in words[1:]:
+            name, assigned, _ = word.partition("=")
+            known = name in variables if assigned else name in targets
+            assert known, f"{page.name}: {shlex.join(words)}: no {name} in the Makefile"
+
+
+def _words(span: str) -> list[str]:
+    try:
+        return shlex.split(span)
+    except ValueError:
+        return []
+
+
+@pages
+def test_firebird_cdc_commands_in_blocks_parse(page: Path) -> None:
+    for words in commands(page):
+        if Path(words[0]).name == "firebird-cdc":
+            try:
+                build_parser().parse_args(words[1:])
+            except SystemExit:
+                pytest.fail(f"{page.name}: wrong usage: {shlex.join(words)}")
+
+
+@pages
+def test_firebird_cdc_commands_in_sentences_exist(page: Path) -> None:
+    for span in _SPAN.findall(prose(page)):
+        words = _words(span)
+        if words[:1] != ["firebird-cdc"] or len(words) == 1:
+            continue
+        with pytest.raises(SystemExit) as ended:
+            build_parser().parse_args([*_subcommand(words[1:]), "--help"])
+        assert ended.value.code == 0, f"{page.name}: {span}"
+
+
+def _subcommand(words: list[str]) -> list[str]:
+    """The words that name a command: those before its options and values."""
+    end = 2 if words[0] in ("journal", "replay") else 1
+    return words[:end]
+
+
+def test_changelog_names_every_command() -> None:
+    told = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    names = re.findall(r"^    (\w+)(?:  |$)", build_parser().format_help(), re.MULTILINE)
+    assert len(names) > 5
+    for name in names:
+        assert re.search(rf"`(?:firebird-cdc )?{name}\b", told), f"the changelog lacks {name}"
+
+
+@pages
+def test_options_exist(page: Path) -> None:
+    if page.name in ("reference.md", "moving-from-the-red-database-connector.md"):
+        return  # made from the table of options, and a page on options that differ
+    for span in _SPAN.findall(prose(page)):
+        name, _, value = span.partition(": ")
+        if _OPTION.fullmatch(name):
+            option = find_option(name)
+            assert option is not None, f"{page.name}: no option {name}"
+            if value and option.allowed:
+                assert value in option.allowed, f"{page.name}: {span}"
+
+
+def test_readme_lists_as_missing_only_what_is_missing() -> None:
+    text = README.read_text("utf-8")
+    section = text.partition("## What it doesn't do yet")[2].partition("\n## ")[0]
+    options = [name for name in _SPAN.findall(section) if _OPTION.fullmatch(name)]
+    assert options
+    for name in options:
+        option = find_option(name)
+        assert option is not None
+        assert option.status is Status.LATER, f"{name} is built now: say so in the README"
+
+
+def test_messages_quoted_in_operations_are_in_the_code() -> None:
+    sources = list(_messages())
+    quoted = [
+        span
+        for span in _SPAN.findall(prose(ROOT / "docs/operations.md"))
+        if " " in span
+        and not span.startswith(("firebird-cdc ", "journal show", "make "))
+        and not _OPTION.fullmatch(span.partition(": ")[0])
+    ]
+    assert len(quoted) > 20
+    for span in quoted:
+        assert any(span in text for text in sources), f"nothing of ours says: {span}"
+
+
+def _messages() -> Iterator[str]:
+    """The strings of the code: literals in a row as one, the gaps of f-strings as ``{}``."""
+    for room in ROOMS:
+        for path in (ROOT / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.JoinedStr):
+                    yield "".join(
+                        str(part.value) if isinstance(part, ast.Constant) else "{}"
+                        for part in node.values
+                    )
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield node.value
+    for path in ROOT.glob("native/*.c"):
+        for run in re.findall(r'(?:"(?:[^"\\\n]|\\.)*"\s*)+', path.read_text("utf-8")):
+            yield "".join(re.findall(r'"((?:[^"\\\n]|\\.)*)"', run))
+
+
+def test_environment_variables_are_read_somewhere() -> None:
+    code = "".join(
+        path.read_text("utf-8")
+        for pattern in ("*/*.py", "*/*/*.py", "setup.py", "native/*.c", "scripts/*.sh", "Makefile")
+        for path in ROOT.glob(pattern)
+        if not path.is_relative_to(ROOT / "tests")
+    )
+    for page in PAGES:
+        for name in re.findall(r"\bFIREBIRD_C\w+|\bPYTHONSAFEPATH\b", page.read_text("utf-8")):
+            assert name in code, f"{page.name}: nothing reads {name}"
+
+
+def test_markers_of_contributing_are_those_of_pytest() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    declared = [line.split(":")[0] for line in settings["tool"]["pytest"]["ini_options"]["markers"]]
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    table = text.partition("| Marker |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == declared
+
+
+def test_changelog_begins_with_this_version() -> None:
+    versions = re.findall(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    assert versions[0] == __version__
+
+
+@pages
+def test_nothing_of_one_machine(page: Path) -> None:
+    text = page.read_text("utf-8")
+    for private in ("/work/", "/root", ".pyenv", "/home/"):
+        assert private not in text, f"{page.name} holds {private}"
+
+
+def test_index_names_every_page() -> None:
+    index = (ROOT / "docs/README.md").read_text("utf-8")
+    targets = {(ROOT / "docs" / target).resolve() for target in _LINK.findall(index)}
+    for page in ROOT.glob("docs/*.md"):
+        if page.name != "README.md":
+            assert page in targets, f"docs/README.md does not link to {page.name}"
+
+
+# ---------------------------------------------------------------------- the example event
+
+
+def _column(name: str, storage: Storage, key_position: int = 0) -> Column:
+    return Column(
+        name=name,
+        sql_type=0,
+        sub_type=0,
+        scale=0,
+        length=8,
+        charset_id=4,
+        char_length=0,
+        precision=0,
+        nullable=key_position == 0,
+        identity=False,
+        key_position=key_position,
+        storage=storage,
+    )
+
+
+def _without_shipping_times(event: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in event.items() if not name.startswith("ts_")}
+
+
+def test_readme_example_is_what_is_sent(tmp_path: Path) -> None:
+    (shown,) = map(json.loads, blocks(README, "json"))
+    source = shown["source"]
+    path = tmp_path / "live"
+    writer = JournalWriter(
+        path,
+        uuid=UUID(source["journal"]),
+        transaction=source["txId"],
+        database=source["db"],
+        user="SYSDBA",
+        started_us=source["ts_us"],
+    )
+    columns = [
+        _column("ID", Storage.BIGINT, 1),
+        _column("STATUS", Storage.TEXT),
+        _column("ITEMS", Storage.INTEGER),
+    ]
+    table = writer.table(source["table"], columns)
+    writer.update(table, tuple(shown["before"].values()), tuple(shown["after"].values()))
+    writer.seal()
+    writer.commit(1, source["ts_us"])
+    writer.stamp(source["commitSeq"])
+    writer.close()
+
+    config = load_config(ROOT / "config/samples/reddatabase.connector.yaml")
+    renderer = Renderer(RenderOptions.of(config, 1_000_000), TableFilter(config))
+    with JournalReader(path) as reader:
+        assert reader.stamp is not None
+        events = renderer.journal(reader.header, reader.stamp, reader.database)
+        (change,) = reader.changes()
+        assert isinstance(change, RowChange)
+        (message,) = events.messages(change)
+    assert message.key is not None
+    assert message.value is not None
+    sent = json.loads(message.value)["payload"]
+    assert list(sent) == list(shown)
+    assert _without_shipping_times(sent) == _without_shipping_times(shown)
+    text = README.read_text("utf-8")
+    assert f"`{message.topic}`" in text
+    assert f"`{json.dumps(json.loads(message.key)['payload'])}`" in text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.resources
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from firebird_cdc.errors import SetupError
@@ -10,15 +12,6 @@ from firebird_cdc.packaging.conf import ConfFile, Entry, find
 
 #: The names the native plugin registers; the first is the RED Database connector's.
 PLUGIN_NAMES = ("Debezium_Connector", "Firebird_CDC")
-MODULE = "$(dir_plugins)/firebird_cdc"
-CONFIG_SECTION = "Debezium_Connector_config"
-
-#: With the engine's own defaults the first error ends capture and no client notices.
-REPLICATION_KEYS = (
-    ("plugin", PLUGIN_NAMES[0]),
-    ("report_errors", "true"),
-    ("disable_on_error", "false"),
-)
 _REMARKS = (
     "while changes can't be recorded, commits that write to captured tables",
     "FAIL with the cause; reading goes on. With the engine's own defaults (false, true) the",
@@ -27,12 +20,26 @@ _REMARKS = (
 _BUILT_IN = ("journal_directory", "sync_replica")
 
 
+@cache
+def _sample(name: str, section: str, value: str) -> tuple[tuple[str, str], ...]:
+    """Return the keys of a section of the sample file NAME: what install writes is what we show."""
+    path = importlib.resources.files("firebird_cdc.config") / "samples" / name
+    conf = ConfFile.parse(path.read_text(encoding="utf-8"), Path(name))
+    return tuple(
+        (entry.name, entry.value) for entry in conf.sections(section, value)[0].entries or []
+    )
+
+
+def _plugin_keys() -> dict[str, str]:
+    return dict(_sample("plugins.conf", "Plugin", PLUGIN_NAMES[0]))
+
+
 def config_section_name(entries: Sequence[Entry]) -> str:
     """Return the name of the Config section that the connector's Plugin section points to."""
     for plugin in find(entries, "Plugin", PLUGIN_NAMES[0]):
         if name := plugin.last("Config"):
             return name
-    return CONFIG_SECTION
+    return _plugin_keys()["Config"]
 
 
 def plugin_parameters(entries: Sequence[Entry]) -> dict[str, str]:
@@ -52,9 +59,10 @@ def edit_plugins(
     section_name = config_section_name(expanded)
     for name in PLUGIN_NAMES:
         if _editable(conf, expanded, "Plugin", name) is None:
-            conf.add_section("Plugin", name, [("Module", MODULE), ("Config", section_name)])
+            keys = _plugin_keys() | {"Config": section_name}
+            conf.add_section("Plugin", name, list(keys.items()))
             continue
-        conf.set_key(conf.sections("Plugin", name)[0], "Module", MODULE)
+        conf.set_key(conf.sections("Plugin", name)[0], "Module", _plugin_keys()["Module"])
         if conf.sections("Plugin", name)[0].last("Config") is None:
             conf.set_key(conf.sections("Plugin", name)[0], "Config", section_name)
     section = _editable(conf, expanded, "Config", section_name)
@@ -75,14 +83,15 @@ def edit_replication(conf: ConfFile, databases: Sequence[Path], replace: bool) -
     expanded = conf.expanded()
     refuse_broken_defaults(conf.path, expanded)
     targets = [str(path) for path in databases] or [""]
+    keys = _sample("replication.conf", "database", "")
     if not replace:
         _refuse_conflicts(conf.path, expanded, targets)
     for target in targets:
         value = _value_of(expanded, target)
         if _editable(conf, expanded, "database", value) is None:
-            conf.add_section("database", value, REPLICATION_KEYS, _REMARKS)
+            conf.add_section("database", value, keys, _REMARKS)
             continue
-        for key, wanted in REPLICATION_KEYS:
+        for key, wanted in keys:
             conf.set_key(conf.sections("database", value)[0], key, wanted)
 
 

@@ -204,8 +204,9 @@ class _Demo:
 
     def _work(self, step: Step) -> str:
         done: dict[str, int] = {}
-        for key, value in self._play("stock").items():
-            done[key] = done.get(key, 0) + value
+        for role in ("stock", "extend"):
+            for key, value in self._play(role).items():
+                done[key] = done.get(key, 0) + value
         environment = self._environment()
         roles = {f"clerk-{i}": self._role("clerk", "--number", i) for i in range(1, _CLERKS + 1)}
         roles["warehouse"] = self._role("warehouse")
@@ -228,7 +229,7 @@ class _Demo:
                 )
             for key, value in self._outcome(name).items():
                 done[key] = done.get(key, 0) + value
-        return f"{len(running) + 1} connections; transactions " + ", ".join(
+        return f"{len(running) + 2} connections; transactions " + ", ".join(
             f"{value} {key}" for key, value in done.items()
         )
 

@@ -1,7 +1,7 @@
 """The demo's database and what its users do to it, each in a process and connection of its own.
 
 A small shop: clerks take orders, change their minds, give up and collide with one another; the
-warehouse makes a table of its own while they work. Run as a program so that the engine reads
+warehouse has made a table of its own. Run as a program so that the engine reads
 its root from the environment: ``python -m firebird_cdc.demo.workload ROLE --database FILE``.
 """
 
@@ -301,12 +301,18 @@ def _serve(database: Path, number: int, seed: int) -> dict[str, int]:
     return clerk.counts
 
 
-def _ship(database: Path, seed: int) -> dict[str, int]:
-    """Create a table while others write, fill it, and correct some of it."""
-    pick = random.Random(seed)  # noqa: S311 - sample data
+def _extend(database: Path) -> dict[str, int]:
+    """Create a table in a database that is captured already."""
     with _connect(database) as connection:
         connection.execute_immediate(_SHIPMENT_TABLE)
         connection.commit()
+    return {"committed": 1}
+
+
+def _ship(database: Path, seed: int) -> dict[str, int]:
+    """Fill the new table while others write theirs, and correct some of it."""
+    pick = random.Random(seed)  # noqa: S311 - sample data
+    with _connect(database) as connection:
         for number in range(1, _SHIPMENTS + 1):
             with _transaction(connection) as cursor:
                 cursor.execute(
@@ -323,7 +329,7 @@ def _ship(database: Path, seed: int) -> dict[str, int]:
         with _transaction(connection) as cursor:
             cursor.execute("UPDATE SHIPMENTS SET WEIGHT_KG = 0.1 WHERE WEIGHT_KG IS NULL")
             cursor.execute("DELETE FROM SHIPMENTS WHERE MOD(ID, 10) = 0")
-    return {"committed": _SHIPMENTS + 2}
+    return {"committed": _SHIPMENTS + 1}
 
 
 _PUBLISHED = """
@@ -377,7 +383,9 @@ def _run_sql(database: Path, statements: Sequence[str]) -> dict[str, int]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Play one role; print what was done as one JSON object."""
     parser = argparse.ArgumentParser(prog="python -m firebird_cdc.demo.workload")
-    parser.add_argument("role", choices=("make", "stock", "clerk", "warehouse", "dump", "sql"))
+    parser.add_argument(
+        "role", choices=("make", "stock", "clerk", "extend", "warehouse", "dump", "sql")
+    )
     parser.add_argument("--database", type=Path, required=True)
     parser.add_argument("--number", type=int, default=1, help="of the clerk, from 1")
     parser.add_argument("--seed", type=int, default=0)
@@ -385,15 +393,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     driver_config.fb_client_library.value = f"{os.environ['FIREBIRD']}/lib/libfbclient.so.2"
     database: Path = arguments.database
-    roles: dict[str, Callable[[], dict[str, Any]]] = {
+    actions: dict[str, Callable[[], dict[str, Any]]] = {
         "make": lambda: _make(database),
         "stock": lambda: _stock_up(database),
         "clerk": lambda: _serve(database, arguments.number, arguments.seed),
+        "extend": lambda: _extend(database),
         "warehouse": lambda: _ship(database, arguments.seed),
         "dump": lambda: _dump(database),
         "sql": lambda: _run_sql(database, arguments.sql),
     }
-    print(json.dumps(roles[arguments.role]()))
+    print(json.dumps(actions[arguments.role]()))
     return 0
 
 

@@ -19,6 +19,7 @@ from firebird_cdc.cli import build_parser
 from firebird_cdc.config import load_config
 from firebird_cdc.config.filters import TableFilter
 from firebird_cdc.config.options import Status, find_option
+from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.format import Column, JournalReader, JournalWriter, RowChange, Storage
 from firebird_cdc.journal.render import Renderer, RenderOptions
 
@@ -198,6 +199,18 @@ def test_readme_lists_as_missing_only_what_is_missing() -> None:
         option = find_option(name)
         assert option is not None
         assert option.status is Status.LATER, f"{name} is built now: say so in the README"
+
+
+def test_readme_configuration_loads_and_is_the_least(tmp_path: Path) -> None:
+    (shown,) = blocks(README, "yaml")
+    path = tmp_path / "reddatabase.connector.yaml"
+    path.write_text(shown, encoding="utf-8")
+    assert load_config(path).warnings == ()
+    for line in shown.splitlines():
+        if "archive" not in line:
+            path.write_text(shown.replace(line, ""), encoding="utf-8")
+            with pytest.raises(ConfigError, match=re.escape(line.split(":")[0])):
+                load_config(path)
 
 
 def test_messages_quoted_in_operations_are_in_the_code() -> None:

@@ -1,0 +1,373 @@
+"""An engine root with the plugin installed, clients in processes of their own, and journals."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Context, Decimal
+from pathlib import Path
+from typing import Any, TypeVar
+
+from firebird_cdc.demo.engine import EmbeddedRoot
+from firebird_cdc.demo.processes import Stack, await_condition, tail
+from firebird_cdc.journal.charsets import codec_of
+from firebird_cdc.journal.decfloat import decode_decfloat
+from firebird_cdc.journal.format import (
+    Blob,
+    Change,
+    Column,
+    DdlChange,
+    Header,
+    JournalReader,
+    RowChange,
+    Stamp,
+    Storage,
+    Value,
+)
+
+PATIENCE_S = 20.0
+_HERE = Path(__file__).parent
+_DAY_0 = date(1858, 11, 17)
+_UNITS_PER_DAY = 864_000_000
+_INTEGERS = (Storage.SMALLINT, Storage.INTEGER, Storage.BIGINT, Storage.INT128)
+
+Row = dict[str, Any]
+Rows = Counter[frozenset[tuple[str, Any]]]
+_T = TypeVar("_T")
+
+
+class SqlError(Exception):
+    """The engine's words about a statement or a commit that failed."""
+
+
+def until(what: str, condition: Callable[[], _T], timeout_s: float = PATIENCE_S) -> _T:
+    """Return the first true value of CONDITION."""
+    return await_condition(what, condition, timeout_s, 0.01)
+
+
+# ---- Clients -----------------------------------------------------------------------------------
+
+
+class Attachment:
+    """One connection of a client process, with a transaction that starts by itself."""
+
+    def __init__(self, client: Client, number: int) -> None:
+        self._client = client
+        self._number = number
+
+    def execute(self, sql: str, *parameters: Any) -> list[Row]:
+        """Run a statement; return its rows, if it has any."""
+        rows: list[Row] = self._client.call("execute", self._number, sql, parameters)
+        return rows
+
+    def script(self, *statements: str) -> None:
+        """Run statements as they are, such as DDL, each committed."""
+        for sql in statements:
+            self._client.call("execute", self._number, sql, None)
+            self.commit()
+
+    def immediate(self, sql: str) -> None:
+        """Run a statement as it is, in the current transaction."""
+        self._client.call("execute", self._number, sql, None)
+
+    def commit(self, retaining: bool = False) -> None:
+        self._client.call("commit", self._number, retaining)
+
+    def rollback(self, retaining: bool = False) -> None:
+        self._client.call("rollback", self._number, retaining)
+
+    def close(self) -> None:
+        self._client.call("close", self._number)
+
+    def drop_database(self) -> None:
+        self._client.call("drop", self._number)
+
+    def rows(self, table: str) -> Rows:
+        """Return what the table holds, as ``fold`` gives it."""
+        found = self.execute(f"SELECT * FROM {table}")
+        self.commit()
+        return Counter(map(image, found))
+
+
+class Client:
+    """A process that has the engine, and so the plugin, in itself."""
+
+    def __init__(self, library: Path, environment: Mapping[str, str], errors: Path) -> None:
+        self._errors = errors
+        with errors.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", str(_HERE / "client_program.py"), str(library)],
+                env=dict(environment),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def start(self, operation: str, *arguments: Any) -> None:
+        """Have something done without waiting for it; ``finish`` returns its result."""
+        assert self.process.stdin is not None
+        pickle.dump((operation, arguments), self.process.stdin)
+        self.process.stdin.flush()
+
+    def finish(self) -> Any:
+        assert self.process.stdout is not None
+        try:
+            error, result = pickle.load(self.process.stdout)
+        except EOFError:
+            code = self.process.wait()
+            raise AssertionError(f"the process ended ({code}): {tail(self._errors)}") from None
+        if error is not None:
+            raise SqlError(error)
+        return result
+
+    def call(self, operation: str, *arguments: Any) -> Any:
+        """Have something done. Raises SqlError."""
+        self.start(operation, *arguments)
+        return self.finish()
+
+    def attach(self, database: Path, charset: str = "UTF8", create: bool = False) -> Attachment:
+        return Attachment(self, self.call("attach", str(database), charset, create))
+
+    def perform(self, path: Path, function: str, *arguments: Any) -> Any:
+        """Run a function of a Python file in the process."""
+        return self.call("perform", str(path), function, arguments)
+
+    def end(self) -> None:
+        """Have the process close its attachments and end, which it must do in peace."""
+        self.process.communicate(timeout=PATIENCE_S)
+        assert self.process.returncode == 0, tail(self._errors)
+
+    def kill(self) -> None:
+        """End the process at once, as a crash of the server would."""
+        os.kill(self.pid, signal.SIGKILL)
+        self.process.communicate()
+
+    def memory_peak_kib(self) -> int:
+        """Return the most memory that the process has had resident."""
+        return int(_status(self.pid)["VmHWM"].split()[0])
+
+
+def _status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+# ---- Journals ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """A committed journal, read as a whole; blobs are in ``row`` images as their content."""
+
+    path: Path
+    header: Header
+    stamp: Stamp
+    database: str
+    user: str
+    changes: list[Change]
+
+    @property
+    def sequence(self) -> int:
+        return self.stamp.sequence
+
+    @property
+    def rows(self) -> list[RowChange]:
+        """The row changes."""
+        return [change for change in self.changes if isinstance(change, RowChange)]
+
+    @property
+    def statements(self) -> list[str]:
+        """The texts of DDL statements."""
+        return [str(change.sql) for change in self.changes if isinstance(change, DdlChange)]
+
+    def brief(self) -> list[tuple[str, Row | None, Row | None]]:
+        """Return operation, old and new row of each change."""
+        return [(change.op, before(change), after(change)) for change in self.rows]
+
+
+def read_journal(path: Path) -> Journal:
+    with JournalReader(path) as reader:
+        assert reader.stamp is not None, f"{path} was renamed without a stamp"
+        # What a blob holds is read while the file is there.
+        changes = [pickle.loads(pickle.dumps(change)) for change in reader.changes()]
+        return Journal(path, reader.header, reader.stamp, reader.database, reader.user, changes)
+
+
+def before(change: RowChange) -> Row | None:
+    return _row(change, change.before)
+
+
+def after(change: RowChange) -> Row | None:
+    return _row(change, change.after)
+
+
+def _row(change: RowChange, values: tuple[Value, ...] | None) -> Row | None:
+    if values is None:
+        return None
+    columns = change.table.columns
+    return {c.name: plain(c, value) for c, value in zip(columns, values, strict=True)}
+
+
+def plain(column: Column, value: Value) -> Any:
+    """Return a value as the driver gives it, but times with zone: (units in UTC, zone id)."""
+    if value is None:
+        return None
+    if column.storage in _INTEGERS and (column.scale or column.sub_type):
+        return Decimal(value).scaleb(column.scale, Context(prec=40))  # type: ignore[arg-type]
+    if isinstance(value, Blob):
+        assert value.available
+        codec = codec_of(column.charset_id) if column.sub_type == 1 else None
+        return value.read().decode(codec) if codec else value.read()
+    if isinstance(value, bytes):
+        if column.storage in (Storage.DECFLOAT16, Storage.DECFLOAT34):
+            return decode_decfloat(value)
+        if column.storage in (Storage.TIME_TZ, Storage.TIMESTAMP_TZ):
+            return int.from_bytes(value[:-2], "little"), int.from_bytes(value[-2:], "little")
+    if isinstance(value, int):
+        if column.storage is Storage.DATE:
+            return _DAY_0 + timedelta(days=value)
+        if column.storage in (Storage.TIME, Storage.TIMESTAMP):
+            days, units = divmod(value, _UNITS_PER_DAY)
+            moment = datetime.combine(_DAY_0, time()) + timedelta(
+                days=days, microseconds=units * 100
+            )
+            return moment if column.storage is Storage.TIMESTAMP else moment.time()
+    return value
+
+
+def image(row: Row) -> frozenset[tuple[str, Any]]:
+    """Return a row so that it can be counted; NULL and a column not yet there are the same."""
+    return frozenset((name, value) for name, value in row.items() if value is not None)
+
+
+def fold(journals: Iterable[Journal]) -> dict[str, Rows]:
+    """Return what the journals' changes add up to, by table.
+
+    Asserts that each change finds the row that it starts from.
+    """
+    tables: defaultdict[str, Rows] = defaultdict(Counter)
+    for journal in journals:
+        for change in journal.rows:
+            rows = tables[change.table.name]
+            if (old := before(change)) is not None:
+                assert rows[image(old)] > 0, f"{journal.path.name}: {change.op} of no row: {old}"
+                rows[image(old)] -= 1
+            if (new := after(change)) is not None:
+                rows[image(new)] += 1
+    return {name: +rows for name, rows in tables.items()}
+
+
+# ---- The engine with the plugin ----------------------------------------------------------------
+
+
+class Capture:
+    """An engine root with the plugin installed, one database and one journal folder."""
+
+    def __init__(self, directory: Path, stack: Stack, settings: Mapping[str, str]) -> None:
+        self.directory = directory
+        self.root = EmbeddedRoot(directory / "engine", settings)
+        self.stack = stack
+        self.database = directory / "test.fdb"
+        self.journal_directory = directory / "journals"
+        self.config = directory / "connector.yaml"
+        self.logging = directory / "logging.yaml"
+        self.log = directory / "firebird-cdc.log"
+        self.replication_log = self.root.path / "replication.log"
+        self.options = {
+            "connector.name": "test",
+            "connector.journal.directory": str(self.journal_directory),
+            "connector.shipper": "external",
+            "kafka.producer.bootstrap.servers": "127.0.0.1:9",
+            "kafka.topic.prefix": "test",
+        }
+        self.logging.write_text(f"level: debug\nfile: {self.log}\n")
+        self.clients: list[Client] = []
+        self.write_config()
+
+    def write_config(self, **changed: str | None) -> None:
+        """Write the connector's options; CHANGED by name with _ for a dot, None leaves one out."""
+        options = self.options | {name.replace("_", "."): v for name, v in changed.items() if v}
+        for name, value in changed.items():
+            if value is None:
+                options.pop(name.replace("_", "."))
+        self.config.write_text("".join(f"{name}: {value}\n" for name, value in options.items()))
+
+    def install(self) -> None:
+        """Put the plugin into the root, as a user does."""
+        program = [sys.executable, "-P", "-m", "firebird_cdc", "install"]
+        arguments = ["--server", self.root.path, "--config", self.config, "--logging", self.logging]
+        self.stack.run("install", [*program, *arguments], self.environment())
+
+    def environment(self) -> dict[str, str]:
+        environment = self.stack.environment(self.root.environment())
+        environment["PYTHONSAFEPATH"] = "1"
+        return environment
+
+    def client(self) -> Client:
+        """Start a process; the fixture ends it."""
+        errors = self.directory / f"client-{len(self.clients) + 1}.log"
+        client = Client(self.root.client_library, self.environment(), errors)
+        self.clients.append(client)
+        return client
+
+    def create(self, *statements: str, publish: bool = True) -> None:
+        """Make the database with these statements, and publish all tables, in a process that
+        ends then."""
+        client = self.client()
+        attachment = client.attach(self.database, create=True)
+        attachment.script(*statements)
+        if publish:
+            attachment.script(
+                "ALTER DATABASE INCLUDE ALL TO PUBLICATION", "ALTER DATABASE ENABLE PUBLICATION"
+            )
+        client.end()
+        self.clients.remove(client)
+
+    def attach(self) -> Attachment:
+        """Attach to the database in a process of its own."""
+        return self.client().attach(self.database)
+
+    def end_clients(self) -> None:
+        while self.clients:
+            self.clients.pop().end()
+
+    # -- what is in the journal folder
+
+    def live(self) -> list[Path]:
+        """Return the journals of open transactions, and of those that are not confirmed."""
+        return list(self.journal_directory.glob("*.log.live"))
+
+    def committed(self) -> list[Path]:
+        return list(self.journal_directory.glob("*.log"))
+
+    def read_all(self) -> list[Journal]:
+        """Return the committed journals, of all databases, ordered by their numbers."""
+        return sorted(map(read_journal, self.committed()), key=lambda journal: journal.sequence)
+
+    def journals(self) -> list[Journal]:
+        """Return the committed journals in order, once no other is left in the folder.
+
+        Asserts a dense sequence, and that nothing was set aside.
+        """
+        until(f"all journals in {self.journal_directory} to be confirmed", lambda: not self.live())
+        aside = list((self.journal_directory / ".firebird-cdc/quarantine").glob("*.reason"))
+        assert not aside, aside[0].read_text()
+        found = self.read_all()
+        assert [journal.sequence for journal in found] == list(range(1, len(found) + 1))
+        return found
+
+    def last_rows(self) -> list[tuple[str, Row | None, Row | None]]:
+        """Return the row changes of the last transaction."""
+        return self.journals()[-1].brief()

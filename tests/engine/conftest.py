@@ -1,0 +1,32 @@
+"""Fixtures of the tests on the embedded engine with the plugin in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from capture import Capture
+
+from firebird_cdc.demo.processes import Stack
+
+
+def _capture(directory: Path, stack: Stack, mode: str) -> Iterator[Capture]:
+    made = Capture(directory, stack, {"ServerMode": mode})
+    made.install()
+    yield made
+    for client in made.clients:
+        if client.process.poll() is None:
+            client.kill()
+
+
+@pytest.fixture
+def capture(tmp_path: Path, stack: Stack) -> Iterator[Capture]:
+    """The plugin in an engine whose processes have a database to themselves (Super)."""
+    yield from _capture(tmp_path, stack, "Super")
+
+
+@pytest.fixture
+def classic(tmp_path: Path, stack: Stack) -> Iterator[Capture]:
+    """The plugin in an engine whose processes share a database (Classic)."""
+    yield from _capture(tmp_path, stack, "Classic")

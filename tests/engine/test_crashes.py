@@ -1,0 +1,76 @@
+"""kill -9 of the process that hosts the engine: nothing lost, nothing that never was."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from capture import Capture, fold, until
+from random_work import TABLES
+
+pytestmark = pytest.mark.engine
+
+_RANDOM_WORK = Path(__file__).with_name("random_work.py")
+
+
+def _kill_last(capture: Capture) -> None:
+    capture.clients.pop().kill()
+
+
+def test_killed_in_the_middle_of_a_transaction(capture: Capture) -> None:
+    capture.create("CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO T VALUES (1)")
+    attachment.commit()
+    attachment.execute("INSERT INTO T VALUES (2)")
+    assert len(capture.live()) >= 1
+    _kill_last(capture)
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO T VALUES (3)")
+    attachment.commit()
+    assert [row["ID"] for j in capture.journals() for _, _, row in j.brief() if row] == [1, 3]
+    assert fold(capture.journals())["T"] == attachment.rows("T")
+
+
+def test_killed_right_after_a_commit(capture: Capture) -> None:
+    capture.create("CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    for number in range(5):
+        attachment = capture.attach()
+        attachment.execute("INSERT INTO T VALUES (?)", number)
+        attachment.commit()
+        _kill_last(capture)
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO T VALUES (5)")
+    attachment.commit()
+    until("6 journals", lambda: len(capture.committed()) == 6)
+    rows = [row["ID"] for j in capture.journals() for _, _, row in j.brief() if row]
+    assert rows == list(range(6))
+
+
+@pytest.mark.parametrize("mode", ["capture", "classic"])
+def test_killed_at_random_during_random_work(request: pytest.FixtureRequest, mode: str) -> None:
+    capture: Capture = request.getfixturevalue(mode)
+    capture.create(*TABLES)
+    chance = random.Random(f"kill {mode}")
+    processes = 1 if mode == "capture" else 2
+    for life in range(4):
+        enough = len(capture.committed()) + chance.randint(5, 60)
+        for number in range(processes):
+            client = capture.client()
+            seed = f"life {life} of {number}"
+            arguments = (str(capture.database), seed, 3, 10_000)
+            client.start("perform", str(_RANDOM_WORK), "work", arguments)
+        until(f"{enough} journals", lambda: len(capture.committed()) >= enough)  # noqa: B023
+        while capture.clients:
+            _kill_last(capture)
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO LOG_ VALUES (-1, 'last')")
+    attachment.commit()
+    journals = capture.journals()
+    transactions = Counter(journal.header.transaction for journal in journals)
+    assert set(transactions.values()) == {1}
+    folded = fold(journals)
+    assert folded.get("ITEM", Counter()) == attachment.rows("ITEM")
+    assert folded["LOG_"] == attachment.rows("LOG_")

@@ -1,0 +1,86 @@
+"""What is captured and what is none of our business."""
+
+from __future__ import annotations
+
+import pytest
+from capture import Capture
+
+pytestmark = pytest.mark.engine
+
+
+def test_tables_outside_the_publication_leave_nothing(capture: Capture) -> None:
+    capture.create("CREATE TABLE IN_ (ID INTEGER)", "CREATE TABLE OUT_ (ID INTEGER)", publish=False)
+    attachment = capture.attach()
+    attachment.script(
+        "ALTER DATABASE INCLUDE TABLE IN_ TO PUBLICATION", "ALTER DATABASE ENABLE PUBLICATION"
+    )
+    before = len(capture.journals())
+    attachment.execute("INSERT INTO OUT_ VALUES (1)")
+    attachment.commit()
+    attachment.execute("INSERT INTO OUT_ VALUES (2)")
+    attachment.execute("INSERT INTO IN_ VALUES (3)")
+    attachment.commit()
+    assert [journal.brief() for journal in capture.journals()[before:]] == [
+        [("c", None, {"ID": 3})]
+    ]
+
+
+def test_system_and_temporary_tables_leave_nothing(capture: Capture) -> None:
+    capture.create(
+        "CREATE TABLE T (ID INTEGER)",
+        "CREATE GLOBAL TEMPORARY TABLE G (ID INTEGER) ON COMMIT PRESERVE ROWS",
+        "CREATE EXCEPTION E 'x'",
+    )
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO G VALUES (1)")
+    attachment.commit()
+    attachment.execute("UPDATE G SET ID = 2")
+    attachment.commit()
+    assert capture.journals() == []
+    attachment.script("COMMENT ON TABLE T IS 'x'")
+    attachment.execute("DELETE FROM G")
+    attachment.execute("INSERT INTO T VALUES (1)")
+    attachment.commit()
+    assert [change.table.name for j in capture.journals() for change in j.rows] == ["T"]
+
+
+def test_a_database_without_publication_is_left_alone(capture: Capture) -> None:
+    capture.create("CREATE TABLE T (ID INTEGER)", publish=False)
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO T VALUES (1)")
+    attachment.commit()
+    attachment.script("CREATE TABLE U (ID INTEGER)")
+    capture.end_clients()
+    assert not list(capture.journal_directory.iterdir())
+    assert not capture.log.exists()
+
+
+def test_work_that_only_reads_makes_no_journal(capture: Capture) -> None:
+    capture.create("CREATE TABLE T (ID INTEGER)")
+    attachment = capture.attach()
+    attachment.execute("SELECT * FROM T")
+    attachment.execute("UPDATE T SET ID = 1")
+    attachment.execute("SELECT * FROM T WITH LOCK")
+    attachment.commit()
+    capture.end_clients()
+    assert not capture.live()
+    assert not capture.committed()
+
+
+def test_two_databases_have_a_sequence_each(capture: Capture) -> None:
+    capture.create("CREATE TABLE T (ID INTEGER)")
+    first = capture.database
+    capture.database = first.with_name("другая.fdb")
+    capture.create("CREATE TABLE T (ID INTEGER)")
+    client = capture.client()
+    attachments = {path: client.attach(path) for path in (first, capture.database)}
+    for number in range(3):
+        for attachment in attachments.values():
+            attachment.execute("INSERT INTO T VALUES (?)", number)
+            attachment.commit()
+    capture.end_clients()
+    found = capture.read_all()
+    for path in attachments:
+        own = [journal for journal in found if journal.database == str(path)]
+        assert [journal.sequence for journal in own] == [1, 2, 3]
+        assert [row["ID"] for j in own for _, _, row in j.brief() if row] == [0, 1, 2]

@@ -1,0 +1,235 @@
+"""When changes can't be recorded: who is told, what goes on working, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from capture import Capture, SqlError, until
+from server import Server, SmallDisk, compile_server
+
+pytestmark = pytest.mark.engine
+
+StartServer = Callable[..., Server]
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from firebird_cdc.demo.engine import EmbeddedRoot
+
+    directory = tmp_path_factory.mktemp("bare-server")
+    compile_server(EmbeddedRoot(directory / "root").client_library, directory / "server")
+    return directory / "server"
+
+
+@pytest.fixture
+def start_server(capture: Capture, program: Path) -> Iterator[StartServer]:
+    """Starts a server that obeys file permissions, on a database with a published table T."""
+    capture.create("CREATE TABLE T (ID INTEGER, TEXT VARCHAR(1000))")
+    servers: list[Server] = []
+    # Root may write everywhere, servers are not run by root.
+    plainly = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+
+    def start() -> Server:
+        servers.append(Server(capture, program, plainly if os.geteuid() == 0 else ()))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.kill()
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something wrong, what an error has to say of it, and its remedy."""
+
+    cause: Callable[[Capture], None]
+    words: str
+    mend: Callable[[Capture], None]
+
+
+def _set_plugin_option(capture: Capture, name: str, value: str) -> None:
+    conf = capture.root.path / "plugins.conf"
+    text, count = re.subn(rf"(?m)^(\s*{name} =).*", rf"\1 {value}", conf.read_text())
+    assert count == 1
+    conf.write_text(text)
+
+
+def _plugin_option(capture: Capture, name: str) -> str:
+    text = (capture.root.path / "plugins.conf.good").read_text()
+    found = re.search(rf"(?m)^\s*{name} =\s*(.*)$", text)
+    assert found
+    return found[1]
+
+
+def _misplace(capture: Capture, name: str) -> None:
+    """Give an option of plugins.conf paths that do not exist yet."""
+    conf = capture.root.path / "plugins.conf"
+    shutil.copy(conf, conf.with_name("plugins.conf.good"))
+    count = len(_plugin_option(capture, name).split(":"))
+    paths = [str(_misplaced(capture, name, number)) for number in range(count)]
+    _set_plugin_option(capture, name, ":".join(paths))
+
+
+def _put_in_place(capture: Capture, name: str) -> None:
+    for number, real in enumerate(_plugin_option(capture, name).split(":")):
+        _misplaced(capture, name, number).symlink_to(real)
+
+
+def _misplaced(capture: Capture, name: str, number: int) -> Path:
+    return capture.directory / f"{name}-{number}"
+
+
+FAULTS = {
+    "folder not writable": Fault(
+        lambda capture: capture.journal_directory.chmod(0o500),
+        "journals.*Permission denied",
+        lambda capture: capture.journal_directory.chmod(0o700),
+    ),
+    "folder is a file": Fault(
+        lambda capture: (capture.journal_directory.rmdir(), capture.journal_directory.touch())[0],
+        "journals can't be used: (File exists|Not a directory)",
+        lambda capture: capture.journal_directory.unlink(),
+    ),
+    "wrong option": Fault(
+        lambda capture: capture.write_config(connector_journal_fsync="perhaps"),
+        r"connector\.yaml.*connector\.journal\.fsync.*perhaps",
+        lambda capture: capture.write_config(),
+    ),
+    "unknown option": Fault(
+        lambda capture: capture.write_config(connector_jurnal_fsync="true"),
+        r"connector\.yaml.*connector\.jurnal\.fsync.*connector\.journal\.fsync",
+        lambda capture: capture.write_config(),
+    ),
+    "missing option": Fault(
+        lambda capture: capture.write_config(connector_journal_directory=None),
+        r"connector\.yaml.*connector\.journal\.directory",
+        lambda capture: capture.write_config(),
+    ),
+    "no configuration file": Fault(
+        lambda capture: capture.config.unlink(),
+        r"connector\.yaml",
+        lambda capture: capture.write_config(),
+    ),
+    "Python modules missing": Fault(
+        lambda capture: _misplace(capture, "PythonDirs"),
+        "PythonDirs",
+        lambda capture: _put_in_place(capture, "PythonDirs"),
+    ),
+    "Python library missing": Fault(
+        lambda capture: _misplace(capture, "Python"),
+        r"Python-0.*No such file",
+        lambda capture: _put_in_place(capture, "Python"),
+    ),
+    "Python's own modules missing": Fault(
+        lambda capture: _misplace(capture, "PythonHome"),
+        "PythonHome",
+        lambda capture: _put_in_place(capture, "PythonHome"),
+    ),
+}
+
+
+def _assert_refused(capture: Capture, server: Server, words: str, rows: int = 1) -> None:
+    with pytest.raises(SqlError, match=f"(?s)firebird-cdc.*{words}"):
+        server.write(1, rows)
+    server.read()
+    written = capture.replication_log.read_text()
+    assert re.search(f"firebird-cdc: [^\n]*{words}", written), written
+
+
+def _assert_captured(capture: Capture, expected: list[int]) -> None:
+    """The journals and the table hold rows with these numbers and no others."""
+    assert [row["ID"] for j in capture.journals() for _, _, row in j.brief() if row] == expected
+    reader = capture.attach()
+    assert sorted(row["ID"] for row in reader.execute("SELECT ID FROM T")) == expected
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_writes_are_refused_with_the_cause_until_it_is_mended(
+    capture: Capture, start_server: StartServer, name: str
+) -> None:
+    fault = FAULTS[name]
+    fault.cause(capture)
+    server = start_server()
+    server.read()
+    _assert_refused(capture, server, fault.words)
+    fault.mend(capture)
+    until(f"writes to work after: {name}", lambda: server.can_write(2))
+    server.end()
+    _assert_captured(capture, [2])
+
+
+def test_a_folder_deleted_while_the_server_runs(
+    capture: Capture, start_server: StartServer
+) -> None:
+    server = start_server()
+    server.write(0)
+    until("the journal to be confirmed", capture.committed)
+    shutil.rmtree(capture.journal_directory)
+    capture.journal_directory.write_text("in the way")
+    _assert_refused(capture, server, "journal")
+    capture.journal_directory.unlink()
+    until("writes to work in a new folder", lambda: server.can_write(2))
+    server.end()
+    [path] = capture.committed()
+    assert b"x" * 1000 in path.read_bytes()
+
+
+def test_a_folder_moved_away_while_the_server_runs(
+    capture: Capture, start_server: StartServer
+) -> None:
+    server = start_server()
+    server.write(0)
+    until("the journal to be confirmed", capture.committed)
+    elsewhere = capture.journal_directory.with_name("elsewhere")
+    capture.journal_directory.rename(elsewhere)
+    _assert_refused(capture, server, "journal")
+    elsewhere.rename(capture.journal_directory)
+    until("writes to work again", lambda: server.can_write(2))
+    server.end()
+    _assert_captured(capture, [0, 2])
+
+
+@pytest.fixture
+def small_disk(capture: Capture) -> Iterator[SmallDisk]:
+    """3 MiB for the journals."""
+    disk = SmallDisk(capture.directory / "disk", 3)
+    capture.options["connector.journal.directory"] = str(disk.path / "journals")
+    capture.journal_directory = disk.path / "journals"
+    capture.write_config()
+    yield disk
+    disk.unmount()
+
+
+def test_a_full_disk_refuses_what_does_not_fit(
+    capture: Capture, start_server: StartServer, small_disk: SmallDisk
+) -> None:
+    server = start_server()
+    server.write(0)
+    _assert_refused(capture, server, "No space left on device", rows=8_000)
+    assert not capture.live()
+    server.write(2)  # the space of the one that was refused is free again
+    small_disk.resize(64)
+    until("the large one to fit", lambda: server.can_write(3, rows=8_000))
+    server.end()
+    _assert_captured(capture, [0, 2, *[3] * 8_000])
+
+
+def test_a_disk_that_is_full_from_the_start(
+    capture: Capture, start_server: StartServer, small_disk: SmallDisk
+) -> None:
+    filler = small_disk.path / "filler"
+    with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+        while True:
+            file.write(bytes(4096))
+    server = start_server()
+    _assert_refused(capture, server, "No space left on device")
+    filler.unlink()
+    until("writes to work with space", lambda: server.can_write(2))
+    server.end()
+    _assert_captured(capture, [2])

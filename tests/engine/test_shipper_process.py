@@ -1,0 +1,146 @@
+"""The shipper that the plugin starts: none of the server's business, and one per folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from capture import Capture, until
+from server import Server, compile_server
+
+from firebird_cdc.demo.processes import members
+
+pytestmark = pytest.mark.engine
+
+_PATIENCE_S = 40.0
+
+
+def _embedded(capture: Capture) -> Capture:
+    capture.write_config(connector_shipper="embedded", kafka_producer_close_timeout_ms="1000")
+    capture.create("CREATE TABLE T (ID INTEGER, TEXT VARCHAR(1000))")
+    return capture
+
+
+def _command(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
+
+
+def _descriptors(pid: int) -> list[str]:
+    found = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            found.append(str(entry.readlink()))
+        except FileNotFoundError:
+            continue  # closed between listing and reading
+    return found
+
+
+def _shippers(capture: Capture) -> list[int]:
+    """Return the living shippers of the folder, ready or not."""
+    return [pid for pid in members(capture.stack.mark) if "--embedded" in _command(pid)]
+
+
+def _holds(pid: int, capture: Capture, lock: str) -> bool:
+    path = str(capture.journal_directory / ".firebird-cdc" / lock)
+    return path in _descriptors(pid)
+
+
+def _await_shipper(capture: Capture) -> int:
+    def ready() -> int:
+        found = [pid for pid in _shippers(capture) if _holds(pid, capture, "shipper.lock")]
+        return found[0] if found else 0
+
+    return until("a shipper at work", ready, _PATIENCE_S)
+
+
+def _state(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _children(pid: int) -> list[int]:
+    """Return the children of a process, zombies too."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if int(_state(int(entry.name))["PPid"]) == pid:
+                found.append(int(entry.name))
+        except OSError:
+            continue  # ended meanwhile
+    return found
+
+
+@pytest.fixture
+def server(capture: Capture, tmp_path: Path) -> Iterator[Server]:
+    """A server that counts its SIGCHLDs, with an embedded shipper and no broker."""
+    program = tmp_path / "server"
+    compile_server(capture.root.client_library, program)
+    _embedded(capture)
+    inherited = os.open(tmp_path / "of the server", os.O_RDWR | os.O_CREAT, 0o600)
+    os.set_inheritable(inherited, True)
+    made = Server(capture, program, pass_fds=(inherited,))
+    os.close(inherited)
+    yield made
+    made.kill()
+
+
+def test_the_server_notices_nothing_of_its_shipper(
+    server: Server, capture: Capture, tmp_path: Path
+) -> None:
+    server.write(1)
+    shipper = _await_shipper(capture)
+    assert server.call("children").split() == ["0", "0"]
+    assert _children(server.pid) == []
+    assert int(_state(shipper)["PPid"]) != server.pid
+    assert os.getsid(shipper) != os.getsid(server.pid)
+    held = _descriptors(shipper)
+    assert str(tmp_path / "of the server") in _descriptors(server.pid)
+    assert str(tmp_path / "of the server") not in held
+    assert str(capture.database) not in held
+    assert not [path for path in held if "pool" in path or "tickets" in path or "owners" in path]
+    assert _descriptors(shipper).count("/dev/null") >= 1
+    caught = int(_state(shipper)["SigBlk"], 16)
+    assert caught == int(_state(server.pid)["SigBlk"], 16) == 0
+
+    server.write(2)
+    server.end()
+    until("the shipper to end", lambda: shipper not in members(capture.stack.mark), _PATIENCE_S)
+    assert _shippers(capture) == []
+    assert len(capture.journals()) == 2  # nothing could be delivered, so nothing is gone
+
+
+def test_one_shipper_serves_all_processes_of_a_folder(classic: Capture) -> None:
+    _embedded(classic)
+    clients = []
+    shipper = 0
+    for number in range(3):
+        client = classic.client()
+        attachment = client.attach(classic.database)
+        attachment.execute("INSERT INTO T VALUES (?, '')", number)
+        attachment.commit()
+        shipper = shipper or _await_shipper(classic)
+        # Its supervisor has looked whether there is need for another.
+        until("the process to take part", lambda: _holds(client.pid, classic, "bridge.lock"))  # noqa: B023
+        clients.append(client)
+    assert _shippers(classic) == [shipper]
+    for client in clients[:2]:
+        classic.clients.remove(client)
+        client.end()
+    assert _shippers(classic) == [shipper]
+    classic.end_clients()
+    until("the shipper to end", lambda: not _shippers(classic), _PATIENCE_S)
+
+
+def test_a_killed_server_leaves_no_shipper_behind(classic: Capture) -> None:
+    _embedded(classic)
+    attachment = classic.attach()
+    attachment.execute("INSERT INTO T VALUES (1, '')")
+    attachment.commit()
+    _await_shipper(classic)
+    classic.clients.pop().kill()
+    until("the shipper to end", lambda: not _shippers(classic), _PATIENCE_S)

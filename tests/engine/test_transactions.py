@@ -1,0 +1,275 @@
+"""What becomes a journal and what doesn't: commits, rollbacks, savepoints, handlers."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from capture import Capture, SqlError, fold, until
+from random_work import TABLES
+
+pytestmark = pytest.mark.engine
+
+_RANDOM_WORK = Path(__file__).with_name("random_work.py")
+
+
+@pytest.fixture
+def published(capture: Capture) -> Capture:
+    """A published table T, whose key has to be positive, and a log that a trigger fills."""
+    capture.create(
+        "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY CHECK (ID > 0), N INTEGER)",
+        "CREATE TABLE LOG_ (ID INTEGER)",
+        "CREATE TRIGGER T_LOG FOR T BEFORE INSERT AS"
+        " BEGIN IF (NEW.N = 99) THEN INSERT INTO LOG_ VALUES (NEW.ID); END",
+    )
+    return capture
+
+
+def _keys(capture: Capture) -> list[list[tuple[str, int]]]:
+    """Return operation and ID of each change, transaction by transaction."""
+    return [
+        [(op, (new or old or {})["ID"]) for op, old, new in journal.brief()]
+        for journal in capture.journals()
+    ]
+
+
+def test_a_transaction_rolled_back_leaves_nothing(published: Capture) -> None:
+    attachment = published.attach()
+    attachment.execute("INSERT INTO T VALUES (1, 1)")
+    assert len(published.live()) == 1
+    attachment.rollback()
+    assert not published.live()
+    attachment.execute("INSERT INTO T VALUES (2, 2)")
+    attachment.commit()
+    assert _keys(published) == [[("c", 2)]]
+
+
+def test_a_savepoint_rolled_back_takes_its_changes_with_it(published: Capture) -> None:
+    attachment = published.attach()
+    attachment.execute("INSERT INTO T VALUES (1, 1)")
+    attachment.immediate("SAVEPOINT A")
+    attachment.execute("INSERT INTO T VALUES (2, 2)")
+    attachment.immediate("SAVEPOINT B")
+    attachment.execute("UPDATE T SET N = 7")
+    attachment.immediate("ROLLBACK TO SAVEPOINT B")
+    attachment.execute("INSERT INTO T VALUES (3, 3)")
+    attachment.immediate("RELEASE SAVEPOINT B ONLY")
+    attachment.immediate("ROLLBACK TO SAVEPOINT A")
+    attachment.execute("INSERT INTO T VALUES (4, 4)")
+    attachment.immediate("SAVEPOINT C")
+    attachment.execute("DELETE FROM T WHERE ID = 1")
+    attachment.immediate("RELEASE SAVEPOINT A")
+    attachment.commit()
+    assert _keys(published) == [[("c", 1), ("c", 4), ("d", 1)]]
+    assert fold(published.journals())["T"] == attachment.rows("T")
+
+
+def test_a_table_first_seen_in_a_savepoint_rolled_back(published: Capture) -> None:
+    attachment = published.attach()
+    attachment.immediate("SAVEPOINT A")
+    attachment.execute("INSERT INTO T VALUES (1, 1)")
+    attachment.immediate("ROLLBACK TO SAVEPOINT A")
+    attachment.execute("INSERT INTO LOG_ VALUES (2)")
+    attachment.execute("INSERT INTO T VALUES (3, 3)")
+    attachment.commit()
+    assert _keys(published) == [[("c", 2), ("c", 3)]]
+
+
+def test_only_rolled_back_savepoints_make_no_journal(published: Capture) -> None:
+    attachment = published.attach()
+    attachment.immediate("SAVEPOINT A")
+    attachment.execute("INSERT INTO T VALUES (1, 1)")
+    attachment.immediate("ROLLBACK TO SAVEPOINT A")
+    attachment.commit()
+    assert _keys(published) == []
+
+
+def test_a_failing_statement_leaves_nothing_but_the_others_stay(published: Capture) -> None:
+    attachment = published.attach()
+    attachment.execute("INSERT INTO T VALUES (1, 1)")
+    with pytest.raises(SqlError, match="CHECK constraint"):
+        attachment.execute("UPDATE T SET ID = ID - 1, N = 5")
+    with pytest.raises(SqlError, match="PRIMARY or UNIQUE KEY"):
+        attachment.execute(
+            "INSERT INTO T SELECT 3 - RDB$RELATION_ID, 99 FROM RDB$RELATIONS"
+            " WHERE RDB$RELATION_ID BETWEEN 0 AND 2 ORDER BY RDB$RELATION_ID"
+        )
+    attachment.execute("INSERT INTO T VALUES (5, 5)")
+    attachment.commit()
+    assert _keys(published) == [[("c", 1), ("c", 5)]]
+
+
+def test_a_block_whose_handler_takes_the_error(published: Capture) -> None:
+    attachment = published.attach()
+    attachment.immediate(
+        """EXECUTE BLOCK AS
+        BEGIN
+            INSERT INTO T VALUES (1, 99);
+            BEGIN
+                INSERT INTO T VALUES (2, 2);
+                BEGIN
+                    INSERT INTO T VALUES (3, 99);
+                    INSERT INTO T VALUES (1, 1);
+                END
+            WHEN ANY DO
+                INSERT INTO T VALUES (4, 4);
+            END
+            INSERT INTO T VALUES (5, 5);
+        END"""
+    )
+    attachment.commit()
+    [changes] = _keys(published)
+    assert changes == [("c", 1), ("c", 1), ("c", 2), ("c", 4), ("c", 5)]  # the trigger's first
+    assert fold(published.journals()) == {
+        "T": attachment.rows("T"),
+        "LOG_": attachment.rows("LOG_"),
+    }
+
+
+def test_commit_retaining_makes_two_journals(published: Capture) -> None:
+    attachment = published.attach()
+    attachment.execute("INSERT INTO T VALUES (1, 1)")
+    attachment.commit(retaining=True)
+    attachment.execute("INSERT INTO T VALUES (2, 2)")
+    attachment.commit()
+    assert _keys(published) == [[("c", 1)], [("c", 2)]]
+    first, second = published.journals()
+    assert first.header.transaction < second.header.transaction
+
+
+def test_rollback_retaining_leaves_what_follows(published: Capture) -> None:
+    attachment = published.attach()
+    attachment.execute("INSERT INTO T VALUES (1, 1)")
+    attachment.rollback(retaining=True)
+    attachment.execute("INSERT INTO T VALUES (2, 2)")
+    attachment.commit(retaining=True)
+    attachment.execute("INSERT INTO T VALUES (3, 3)")
+    attachment.rollback(retaining=True)
+    attachment.commit()
+    assert _keys(published) == [[("c", 2)]]
+
+
+def test_an_autonomous_transaction_is_one_of_its_own(published: Capture) -> None:
+    attachment = published.attach()
+    attachment.immediate(
+        """EXECUTE BLOCK AS
+        BEGIN
+            INSERT INTO T VALUES (1, 1);
+            IN AUTONOMOUS TRANSACTION DO INSERT INTO T VALUES (2, 2);
+            INSERT INTO T VALUES (3, 3);
+        END"""
+    )
+    attachment.rollback()
+    attachment.immediate(
+        """EXECUTE BLOCK AS
+        BEGIN
+            INSERT INTO T VALUES (4, 4);
+            BEGIN
+                IN AUTONOMOUS TRANSACTION DO
+                BEGIN
+                    INSERT INTO T VALUES (5, 5);
+                    INSERT INTO T VALUES (-1, 0);
+                END
+            WHEN ANY DO INSERT INTO T VALUES (6, 6);
+            END
+        END"""
+    )
+    attachment.commit()
+    assert _keys(published) == [[("c", 2)], [("c", 4), ("c", 6)]]
+    assert fold(published.journals())["T"] == attachment.rows("T")
+
+
+def test_a_commit_that_fails_leaves_nothing_until_it_works(published: Capture) -> None:
+    attachment = published.attach()
+    attachment.script("CREATE TABLE DOUBLE_ (ID INTEGER)")
+    attachment.execute("INSERT INTO DOUBLE_ VALUES (1)")
+    attachment.execute("INSERT INTO DOUBLE_ VALUES (1)")
+    attachment.commit()
+    done = len(published.journals())
+    attachment.execute("INSERT INTO T VALUES (1, 1)")
+    attachment.immediate("CREATE UNIQUE INDEX DOUBLE_X ON DOUBLE_ (ID)")
+    with pytest.raises(SqlError, match="duplicate"):
+        attachment.commit()
+    assert len(published.committed()) == done
+    attachment.rollback()
+    attachment.execute("INSERT INTO T VALUES (2, 2)")
+    attachment.commit()
+    last = published.journals()[done:]
+    assert [(j.statements, j.brief()) for j in last] == [([], [("c", None, {"ID": 2, "N": 2})])]
+
+
+def test_all_is_confirmed_when_an_attachment_leaves_right_after_its_commit(
+    published: Capture,
+) -> None:
+    for number in range(1, 4):
+        client = published.client()
+        attachment = client.attach(published.database)
+        attachment.execute("INSERT INTO T VALUES (?, 0)", number)
+        attachment.commit()
+        published.clients.remove(client)
+        client.end()
+        assert not published.live()
+        assert len(published.committed()) == number
+
+
+def test_values_of_sequences_come_with_the_transaction(capture: Capture) -> None:
+    capture.create(
+        "CREATE TABLE T (ID INTEGER GENERATED BY DEFAULT AS IDENTITY, N INTEGER)",
+        "CREATE SEQUENCE S",
+    )
+    attachment = capture.attach()
+    for _ in range(3):
+        attachment.execute("INSERT INTO T (N) VALUES (NEXT VALUE FOR S)")
+    attachment.commit()
+    [journal] = capture.journals()
+    values = [(c.name, c.value) for c in journal.changes if hasattr(c, "value")]
+    assert ("S", 3) in values
+    assert len(values) == 2  # S, and the identity column's own
+
+
+def test_random_work_of_several_connections_adds_up(capture: Capture) -> None:
+    capture.create(*TABLES)
+    client = capture.client()
+    committed = client.perform(_RANDOM_WORK, "work", str(capture.database), "s", 4, 60)
+    assert committed > 50
+    attachment = client.attach(capture.database)
+    journals = capture.journals()
+    assert 0 < len(journals) <= committed  # some change nothing in the end
+    folded = fold(journals)
+    assert folded["ITEM"] == attachment.rows("ITEM")
+    assert folded["LOG_"] == attachment.rows("LOG_")
+
+
+def test_random_work_of_several_processes_adds_up(classic: Capture) -> None:
+    classic.create(*TABLES)
+    clients = [classic.client() for _ in range(3)]
+    for number, client in enumerate(clients):
+        arguments = (str(classic.database), f"p{number}", 2, 25)
+        client.start("perform", str(_RANDOM_WORK), "work", arguments)
+    committed = sum(client.finish() for client in clients)
+    assert committed > 50
+    attachment = classic.attach()
+    journals = classic.journals()
+    assert len({journal.header.owner for journal in journals}) == 3
+    folded = fold(journals)
+    assert folded["ITEM"] == attachment.rows("ITEM")
+    assert folded["LOG_"] == attachment.rows("LOG_")
+
+
+def test_processes_that_come_and_go_keep_one_sequence(classic: Capture) -> None:
+    classic.create("CREATE TABLE T (ID INTEGER)")
+    chance = random.Random(3)
+    open_ = []
+    for number in range(6):
+        if open_ and chance.random() < 0.5:
+            leaving = open_.pop(0)
+            classic.clients.remove(leaving)
+            leaving.end()
+        client = classic.client()
+        attachment = client.attach(classic.database)
+        attachment.execute("INSERT INTO T VALUES (?)", number)
+        attachment.commit()
+        open_.append(client)
+    until("6 journals", lambda: len(classic.committed()) == 6)
+    assert [keys for [(_, keys)] in _keys(classic)] == list(range(6))

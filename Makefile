@@ -54,7 +54,8 @@ format: setup ## bring Python and C into shape
 	$(BIN)/ruff format .
 	$(if $(C_FILES),$(BIN)/clang-format -i $(C_FILES))
 
-clean: ## remove all that was made: .venv, .cache, .run, builds
+clean: ## stop what runs, and remove all that was made: .venv, .cache, .run, builds
+	@[ ! -x $(BIN)/firebird-cdc ] || $(BIN)/firebird-cdc demo --stop
 	rm -rf .venv .cache .run build dist *.egg-info native/*.so native/*.o native/_embedding.c
 	rm -rf .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

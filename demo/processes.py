@@ -26,6 +26,7 @@ MARK = "FIREBIRD_CDC_STACK"
 _SEPARATOR = "|"  # a stack inside a stack carries both marks
 _POLL_S = 0.05
 _PATIENCE_S = 10.0  # between asking a process to end and killing it
+_PATIENCE_AT_INTERRUPT_S = 3.0  # nobody waits longer after a Ctrl-C
 _RELEASE = b"r"  # what a warden is told to leave the stack up
 
 _T = TypeVar("_T")
@@ -105,6 +106,7 @@ class Stack:
         self.mark = str(self.directory)
         self._children: list[subprocess.Popen[bytes]] = []
         self._warden: subprocess.Popen[bytes] | None = None
+        self._released = False
 
     def __enter__(self) -> Stack:
         return self
@@ -115,7 +117,8 @@ class Stack:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.stop()
+        in_a_hurry = kind is not None and not issubclass(kind, Exception)
+        self.stop(_PATIENCE_AT_INTERRUPT_S if in_a_hurry else _PATIENCE_S)
 
     def environment(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return ``base`` (default: this process's environment) with this stack's mark."""
@@ -176,7 +179,9 @@ class Stack:
             )
 
     def stop(self, patience_s: float = _PATIENCE_S) -> None:
-        """End all processes of the stack, and wait until none is left."""
+        """End all processes of the stack, unless it was released; wait until none is left."""
+        if self._released:
+            return
         end_members(self.mark, patience_s)
         for child in self._children:
             child.wait()
@@ -186,7 +191,8 @@ class Stack:
             self._warden = None
 
     def release(self) -> None:
-        """Leave the processes up when this process ends; ``end_members(mark)`` ends them."""
+        """Leave the processes up for good; ``end_members(mark)`` ends them."""
+        self._released = True
         if self._warden is not None:
             self._warden.communicate(_RELEASE)
             self._warden = None

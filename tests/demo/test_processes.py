@@ -55,7 +55,7 @@ def test_killing_the_owner_ends_its_stack(tmp_path: Path) -> None:
 def test_a_released_stack_outlives_its_owner(tmp_path: Path) -> None:
     mark = str(tmp_path.resolve())
     try:
-        with _start_owner(tmp_path, "stack.release()") as owner:
+        with _start_owner(tmp_path, "stack.release(); stack.stop()") as owner:
             assert owner.wait(20) == 0
         _await_members(tmp_path, 3)
     finally:

@@ -8,7 +8,15 @@ from __future__ import annotations
 import random
 import threading
 
-from firebird.driver import Connection, DatabaseError, Isolation, connect, tpb
+from firebird.driver import (
+    Connection,
+    Cursor,
+    DatabaseError,
+    Isolation,
+    TransactionManager,
+    connect,
+    tpb,
+)
 
 TABLES = (
     "CREATE TABLE ITEM (ID INTEGER NOT NULL PRIMARY KEY, N BIGINT, PRICE NUMERIC(9, 2),"
@@ -41,10 +49,10 @@ def work(database: str, seed: str, connections: int, turns: int) -> int:
 
 def _work_alone(connection: Connection, chance: random.Random, turns: int) -> int:
     committed = 0
-    parameters = tpb(_READ_COMMITTED, lock_timeout=1)
-    transaction = connection.transaction_manager(default_tpb=parameters)
+    transaction = connection.transaction_manager()
     for _ in range(turns):
-        transaction.begin()
+        # Seconds; 0: give up at once where another connection is at work.
+        transaction.begin(tpb(_READ_COMMITTED, lock_timeout=chance.choice((0, 0, 0, 1))))
         try:
             with transaction.cursor() as cursor:
                 for _ in range(chance.randint(1, 6)):
@@ -59,7 +67,7 @@ def _work_alone(connection: Connection, chance: random.Random, turns: int) -> in
     return committed
 
 
-def _change(cursor: object, transaction: object, chance: random.Random) -> None:
+def _change(cursor: Cursor, transaction: TransactionManager, chance: random.Random) -> None:
     key = chance.randrange(_KEYS)
     inside = chance.random() < 0.3
     if inside:

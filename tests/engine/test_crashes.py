@@ -34,6 +34,27 @@ def test_killed_in_the_middle_of_a_transaction(capture: Capture) -> None:
     assert fold(capture.journals())["T"] == attachment.rows("T")
 
 
+def test_killed_in_the_middle_of_a_large_transaction(capture: Capture) -> None:
+    capture.create("CREATE TABLE T (ID INTEGER)")
+    attachment = capture.attach()
+    attachment.immediate(
+        "EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN WHILE (I < 30000) DO BEGIN"
+        " INSERT INTO T VALUES (:I); I = I + 1; END END"
+    )
+    assert max(path.stat().st_size for path in capture.live()) > 200_000
+    _kill_last(capture)
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO T VALUES (-1)")
+    attachment.commit()
+    assert [journal.brief() for journal in capture.journals()] == [[("c", None, {"ID": -1})]]
+    state = capture.journal_directory / ".firebird-cdc"
+    capture.end_clients()
+    attachment = capture.attach()  # and what both left beside the journals is tidied away
+    attachment.execute("DELETE FROM T")
+    attachment.commit()
+    until("marks of ended processes to go", lambda: len(list((state / "owners").iterdir())) == 1)
+
+
 def test_killed_right_after_a_commit(capture: Capture) -> None:
     capture.create("CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     for number in range(5):

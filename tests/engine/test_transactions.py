@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from pathlib import Path
 
@@ -197,6 +198,61 @@ def test_a_commit_that_fails_leaves_nothing_until_it_works(published: Capture) -
     attachment.commit()
     last = published.journals()[done:]
     assert [(j.statements, j.brief()) for j in last] == [([], [("c", None, {"ID": 2, "N": 2})])]
+
+
+def test_a_commit_that_fails_and_works_when_tried_again(published: Capture) -> None:
+    attachment = published.attach()
+    attachment.script("CREATE TABLE DOUBLE_ (ID INTEGER)")
+    attachment.execute("INSERT INTO DOUBLE_ VALUES (1)")
+    attachment.execute("INSERT INTO DOUBLE_ VALUES (1)")
+    attachment.commit()
+    done = len(published.journals())
+    attachment.execute("INSERT INTO T VALUES (1, 1)")
+    index = "CREATE UNIQUE INDEX DOUBLE_X ON DOUBLE_ (ID)"
+    attachment.immediate(index)
+    with pytest.raises(SqlError, match="duplicate"):
+        attachment.commit()
+    attachment.execute("DELETE FROM DOUBLE_ ROWS 1")
+    attachment.execute("INSERT INTO T VALUES (2, 2)")
+    attachment.commit()
+    [journal] = published.journals()[done:]
+    assert journal.statements == [index]
+    assert [row.op for row in journal.rows] == ["c", "d", "c"]
+    folded = fold(published.journals())
+    assert folded == {"T": attachment.rows("T"), "DOUBLE_": attachment.rows("DOUBLE_")}
+
+
+def test_the_database_can_be_dropped_right_after_a_commit(published: Capture) -> None:
+    attachment = published.attach()
+    attachment.execute("INSERT INTO T VALUES (1, 1)")
+    attachment.commit()
+    attachment.drop_database()
+    assert not published.database.exists()
+    published.end_clients()
+
+
+def test_connections_that_come_and_go_leave_nothing_open(published: Capture) -> None:
+    client = published.client()
+
+    def files(end: str) -> list[str]:
+        found = []
+        for entry in Path(f"/proc/{client.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed between listing and reading
+                found.append(str(entry.readlink()))
+        own = [path for path in found if path.startswith(str(published.directory))]
+        return [path for path in own if path.removesuffix(" (deleted)").endswith(end)]
+
+    for number in range(1, 31):
+        attachment = client.attach(published.database)
+        attachment.execute("INSERT INTO T VALUES (?, 0)", number)
+        if number % 3:
+            attachment.commit()
+        else:
+            attachment.rollback()
+        attachment.close()
+    assert len(published.journals()) == 20
+    for end in (".log.live", ".fdb"):
+        until(f"no {end} file to be open", lambda: not files(end))  # noqa: B023
 
 
 def test_all_is_confirmed_when_an_attachment_leaves_right_after_its_commit(

@@ -330,6 +330,29 @@ def test_the_keys_of_tables(capture: Capture) -> None:
     assert found == {name: (kind, list(columns)) for name, (_, kind, columns) in KEYS.items()}
 
 
+def test_the_widest_row_and_the_most_columns(capture: Capture) -> None:
+    most = 2000
+    numbers = ", ".join(f"C{number} INTEGER" for number in range(most))
+    capture.create(
+        "CREATE TABLE WIDE (A VARCHAR(8000), B VARCHAR(8000), C CHAR(300))",
+        f"CREATE TABLE MANY ({numbers})",
+    )
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO WIDE VALUES (?, ?, 'x')", "🍵" * 8000, "🍶" * 8000)
+    attachment.execute("UPDATE WIDE SET C = ''")
+    attachment.execute(f"INSERT INTO MANY VALUES ({', '.join(map(str, range(most)))})")
+    attachment.execute("UPDATE MANY SET C7 = NULL, C1999 = NULL")
+    attachment.commit()
+    wide = {"A": "🍵" * 8000, "B": "🍶" * 8000, "C": "x".ljust(300)}
+    many = {f"C{number}": number for number in range(most)}
+    assert capture.last_rows() == [
+        ("c", None, wide),
+        ("u", wide, wide | {"C": " " * 300}),
+        ("c", None, many),
+        ("u", many, many | {"C7": None, "C1999": None}),
+    ]
+
+
 def test_columns_come_in_the_order_of_their_positions(capture: Capture) -> None:
     capture.create(
         "CREATE TABLE T (A INTEGER, B VARCHAR(3), C INTEGER, D INTEGER)",

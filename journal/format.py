@@ -16,7 +16,7 @@ import struct
 import time
 import uuid as uuids
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -46,7 +46,7 @@ _BLOCK_MAGIC = b"FBCB"
 
 _HEADER = struct.Struct("<8sHHI16sQq16s16s")
 _COMMIT = struct.Struct("<4sIQqQ")
-_STAMP = struct.Struct("<4sIQqqQQQ")
+_STAMP = struct.Struct("<4sIQqqQQQQ")
 _BLOCK = struct.Struct("<4sIQQIHHII")
 _SEAL = struct.Struct("<QQQq")
 # A record's kind and flags are read as one number: the kinds without flags are compared as is.
@@ -61,8 +61,11 @@ _CRC = _U32
 # Block flags.
 _DEFINES = 1
 _SEALS = 2
+_CATALOGUE = 4
 # Record kinds.
 _BEGIN, _TABLE, _INSERT, _UPDATE, _DELETE, _DDL, _SEQUENCE, _BLOB, _GAP = range(1, 10)
+# A TABLE record with the flag that says: the writer could not ask the engine's catalogue.
+_UNRESOLVED_TABLE = _TABLE | 2 << 8
 # Flags of a BLOB record.
 _LAST_CHUNK = 1
 _UNAVAILABLE = 2
@@ -160,12 +163,24 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One shape of a table; ``key_kind``: 0 it has no key, 1 primary, 2 unique."""
+    """One shape of a table; ``key_kind``: 0 it has no key, 1 primary, 2 unique.
+
+    ``columns`` are in the order in which rows are stored, and so are a row's values; ``order``
+    lists their indexes as the table shows them (RDB$FIELD_POSITION), by default the same.
+    ``resolved`` False: key, precision, lengths in characters, NOT NULL, IDENTITY and order are
+    not known, and the fields for them say nothing.
+    """
 
     number: int
     name: str
     key_kind: int
     columns: tuple[Column, ...]
+    order: tuple[int, ...] = ()
+    resolved: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.order:
+            object.__setattr__(self, "order", tuple(range(len(self.columns))))
 
     @property
     def key_columns(self) -> tuple[int, ...]:
@@ -208,7 +223,9 @@ class CommitMark(NamedTuple):
 class Stamp(NamedTuple):
     """Sector 2: the commit is durable, and this is the journal's place in the history.
 
-    ``journal_length``: bytes from the start of the file to the end of the seal.
+    ``journal_length``: bytes from the start of the file to the end of the seal, or of the
+    catalogue if there is one; ``catalogue_offset``: where that begins, which is the end of the
+    seal, 0 without one.
     """
 
     epoch: int
@@ -218,16 +235,26 @@ class Stamp(NamedTuple):
     journal_length: int
     event_count: int
     transaction: int
+    catalogue_offset: int = 0
+
+    @property
+    def seal_end(self) -> int:
+        """File offset just behind the seal."""
+        return self.catalogue_offset or self.journal_length
 
 
 class Seal(NamedTuple):
-    """The last block; the counts leave it out itself. ``end``: file offset just after it."""
+    """The block that ends a transaction's records; the counts leave it out itself.
+
+    ``end``: file offset just after it; ``crc``: its checksum, which the catalogue continues.
+    """
 
     event_count: int
     record_count: int
     block_count: int
     sealed_us: int
     end: int
+    crc: int
 
 
 class _Source:
@@ -393,8 +420,47 @@ def write_stamp(fd: int, uuid: UUID, stamp: Stamp) -> None:
         stamp.journal_length,
         stamp.event_count,
         stamp.transaction,
+        stamp.catalogue_offset,
     )
     _pwrite(fd, _sector(uuid.bytes, content), STAMP_OFFSET)
+
+
+def append_catalogue(fd: int, uuid: UUID, seal: Seal, completed: Mapping[int, bytes]) -> int:
+    """Write the catalogue behind the seal of the journal open for writing at FD; syncs nothing.
+
+    ``completed``: the complete definition (``table_body``) of tables that are unresolved in the
+    journal, by their number there; at least one. Returns the length of the journal with it, for
+    the stamp, whose ``catalogue_offset`` is ``seal.end``; without such a stamp what was written
+    is no part of the journal. Raises OSError, ValueError if there is nothing to write or the
+    definitions are larger than a block.
+    """
+    payload = b"".join(
+        _RECORD.pack(_TABLE, number, len(body)) + body for number, body in completed.items()
+    )
+    if not 0 < len(payload) <= MAX_PAYLOAD:
+        raise ValueError(f"journal {uuid}: a catalogue of {len(payload)} bytes fits no block")
+    block, _ = _block(
+        uuid.bytes, seal.end, seal.event_count + 1, seal.crc, _CATALOGUE, len(completed), payload
+    )
+    _pwrite(fd, block, seal.end)
+    return seal.end + len(block)
+
+
+def _block(
+    uuid: bytes,
+    offset: int,
+    first_event: int,
+    previous_crc: int,
+    flags: int,
+    records: int,
+    payload: bytes,
+) -> tuple[bytes, int]:
+    """Return the bytes of a block, and its checksum."""
+    head = _BLOCK.pack(
+        _BLOCK_MAGIC, len(payload), offset, first_event, previous_crc, flags, 0, records, 0
+    )[:36]
+    crc = _crc(uuid, head + payload)
+    return head + _CRC.pack(crc) + payload, crc
 
 
 def _pwrite(fd: int, content: bytes, offset: int) -> None:
@@ -423,7 +489,7 @@ def _parse_begin(body: bytes) -> tuple[str, str]:
 
 
 @functools.lru_cache(maxsize=256)
-def _parse_table(number: int, body: bytes) -> Table:
+def _parse_table(number: int, body: bytes, resolved: bool = True) -> Table:
     """Parse a TABLE record; remembered, as small journals repeat the same few tables."""
     size = len(body)
     name, at = _counted_text(body, 0, size)
@@ -474,11 +540,59 @@ def _parse_table(number: int, body: bytes) -> Table:
                 storage=Storage(storage),
             )
         )
+    order: tuple[int, ...] = ()
     if at != size:
-        raise _Malformed(f"the definition of table {name} has bytes left over")
+        if size - at != 2 * count:
+            raise _Malformed(f"the definition of table {name} has bytes left over")
+        order = struct.unpack_from(f"<{count}H", body, at)
+        if sorted(order) != list(range(count)):
+            raise _Malformed(f"the order of the columns of table {name} is not one of them all")
     if padding > _MAX_PADDING:
         raise _Malformed(f"rows of table {name} would be padded to {padding} characters")
-    return Table(number, name, key_kind, tuple(columns))
+    return Table(number, name, key_kind, tuple(columns), order, resolved)
+
+
+def table_body(table: Table) -> bytes:
+    """Return the body of the TABLE record that defines TABLE; ValueError if it fits none."""
+    count = len(table.columns)
+    body = [_with_length(table.name), struct.pack("<BBH", table.key_kind, 0, count)]
+    for column in table.columns:
+        body.append(_with_length(column.name))
+        body.append(
+            _COLUMN.pack(
+                column.sql_type,
+                column.sub_type,
+                column.scale,
+                column.length,
+                column.charset_id,
+                column.char_length,
+                column.precision,
+                (not column.nullable) | column.identity << 1,
+                column.key_position,
+                column.storage,
+                0,
+            )
+        )
+    in_order = list(range(count))
+    if sorted(table.order) != in_order:
+        raise ValueError(f"{table.name}: the order {table.order} is not one of all columns")
+    if list(table.order) != in_order:
+        body.append(struct.pack(f"<{count}H", *table.order))
+    return b"".join(body)
+
+
+def _complete(table: Table, body: bytes) -> Table:
+    """Return what the catalogue's BODY says of TABLE, which it has to fit."""
+    completed = _parse_table(table.number, body)
+    if _stored_shape(completed) != _stored_shape(table):
+        raise _Malformed(f"the catalogue has other columns for table {table.name} than the journal")
+    return completed
+
+
+def _stored_shape(table: Table) -> tuple[object, ...]:
+    """Return what a row shows of its table; what the catalogue adds has to agree with it."""
+    columns = ((c.name, c.sql_type, c.length, c.charset_id, c.storage) for c in table.columns)
+    return (table.name, *columns)
 
 
 # Row images: a decoder is compiled once for each shape of table.
@@ -662,19 +776,28 @@ def _compile_decoder(fields: tuple[_Field, ...]) -> _Decoder:
 
 
 class _Tables(dict[int, tuple[Table, _Decoder]]):
-    """The tables defined so far, by number, each with its decoder."""
+    """The tables defined so far, by number, each with its decoder.
 
-    def __init__(self, none_codec: str) -> None:
+    ``completed``: the definitions in the catalogue, by number.
+    """
+
+    def __init__(self, none_codec: str, completed: Mapping[int, bytes]) -> None:
         super().__init__()
         self._none_codec = none_codec
+        self._completed = completed
 
     def __missing__(self, number: int) -> tuple[Table, _Decoder]:
         raise _Malformed(f"a row refers to table number {number}, which is not defined")
 
-    def define(self, number: int, body: bytes) -> None:
+    def define(self, kind: int, number: int, body: bytes) -> None:
         if number == 0 or number in self:
             raise _Malformed(f"table number {number} is not free to be defined")
-        table = _parse_table(number, body)
+        table = _parse_table(number, body, kind == _TABLE)
+        completion = self._completed.get(number)
+        if completion is not None:
+            if table.resolved:
+                raise _Malformed(f"the catalogue completes table {table.name}, which is complete")
+            table = _complete(table, completion)
         self[number] = (table, _compile_decoder(_fields(table, self._none_codec)))
 
 
@@ -728,6 +851,13 @@ class _BlockHeader(NamedTuple):
     @property
     def end(self) -> int:
         return self.offset + BLOCK_HEADER + self.payload_length
+
+
+class _Catalogue(NamedTuple):
+    """The block behind the seal, and the bodies of its definitions by table number."""
+
+    block: _BlockHeader
+    bodies: dict[int, bytes]
 
 
 class JournalReader:
@@ -802,7 +932,7 @@ class JournalReader:
         """
         try:
             if self.stamp is not None:
-                offset = self.stamp.journal_length - SEAL_BLOCK
+                offset = self.stamp.seal_end - SEAL_BLOCK
             else:
                 offset = max(self.block_offsets())
             block = self._block_header(offset)
@@ -820,6 +950,20 @@ class JournalReader:
         for block in self._walk():
             yield block.offset
 
+    def unresolved_tables(self) -> dict[int, bytes]:
+        """Return the bodies of the definitions that are to be completed, by table number.
+
+        For a sealed journal that has no stamp yet; of its blocks, only those with definitions
+        are read. Raises as ``changes`` does.
+        """
+        unresolved = {}
+        for block in self._walk():
+            if block.flags & _DEFINES:
+                for kind, number, payload, body, end in self._records(block):
+                    if kind == _UNRESOLVED_TABLE:
+                        unresolved[number] = payload[body:end]
+        return unresolved
+
     def changes(self, start_offset: int = 0, end_offset: int | None = None) -> Iterator[Change]:
         """Yield the changes in the order in which the engine made them.
 
@@ -833,7 +977,8 @@ class JournalReader:
         yielded before is sound, but only a whole journal says that the transaction committed.
         Texts that can't be decoded come as Undecodable.
         """
-        tables = _Tables(self._none_codec)
+        catalogue = self._catalogue
+        tables = _Tables(self._none_codec, catalogue.bodies if catalogue is not None else {})
         blobs = _PendingBlobs(self._source)
         unpack_record = _RECORD.unpack_from
         new_row = tuple.__new__
@@ -846,6 +991,8 @@ class JournalReader:
                 self._malformed(block.offset, f"event {block.first_event} is out of the count")
             if block.flags & _SEALS:
                 self._check_seal(block, payload, pos - 1, *counts)
+                if catalogue is not None:
+                    self._check_catalogue(catalogue, block, tables)
                 return
             file_offset = block.offset + BLOCK_HEADER
             at = 0
@@ -886,14 +1033,14 @@ class JournalReader:
                             blobs.clear()
                     elif kind & 0xFF == _BLOB:
                         blobs.add(kind >> 8, payload, body, end, file_offset)
-                    elif kind in (_BEGIN, _TABLE):
+                    elif kind in (_BEGIN, _TABLE, _UNRESOLVED_TABLE):
                         first = block.offset == DATA_OFFSET and at == 0
                         if not block.flags & _DEFINES or first != (kind == _BEGIN):
                             raise _Malformed("a definition is where none may be")
                         if kind == _BEGIN:
                             self._begin = _parse_begin(payload[body:end])
                         else:
-                            tables.define(number, payload[body:end])
+                            tables.define(kind, number, payload[body:end])
                     elif kind == _SEQUENCE:
                         (value,) = _I64.unpack_from(payload, body)
                         if length < 8:
@@ -970,9 +1117,12 @@ class JournalReader:
         if stamp is not None:
             self.stamp = Stamp(*_STAMP.unpack_from(stamp)[1:])
             self._check_transaction(STAMP_OFFSET, self.stamp.transaction)
-            if self.stamp.journal_length < DATA_OFFSET + SEAL_BLOCK:
-                length = self.stamp.journal_length
-                self._malformed(STAMP_OFFSET, f"the stamp gives a length of {length} bytes")
+            length, end = self.stamp.journal_length, self.stamp.seal_end
+            if end < DATA_OFFSET + SEAL_BLOCK:
+                self._malformed(STAMP_OFFSET, f"the stamp gives a length of {end} bytes")
+            if self.stamp.catalogue_offset and end + BLOCK_HEADER >= length:
+                what = f"the stamp has a catalogue at {end}, and the journal end at {length}"
+                self._malformed(STAMP_OFFSET, what)
 
     def _read_sector(self, offset: int, magic: bytes, name: str) -> bytes | None:
         sector = self._head[offset : offset + SECTOR]
@@ -1019,11 +1169,15 @@ class JournalReader:
         magic, length, own, first_event, previous, flags, _, count, crc = _BLOCK.unpack(raw)
         if magic != _BLOCK_MAGIC or own != offset or not 0 < length <= MAX_PAYLOAD:
             raise self._broken(offset, raw, "no block begins here")
-        if flags & ~(_DEFINES | _SEALS):
+        stamp = self.stamp
+        is_catalogue = stamp is not None and offset == stamp.catalogue_offset
+        if flags != _CATALOGUE if is_catalogue else flags & ~(_DEFINES | _SEALS):
             raise self._broken(offset, raw, "the block has unknown flags")
         block = _BlockHeader(offset, length, first_event, previous, flags, count, crc, raw)
-        if self.stamp is not None and block.end > self.stamp.journal_length:
-            raise self._broken(offset, raw, "the block is longer than the journal")
+        if stamp is not None:
+            limit = stamp.journal_length if is_catalogue else stamp.seal_end
+            if block.end > limit:
+                raise self._broken(offset, raw, "the block is longer than the journal")
         return block
 
     def _payload(self, block: _BlockHeader) -> bytes:
@@ -1098,9 +1252,9 @@ class JournalReader:
 
     def _define(self, block: _BlockHeader, tables: _Tables) -> None:
         for kind, number, payload, body, end in self._records(block):
-            if kind == _TABLE:
+            if kind in (_TABLE, _UNRESOLVED_TABLE):
                 try:
-                    tables.define(number, payload[body:end])
+                    tables.define(kind, number, payload[body:end])
                 except (_Malformed, struct.error, UnicodeDecodeError) as error:
                     self._malformed(block.offset + BLOCK_HEADER + body - 8, str(error))
 
@@ -1131,9 +1285,9 @@ class JournalReader:
         if len(payload) != _SEAL.size or block.record_count:
             self._malformed(block.offset, "the seal has a wrong size")
         events, records, blocks, sealed_us = _SEAL.unpack(payload)
-        seal = Seal(events, records, blocks, sealed_us, block.end)
+        seal = Seal(events, records, blocks, sealed_us, block.end, block.crc)
         stamp = self.stamp
-        if stamp is not None and (stamp.journal_length, stamp.event_count) != (
+        if stamp is not None and (stamp.seal_end, stamp.event_count) != (
             seal.end,
             seal.event_count,
         ):
@@ -1149,6 +1303,47 @@ class JournalReader:
             says = f"{seal.event_count}, {seal.record_count} and {seal.block_count}"
             self._malformed(block.offset, f"{what}; the seal says {says}")
 
+    @functools.cached_property
+    def _catalogue(self) -> _Catalogue | None:
+        """The completed definitions, None if the journal has no catalogue.
+
+        Read before any definition, since a reader may begin behind all of them.
+        """
+        stamp = self.stamp
+        if stamp is None or not stamp.catalogue_offset:
+            return None
+        block = self._block_header(stamp.catalogue_offset)
+        bodies: dict[int, bytes] = {}
+        records = 0
+        for kind, number, payload, body, end in self._records(block):
+            records += 1
+            at = block.offset + BLOCK_HEADER + body - 8
+            if kind != _TABLE or number == 0 or number in bodies:
+                self._malformed(at, "the catalogue has a record that does not belong there")
+            bodies[number] = payload[body:end]
+            try:
+                _parse_table(number, bodies[number])
+            except (_Malformed, struct.error, UnicodeDecodeError) as error:
+                self._malformed(at, str(error))
+        if (block.end, block.first_event, block.record_count) != (
+            stamp.journal_length,
+            stamp.event_count + 1,
+            records,
+        ):
+            self._malformed(block.offset, "the catalogue and the stamp, or its records, differ")
+        return _Catalogue(block, bodies)
+
+    def _check_catalogue(
+        self, catalogue: _Catalogue, seal: _BlockHeader, tables: Mapping[int, object]
+    ) -> None:
+        """Check what only a reader that has come to the seal knows."""
+        offset = catalogue.block.offset
+        if catalogue.block.previous_crc != seal.crc:
+            self._malformed(offset, "the catalogue does not continue the seal")
+        if unknown := catalogue.bodies.keys() - tables.keys():
+            what = f"the catalogue completes table number {min(unknown)}, which is not defined"
+            self._malformed(offset, what)
+
     # Verdicts.
 
     def _malformed(self, offset: int, what: str) -> NoReturn:
@@ -1161,7 +1356,7 @@ class JournalReader:
         of it follows. Corrupt if more of it was there once.
         """
         if self.stamp is not None:
-            end = self.stamp.journal_length
+            end = self.stamp.journal_length  # the catalogue's, if there is one
             return JournalCorrupt(self.path, offset, f"{what}; the stamp says it ends at {end}")
         if self.commit_mark is not None:
             why = "no intact seal, though the transaction was committed"
@@ -1251,6 +1446,8 @@ class JournalWriter:
         self._epoch = epoch
         self._block_bytes = block_bytes
         self._commit_us: int | None = None
+        self._seal: Seal | None = None
+        self._catalogue_offset = 0
         self._records: list[bytes] = []
         self._size = 0
         self._flags = 0
@@ -1297,29 +1494,23 @@ class JournalWriter:
             os.close(self._fd)
             self._fd = -1
 
-    def table(self, name: str, columns: Sequence[Column], key_kind: int = 1) -> Table:
-        """Define a table, or a new shape of one, and return it for the rows that follow."""
+    def table(
+        self,
+        name: str,
+        columns: Sequence[Column],
+        key_kind: int = 1,
+        *,
+        resolved: bool = True,
+        order: Sequence[int] | None = None,
+    ) -> Table:
+        """Define a table, or a new shape of one, and return it for the rows that follow.
+
+        ``order`` and ``resolved`` as in `Table`; the columns are written as they are given.
+        """
         self._tables += 1
-        table = Table(self._tables, name, key_kind, tuple(columns))
-        body = [_with_length(name), struct.pack("<BBH", key_kind, 0, len(columns))]
-        for column in columns:
-            body.append(_with_length(column.name))
-            body.append(
-                _COLUMN.pack(
-                    column.sql_type,
-                    column.sub_type,
-                    column.scale,
-                    column.length,
-                    column.charset_id,
-                    column.char_length,
-                    column.precision,
-                    (not column.nullable) | column.identity << 1,
-                    column.key_position,
-                    column.storage,
-                    0,
-                )
-            )
-        self._add(_TABLE, table.number, b"".join(body), flags=_DEFINES)
+        table = Table(self._tables, name, key_kind, tuple(columns), tuple(order or ()), resolved)
+        kind = _TABLE if resolved else _UNRESOLVED_TABLE
+        self._add(kind, table.number, table_body(table), flags=_DEFINES)
         return table
 
     def insert(self, table: Table, values: Sequence[Value]) -> None:
@@ -1380,6 +1571,26 @@ class JournalWriter:
         seal = _SEAL.pack(self.event_count, self._record_count, self._block_count, when)
         self._write_block(seal, _SEALS, 0)
         self.journal_length = self._offset
+        self._seal = Seal(
+            self.event_count,
+            self._record_count,
+            self._block_count,
+            when,
+            self._offset,
+            self._previous_crc,
+        )
+        os.fsync(self._fd)
+
+    def complete(self, tables: Sequence[Table]) -> None:
+        """Append the catalogue with the definitions of TABLES, as the confirmer does; syncs.
+
+        Once, between the seal and the stamp; ``number`` says which definition each completes.
+        """
+        if self._seal is None or self._catalogue_offset:
+            raise ValueError(f"{self.path}: a catalogue follows the seal, and only once")
+        bodies = {table.number: table_body(table) for table in tables}
+        self.journal_length = append_catalogue(self._fd, self.uuid, self._seal, bodies)
+        self._catalogue_offset = self._seal.end
         os.fsync(self._fd)
 
     def commit(self, ticket: int, commit_us: int) -> None:
@@ -1401,6 +1612,7 @@ class JournalWriter:
             journal_length=self.journal_length,
             event_count=self.event_count,
             transaction=self._transaction,
+            catalogue_offset=self._catalogue_offset,
         )
         write_stamp(self._fd, self.uuid, stamp)
         os.fsync(self._fd)
@@ -1422,20 +1634,17 @@ class JournalWriter:
         self.event_count += event
 
     def _write_block(self, payload: bytes, flags: int, records: int) -> None:
-        head = _BLOCK.pack(
-            _BLOCK_MAGIC,
-            len(payload),
+        block, self._previous_crc = _block(
+            self.uuid.bytes,
             self._offset,
             self._first_event,
             self._previous_crc,
             flags,
-            0,
             records,
-            0,
-        )[:36]
-        self._previous_crc = _crc(self.uuid.bytes, head + payload)
-        _pwrite(self._fd, head + _CRC.pack(self._previous_crc) + payload, self._offset)
-        self._offset += BLOCK_HEADER + len(payload)
+            payload,
+        )
+        _pwrite(self._fd, block, self._offset)
+        self._offset += len(block)
 
 
 def _now_us() -> int:

@@ -12,7 +12,7 @@ BENCH_ARGS ?=
 KEEP ?=
 ROUNDS ?= 10
 BIN := .venv/bin
-C_FILES := $(wildcard native/*.c native/*.h)
+C_FILES := $(filter-out native/_embedding.c,$(wildcard native/*.c native/*.h benchmarks/*.c))
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20

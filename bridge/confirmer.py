@@ -31,6 +31,7 @@ import logbook
 from firebird_cdc.bridge.folder import JournalFolder, try_lock
 from firebird_cdc.bridge.host import (
     CommittedJournal,
+    DatabaseSeen,
     DeadTransactions,
     Host,
     LastSessionLeft,
@@ -38,8 +39,15 @@ from firebird_cdc.bridge.host import (
     Witness,
 )
 from firebird_cdc.bridge.sequence import SequenceLedger
-from firebird_cdc.errors import CaptureError, JournalEmpty, JournalError
-from firebird_cdc.journal.format import JournalReader, Stamp, read_envelope, write_stamp
+from firebird_cdc.errors import CaptureError, JournalEmpty, JournalError, JournalTorn
+from firebird_cdc.journal.format import (
+    DATA_OFFSET,
+    JournalReader,
+    Stamp,
+    append_catalogue,
+    read_envelope,
+    write_stamp,
+)
 
 _log = logbook.Logger("firebird_cdc.bridge.confirmer")
 
@@ -50,6 +58,8 @@ _TROUBLE_S = 1.0  # pause when a database can't be asked
 _IDLE_MS = 250  # with nothing to ask for that long, attachments are closed
 _WAIT_MS = 1000
 _LAST_TICKET = 2**64 - 1
+_MOST_OPEN = 256  # journals held open, and published with one ledger record
+_MOST_DEFINITIONS = 4096
 
 
 @dataclass(slots=True)
@@ -65,6 +75,16 @@ class _Pending:
     events: int
     fd: int = -1  # -1: not open
     number: int = 0  # of the plugin's event; 0: of another process
+    has_ddl: bool = True
+    is_unresolved: bool = True
+    is_stuck: bool = False  # nobody can say when it will be decided
+    catalogue_offset: int = 0  # where its completed definitions are; 0: it has none
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Commits by ticket. Those that never drew one, sealed by a process that died, come by
+        the time of their seal, which respects every row's history as well."""
+        return (self.ticket, self.commit_us)
 
 
 class Confirmer(threading.Thread):
@@ -90,6 +110,9 @@ class Confirmer(threading.Thread):
         self._ledgers: dict[str, SequenceLedger] = {}
         self._troubled: dict[str, float] = {}  # databases that can't be asked, until when
         self._again = _AGAIN_S
+        self._numbers: dict[str, list[int]] = {}  # the plugin's numbers of a database path
+        # completed table definitions by database and shown form, with their generation
+        self._definitions: dict[tuple[str, bytes], tuple[int, bytes]] = {}
 
     def use(self, folder: JournalFolder, fsync: bool) -> None:
         """Work in another folder as soon as nothing is pending in the present one."""
@@ -101,12 +124,15 @@ class Confirmer(threading.Thread):
                 self._turn()
             except Exception:
                 _log.exception("confirming journals in {} failed", self._folder.path)
-                self._dismiss_witnesses()
+                self._scan_wanted = True  # what the ledger has already must be finished first
+                self._rest()
                 time.sleep(_TROUBLE_S)
 
     def _turn(self) -> None:
         """Take what happened, act on it, and pause as long as is good for everybody."""
-        if not self._pending and self._next[0] is not self._folder:
+        if self._next[0] is not self._folder and (
+            not self._pending or not self._folder.is_in_place()
+        ):
             self._move()
         busy = bool(self._pending) or self._scan_wanted
         heard = self._receive(0 if busy else _IDLE_MS if self._witnesses else _WAIT_MS)
@@ -127,6 +153,9 @@ class Confirmer(threading.Thread):
             self._last_number = event.number
             if isinstance(event, CommittedJournal):
                 self._accept(event)
+            elif isinstance(event, DatabaseSeen):
+                path = self._host.database(event.database).path
+                self._numbers.setdefault(path, []).append(event.database)
             elif isinstance(event, DeadTransactions):
                 self._scan_wanted = True
             elif isinstance(event, LastSessionLeft):
@@ -145,18 +174,37 @@ class Confirmer(threading.Thread):
             event.events,
             event.fd,
             event.number,
+            event.has_ddl,
+            event.is_unresolved,
         )
+        if len(self._pending) > _MOST_OPEN and event.fd >= 0:
+            os.close(event.fd)  # a server's descriptors are not ours to use up
+            self._pending[event.uuid].fd = -1
 
     def _settle(self) -> None:
         """Tell sessions that wait to leave how far their commits are decided."""
-        oldest = min((each.number for each in self._pending.values() if each.number), default=None)
+        waiting = (each for each in self._pending.values() if each.number and not each.is_stuck)
+        oldest = min((each.number for each in waiting), default=None)
         self._host.settle(self._last_number if oldest is None else oldest - 1)
 
     def _move(self) -> None:
+        """Go on in another folder. Journals that waited in one that was taken away are lost to
+        us; those of the new one that were handed over already go with us."""
         self._rest()
         self._folder, self._fsync = self._next
-        self._ledgers.clear()
-        self._own_tickets.clear()
+        while self._ledgers:
+            self._ledgers.popitem()[1].close()
+        for pending in list(self._pending.values()):
+            if not self._live_exists(pending):
+                _log.error(
+                    "journal {} of transaction {} in {} went with its folder before it could be "
+                    "confirmed: its changes are missing from now on",
+                    pending.uuid,
+                    pending.transaction,
+                    pending.database,
+                )
+                self._forget(pending)
+        self._own_tickets = {each.ticket for each in self._pending.values() if each.number}
         self._scan_wanted = True
 
     # -- who confirms ---------------------------------------------------------------------------
@@ -167,7 +215,8 @@ class Confirmer(threading.Thread):
         self._lock_fd = try_lock(self._folder.state / "confirmer.lock", fcntl.LOCK_EX)
         if self._lock_fd is None:
             return False
-        self._known = self._folder.accounted
+        accounted = self._folder.accounted
+        self._known = accounted if accounted <= self._host.last_ticket() else 0
         self._forget_renamed()  # the leader before us may have decided some
         return True
 
@@ -202,9 +251,9 @@ class Confirmer(threading.Thread):
         self._known = max(self._known, last)
         self._own_tickets = {ticket for ticket in self._own_tickets if ticket > self._known}
 
-        decided, active = self._decide()
+        decided, active = self._decide(last)
         self._folder.accounted = min(
-            (pending.ticket - 1 for pending in self._pending.values()), default=self._known
+            [self._known, *(pending.ticket - 1 for pending in self._pending.values())]
         )
         if decided:
             self._again = _AGAIN_S
@@ -216,11 +265,20 @@ class Confirmer(threading.Thread):
 
     # -- questions and answers ------------------------------------------------------------------
 
-    def _decide(self) -> tuple[bool, bool]:
-        """Return whether anything was decided, and whether anything is still active."""
+    def _decide(self, last: int) -> tuple[bool, bool]:
+        """Decide what was committed up to ticket ``last``: later ones may have predecessors in
+        other processes that were not looked for yet.
+
+        Returns whether anything was decided, and whether anything is still active.
+        """
         decided = active = False
         now = time.monotonic()
-        ordered = sorted(self._pending.values(), key=lambda each: (each.database, each.ticket))
+        ready = [
+            each
+            for each in self._pending.values()
+            if each.ticket <= last or each.ticket == _LAST_TICKET
+        ]
+        ordered = sorted(ready, key=lambda each: (each.database, *each.order))
         for database, group in groupby(ordered, key=lambda each: each.database):
             if self._troubled.get(database, 0.0) > now:
                 continue
@@ -236,6 +294,8 @@ class Confirmer(threading.Thread):
                         str(error).replace("\n", " "),
                     )
                 self._troubled[database] = now + _TROUBLE_S
+                for pending in waiting:
+                    pending.is_stuck = True
                 continue
             self._troubled.pop(database, None)
             committed: list[_Pending] = []
@@ -245,14 +305,17 @@ class Confirmer(threading.Thread):
                     committed.append(pending)
                 elif verdict is Verdict.ACTIVE or verdict is Verdict.COMMITTED:
                     blocked = True  # strictly in ticket order
+                    pending.is_stuck = False
+                elif verdict is Verdict.LIMBO:
+                    pending.is_stuck = True
                 elif verdict is Verdict.DEAD:
                     self._delete(pending)
                     decided = True
                 elif verdict is Verdict.UNKNOWN:
                     self._set_aside(pending)
                     decided = True
-            if committed:
-                self._publish(database, committed)
+            for start in range(0, len(committed), _MOST_OPEN):
+                self._publish(database, committed[start : start + _MOST_OPEN])
             decided = decided or bool(committed)
             active = active or blocked
         return decided, active
@@ -283,6 +346,7 @@ class Confirmer(threading.Thread):
                 self._forget(pending)
             if not committed:
                 return
+            self._complete_definitions(database, committed)
             self._stamp(committed, ledger)
             for pending in committed:
                 os.rename(
@@ -291,7 +355,42 @@ class Confirmer(threading.Thread):
                     src_dir_fd=self._folder.journal_fd,
                     dst_dir_fd=self._folder.journal_fd,
                 )
+                if pending.has_ddl:
+                    self._host.new_generation()  # the engine shows the change only now
                 self._forget(pending)
+
+    def _complete_definitions(self, database: str, committed: list[_Pending]) -> None:
+        """Add to journals what their records could not show of their tables."""
+        for pending in committed:
+            if pending.fd < 0:
+                pending.fd = os.open(self._folder.live(pending.uuid), os.O_RDWR | os.O_CLOEXEC)
+            if not pending.is_unresolved:
+                continue
+            with JournalReader(self._folder.live(pending.uuid)) as reader:
+                unresolved, seal = reader.unresolved_tables(), reader.seal
+            if not unresolved or seal is None:
+                continue
+            generation = self._folder.generation
+            completed = {}
+            for number, shown in unresolved.items():
+                completed[number] = self._described(database, generation, shown)
+            pending.catalogue_offset = seal.end
+            pending.length = append_catalogue(pending.fd, pending.uuid, seal, completed)
+            if self._fsync:
+                os.fdatasync(pending.fd)
+
+    def _described(self, database: str, generation: int, shown: bytes) -> bytes:
+        """Return the complete form of a definition, and let later transactions know it."""
+        known = self._definitions.get((database, shown))
+        if known is not None and known[0] == generation:
+            return known[1]
+        complete = self._witnesses[database].describe(shown)
+        self._definitions[database, shown] = (generation, complete)
+        if len(self._definitions) > _MOST_DEFINITIONS:
+            self._definitions.pop(next(iter(self._definitions)))
+        for number in self._numbers.get(database, ()):
+            self._host.store_definition(number, generation, shown, complete)
+        return complete
 
     def _stamp(self, committed: list[_Pending], ledger: SequenceLedger) -> None:
         """Give each its number, on disk before any of them is visible."""
@@ -307,13 +406,12 @@ class Confirmer(threading.Thread):
                     journal_length=pending.length,
                     event_count=pending.events,
                     transaction=pending.transaction,
+                    catalogue_offset=pending.catalogue_offset,
                 ),
             )
             for number, pending in enumerate(committed, ledger.last + 1)
         ]
         for pending, (uuid, stamp) in zip(committed, group, strict=True):
-            if pending.fd < 0:
-                pending.fd = os.open(self._folder.live(uuid), os.O_RDWR | os.O_CLOEXEC)
             write_stamp(pending.fd, uuid, stamp)
         ledger.record(group, group[-1][1].sequence)
 
@@ -352,12 +450,17 @@ class Confirmer(threading.Thread):
     def _ledger(self, database: str) -> SequenceLedger:
         ledger = self._ledgers.get(database)
         if ledger is None:
-            ledger = SequenceLedger(self._folder.databases, database, self._fsync)
+            ledger = SequenceLedger(
+                self._folder.databases, database, self._fsync, self._sync_stamps
+            )
             with ledger.exclusive():
                 if ledger.is_new:
                     ledger.record([], self._highest_stamp(database))
             self._ledgers[database] = ledger
         return ledger
+
+    def _sync_stamps(self) -> None:
+        self._host.sync_file_system(self._folder.journal_fd)
 
     def _highest_stamp(self, database: str) -> int:
         """The ledger is new: go on after what lies in the folder, if anything does."""
@@ -384,9 +487,10 @@ class Confirmer(threading.Thread):
                 continue
             except JournalError as error:
                 self._remove_if_abandoned(Path(entry.path), error)
-        for mark in dead:  # only now: until here their journals had to be recognised
-            self._remove(mark)
-        self._complete()
+        for owner in dead:  # only now: until here their journals had to be recognised
+            self._folder.forget(owner)
+        if self._scan_wanted:
+            self._complete()
         self._scan_wanted = False
 
     def _take_up(self, reader: JournalReader, path: Path, last: int) -> None:
@@ -398,6 +502,11 @@ class Confirmer(threading.Thread):
         elif mark is None or mark.ticket > last:
             return  # still being written, or marked since we looked: the next turn's
         seal = reader.seal
+        if seal is None and mark is not None:
+            reason = "its commit was called, but its seal is damaged: changes may be missing"
+            _log.error("journal {} is set aside: {}", header.uuid, reason)
+            self._folder.set_aside(header.uuid, reason)
+            return
         if seal is None:
             _log.info("removing {}: its transaction was never prepared", path.name)
             self._remove(path)
@@ -413,15 +522,22 @@ class Confirmer(threading.Thread):
         )
 
     def _remove_if_abandoned(self, path: Path, error: JournalError) -> None:
-        """A file without a readable beginning has no owner to ask for. It goes once only this
-        process is at work and did not make it."""
-        alone = len(list(os.scandir(self._folder.owners))) - len(self._folder.dead_owners()) == 1
+        """A file without a readable beginning has no owner to ask for. What was never filled
+        goes once only this process is at work and did not make it; damage is kept."""
+        living = len(list(os.scandir(self._folder.owners))) - len(self._folder.dead_owners())
         with contextlib.suppress(FileNotFoundError):
             began = (self._folder.owners / str(self._folder.owner)).stat().st_ctime_ns
-            if alone and path.stat().st_ctime_ns < began:
-                how = "nothing was" if isinstance(error, JournalEmpty) else "nothing whole was"
-                _log.info("removing {}: {} written to it", path.name, how)
+            if living > 1 or path.stat().st_ctime_ns >= began:
+                return
+            if isinstance(error, JournalEmpty) or (
+                isinstance(error, JournalTorn) and error.offset <= DATA_OFFSET
+            ):
+                _log.info("removing {}: nothing was written to it", path.name)
                 path.unlink()
+                return
+            uuid = UUID(path.name.partition(".")[0])
+            _log.error("journal {} is set aside: {}", uuid, error)
+            self._folder.set_aside(uuid, str(error))
 
     def _complete(self) -> None:
         """Finish what a crash cut off after a ledger had it: stamps and names."""

@@ -19,11 +19,12 @@ _OK, _FAILED = 1, 0
 _log = logbook.Logger("firebird_cdc.bridge")
 _lock = threading.Lock()
 _bridge: Bridge | None = None
+_reported = ""
 _logging_set_up = False
 
 
 def _start(host: CffiHost, connector_config: str, logging_config: str) -> None:
-    global _bridge, _logging_set_up
+    global _bridge, _logging_set_up, _reported
     given = {"ConnectorConfig": connector_config, "LoggingConfig": logging_config}
     files = locate_files({k: v for k, v in given.items() if v}, os.environ, host.root)
     if not _logging_set_up:
@@ -35,6 +36,7 @@ def _start(host: CffiHost, connector_config: str, logging_config: str) -> None:
     if _bridge is None:
         _bridge = Bridge(host)
     _bridge.start(config, files.logging)
+    _reported = ""
 
 
 def _sentence(error: BaseException) -> str:
@@ -45,6 +47,20 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or ''}: {error.strerror}".lstrip(": ")
     return f"the bridge failed: {type(error).__name__}: {error}"
+
+
+def _report(failure: BaseException) -> None:
+    """Log a failure once: sentences for what a user can mend, a traceback for what is ours."""
+    global _reported
+    text = str(failure)
+    if text == _reported:
+        return  # a start is tried again with every transaction
+    _reported = text
+    if isinstance(failure, FirebirdCdcError):
+        for sentence in text.splitlines():
+            _log.error("capture can't start: {}", sentence)
+    else:
+        _log.error("{}", "".join(traceback.format_exception(failure)).rstrip())
 
 
 def define(ffi: Any) -> None:
@@ -65,8 +81,7 @@ def define(ffi: Any) -> None:
             with _lock:
                 _start(CffiHost(ffi, api), text(connector_config), text(logging_config))
         except BaseException as failure:  # nothing of ours may reach the server
-            for line in traceback.format_exception(failure):
-                _log.error("{}", line.rstrip())
+            _report(failure)
             sentence = _sentence(failure).encode()[: error_size - 1]
             ffi.memmove(error, sentence + b"\0", len(sentence) + 1)
             return _FAILED

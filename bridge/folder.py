@@ -3,7 +3,7 @@
 <folder>/<uuid>.log.live          a transaction that has not been confirmed
 <folder>/<uuid>.log               confirmed and stamped
 <folder>/.firebird-cdc/           our state, out of the watcher's sight
-    pool/<uuid>                   journals made beforehand
+    pool/<owner>/<uuid>           journals made beforehand, by each process its own
     owners/<uuid>                 one per bridge process, locked while it lives
     databases/<key>               the sequence of a database
     quarantine/                   what could not be decided or read, with the reason
@@ -13,9 +13,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import mmap
 import os
+import shutil
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -46,31 +48,47 @@ class JournalFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.state = path / STATE
-        self.pool = self.state / "pool"
         self.owners = self.state / "owners"
+        self.pools = self.state / "pool"
         self.databases = self.state / "databases"
         self.quarantine = self.state / "quarantine"
-        try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for part in (self.state, self.pool, self.owners, self.databases, self.quarantine):
-                part.mkdir(mode=0o700, exist_ok=True)
-            self.owner = uuid4()
-            owner_lock = try_lock(self.owners / str(self.owner), fcntl.LOCK_EX)
-            assert owner_lock is not None  # the name is new
-            self._owner_lock = owner_lock
-            self.journal_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            self.pool_fd = os.open(self.pool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            self.tickets_fd = os.open(
-                self.state / "tickets", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-            )
-            os.posix_fallocate(self.tickets_fd, 0, _TICKETS_BYTES)
-            self.tickets = mmap.mmap(self.tickets_fd, _TICKETS_BYTES)
-        except OSError as error:
-            raise CaptureError(
-                f"connector.journal.directory {path} can't be used: {error.strerror} "
-                f"({error.filename or path}); make it a folder that the server's system user "
-                "may write to"
-            ) from error
+        self.owner = uuid4()
+        self.pool = self.pools / str(self.owner)
+        with contextlib.ExitStack() as undo:
+            try:
+                self._open(undo)
+            except OSError as error:
+                raise CaptureError(
+                    f"connector.journal.directory {path} can't be used: {error.strerror} "
+                    f"({error.filename or path}); make it a folder that the server's system user "
+                    "may write to"
+                ) from error
+            undo.pop_all()
+
+    def _open(self, undo: contextlib.ExitStack) -> None:
+        folders = (self.state, self.owners, self.pools, self.databases, self.quarantine)
+        for folder in (self.path, *folders):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        # Locked before it has its name: whoever finds the mark finds it locked.
+        nameless = self.state / f"owner-{self.owner}"
+        owner_fd = os.open(nameless, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        undo.callback(os.close, owner_fd)
+        fcntl.flock(owner_fd, fcntl.LOCK_EX)
+        mark = nameless.rename(self.owners / str(self.owner))
+        undo.callback(mark.unlink, missing_ok=True)
+        self.pool.mkdir(mode=0o700)
+        undo.callback(shutil.rmtree, self.pool, ignore_errors=True)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        self.journal_fd = os.open(self.path, flags)
+        undo.callback(os.close, self.journal_fd)
+        self.pool_fd = os.open(self.pool, flags)
+        undo.callback(os.close, self.pool_fd)
+        self.tickets_fd = os.open(
+            self.state / "tickets", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        undo.callback(os.close, self.tickets_fd)
+        os.posix_fallocate(self.tickets_fd, 0, _TICKETS_BYTES)
+        self.tickets = mmap.mmap(self.tickets_fd, _TICKETS_BYTES)
 
     def live(self, uuid: UUID) -> Path:
         """Return the path of a journal that is not confirmed."""
@@ -89,6 +107,11 @@ class JournalFolder:
     def accounted(self, ticket: int) -> None:
         self.tickets[8:16] = ticket.to_bytes(8, "little")
 
+    @property
+    def generation(self) -> int:
+        """How often the system tables changed, in all databases of the folder together."""
+        return int.from_bytes(self.tickets[16:24], "little")
+
     def owner_is_gone(self, owner: UUID) -> bool:
         """Tell whether the bridge process that wrote a journal has ended, and forget it."""
         if owner == self.owner:
@@ -106,10 +129,18 @@ class JournalFolder:
             os.close(fd)
         return True
 
-    def dead_owners(self) -> list[Path]:
-        """Return the marks of bridge processes that have ended."""
-        marks = [Path(entry.path) for entry in os.scandir(self.owners)]
-        return [mark for mark in marks if self.owner_is_gone(UUID(mark.name))]
+    def dead_owners(self) -> list[UUID]:
+        """Return the bridge processes that have ended and left their mark."""
+        owners = []
+        for entry in os.scandir(self.owners):
+            with contextlib.suppress(ValueError):
+                owners.append(UUID(entry.name))
+        return [owner for owner in owners if self.owner_is_gone(owner)]
+
+    def forget(self, owner: UUID) -> None:
+        """Remove what an ended process left beside its journals: its pool and its mark."""
+        shutil.rmtree(self.pools / str(owner), ignore_errors=True)
+        (self.owners / str(owner)).unlink(missing_ok=True)
 
     def set_aside(self, uuid: UUID, reason: str) -> None:
         """Move an unconfirmed journal to the quarantine, with one sentence why."""

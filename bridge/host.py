@@ -7,6 +7,7 @@ release the interpreter's lock; the ones that wait say how long.
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
@@ -30,6 +31,8 @@ class CommittedJournal(NamedTuple):
     commit_us: int  # microseconds since 1970, UTC
     length: int  # bytes
     events: int
+    has_ddl: bool
+    is_unresolved: bool  # table definitions in it have to be completed
     fd: int  # owned by the bridge; -1: open the file by its name
 
 
@@ -87,6 +90,12 @@ class Witness(Protocol):
         Raises CaptureError with the engine's words; close the witness then.
         """
 
+    def describe(self, definition: bytes) -> bytes:
+        """Return a table definition of a journal completed from the system tables.
+
+        Raises CaptureError with the engine's words; close the witness then.
+        """
+
     def close(self) -> None:
         """End the attachment; never raises."""
 
@@ -94,6 +103,7 @@ class Witness(Protocol):
 class OpenFolder(Protocol):
     """What the plugin needs of the journal folder."""
 
+    path: Path
     journal_fd: int
     pool_fd: int
     owner: UUID
@@ -134,8 +144,19 @@ class Host(Protocol):
         Raises CaptureError with the engine's words.
         """
 
+    def store_definition(
+        self, database: int, generation: int, shown: bytes, complete: bytes
+    ) -> None:
+        """Let later transactions write the complete form of a table definition at once."""
+
+    def new_generation(self) -> None:
+        """Say that the system tables changed: definitions are made anew."""
+
     def sync_data(self, fd: int) -> None:
         """Wait until a file's data is written out (not its metadata). Raises OSError."""
+
+    def sync_file_system(self, fd: int) -> None:
+        """Wait until all of the file system that ``fd`` is on is on disk. Raises OSError."""
 
     def spawn(self, program: Path, arguments: list[str], environment: dict[str, str]) -> int:
         """Start a detached process that the server doesn't notice. Raises OSError."""
@@ -158,6 +179,18 @@ class CffiWitness:
             raise CaptureError(self._ffi.string(error).decode("utf-8", "replace"))
         return [_VERDICTS.get(answer, Verdict.COMMITTED) for answer in answers]
 
+    def describe(self, definition: bytes) -> bytes:
+        size = 2 * len(definition) + _ERROR_BYTES
+        buffer = self._ffi.new("char[]", size)
+        self._ffi.memmove(buffer, definition, len(definition))
+        error = self._ffi.new("char[]", _ERROR_BYTES)
+        length = self._api.witness_describe(
+            self._handle, buffer, len(definition), size, error, _ERROR_BYTES
+        )
+        if not length:
+            raise CaptureError(self._ffi.string(error).decode("utf-8", "replace"))
+        return bytes(self._ffi.buffer(buffer, length))
+
     def close(self) -> None:
         self._api.witness_close(self._handle)
         self._handle = self._ffi.NULL
@@ -176,6 +209,7 @@ class CffiHost:
     def configure(self, folder: OpenFolder, fsync: bool) -> None:
         self._tickets = self._ffi.from_buffer("uint64_t[]", folder.tickets, require_writable=True)
         self._api.configure(
+            os.fsencode(folder.path),
             folder.journal_fd,
             folder.pool_fd,
             folder.owner.bytes,
@@ -210,6 +244,8 @@ class CffiHost:
                 commit_us=raw.commit_us,
                 length=raw.length,
                 events=raw.events,
+                has_ddl=bool(raw.has_ddl),
+                is_unresolved=bool(raw.is_unresolved),
                 fd=raw.fd,
             )
         if raw.kind == 2:
@@ -220,16 +256,29 @@ class CffiHost:
         self._api.settle(number)
 
     def database(self, database: int) -> DatabaseIdentity:
-        path = self._ffi.string(self._api.database_path(database)).decode("utf-8", "replace")
+        path = os.fsdecode(self._ffi.string(self._api.database_path(database)))
         guid = bytes(self._ffi.buffer(self._api.database_guid(database), 16))
         return DatabaseIdentity(path, UUID(bytes=guid))
 
     def open_witness(self, database: str) -> Witness:
         error = self._ffi.new("char[]", _ERROR_BYTES)
-        handle = self._api.witness_open(database.encode(), error, _ERROR_BYTES)
+        handle = self._api.witness_open(os.fsencode(database), error, _ERROR_BYTES)
         if handle == self._ffi.NULL:
             raise CaptureError(self._ffi.string(error).decode("utf-8", "replace"))
         return CffiWitness(self._ffi, self._api, handle)
+
+    def store_definition(
+        self, database: int, generation: int, shown: bytes, complete: bytes
+    ) -> None:
+        self._api.store_definition(database, generation, shown, len(shown), complete, len(complete))
+
+    def new_generation(self) -> None:
+        self._api.new_generation()
+
+    def sync_file_system(self, fd: int) -> None:
+        result = self._api.sync_file_system(fd)
+        if result < 0:
+            raise OSError(-result, "cannot sync the journal folder's file system")
 
     def sync_data(self, fd: int) -> None:
         result = self._api.sync_data(fd)
@@ -238,12 +287,12 @@ class CffiHost:
 
     def spawn(self, program: Path, arguments: list[str], environment: dict[str, str]) -> int:
         def strings(values: list[str]) -> tuple[Any, list[Any]]:
-            held = [self._ffi.new("char[]", value.encode()) for value in values]
+            held = [self._ffi.new("char[]", os.fsencode(value)) for value in values]
             return self._ffi.new("char *[]", [*held, self._ffi.NULL]), held
 
         argv, argv_held = strings(arguments)
         envp, envp_held = strings([f"{key}={value}" for key, value in environment.items()])
-        result = int(self._api.spawn(str(program).encode(), argv, envp))
+        result = int(self._api.spawn(os.fsencode(program), argv, envp))
         del argv_held, envp_held
         if result < 0:
             raise OSError(-result, f"cannot start {program}")

@@ -48,7 +48,7 @@ class PoolFiller(threading.Thread):
             try:
                 self.fill(folder, min(wanted, _BATCH))
                 self._failing = False
-            except OSError as error:
+            except Exception as error:
                 if not self._failing:
                     _log.warning("cannot make journals beforehand in {}: {}", folder.pool, error)
                 self._failing = True

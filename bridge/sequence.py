@@ -7,7 +7,7 @@ is long, all stamped journals are synced and a new ledger begins.
 
     record:  4s magic, u32 epoch, u32 entries, u32 reserved, u64 last number before the group,
              then per journal 16s uuid, i64 commit_us, i64 stamped_us, u64 length, u64 events,
-             u64 transaction; u32 CRC-32C of all that
+             u64 transaction, u64 catalogue_offset; u32 CRC-32C of all that
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import fcntl
 import hashlib
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -26,10 +26,24 @@ import google_crc32c
 from firebird_cdc.journal.format import Stamp
 
 _HEAD = struct.Struct("<4sIIIQ")
-_ENTRY = struct.Struct("<16sqqQQQ")
+_ENTRY = struct.Struct("<16sqqQQQQ")
 _CRC = struct.Struct("<I")
 _MAGIC = b"FBCL"
 _LEDGER_LIMIT = 4 * 1024 * 1024  # bytes; about 70,000 journals
+
+
+def _write(fd: int, content: bytes, offset: int) -> None:
+    while content:
+        written = os.pwrite(fd, content, offset)
+        content, offset = content[written:], offset + written
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def database_key(path: str) -> str:
@@ -40,8 +54,12 @@ def database_key(path: str) -> str:
 class SequenceLedger:
     """The numbers given in one database. Several processes may share it: ``exclusive``."""
 
-    def __init__(self, directory: Path, database: str, fsync: bool) -> None:
+    def __init__(
+        self, directory: Path, database: str, fsync: bool, sync_stamps: Callable[[], None]
+    ) -> None:
+        """``sync_stamps`` puts every stamp written so far on disk."""
         self._fsync = fsync
+        self._sync_stamps = sync_stamps
         self._directory = directory
         self._path = directory / f"{database_key(database)}.ledger"
         self._fd = -1
@@ -74,6 +92,8 @@ class SequenceLedger:
                 self._fd = -1
         if self._fd < 0:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if os.fstat(self._fd).st_size == 0:
+                _sync_directory(self._directory)
             self._end = 0
         for _ in self._read(self._end):
             pass
@@ -90,16 +110,22 @@ class SequenceLedger:
             if _CRC.unpack_from(content, end)[0] != google_crc32c.value(content[at:end]):
                 break
             for index in range(entries):
-                uuid, commit_us, stamped_us, length, events, transaction = _ENTRY.unpack_from(
+                uuid, commit_us, stamped_us, *rest = _ENTRY.unpack_from(
                     content, at + _HEAD.size + index * _ENTRY.size
                 )
-                stamp = Stamp(
-                    epoch, before + 1 + index, commit_us, stamped_us, length, events, transaction
+                yield (
+                    UUID(bytes=uuid),
+                    Stamp(epoch, before + 1 + index, commit_us, stamped_us, *rest),
                 )
-                yield UUID(bytes=uuid), stamp
             self.epoch, self.last = epoch, before + entries
             at = end + _CRC.size
         self._end = start + at
+
+    def close(self) -> None:
+        """Close the ledger's files."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        os.close(self._lock)
 
     def entries(self) -> Iterator[tuple[UUID, Stamp]]:
         """Yield all numbers that the ledger still holds; call it inside ``exclusive``."""
@@ -117,11 +143,12 @@ class SequenceLedger:
                 stamp.journal_length,
                 stamp.event_count,
                 stamp.transaction,
+                stamp.catalogue_offset,
             )
         body += _CRC.pack(google_crc32c.value(body))
         if self._end + len(body) > _LEDGER_LIMIT:
             self._begin_anew()
-        os.pwrite(self._fd, body, self._end)
+        _write(self._fd, body, self._end)
         if self._fsync:
             os.fdatasync(self._fd)
         self._end += len(body)
@@ -130,17 +157,15 @@ class SequenceLedger:
     def _begin_anew(self) -> None:
         """Replace a long ledger by one that only knows the last number. All stamps written so
         far are put on disk first: nothing could write them again."""
-        os.sync()
+        self._sync_stamps()
         temporary = self._path.with_suffix(".new")
         head = _HEAD.pack(_MAGIC, self.epoch, 0, 0, self.last)
         head += _CRC.pack(google_crc32c.value(head))
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        os.pwrite(fd, head, 0)
+        _write(fd, head, 0)
         os.fsync(fd)
         temporary.rename(self._path)
-        directory = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        os.fsync(directory)
-        os.close(directory)
+        _sync_directory(self._directory)
         os.close(self._fd)
         self._fd = fd
         self._end = len(head)

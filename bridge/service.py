@@ -43,6 +43,7 @@ class Bridge:
         Raises ConfigError or CaptureError with what the user has to mend; nothing is left half
         done then, and a later call tries again.
         """
+        python = python_program() if config.shipper == "embedded" else None
         folder = self._folder
         if folder is None or folder.path != config.journal_directory or not folder.is_in_place():
             folder = self._folder = JournalFolder(config.journal_directory)
@@ -58,10 +59,8 @@ class Bridge:
         if self._supervisor is not None:
             self._supervisor.retire()
             self._supervisor = None
-        if config.shipper == "embedded":
-            self._supervisor = ShipperSupervisor(
-                self._host, folder, config.path, logging, python_program()
-            )
+        if python is not None:
+            self._supervisor = ShipperSupervisor(self._host, folder, config.path, logging, python)
             self._supervisor.start()
         _log.info(
             "capturing into {} (process {}, {})", folder.path, os.getpid(), config.connector_name

@@ -18,13 +18,14 @@ import logbook
 
 from firebird_cdc.bridge.folder import JournalFolder, try_lock
 from firebird_cdc.bridge.host import Host
-from firebird_cdc.errors import CaptureError, FirebirdCdcError
+from firebird_cdc.errors import CaptureError
 
 _log = logbook.Logger("firebird_cdc.bridge.shipper")
 
 _LOOK_S = 1.0
 _SHORT_LIFE_S = 10.0  # a shipper that ends sooner has a fault that a new one will have too
 _BACKOFF_MOST_S = 60.0
+_START_S = 3.0  # what Python needs until the shipper holds its lock
 
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv.pop(1).split(':'); "
@@ -69,56 +70,60 @@ class ShipperSupervisor(threading.Thread):
         self._python = python
         self._bridge_lock: int | None = None
         self._retired = threading.Event()
+        self._started = 0.0  # monotonic; 0: never by us
+        self._backoff = _LOOK_S
 
     def retire(self) -> None:
         """End: the folder or the configuration changed, another supervisor takes over."""
         self._retired.set()
 
     def run(self) -> None:
-        started = -_SHORT_LIFE_S
-        backoff = _LOOK_S
+        pause = 0.0
         try:
-            while True:
-                pause = _LOOK_S
+            while not self._retired.wait(pause):
                 try:
-                    if self._is_needed():
-                        lived = time.monotonic() - started
-                        if started > 0 and lived < _SHORT_LIFE_S + backoff:
-                            backoff = min(2 * backoff, _BACKOFF_MOST_S)
-                            _log.warning(
-                                "the shipper ended after {:.0f} s; see its messages here, next "
-                                "start in {:.0f} s",
-                                lived,
-                                backoff,
-                            )
-                            pause = backoff
-                        else:
-                            backoff = _LOOK_S
-                        if self._retired.wait(pause if pause > _LOOK_S else 0):
-                            return
-                        self._start()
-                        started = time.monotonic()
-                        pause = 3 * _LOOK_S  # Python's own start, until it holds the lock
-                except (OSError, FirebirdCdcError) as error:
+                    pause = self._turn()
+                except Exception as error:
                     _log.error("cannot start the shipper: {}", error)
                     pause = _BACKOFF_MOST_S
-                if self._retired.wait(pause):
-                    return
         finally:
             if self._bridge_lock is not None:
                 os.close(self._bridge_lock)
 
-    def _is_needed(self) -> bool:
+    def _turn(self) -> float:
+        """Start a shipper if none runs; return how long to wait before the next look."""
         state = self._folder.state
         if self._bridge_lock is None:
             self._bridge_lock = try_lock(state / "bridge.lock", fcntl.LOCK_SH)
             if self._bridge_lock is None:
-                return False  # a shipper is just making sure that nobody is left
-        lock = try_lock(state / "shipper.lock", fcntl.LOCK_EX)
-        if lock is None:
-            return False
-        os.close(lock)
-        return True
+                return _LOOK_S  # a shipper is just making sure that nobody is left
+        # One process at a time looks and starts, until its shipper holds the lock itself.
+        starting = try_lock(state / "starting.lock", fcntl.LOCK_EX)
+        if starting is None:
+            return _LOOK_S
+        try:
+            free = try_lock(state / "shipper.lock", fcntl.LOCK_SH)
+            if free is None:
+                return _LOOK_S
+            os.close(free)
+            lived = time.monotonic() - self._started
+            if self._started and lived < _SHORT_LIFE_S + self._backoff:
+                self._backoff = min(2 * self._backoff, _BACKOFF_MOST_S)
+                _log.warning(
+                    "the shipper ended after {:.0f} s (see above); next start in {:.0f} s",
+                    lived,
+                    self._backoff,
+                )
+                if self._retired.wait(self._backoff):
+                    return 0.0
+            else:
+                self._backoff = _LOOK_S
+            self._start()
+            self._started = time.monotonic()
+            self._retired.wait(_START_S)
+        finally:
+            os.close(starting)
+        return _LOOK_S
 
     def _start(self) -> None:
         arguments = [str(self._python), "-c", _PROGRAM, ":".join(filter(None, sys.path))]

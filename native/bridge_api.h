@@ -1,6 +1,7 @@
 /* What the bridge sees of the plugin; read by the C compiler and, as it is, by cffi. */
 #ifndef FIREBIRD_CDC_BRIDGE_API_H
 #define FIREBIRD_CDC_BRIDGE_API_H
+#include <stddef.h>
 #include <stdint.h>
 /* cffi reads from here */
 enum fbc_event_kind {
@@ -15,11 +16,13 @@ struct fbc_event {
     uint32_t database; /* see database_path */
     uint64_t number;   /* grows by one with every event */
     uint64_t transaction;
-    uint64_t ticket;   /* order of the commits */
-    int64_t commit_us; /* microseconds since 1970, UTC */
-    uint64_t length;   /* bytes of the journal */
-    uint64_t events;   /* changes in it */
-    int32_t fd;        /* the journal, owned by the bridge; -1: open it by name */
+    uint64_t ticket;        /* order of the commits */
+    int64_t commit_us;      /* microseconds since 1970, UTC */
+    uint64_t length;        /* bytes of the journal */
+    uint32_t has_ddl;       /* call new_generation once the commit is decided */
+    uint32_t is_unresolved; /* it has table definitions that are not complete */
+    uint64_t events;        /* changes in it */
+    int32_t fd;             /* the journal, owned by the bridge; -1: open it by name */
     unsigned char uuid[16];
 };
 
@@ -29,9 +32,11 @@ struct fbc_host_api {
 
     const char *root; /* the server's root directory */
 
-    /* Where the plugin works from now on; the descriptors stay the bridge's, and open. */
-    void (*configure)(int journal_directory, int pool_directory, const unsigned char *owner,
-                      uint64_t *tickets, int tickets_fd, int fsync);
+    /* Where the plugin works from now on; the descriptors stay the bridge's, and open. `shared`
+     * is a page of three counters that all processes of the folder share: tickets drawn, tickets
+     * decided (the bridge's), generation of the system tables. */
+    void (*configure)(const char *journal_path, int journal_directory, int pool_directory,
+                      const unsigned char *owner, uint64_t *shared, int tickets_fd, int fsync);
     /* Returns the last ticket drawn by any process. All up to it are marked in their journals
      * and, those of this process, handed over, or their process died in between. */
     uint64_t (*last_ticket)(void);
@@ -50,8 +55,16 @@ struct fbc_host_api {
     void *(*witness_open)(const char *database, char *error, int error_size);
     int (*witness_ask)(void *witness, const uint64_t *transactions, int64_t *answers, int count,
                        char *error, int error_size);
+    /* Completes a table definition in its buffer; returns its new length, 0: failed. */
+    int (*witness_describe)(void *witness, char *definition, int length, int size, char *error,
+                            int error_size);
     void (*witness_close)(void *witness);
-    int (*sync_data)(int fd); /* waits until the file's data is on its way out; 0 or -errno */
+    /* Lets later transactions write the complete form of a definition at once. */
+    void (*store_definition)(uint32_t database, uint64_t generation, const char *shown,
+                             size_t shown_length, const char *complete, size_t length);
+    int (*sync_data)(int fd);        /* waits until the file's data is written; 0 or -errno */
+    int (*sync_file_system)(int fd); /* all of the file system that FD is on; 0 or -errno */
+    void (*new_generation)(void);    /* the system tables changed: read shapes anew */
     int (*spawn)(const char *program, char *const arguments[], char *const environment[]);
 };
 /* cffi reads to here */

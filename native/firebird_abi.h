@@ -53,6 +53,13 @@ enum { /* SQL type codes as ReplicatedField.getType and descriptors give them (s
 
 enum { FBI_CHARSET_OCTETS = 1 };
 
+enum { /* database information items (inf_pub.h) */
+       FBI_INFO_END = 1,
+       FBI_INFO_DB_ID = 4,
+       FBI_INFO_DB_GUID = 144,
+       FBI_INFO_USERNAME = 147 /* since 5.0 */
+};
+
 /* Status vector items (iberror.h). */
 enum { FBI_ARG_END = 0, FBI_ARG_GDS = 1, FBI_ARG_STRING = 2 };
 #define FBI_ISC_RANDOM ((intptr_t)335544382) /* prints its string argument as it is */
@@ -173,7 +180,8 @@ struct fbi_attachment {
 enum { FBI_ATTACHMENT_HAS_DETACH = 5 };
 struct fbi_attachment_vt {
     FBI_VT_REFCOUNTED(fbi_attachment);
-    fbi_unused get_info;
+    void (*get_info)(struct fbi_attachment *, struct fbi_status *, unsigned items_length,
+                     const unsigned char *items, unsigned buffer_length, unsigned char *buffer);
     struct fbi_transaction *(*start_transaction)(struct fbi_attachment *, struct fbi_status *,
                                                  unsigned tpb_length, const unsigned char *tpb);
     fbi_unused reconnect_transaction, compile_request, transact_request, create_blob;

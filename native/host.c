@@ -11,17 +11,22 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "catalogue.h"
 #include "witness.h"
 
 enum {
     POOL_SIZE = 256,
     POOL_LOW = 160,         /* the bridge is woken when fewer are left */
     MOST_OPEN_EVENTS = 256, /* descriptors that wait for the bridge; beyond, it opens by name */
-    RETRY_MS = 1000
+    RETRY_MS = 1000,
+    SILENCE_MS = 400 /* a bridge that does not call for so long is not working on anything */
 };
+
+enum { TICKETS, DECIDED, GENERATION }; /* the shared counters */
 
 struct pool_entry {
     int fd;
@@ -37,7 +42,7 @@ struct event_node {
 static struct {
     struct fbi_master *master;
 
-    pthread_mutex_t start_lock; /* one start at a time; never held with another lock */
+    pthread_mutex_t start_lock; /* one start at a time; taken before any other lock */
     atomic_int ready;
     int64_t tried_us;
     struct fbc_error reason;
@@ -45,9 +50,12 @@ static struct {
 
     pthread_rwlock_t folder_lock; /* the descriptors below, changed by a new start only */
     int journal_directory, pool_directory, fsync;
+    char journal_path[4096];
+    dev_t journal_device;
+    ino_t journal_inode;
     unsigned char owner[16];
     pthread_mutex_t ticket_lock; /* with flock on tickets_fd: against other processes */
-    volatile uint64_t *tickets;
+    _Atomic(uint64_t) *shared;   /* counters: TICKETS, then the bridge's, then GENERATION */
     int tickets_fd;
 
     pthread_mutex_t pool_lock;
@@ -60,10 +68,10 @@ static struct {
     struct event_node *first, *last;
     int open_events;
     uint64_t handed_over, settled;
+    uint64_t calls; /* of the bridge for events: it is alive */
 
     pthread_mutex_t database_lock;
     struct fbc_database *databases;
-    atomic_uint_fast64_t generation;
 } host = {
     .start_lock = PTHREAD_MUTEX_INITIALIZER,
     .folder_lock = PTHREAD_RWLOCK_INITIALIZER,
@@ -112,22 +120,44 @@ struct fbi_status *fbc_host_new_status(void) {
 
 /* ---- What the bridge calls ---------------------------------------------------------------- */
 
+/* Keep every thread of every process from drawing tickets, and the folder from changing. */
+static void lock_tickets(void) {
+    pthread_rwlock_rdlock(&host.folder_lock);
+    pthread_mutex_lock(&host.ticket_lock);
+    while (flock(host.tickets_fd, LOCK_EX) != 0 && errno == EINTR)
+        ;
+}
+
+static void unlock_tickets(void) {
+    flock(host.tickets_fd, LOCK_UN);
+    pthread_mutex_unlock(&host.ticket_lock);
+    pthread_rwlock_unlock(&host.folder_lock);
+}
+
 static void drain_pool(void) {
     pthread_mutex_lock(&host.pool_lock);
-    while (host.pool_used)
-        close(host.pool[--host.pool_used].fd);
+    while (host.pool_used) {
+        struct pool_entry *entry = &host.pool[--host.pool_used];
+        unlinkat(host.pool_directory, entry->name, 0);
+        close(entry->fd);
+    }
     pthread_mutex_unlock(&host.pool_lock);
 }
 
-static void configure(int journal_directory, int pool_directory, const unsigned char *owner,
-                      uint64_t *tickets, int tickets_fd, int fsync) {
+static void configure(const char *journal_path, int journal_directory, int pool_directory,
+                      const unsigned char *owner, uint64_t *shared, int tickets_fd, int fsync) {
     drain_pool(); /* a new start may have moved to another folder */
     pthread_rwlock_wrlock(&host.folder_lock);
+    struct stat status = {0};
+    fstat(journal_directory, &status);
+    snprintf(host.journal_path, sizeof host.journal_path, "%s", journal_path);
+    host.journal_device = status.st_dev;
+    host.journal_inode = status.st_ino;
     host.journal_directory = journal_directory;
     host.pool_directory = pool_directory;
     host.fsync = fsync;
     memcpy(host.owner, owner, 16);
-    host.tickets = tickets;
+    host.shared = (_Atomic(uint64_t) *)shared;
     host.tickets_fd = tickets_fd;
     pthread_rwlock_unlock(&host.folder_lock);
 }
@@ -161,6 +191,7 @@ static int take_events(struct fbc_event *to, int most, int timeout_ms) {
     struct timespec until = monotonic_in(timeout_ms);
     int taken = 0;
     pthread_mutex_lock(&host.event_lock);
+    host.calls++;
     while (!host.first)
         if (pthread_cond_timedwait(&host.event_added, &host.event_lock, &until) == ETIMEDOUT)
             break;
@@ -186,12 +217,9 @@ static void settle(uint64_t number) {
 }
 
 static uint64_t last_ticket(void) {
-    pthread_rwlock_rdlock(&host.folder_lock);
-    pthread_mutex_lock(&host.ticket_lock);
-    while (flock(host.tickets_fd, LOCK_EX) != 0 && errno == EINTR)
-        ;
-    uint64_t last = *host.tickets;
-    fbc_host_end_commit();
+    lock_tickets();
+    uint64_t last = host.shared[TICKETS];
+    unlock_tickets();
     return last;
 }
 
@@ -220,6 +248,10 @@ static int sync_data(int fd) {
     return sync_file_range(fd, 0, 0, flags) == 0 ? 0 : -errno;
 }
 
+static int sync_file_system(int fd) {
+    return syncfs(fd) == 0 ? 0 : -errno;
+}
+
 /* ---- Starting the bridge ------------------------------------------------------------------ */
 
 static int start_bridge(const struct fbc_settings *settings, struct fbc_error *error) {
@@ -236,8 +268,12 @@ static int start_bridge(const struct fbc_settings *settings, struct fbc_error *e
         .database_guid = database_guid,
         .witness_open = fbc_witness_open,
         .witness_ask = fbc_witness_ask,
+        .witness_describe = fbc_witness_describe,
         .witness_close = fbc_witness_close,
+        .store_definition = fbc_catalogue_store,
         .sync_data = sync_data,
+        .sync_file_system = sync_file_system,
+        .new_generation = fbc_host_new_generation,
         .spawn = fbc_spawn,
     };
     if (!host.start && !fbc_python_open(settings, &host.start, error))
@@ -273,10 +309,26 @@ int fbc_host_ready(const struct fbc_settings *settings, struct fbc_error *error)
     return ready ? FBC_OK : FBC_FAILED;
 }
 
-void fbc_host_fail(void) {
+void fbc_host_fail(const struct fbc_error *error) {
     pthread_mutex_lock(&host.start_lock);
     host.ready = 0;
+    host.reason = *error;
     pthread_mutex_unlock(&host.start_lock);
+}
+
+int fbc_host_folder_in_place(struct fbc_error *error) {
+    struct stat now;
+    pthread_rwlock_rdlock(&host.folder_lock);
+    int failed = stat(host.journal_path, &now) != 0;
+    int reason = failed ? errno : 0;
+    int in_place = !failed && now.st_dev == host.journal_device && now.st_ino == host.journal_inode;
+    if (!in_place)
+        fbc_error_set(error, reason, "connector.journal.directory %s was %s while the server runs",
+                      host.journal_path, failed ? "removed" : "replaced");
+    pthread_rwlock_unlock(&host.folder_lock);
+    if (!in_place)
+        fbc_host_fail(error);
+    return in_place;
 }
 
 /* ---- What sessions call ------------------------------------------------------------------- */
@@ -353,7 +405,7 @@ int fbc_host_take_journal(char name[40], unsigned char uuid[16], struct fbc_erro
         entry.fd = create_journal(entry.name, entry.uuid, error);
     pthread_rwlock_unlock(&host.folder_lock);
     if (entry.fd < 0) {
-        fbc_host_fail();
+        fbc_host_fail(error);
         return -1;
     }
     memcpy(name, entry.name, 40);
@@ -396,27 +448,27 @@ uint64_t fbc_host_hand_over(const struct fbc_event *event) {
 }
 
 void fbc_host_await_settled(uint64_t number, int timeout_ms) {
-    struct timespec until = monotonic_in(timeout_ms);
     pthread_mutex_lock(&host.event_lock);
-    while (host.settled < number)
-        if (pthread_cond_timedwait(&host.event_settled, &host.event_lock, &until) == ETIMEDOUT)
+    uint64_t calls = host.calls;
+    for (int waited = 0; host.settled < number && waited < timeout_ms; waited += SILENCE_MS) {
+        struct timespec until = monotonic_in(SILENCE_MS);
+        while (host.settled < number)
+            if (pthread_cond_timedwait(&host.event_settled, &host.event_lock, &until) == ETIMEDOUT)
+                break;
+        if (host.calls == calls) /* its threads ended with the interpreter, or hang */
             break;
+        calls = host.calls;
+    }
     pthread_mutex_unlock(&host.event_lock);
 }
 
 uint64_t fbc_host_begin_commit(void) {
-    pthread_rwlock_rdlock(&host.folder_lock);
-    pthread_mutex_lock(&host.ticket_lock);
-    while (flock(host.tickets_fd, LOCK_EX) != 0 && errno == EINTR)
-        ;
-    *host.tickets += 1;
-    return *host.tickets;
+    lock_tickets();
+    return ++host.shared[TICKETS];
 }
 
 void fbc_host_end_commit(void) {
-    flock(host.tickets_fd, LOCK_UN);
-    pthread_mutex_unlock(&host.ticket_lock);
-    pthread_rwlock_unlock(&host.folder_lock);
+    unlock_tickets();
 }
 
 const unsigned char *fbc_host_owner(void) {
@@ -428,9 +480,9 @@ int fbc_host_fsync(void) {
 }
 
 uint64_t fbc_host_generation(void) {
-    return host.generation;
+    return host.shared[GENERATION];
 }
 
 void fbc_host_new_generation(void) {
-    host.generation++;
+    host.shared[GENERATION]++;
 }

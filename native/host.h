@@ -35,9 +35,13 @@ void fbc_host_init(struct fbi_master *master);
  * start is tried again, at most once a second. May take a second the first time: Python. */
 int fbc_host_ready(const struct fbc_settings *settings, struct fbc_error *error);
 
-/* fbc_host_fail puts the bridge back to "not started" after an error that a new start may
- * mend, such as a journal folder that went away. */
-void fbc_host_fail(void);
+/* fbc_host_fail puts the bridge back to "not started" after ERROR, which a new start may mend,
+ * such as a journal folder that went away. */
+void fbc_host_fail(const struct fbc_error *error);
+
+/* fbc_host_folder_in_place tells whether the journal folder's path still leads to the folder that
+ * journals are written to; if not, ERROR says so and the bridge is put back as above. */
+int fbc_host_folder_in_place(struct fbc_error *error);
 
 /* fbc_host_database finds or adds the database; the entry lives as long as the process. */
 struct fbc_database *fbc_host_database(const char *path, const unsigned char *guid,

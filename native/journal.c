@@ -16,7 +16,7 @@
 enum { FLAG_DEFINITIONS = 1, FLAG_SEAL = 2 };
 
 /* Start write-back of a long journal in steps, so that the sync at its end stays short. */
-enum { WRITE_BACK_STEP = 8 * 1024 * 1024, FIRST_CAPACITY = 8 * 1024 };
+enum { WRITE_BACK_STEP = 8 * 1024 * 1024, FIRST_CAPACITY = 8 * 1024, LARGEST_KEPT = 1024 * 1024 };
 
 void fbc_error_set(struct fbc_error *error, int error_number, const char *text, ...) {
     va_list arguments;
@@ -142,6 +142,28 @@ static int write_block(struct fbc_journal *journal, char *seal, struct fbc_error
         return FBC_FAILED;
     journal->at = next;
     journal->header_written = 1;
+    if (journal->capacity > LARGEST_KEPT) { /* one huge record must not stay in memory */
+        free(journal->buffer);
+        journal->buffer = NULL;
+        journal->capacity = 0;
+    }
+    return FBC_OK;
+}
+
+/* Make the buffer hold WANTED bytes at least; what is in it stays. */
+static int grow(struct fbc_journal *journal, size_t wanted, struct fbc_error *error) {
+    if (wanted <= journal->capacity)
+        return FBC_OK;
+    size_t capacity = journal->capacity ? journal->capacity : FIRST_CAPACITY;
+    while (capacity < wanted)
+        capacity *= 2;
+    char *buffer = realloc(journal->buffer, capacity);
+    if (!buffer) {
+        fbc_error_set(error, 0, "no memory for a journal block of %zu bytes", capacity);
+        return FBC_FAILED;
+    }
+    journal->buffer = buffer;
+    journal->capacity = capacity;
     return FBC_OK;
 }
 
@@ -156,19 +178,8 @@ char *fbc_record_begin(struct fbc_journal *journal, size_t length, struct fbc_er
     if ((journal->at.used >= FBC_BLOCK_TARGET || journal->at.used + needed > FBC_BLOCK_LIMIT) &&
         !write_block(journal, NULL, error))
         return NULL;
-    size_t wanted = FBC_BLOCK_HEADER + journal->at.used + needed;
-    if (wanted > journal->capacity) {
-        size_t capacity = journal->capacity ? journal->capacity : FIRST_CAPACITY;
-        while (capacity < wanted)
-            capacity *= 2;
-        char *buffer = realloc(journal->buffer, capacity);
-        if (!buffer) {
-            fbc_error_set(error, 0, "no memory for a journal block of %zu bytes", capacity);
-            return NULL;
-        }
-        journal->buffer = buffer;
-        journal->capacity = capacity;
-    }
+    if (!grow(journal, FBC_BLOCK_HEADER + journal->at.used + needed, error))
+        return NULL;
     return journal->buffer + FBC_BLOCK_HEADER + journal->at.used + FBC_RECORD_HEADER;
 }
 
@@ -207,6 +218,8 @@ int fbc_journal_cut(struct fbc_journal *journal, const struct fbc_position *posi
         /* the block was written out since: take its beginning back into the buffer */
         size_t length = FBC_BLOCK_HEADER + position->used;
         size_t have = 0;
+        if (!grow(journal, length, error))
+            return FBC_FAILED;
         while (have < length) {
             ssize_t got = pread(journal->fd, journal->buffer + have, length - have,
                                 (off_t)(position->block_offset + have));
@@ -245,7 +258,7 @@ int fbc_journal_break_seal(struct fbc_journal *journal, int sync, struct fbc_err
         fbc_error_set(error, errno, "cannot sync %s.log.live", journal->name);
         return FBC_FAILED;
     }
-    journal->sealed_at = 0;
+    journal->sealed_at = journal->length = 0;
     return FBC_OK;
 }
 

@@ -35,6 +35,7 @@ enum fbc_record_kind {
 };
 
 enum { FBC_BLOB_LAST = 1, FBC_BLOB_UNREADABLE = 2 };
+enum { FBC_TABLE_UNRESOLVED = 2 };
 
 /* What went wrong, for the status that the engine gets: one sentence. */
 struct fbc_error {

@@ -15,10 +15,10 @@
 #include "firebird_abi.h"
 #include "host.h"
 #include "session.h"
+#include "witness.h"
 
 static char refusal[160]; /* why this engine can't be served; empty: it can */
 static struct fbc_settings settings;
-static pthread_once_t settings_read = PTHREAD_ONCE_INIT;
 
 static void read_setting(struct fbi_config *section, struct fbi_status *status, const char *name,
                          char *to, size_t size) {
@@ -31,9 +31,8 @@ static void read_setting(struct fbi_config *section, struct fbi_status *status, 
     entry->vt->release(entry);
 }
 
-static struct fbi_plugin_config *configuration; /* of the first session, while it is made */
-
-static void read_settings(void) {
+/* Fill the settings from the plugin's section; all sessions have the same. */
+static void read_settings(struct fbi_plugin_config *configuration) {
     struct fbi_status *status = fbc_host_new_status();
     struct fbi_config *section = configuration->vt->get_default_config(configuration, status);
     if (section) {
@@ -54,17 +53,20 @@ static void read_settings(void) {
 static void *create_plugin(struct fbi_plugin_factory *self, struct fbi_status *status,
                            struct fbi_plugin_config *parameter) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static int settings_read;
     (void)self;
     (void)status;
     pthread_mutex_lock(&lock);
-    configuration = parameter;
-    pthread_once(&settings_read, read_settings);
+    if (!settings_read)
+        read_settings(parameter);
+    settings_read = 1;
     pthread_mutex_unlock(&lock);
     return fbc_session_new(&settings, refusal[0] ? refusal : NULL);
 }
 
 static void do_clean(struct fbi_plugin_module *self) {
-    (void)self; /* threads of the bridge hold no engine object that must go first */
+    (void)self;
+    fbc_witness_end();
 }
 
 static void thread_detach(struct fbi_plugin_module *self) {

@@ -2,9 +2,12 @@
  * nothing but libc, so that the engine can always load it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "host.h"
 
@@ -106,34 +109,74 @@ static int resolve(void *library, struct python *python) {
            python->gil_ensure && python->gil_release && python->save_thread && python->run;
 }
 
-/* A program that puts PythonDirs in front of the search path, honouring .pth files in them.
- * The paths travel as hexadecimal, so nothing in them can be code. */
-static char *path_program(const char *dirs) {
-    static const char before[] = "import os, site, sys\n"
-                                 "_old = list(sys.path)\n"
-                                 "for _dir in bytes.fromhex('";
-    static const char after[] = "').decode().split(os.pathsep):\n"
-                                "    if _dir: site.addsitedir(_dir)\n"
-                                "sys.path[:] = [p for p in sys.path if p not in _old] + _old\n";
-    char *program = malloc(sizeof before + sizeof after + 2 * strlen(dirs));
-    if (!program)
+static char *to_hex(const char *text) {
+    char *hex = malloc(2 * strlen(text) + 1);
+    if (!hex)
         return NULL;
-    char *to = program + sprintf(program, "%s", before);
-    for (; *dirs; dirs++)
-        to += sprintf(to, "%02x", (unsigned char)*dirs);
-    sprintf(to, "%s", after);
+    char *to = hex;
+    for (; *text; text++)
+        to += sprintf(to, "%02x", (unsigned char)*text);
+    *to = 0;
+    return hex;
+}
+
+/* A program that puts PythonDirs in front of the search path, honouring .pth files in them, and
+ * loads the bridge, so that what is missing shows before the embedding's own start, which can't be
+ * tried twice. Why it failed goes to descriptor REPORT. It leaves no name behind: in a host that
+ * is a Python program __main__ is the host's. Program and paths travel as hexadecimal. */
+static char *start_program(const char *dirs, int report) {
+    static const char body[] =
+        "import importlib, os, site, sys\n"
+        "try:\n"
+        "    old = list(sys.path)\n"
+        "    for folder in bytes.fromhex(dirs).decode().split(os.pathsep):\n"
+        "        if folder: site.addsitedir(folder)\n"
+        "    sys.path[:] = [p for p in sys.path if p not in old] + old\n"
+        "    sys.path_importer_cache.clear()\n"
+        "    importlib.invalidate_caches()\n"
+        "    import _cffi_backend, firebird_cdc.bridge.embedded\n"
+        "except BaseException as error:\n"
+        "    os.write(report, f'{type(error).__name__}: {error}'.encode()[:400])\n";
+    static const char frame[] =
+        "exec(bytes.fromhex('%s').decode(), {'dirs': '%s', 'report': %d})\n";
+    char *program = malloc(sizeof frame + 16 + 2 * sizeof body + 2 * strlen(dirs));
+    char *body_hex = to_hex(body), *dirs_hex = to_hex(dirs);
+    if (program && body_hex && dirs_hex)
+        sprintf(program, frame, body_hex, dirs_hex, report);
+    else {
+        free(program);
+        program = NULL;
+    }
+    free(body_hex);
+    free(dirs_hex);
     return program;
+}
+
+/* A Python without its own modules ends the process when it is started: look for them first. */
+static int home_is_whole(const char *home, int minor, struct fbc_error *error) {
+    char path[1200];
+    snprintf(path, sizeof path, "%s/lib/python3.%d/encodings/__init__.py", home, minor);
+    if (!home[0] || access(path, R_OK) == 0)
+        return FBC_OK;
+    fbc_error_set(error, errno,
+                  "PythonHome of plugins.conf is not the home of a Python 3.%d (cannot read %s)",
+                  minor, path);
+    return FBC_FAILED;
 }
 
 static int start_python(const struct python *python, const struct fbc_settings *settings,
                         struct fbc_error *error) {
-    char *program = path_program(settings->python_dirs);
-    if (!program) {
-        fbc_error_set(error, 0, "no memory to start Python");
+    int report[2];
+    char reason[512] = "";
+    if (pipe2(report, O_CLOEXEC | O_NONBLOCK) != 0) {
+        fbc_error_set(error, errno, "no pipe to start Python");
         return FBC_FAILED;
     }
-    int result;
-    if (python->is_initialized()) {
+    char *program = start_program(settings->python_dirs, report[1]);
+    int result = -1;
+    if (!program)
+        snprintf(reason, sizeof reason, "no memory");
+    else if (python->is_initialized()) {
         int state = python->gil_ensure();
         result = python->run(program);
         python->gil_release(state);
@@ -144,12 +187,20 @@ static int start_python(const struct python *python, const struct fbc_settings *
         result = python->run(program);
         python->save_thread();
     }
+    ssize_t length = read(report[0], reason, sizeof reason - 1);
+    if (length > 0)
+        reason[length] = 0;
+    close(report[0]);
+    close(report[1]);
     free(program);
-    if (result != 0)
-        fbc_error_set(error, 0,
-                      "Python started, but PythonDirs of plugins.conf can't be used; "
-                      "its error is on the server's standard error");
-    return result == 0 ? FBC_OK : FBC_FAILED;
+    if (result == 0 && length <= 0)
+        return FBC_OK;
+    fbc_error_set(
+        error, 0,
+        "the bridge can't be loaded into Python (%s); check PythonDirs in plugins.conf, or "
+        "run: firebird-cdc check",
+        reason[0] ? reason : "its error is on the server's standard error");
+    return FBC_FAILED;
 }
 
 int fbc_python_open(const struct fbc_settings *settings, fbc_bridge_start_function *start,
@@ -164,7 +215,8 @@ int fbc_python_open(const struct fbc_settings *settings, fbc_bridge_start_functi
         fbc_error_set(error, 0, "the Python library lacks functions of Python 3.11 or later");
         return FBC_FAILED;
     }
-    if (!start_python(&python, settings, error))
+    if ((!python.is_initialized() && !home_is_whole(settings->python_home, minor, error)) ||
+        !start_python(&python, settings, error))
         return FBC_FAILED;
     void *embedding = open_embedding(minor, tried, sizeof tried);
     if (!embedding) {

@@ -3,236 +3,11 @@
 #include "rows.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NOT_NULL = 1, IDENTITY = 2 }; /* column flags of a TABLE record */
-enum { MOST_FIELDS = 32768, MOST_BLOB_COLUMNS = 4096, BLOB_CHUNK = 60 * 1024 };
-enum { MOST_SELECT_COLUMNS = 8, MOST_MESSAGE = 16 * 1024, DIALECT = 3 };
-
-/* ---- Reading the system tables ------------------------------------------------------------ */
-
-/* Put the engine's own words behind TEXT, as far as it gave any. */
-static void engine_error(struct fbc_error *error, const struct fbc_source *source,
-                         const char *text) {
-    const intptr_t *vector = source->status->vt->get_errors(source->status);
-    const char *words = "";
-    intptr_t code = vector && vector[0] == FBI_ARG_GDS ? vector[1] : 0;
-    for (; vector && vector[0] != FBI_ARG_END; vector += 2)
-        if (vector[0] == FBI_ARG_STRING) {
-            words = (const char *)vector[1];
-            break;
-        }
-    fbc_error_set(error, 0, "%s (engine error %ld %s)", text, (long)code, words);
-}
-
-static int failed(const struct fbc_source *source) {
-    return (source->status->vt->get_state(source->status) & FBI_STATE_ERRORS) != 0;
-}
-
-struct cursor {
-    const struct fbc_source *source;
-    struct fbi_result_set *rows;
-    unsigned offsets[MOST_SELECT_COLUMNS], null_offsets[MOST_SELECT_COLUMNS];
-    _Alignas(16) unsigned char message[MOST_MESSAGE];
-};
-
-static int cursor_open(struct cursor *cursor, const struct fbc_source *source, const char *select,
-                       unsigned columns, struct fbc_error *error) {
-    struct fbi_attachment *attachment = source->attachment;
-    struct fbi_status *status = source->status;
-    cursor->source = source;
-    status->vt->init(status);
-    cursor->rows = attachment->vt->open_cursor(attachment, status, source->transaction, 0, select,
-                                               DIALECT, NULL, NULL, NULL, NULL, 0);
-    if (failed(source) || !cursor->rows) {
-        engine_error(error, source, "cannot read the system tables");
-        return FBC_FAILED;
-    }
-    struct fbi_message_metadata *metadata = cursor->rows->vt->get_metadata(cursor->rows, status);
-    int fits = !failed(source) && metadata &&
-               metadata->vt->get_message_length(metadata, status) <= MOST_MESSAGE;
-    for (unsigned i = 0; fits && i < columns; i++) {
-        cursor->offsets[i] = metadata->vt->get_offset(metadata, status, i);
-        cursor->null_offsets[i] = metadata->vt->get_null_offset(metadata, status, i);
-    }
-    if (metadata)
-        metadata->vt->release(metadata);
-    if (!fits || failed(source)) {
-        engine_error(error, source, "cannot read the system tables");
-        return FBC_FAILED;
-    }
-    return FBC_OK;
-}
-
-static void cursor_close(struct cursor *cursor) {
-    struct fbi_result_set *rows = cursor->rows;
-    struct fbi_status *status = cursor->source->status;
-    if (!rows)
-        return;
-    status->vt->init(status);
-    if (rows->vt->version >= FBI_RESULT_SET_HAS_CLOSE)
-        rows->vt->close(rows, status);
-    else
-        rows->vt->deprecated_close(rows, status);
-    if (failed(cursor->source))
-        rows->vt->release(rows);
-    cursor->rows = NULL;
-}
-
-/* Returns 1 with a row in the message, 0 at the end, -1 with ERROR set. */
-static int cursor_next(struct cursor *cursor, struct fbc_error *error) {
-    struct fbi_status *status = cursor->source->status;
-    status->vt->init(status);
-    int result = cursor->rows->vt->fetch_next(cursor->rows, status, cursor->message);
-    if (failed(cursor->source)) {
-        engine_error(error, cursor->source, "cannot read the system tables");
-        return -1;
-    }
-    return result == FBI_RESULT_OK;
-}
-
-static int cursor_is_null(const struct cursor *cursor, unsigned column) {
-    int16_t flag;
-    memcpy(&flag, cursor->message + cursor->null_offsets[column], 2);
-    return flag != 0;
-}
-
-static int32_t cursor_int(const struct cursor *cursor, unsigned column) {
-    int32_t value = 0;
-    if (!cursor_is_null(cursor, column))
-        memcpy(&value, cursor->message + cursor->offsets[column], 4);
-    return value;
-}
-
-static size_t cursor_text(const struct cursor *cursor, unsigned column, char *to, size_t size) {
-    uint16_t length = 0;
-    if (!cursor_is_null(cursor, column))
-        memcpy(&length, cursor->message + cursor->offsets[column], 2);
-    if (length >= size)
-        length = (uint16_t)(size - 1);
-    memcpy(to, cursor->message + cursor->offsets[column] + 2, length);
-    to[length] = 0;
-    return length;
-}
-
-int fbc_text_of(const struct fbc_source *source, const char *select, char (*texts)[1024],
-                unsigned count, struct fbc_error *error) {
-    struct cursor *cursor = calloc(1, sizeof *cursor);
-    if (!cursor) {
-        fbc_error_set(error, 0, "no memory to read the system tables");
-        return FBC_FAILED;
-    }
-    int done = cursor_open(cursor, source, select, count, error);
-    if (done) {
-        int row = cursor_next(cursor, error);
-        if (row == 0)
-            fbc_error_set(error, 0, "the engine returned no row for: %.200s", select);
-        done = row == 1;
-        for (unsigned i = 0; done && i < count; i++)
-            cursor_text(cursor, i, texts[i], sizeof *texts);
-    }
-    cursor_close(cursor);
-    free(cursor);
-    return done ? FBC_OK : FBC_FAILED;
-}
-
-/* What the system tables say of one column beyond what the record shows. */
-struct catalogue_column {
-    unsigned field;
-    int precision, char_length, not_null, identity, key_position;
-};
-
-/* TABLE as a literal that needs no quoting and no character set of the attachment. */
-static void name_literal(const char *table, char *literal, size_t size) {
-    size_t used = (size_t)snprintf(literal, size, "_UTF8 x'");
-    for (; *table && used + 4 < size; table++)
-        used += (size_t)snprintf(literal + used, size - used, "%02X", (unsigned char)*table);
-    snprintf(literal + used, size - used, "'");
-}
-
-static int read_columns(struct cursor *cursor, const struct fbc_source *source, const char *literal,
-                        struct catalogue_column *columns, unsigned *count,
-                        struct fbc_error *error) {
-    char select[2048];
-    snprintf(select, sizeof select,
-             "SELECT CAST(R.RDB$FIELD_ID AS INTEGER), CAST(F.RDB$FIELD_PRECISION AS INTEGER),"
-             " CAST(F.RDB$CHARACTER_LENGTH AS INTEGER),"
-             " CAST(COALESCE(R.RDB$NULL_FLAG, F.RDB$NULL_FLAG, 0) AS INTEGER),"
-             " CAST(IIF(R.RDB$IDENTITY_TYPE IS NULL, 0, 1) AS INTEGER)"
-             " FROM RDB$RELATION_FIELDS R"
-             " JOIN RDB$FIELDS F ON F.RDB$FIELD_NAME = R.RDB$FIELD_SOURCE"
-             " WHERE R.RDB$RELATION_NAME = %s"
-             " ORDER BY R.RDB$FIELD_POSITION, R.RDB$FIELD_ID",
-             literal);
-    int row = -1;
-    if (cursor_open(cursor, source, select, 5, error))
-        while ((row = cursor_next(cursor, error)) == 1 && *count < MOST_FIELDS)
-            columns[(*count)++] = (struct catalogue_column){
-                .field = (unsigned)cursor_int(cursor, 0),
-                .precision = cursor_int(cursor, 1),
-                .char_length = cursor_int(cursor, 2),
-                .not_null = cursor_int(cursor, 3) != 0,
-                .identity = cursor_int(cursor, 4),
-            };
-    cursor_close(cursor);
-    return row == 0 ? FBC_OK : FBC_FAILED;
-}
-
-/* Set key_position of COLUMNS from the primary key, or else from the first unique constraint
- * by name whose columns are all NOT NULL. *KIND: 0 none, 1 primary, 2 unique. */
-static int read_key(struct cursor *cursor, const struct fbc_source *source, const char *literal,
-                    struct catalogue_column *columns, unsigned count, int *kind,
-                    struct fbc_error *error) {
-    char select[2048], current[256] = "", name[256];
-    snprintf(select, sizeof select,
-             "SELECT CAST(IIF(C.RDB$CONSTRAINT_TYPE = 'PRIMARY KEY', 1, 2) AS INTEGER),"
-             " CAST(TRIM(C.RDB$CONSTRAINT_NAME) AS VARCHAR(252) CHARACTER SET OCTETS),"
-             " CAST(R.RDB$FIELD_ID AS INTEGER)"
-             " FROM RDB$RELATION_CONSTRAINTS C"
-             " JOIN RDB$INDEX_SEGMENTS S ON S.RDB$INDEX_NAME = C.RDB$INDEX_NAME"
-             " JOIN RDB$RELATION_FIELDS R ON R.RDB$RELATION_NAME = C.RDB$RELATION_NAME"
-             "  AND R.RDB$FIELD_NAME = S.RDB$FIELD_NAME"
-             " WHERE C.RDB$RELATION_NAME = %s"
-             "  AND C.RDB$CONSTRAINT_TYPE IN ('PRIMARY KEY', 'UNIQUE')"
-             " ORDER BY 1, C.RDB$CONSTRAINT_NAME, S.RDB$FIELD_POSITION",
-             literal);
-    int row = -1, usable = 0, position = 0, done = 0;
-    *kind = 0;
-    if (cursor_open(cursor, source, select, 3, error))
-        while ((row = cursor_next(cursor, error)) == 1) {
-            if (done)
-                continue;
-            cursor_text(cursor, 1, name, sizeof name);
-            if (strcmp(name, current) != 0) {
-                if (*kind && usable) {
-                    done = 1;
-                    continue;
-                }
-                for (unsigned i = 0; i < count; i++)
-                    columns[i].key_position = 0;
-                snprintf(current, sizeof current, "%s", name);
-                *kind = cursor_int(cursor, 0);
-                usable = 1;
-                position = 0;
-            }
-            for (unsigned i = 0; i < count; i++)
-                if (columns[i].field == (unsigned)cursor_int(cursor, 2)) {
-                    columns[i].key_position = ++position;
-                    usable = usable && (columns[i].not_null || *kind == 1);
-                }
-        }
-    cursor_close(cursor);
-    if (row != 0)
-        return FBC_FAILED;
-    if (!usable) {
-        *kind = 0;
-        for (unsigned i = 0; i < count; i++)
-            columns[i].key_position = 0;
-    }
-    return FBC_OK;
-}
+enum { BLOB_CHUNK = 60 * 1024 };
+enum { BPB_VERSION1 = 1, BPB_TARGET_TYPE = 2 }; /* consts_pub.h */
 
 /* ---- Shapes ------------------------------------------------------------------------------- */
 
@@ -297,55 +72,51 @@ static int is_numeric(enum fbc_storage storage) {
 }
 
 static char *put_column(char *to, const struct fbc_column *column,
-                        const struct catalogue_column *known, struct fbi_replicated_field *field) {
+                        struct fbi_replicated_field *field) {
     const char *name = field->vt->get_name(field);
-    size_t name_length = name ? strlen(name) : 0;
+    size_t name_length = strlen(name);
     int has_sub_type = is_numeric(column->storage) || column->storage == FBC_BLOB_NUMBER;
     int scale = is_numeric(column->storage) ? field->vt->get_scale(field) : 0;
     fbc_put16(to, (uint16_t)name_length);
     memcpy(to + 2, name, name_length);
     to += 2 + name_length;
+    memset(to, 0, FBC_COLUMN_BYTES);
     fbc_put16(to, (uint16_t)column->sql_type);
     fbc_put16(to + 2, (uint16_t)(has_sub_type ? field->vt->get_sub_type(field) : 0));
     fbc_put16(to + 4, (uint16_t)scale);
     fbc_put32(to + 6, column->length);
     fbc_put16(to + 10, (uint16_t)column->charset);
-    fbc_put16(to + 12, (uint16_t)known->char_length);
-    fbc_put16(to + 14, (uint16_t)known->precision);
-    to[16] = (char)((known->not_null ? NOT_NULL : 0) | (known->identity ? IDENTITY : 0));
-    to[17] = (char)known->key_position;
     to[18] = (char)column->storage;
-    to[19] = 0;
-    return to + 20;
+    return to + FBC_COLUMN_BYTES;
 }
 
-static struct fbc_shape *build_shape(const char *table, struct fbi_replicated_record *record,
-                                     const struct catalogue_column *known, unsigned count,
-                                     int key_kind) {
-    enum { LONGEST_NAME = 255, COLUMN_BYTES = 2 + LONGEST_NAME + 20 };
+struct fbc_shape *fbc_shape_of(const char *table, struct fbi_replicated_record *record,
+                               struct fbc_error *error) {
+    enum { LONGEST_NAME = 255 };
     static _Atomic uint64_t last_id;
     size_t name_length = strlen(table);
+    unsigned count = record->vt->get_count(record);
     struct fbc_shape *shape = calloc(1, sizeof *shape + count * sizeof *shape->columns);
-    char *definition = malloc(6 + name_length + (size_t)count * COLUMN_BYTES);
+    char *definition =
+        malloc(6 + name_length + (size_t)count * (2 + LONGEST_NAME + FBC_COLUMN_BYTES));
     if (!shape || !definition || !(shape->name = strdup(table))) {
         free(shape);
         free(definition);
+        fbc_error_set(error, 0, "no memory for the columns of table %s", table);
         return NULL;
     }
     shape->id = ++last_id;
-    shape->field_count = record->vt->get_count(record);
+    shape->field_count = count;
     shape->definition = definition;
 
     char *to = definition + 2 + name_length + 4;
     for (unsigned i = 0; i < count; i++) {
-        struct fbi_replicated_field *field = known[i].field < shape->field_count
-                                                 ? record->vt->get_field(record, known[i].field)
-                                                 : NULL;
+        struct fbi_replicated_field *field = record->vt->get_field(record, i);
         const char *name = field ? field->vt->get_name(field) : NULL;
         if (!name || strlen(name) > LONGEST_NAME)
-            continue; /* computed, or not yet in the format of this record */
+            continue; /* computed, dropped, or not yet in the format of this record */
         struct fbc_column *column = &shape->columns[shape->column_count++];
-        column->field = known[i].field;
+        column->field = i;
         column->sql_type = field->vt->get_type(field) & ~1u;
         column->length = field->vt->get_length(field);
         column->charset = column->sql_type == FBI_SQL_VARYING || column->sql_type == FBI_SQL_TEXT ||
@@ -358,45 +129,20 @@ static struct fbc_shape *build_shape(const char *table, struct fbi_replicated_re
             shape->largest_image += column->length;
         if (column->storage == FBC_BLOB_NUMBER || column->storage == FBC_ARRAY_NUMBER)
             shape->blob_columns++;
-        to = put_column(to, column, &known[i], field);
+        to = put_column(to, column, field);
     }
     shape->bitmap_size = (shape->column_count + 7) / 8;
     shape->largest_image += shape->bitmap_size + shape->fixed_size;
     shape->definition_length = (size_t)(to - definition);
     fbc_put16(definition, (uint16_t)name_length);
     memcpy(definition + 2, table, name_length);
-    definition[2 + name_length] = (char)key_kind;
-    definition[3 + name_length] = 0;
+    fbc_put16(definition + 2 + name_length, 0); /* its key is not known */
     fbc_put16(definition + 4 + name_length, (uint16_t)shape->column_count);
-    return shape;
-}
-
-struct fbc_shape *fbc_shape_read(const struct fbc_source *source, const char *table,
-                                 struct fbi_replicated_record *record, uint64_t generation,
-                                 struct fbc_error *error) {
-    char literal[1024];
-    struct cursor *cursor = calloc(1, sizeof *cursor);
-    struct catalogue_column *known = calloc(MOST_FIELDS, sizeof *known);
-    struct fbc_shape *shape = NULL;
-    unsigned count = 0;
-    int key_kind = 0;
-    name_literal(table, literal, sizeof literal);
-    if (!cursor || !known)
-        fbc_error_set(error, 0, "no memory to read the columns of %s", table);
-    else if (read_columns(cursor, source, literal, known, &count, error) &&
-             read_key(cursor, source, literal, known, count, &key_kind, error)) {
-        shape = build_shape(table, record, known, count, key_kind);
-        if (!shape)
-            fbc_error_set(error, 0, "no memory for the columns of %s", table);
-        else if (shape->column_count == 0 || shape->blob_columns > MOST_BLOB_COLUMNS) {
-            fbc_error_set(error, 0, "table %s: none of its columns can be captured", table);
-            fbc_shape_free(shape);
-            shape = NULL;
-        } else
-            shape->generation = generation;
+    if (!shape->column_count) {
+        fbc_error_set(error, 0, "none of the columns of table %s can be captured", table);
+        fbc_shape_free(shape);
+        return NULL;
     }
-    free(known);
-    free(cursor);
     return shape;
 }
 
@@ -425,6 +171,10 @@ static int fits(const struct fbc_shape *shape, struct fbi_replicated_record *rec
             return 0;
     }
     return 1;
+}
+
+static int failed(const struct fbc_source *source) {
+    return (source->status->vt->get_state(source->status) & FBI_STATE_ERRORS) != 0;
 }
 
 /* ---- Row images --------------------------------------------------------------------------- */
@@ -519,8 +269,10 @@ static int write_blob(struct fbc_journal *journal, const struct fbc_source *sour
     *number = ++journal->at.blobs;
     if (readable && (copy.high || copy.low)) {
         status->vt->init(status);
+        /* as stored: without this the engine turns text into the attachment's character set */
+        static const unsigned char bpb[] = {BPB_VERSION1, BPB_TARGET_TYPE, 1, 0};
         blob = source->attachment->vt->open_blob(source->attachment, status, source->transaction,
-                                                 &copy, 0, NULL);
+                                                 &copy, sizeof bpb, bpb);
         readable = more = !failed(source) && blob;
     }
     do {

@@ -1,8 +1,9 @@
 /* Table shapes and row images: how a row that the engine hands over becomes journal bytes.
  *
- * A shape is what one table looked like at one time: its columns in position order, how each
- * is stored, and its key. It is read from the system tables through the user's own attachment
- * and transaction, so it is the state that the change itself saw. Shapes belong to a session.
+ * A shape is what a record shows of its table: names, types and how each column is stored. What
+ * it does not show (key, order, NOT NULL) is not asked of the engine here: a statement that is
+ * run inside a callback can wait for a lock that is only given up once the callback returns.
+ * The bridge asks later and completes the definition (catalogue.h). Shapes belong to a session.
  */
 #ifndef FIREBIRD_CDC_ROWS_H
 #define FIREBIRD_CDC_ROWS_H
@@ -13,6 +14,8 @@
 #include "journal.h"
 
 /* How a value is stored in a row image (docs/journal-format.md, storage codes). */
+enum { FBC_COLUMN_BYTES = 20 }; /* of a column in a TABLE record, after its name */
+
 enum fbc_storage {
     FBC_SMALLINT = 1,
     FBC_INTEGER,
@@ -48,7 +51,9 @@ struct fbc_shape {
     struct fbc_shape *next;
     char *name;           /* UTF-8 */
     uint64_t id;          /* never given twice in this process */
-    uint64_t generation;  /* of the catalogue when it was read */
+    uint64_t generation;  /* of the system tables when it was made */
+    uint64_t version;     /* of the completed definitions when one was looked for */
+    int is_resolved;      /* the definition is complete */
     unsigned field_count; /* fields of the engine's record, computed ones included */
     unsigned column_count;
     unsigned bitmap_size, fixed_size;
@@ -66,11 +71,10 @@ struct fbc_source {
     struct fbi_status *status;
 };
 
-/* fbc_shape_read makes the shape of TABLE (UTF-8) as RECORD shows it, with names, order,
- * nullability and keys from the system tables. The caller frees it with fbc_shape_free. */
-struct fbc_shape *fbc_shape_read(const struct fbc_source *source, const char *table,
-                                 struct fbi_replicated_record *record, uint64_t generation,
-                                 struct fbc_error *error);
+/* fbc_shape_of makes the shape of TABLE (UTF-8) that RECORD shows. The caller frees it with
+ * fbc_shape_free. */
+struct fbc_shape *fbc_shape_of(const char *table, struct fbi_replicated_record *record,
+                               struct fbc_error *error);
 void fbc_shape_free(struct fbc_shape *shape);
 
 /* fbc_row_write appends one row change to JOURNAL, its BLOBs first. OLD or NEW is null for an
@@ -82,10 +86,5 @@ int fbc_row_write(struct fbc_journal *journal, const struct fbc_source *source,
                   const struct fbc_shape *shape, unsigned table,
                   struct fbi_replicated_record *old_record,
                   struct fbi_replicated_record *new_record, struct fbc_error *error);
-
-/* fbc_text_of runs SELECT, which returns one row of VARCHAR OCTETS columns, and copies them,
- * zero-terminated, to TEXTS (each of SIZE bytes). Returns FBC_FAILED with ERROR set. */
-int fbc_text_of(const struct fbc_source *source, const char *select, char (*texts)[1024],
-                unsigned count, struct fbc_error *error);
 
 #endif

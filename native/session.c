@@ -20,10 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rows.h"
+#include "catalogue.h"
 #include "sync.h"
 
-enum { SETTLE_MS = 3000 }; /* how long a leaving attachment waits for its commits' verdicts */
+enum { SETTLE_MS = 2000 }; /* how long a leaving attachment waits for its commits' verdicts */
 
 static atomic_int sessions; /* of this process */
 
@@ -41,16 +41,11 @@ struct session {
     const struct fbc_settings *settings;
     const char *refusal;               /* why this engine can't be served, or null */
     struct fbi_attachment *attachment; /* borrowed: the session belongs to it */
-    struct fbi_status *status;         /* for our own questions to the engine */
     struct fbc_database *database;     /* null until the first transaction */
     char user[1024];                   /* UTF-8 */
     struct fbc_shape *shapes;
     struct sequence *sequences;
     uint64_t last_handed_over; /* 0: nothing to wait for */
-};
-
-struct savepoint {
-    struct fbc_position position;
 };
 
 struct transaction {
@@ -63,11 +58,14 @@ struct transaction {
     int has_journal;
     int broken; /* a change of it could not be recorded: prepare must refuse */
     int has_ddl;
+    int is_unresolved;      /* a table definition in the journal is not complete */
     struct fbc_error error; /* why it is broken */
     uint64_t *tables;       /* shape ids by table number - 1 */
     uint32_t table_capacity;
-    struct savepoint *savepoints;
+    struct fbi_status *status;       /* for our own questions to the engine */
+    struct fbc_position *savepoints; /* where each began */
     unsigned savepoint_count, savepoint_capacity;
+    unsigned savepoint_rollbacks;
 };
 
 /* ---- Helpers ------------------------------------------------------------------------------ */
@@ -94,10 +92,10 @@ static void refuse(struct transaction *txn, struct fbi_status *status,
 }
 
 static struct fbc_source source_of(struct transaction *txn) {
-    return (struct fbc_source){txn->session->attachment, txn->engine, txn->session->status};
+    return (struct fbc_source){txn->session->attachment, txn->engine, txn->status};
 }
 
-static int parse_guid(const char *text, unsigned char guid[16]) {
+static void parse_guid(const char *text, unsigned char guid[16]) {
     /* "{XXXXXXXX-XXXX-XXXX-XXXX-XXXXXXXXXXXX}" */
     unsigned count = 0;
     memset(guid, 0, 16);
@@ -112,24 +110,64 @@ static int parse_guid(const char *text, unsigned char guid[16]) {
         guid[count / 2] = (unsigned char)(guid[count / 2] << 4 | digit);
         count++;
     }
-    return count == 32;
 }
 
-/* Learn which database this is and who works in it, once per session. */
-static int identify(struct session *session, struct fbi_transaction *engine,
-                    struct fbc_error *error) {
-    static const char select[] =
-        "SELECT CAST(RDB$GET_CONTEXT('SYSTEM', 'DB_NAME') AS VARCHAR(1020) CHARACTER SET OCTETS),"
-        " CAST(RDB$GET_CONTEXT('SYSTEM', 'DB_GUID') AS VARCHAR(40) CHARACTER SET OCTETS),"
-        " CAST(CURRENT_USER AS VARCHAR(1020) CHARACTER SET OCTETS) FROM RDB$DATABASE";
-    char texts[3][1024];
-    unsigned char guid[16];
-    struct fbc_source source = {session->attachment, engine, session->status};
-    if (!fbc_text_of(&source, select, texts, 3, error))
+/* One item of an information buffer; null if it is not there. */
+static const unsigned char *info_item(const unsigned char *buffer, size_t size, unsigned char item,
+                                      size_t *length) {
+    const unsigned char *at = buffer;
+    while (at + 3 <= buffer + size && *at != FBI_INFO_END) {
+        *length = (size_t)(at[1] | at[2] << 8);
+        if (at + 3 + *length > buffer + size)
+            break;
+        if (*at == item)
+            return at + 3;
+        at += 3 + *length;
+    }
+    return NULL;
+}
+
+/* Learn which database this is and who works in it, once per session. The engine's information
+ * calls wait for nothing, so they may be made inside its callbacks; statements may not. */
+static int identify(struct transaction *txn, struct fbc_error *error) {
+    enum { LONGEST_PATH = 254 }; /* the engine cuts longer ones to 255 bytes */
+    static const unsigned char place[] = {FBI_INFO_DB_ID, FBI_INFO_DB_GUID};
+    static const unsigned char user[] = {FBI_INFO_USERNAME};
+    struct session *session = txn->session;
+    unsigned char buffer[1024] = {FBI_INFO_END}, guid[16] = {0};
+    char path[LONGEST_PATH + 1], text[64];
+    size_t length = 0;
+    txn->status->vt->init(txn->status);
+    session->attachment->vt->get_info(session->attachment, txn->status, sizeof place, place,
+                                      sizeof buffer, buffer);
+    /* the item holds: 2, length of the path, path, length of the host's name, name */
+    const unsigned char *item = info_item(buffer, sizeof buffer, FBI_INFO_DB_ID, &length);
+    if (!item || length < 2 || item[1] > LONGEST_PATH || (size_t)item[1] + 2 > length) {
+        fbc_error_set(error, 0,
+                      item && length >= 2
+                          ? "the database's path is longer than 254 bytes, and the engine "
+                            "does not tell more of it"
+                          : "the engine does not tell the database's path");
         return FBC_FAILED;
-    parse_guid(texts[1], guid);
-    memcpy(session->user, texts[2], sizeof session->user);
-    session->database = fbc_host_database(texts[0], guid, error);
+    }
+    memcpy(path, item + 2, item[1]);
+    path[item[1]] = 0;
+    item = info_item(buffer, sizeof buffer, FBI_INFO_DB_GUID, &length);
+    if (item && length < sizeof text) {
+        memcpy(text, item, length);
+        text[length] = 0;
+        parse_guid(text, guid);
+    }
+    memset(buffer, FBI_INFO_END, sizeof buffer);
+    txn->status->vt->init(txn->status);
+    session->attachment->vt->get_info(session->attachment, txn->status, sizeof user, user,
+                                      sizeof buffer, buffer);
+    item = info_item(buffer, sizeof buffer, FBI_INFO_USERNAME, &length);
+    if (item && length < sizeof session->user) {
+        memcpy(session->user, item, length);
+        session->user[length] = 0;
+    }
+    session->database = fbc_host_database(path, guid, error);
     return session->database ? FBC_OK : FBC_FAILED;
 }
 
@@ -141,22 +179,44 @@ static void free_shapes(struct session *session) {
     }
 }
 
-/* The shape of TABLE; read anew, from RECORD and the system tables, after a DDL and when IS_STALE
- * says that the one at hand does not fit. */
-static struct fbc_shape *shape_of(struct transaction *txn, const char *table, int is_stale,
-                                  struct fbi_replicated_record *record, struct fbc_error *error) {
-    struct session *session = txn->session;
-    uint64_t generation = fbc_host_generation();
+/* The link to the shape of TABLE, or the end of the list. */
+static struct fbc_shape **find_shape(struct session *session, const char *table) {
     struct fbc_shape **link = &session->shapes;
     while (*link && strcmp((*link)->name, table) != 0)
         link = &(*link)->next;
+    return link;
+}
+
+/* Give SHAPE its complete definition, if the bridge has found it out. */
+static void resolve(struct session *session, struct fbc_shape *shape) {
+    size_t length = 0;
+    shape->version = fbc_catalogue_version();
+    char *complete = fbc_catalogue_find(session->database->id, shape->generation, shape->definition,
+                                        shape->definition_length, &length);
+    if (!complete)
+        return;
+    free(shape->definition);
+    shape->definition = complete;
+    shape->definition_length = length;
+    shape->is_resolved = 1;
+}
+
+/* The shape of TABLE; made anew from RECORD after a DDL, when its definition may have become
+ * complete, and when IS_STALE says that the one at hand does not fit. */
+static struct fbc_shape *shape_of(struct transaction *txn, const char *table, int is_stale,
+                                  struct fbi_replicated_record *record, struct fbc_error *error) {
+    struct session *session = txn->session;
+    struct fbc_shape **link = find_shape(session, table);
     struct fbc_shape *shape = *link;
-    if (shape && shape->generation == generation && !is_stale)
+    uint64_t generation = fbc_host_generation();
+    if (shape && shape->generation == generation && !is_stale &&
+        (shape->is_resolved || shape->version == fbc_catalogue_version()))
         return shape;
-    struct fbc_source source = source_of(txn);
-    struct fbc_shape *fresh = fbc_shape_read(&source, table, record, generation, error);
+    struct fbc_shape *fresh = fbc_shape_of(table, record, error);
     if (!fresh)
         return NULL;
+    fresh->generation = generation;
+    resolve(session, fresh);
     if (shape) {
         *link = shape->next;
         if (shape->definition_length == fresh->definition_length &&
@@ -225,7 +285,9 @@ static unsigned table_number(struct transaction *txn, const struct fbc_shape *sh
     if (!body)
         return 0;
     memcpy(body, shape->definition, shape->definition_length);
-    fbc_record_end(&txn->journal, FBC_TABLE, 0, count + 1, shape->definition_length);
+    fbc_record_end(&txn->journal, FBC_TABLE, shape->is_resolved ? 0 : FBC_TABLE_UNRESOLVED,
+                   count + 1, shape->definition_length);
+    txn->is_unresolved = txn->is_unresolved || !shape->is_resolved;
     txn->tables[count] = shape->id;
     txn->journal.at.tables = count + 1;
     return count + 1;
@@ -234,9 +296,19 @@ static unsigned table_number(struct transaction *txn, const struct fbc_shape *sh
 static void drop_journal(struct transaction *txn) {
     if (!txn->has_journal)
         return;
+    fbc_sync_wait(&txn->sync); /* it has the descriptor */
     fbc_host_discard_journal(txn->journal.name);
     fbc_journal_free(&txn->journal);
     txn->has_journal = 0;
+}
+
+static void free_transaction(struct transaction *txn) {
+    struct fbi_replicated_session *session = &txn->session->base;
+    txn->status->vt->dispose(txn->status);
+    free(txn->tables);
+    free(txn->savepoints);
+    free(txn);
+    session->vt->release(session);
 }
 
 /* ---- IReplicatedTransaction --------------------------------------------------------------- */
@@ -323,7 +395,7 @@ static void transaction_start_savepoint(struct fbi_replicated_transaction *self,
     struct fbc_error error;
     if (txn->savepoint_count == txn->savepoint_capacity) {
         unsigned capacity = txn->savepoint_count ? 2 * txn->savepoint_count : 8;
-        struct savepoint *savepoints = realloc(txn->savepoints, capacity * sizeof *savepoints);
+        struct fbc_position *savepoints = realloc(txn->savepoints, capacity * sizeof *savepoints);
         if (!savepoints) {
             fbc_error_set(&error, 0, "no memory for a savepoint");
             refuse(txn, status, &error);
@@ -334,7 +406,7 @@ static void transaction_start_savepoint(struct fbi_replicated_transaction *self,
     }
     if (!txn->broken && !open_journal(txn, &error))
         refuse(txn, status, &error);
-    txn->savepoints[txn->savepoint_count++].position = txn->journal.at;
+    txn->savepoints[txn->savepoint_count++] = txn->journal.at;
 }
 
 static void transaction_release_savepoint(struct fbi_replicated_transaction *self,
@@ -354,10 +426,11 @@ static void transaction_rollback_savepoint(struct fbi_replicated_transaction *se
         refuse(txn, status, &error);
         return;
     }
-    struct savepoint *savepoint = &txn->savepoints[--txn->savepoint_count];
+    struct fbc_position *savepoint = &txn->savepoints[--txn->savepoint_count];
+    txn->savepoint_rollbacks++;
     if (!txn->has_journal || txn->broken)
         return;
-    if (!unseal(txn, &error) || !fbc_journal_cut(&txn->journal, &savepoint->position, &error))
+    if (!unseal(txn, &error) || !fbc_journal_cut(&txn->journal, savepoint, &error))
         refuse(txn, status, &error);
 }
 
@@ -374,9 +447,22 @@ static int write_sequences(struct transaction *txn, struct fbc_error *error) {
         fbc_put64(body, (uint64_t)sequence->value);
         memcpy(body + 8, sequence->name, length);
         fbc_record_end(&txn->journal, FBC_SEQUENCE, 0, 0, 8 + length);
-        sequence->changed = 0;
     }
     return FBC_OK;
+}
+
+/* Before prepare the engine has released every savepoint but the transaction's own. It does not
+ * tell of one that it ends out of turn: RELEASE SAVEPOINT ... ONLY, or the same name set again
+ * while a later one exists. A rollback after that cut the journal at the wrong place. */
+static int savepoints_add_up(const struct transaction *txn, struct fbc_error *error) {
+    if (txn->savepoint_count <= 1 || !txn->savepoint_rollbacks)
+        return FBC_OK;
+    fbc_error_set(
+        error, 0,
+        "a savepoint was released out of turn (RELEASE SAVEPOINT ... ONLY, or a name that "
+        "was set again) and another one rolled back, which the engine does not report "
+        "exactly enough to record the changes that remain");
+    return FBC_FAILED;
 }
 
 static int is_empty(const struct transaction *txn) {
@@ -391,20 +477,28 @@ static void transaction_prepare(struct fbi_replicated_transaction *self,
         refuse(txn, status, &txn->error);
         return;
     }
-    if (txn->has_journal && txn->journal.sealed_at)
-        return; /* a second prepare with nothing in between */
-    if (!write_sequences(txn, &error)) {
+    if (!savepoints_add_up(txn, &error) || !write_sequences(txn, &error)) {
         refuse(txn, status, &error);
         return;
     }
-    if (is_empty(txn))
-        return;
-    if (!fbc_journal_seal(&txn->journal, fbc_now_us(), &error)) {
+    if (is_empty(txn) || txn->journal.sealed_at)
+        return; /* sealed: a second prepare with nothing in between */
+    if (!fbc_host_folder_in_place(&error) ||
+        !fbc_journal_seal(&txn->journal, fbc_now_us(), &error)) {
         refuse(txn, status, &error);
         return;
     }
     if (fbc_host_fsync())
         fbc_sync_start(&txn->sync, txn->journal.fd);
+}
+
+static void end_without_commit(struct transaction *txn, struct fbi_status *status) {
+    struct fbc_error error;
+    if (!txn->has_journal)
+        return;
+    if (!unseal(txn, &error) && status)
+        report(status, error.text);
+    drop_journal(txn);
 }
 
 static void transaction_commit(struct fbi_replicated_transaction *self, struct fbi_status *status) {
@@ -415,19 +509,26 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
         fbc_host_new_generation();
     if (txn->broken) { /* only where the engine does not heed a refusal: report_errors = false */
         refuse(txn, status, &txn->error);
-        drop_journal(txn);
+        end_without_commit(txn, status);
         return;
+    }
+    if (!is_empty(txn) && !txn->journal.sealed_at) { /* the engine did not ask for a prepare */
+        transaction_prepare(self, status);
+        if (txn->broken)
+            return;
     }
     if (is_empty(txn)) {
         drop_journal(txn);
         return;
     }
+    for (struct sequence *each = session->sequences; each; each = each->next)
+        each->changed = 0;
     int sync_error = fbc_sync_wait(&txn->sync);
     if (sync_error) { /* too late to refuse this one: refuse the next, until a new start works */
         fbc_error_set(&error, sync_error, "cannot sync %s.log.live of committed transaction %llu",
                       txn->journal.name, (unsigned long long)txn->number);
         report(status, error.text);
-        fbc_host_fail();
+        fbc_host_fail(&error);
     }
     struct fbc_event event = {
         .kind = FBC_COMMITTED,
@@ -437,6 +538,8 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
         .commit_us = fbc_now_us(),
         .length = txn->journal.length,
         .events = txn->journal.at.events,
+        .has_ddl = (uint32_t)txn->has_ddl,
+        .is_unresolved = (uint32_t)txn->is_unresolved,
         .fd = txn->journal.fd,
     };
     memcpy(event.uuid, txn->journal.uuid, 16);
@@ -450,15 +553,6 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
     txn->has_journal = 0;
 }
 
-static void end_without_commit(struct transaction *txn, struct fbi_status *status) {
-    struct fbc_error error;
-    if (!txn->has_journal)
-        return;
-    if (!unseal(txn, &error) && status)
-        report(status, error.text);
-    drop_journal(txn);
-}
-
 static void transaction_rollback(struct fbi_replicated_transaction *self,
                                  struct fbi_status *status) {
     end_without_commit(transaction_of(self), status);
@@ -467,12 +561,8 @@ static void transaction_rollback(struct fbi_replicated_transaction *self,
 static void transaction_dispose(struct fbi_replicated_transaction *self) {
     struct transaction *txn = transaction_of(self);
     end_without_commit(txn, NULL);
-    struct fbi_replicated_session *session = &txn->session->base;
     fbc_journal_free(&txn->journal);
-    free(txn->tables);
-    free(txn->savepoints);
-    free(txn);
-    session->vt->release(session);
+    free_transaction(txn);
 }
 
 static const struct fbi_replicated_transaction_vt transaction_vt = {
@@ -520,7 +610,6 @@ static int session_release(struct fbi_replicated_session *self) {
         session->sequences = sequence->next;
         free(sequence);
     }
-    session->status->vt->dispose(session->status);
     free(session);
     return 0;
 }
@@ -541,26 +630,18 @@ static fbi_bool session_init(struct fbi_replicated_session *self, struct fbi_sta
     return 1;
 }
 
-static struct fbi_replicated_transaction *
-session_start_transaction(struct fbi_replicated_session *self, struct fbi_status *status,
-                          struct fbi_transaction *engine, int64_t number) {
-    struct session *session = session_of(self);
-    struct fbc_error error = {{0}};
-    struct transaction *txn = NULL;
-    if (session->refusal)
-        fbc_error_set(&error, 0, "%s", session->refusal);
-    else if (fbc_host_ready(session->settings, &error) &&
-             (session->database || identify(session, engine, &error))) {
-        txn = calloc(1, sizeof *txn);
-        if (!txn)
-            fbc_error_set(&error, 0, "no memory for a transaction");
+static struct transaction *new_transaction(struct session *session, struct fbi_transaction *engine,
+                                           int64_t number, struct fbc_error *error) {
+    if (session->refusal) {
+        fbc_error_set(error, 0, "%s", session->refusal);
+        return NULL;
     }
-    if (!txn) {
-        char text[1024];
-        snprintf(text, sizeof text,
-                 "firebird-cdc: capture can't start, so writes to captured tables are refused: %s",
-                 error.text);
-        report(status, text);
+    if (!fbc_host_ready(session->settings, error))
+        return NULL;
+    struct transaction *txn = calloc(1, sizeof *txn);
+    if (!txn || !(txn->status = fbc_host_new_status())) {
+        fbc_error_set(error, 0, "no memory for a transaction");
+        free(txn);
         return NULL;
     }
     txn->base.vt = &transaction_vt;
@@ -568,8 +649,27 @@ session_start_transaction(struct fbi_replicated_session *self, struct fbi_status
     txn->engine = engine;
     txn->number = (uint64_t)number;
     txn->journal.fd = -1;
-    session_add_ref(self);
-    return &txn->base;
+    session_add_ref(&session->base);
+    if (!session->database && !identify(txn, error)) {
+        free_transaction(txn);
+        return NULL;
+    }
+    return txn;
+}
+
+static struct fbi_replicated_transaction *
+session_start_transaction(struct fbi_replicated_session *self, struct fbi_status *status,
+                          struct fbi_transaction *engine, int64_t number) {
+    struct fbc_error error = {{0}};
+    struct transaction *txn = new_transaction(session_of(self), engine, number, &error);
+    if (txn)
+        return &txn->base;
+    char text[1024];
+    snprintf(text, sizeof text,
+             "firebird-cdc: capture can't start, so writes to captured tables are refused: %s",
+             error.text);
+    report(status, text);
+    return NULL;
 }
 
 static void session_cleanup_transaction(struct fbi_replicated_session *self,
@@ -620,10 +720,8 @@ static const struct fbi_replicated_session_vt session_vt = {
 struct fbi_replicated_session *fbc_session_new(const struct fbc_settings *settings,
                                                const char *refusal) {
     struct session *session = calloc(1, sizeof *session);
-    if (!session || !(session->status = fbc_host_new_status())) {
-        free(session);
+    if (!session)
         return NULL;
-    }
     session->base.vt = &session_vt;
     session->references = 1;
     sessions++;

@@ -12,7 +12,7 @@ enum { MOST_THREADS = 8, STACK_SIZE = 64 * 1024 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t queued = PTHREAD_COND_INITIALIZER, finished = PTHREAD_COND_INITIALIZER;
 static struct fbc_sync *first, *last;
-static int threads, idle, waiting;
+static int threads, idle, queue_length, waiting;
 
 static int sync_now(int fd) {
     return fdatasync(fd) == 0 ? 0 : errno;
@@ -29,6 +29,7 @@ static void *work(void *unused) {
         }
         struct fbc_sync *sync = first;
         first = sync->next;
+        queue_length--;
         if (!first)
             last = NULL;
         pthread_mutex_unlock(&lock);
@@ -65,7 +66,7 @@ void fbc_sync_start(struct fbc_sync *sync, int fd) {
     sync->next = NULL;
     sync->state = 1;
     pthread_mutex_lock(&lock);
-    if (!idle && threads < MOST_THREADS)
+    if (idle <= queue_length && threads < MOST_THREADS)
         start_thread();
     int has_thread = threads > 0;
     if (has_thread) {
@@ -74,6 +75,7 @@ void fbc_sync_start(struct fbc_sync *sync, int fd) {
         else
             first = sync;
         last = sync;
+        queue_length++;
         pthread_cond_signal(&queued);
     }
     pthread_mutex_unlock(&lock);

@@ -9,6 +9,9 @@
  */
 #include "witness.h"
 
+#include "catalogue.h"
+
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +41,19 @@ struct witness {
 };
 
 static struct fbi_master *master;
+static atomic_int is_ending;
+
+/* An engine that is shutting down must not be asked any more. */
+static int engine_ends(char *error, int error_size) {
+    if (!is_ending && !master->vt->get_process_exiting(master))
+        return 0;
+    snprintf(error, (size_t)error_size, "the server is shutting down");
+    return 1;
+}
+
+void fbc_witness_end(void) {
+    is_ending = 1;
+}
 
 void fbc_witness_init(struct fbi_master *engine) {
     master = engine;
@@ -63,8 +79,9 @@ static void tell(const struct witness *witness, char *error, int error_size) {
 
 void fbc_witness_close(void *handle) {
     struct witness *witness = handle;
-    if (!witness)
-        return;
+    char ignored[1];
+    if (!witness || engine_ends(ignored, sizeof ignored))
+        return; /* a server that ends closes all attachments itself */
     if (witness->in)
         witness->in->vt->release(witness->in);
     if (witness->out)
@@ -150,6 +167,8 @@ void *fbc_witness_open(const char *database, char *error, int error_size) {
                                         1,
                                         DPB_UTF8_FILENAME,
                                         0};
+    if (engine_ends(error, error_size))
+        return NULL;
     struct witness *witness = calloc(1, sizeof *witness);
     if (!witness || !(witness->status = master->vt->get_status(master))) {
         snprintf(error, (size_t)error_size, "no memory");
@@ -208,6 +227,8 @@ static int ask_some(struct witness *witness, struct fbi_transaction *transaction
 int fbc_witness_ask(void *handle, const uint64_t *transactions, int64_t *answers, int count,
                     char *error, int error_size) {
     struct witness *witness = handle;
+    if (engine_ends(error, error_size))
+        return 0;
     struct fbi_transaction *transaction = start(witness);
     if (!transaction) {
         tell(witness, error, error_size);
@@ -226,4 +247,24 @@ int fbc_witness_ask(void *handle, const uint64_t *transactions, int64_t *answers
         done = 0;
     }
     return done;
+}
+
+int fbc_witness_describe(void *handle, char *definition, int length, int size, char *error,
+                         int error_size) {
+    struct witness *witness = handle;
+    struct fbc_error reason = {{0}};
+    size_t used = (size_t)length;
+    if (engine_ends(error, error_size))
+        return 0;
+    struct fbi_transaction *transaction = start(witness);
+    if (!transaction) {
+        tell(witness, error, error_size);
+        return 0;
+    }
+    struct fbc_source source = {witness->attachment, transaction, witness->status};
+    int done = fbc_definition_complete(&source, definition, &used, (size_t)size, &reason);
+    if (!done)
+        snprintf(error, (size_t)error_size, "%s", reason.text);
+    finish(witness, transaction);
+    return done ? (int)used : 0;
 }

@@ -12,6 +12,9 @@ enum { FBC_ANSWER_UNKNOWN = -3 };
 /* fbc_witness_init remembers the engine's master interface. */
 void fbc_witness_init(struct fbi_master *master);
 
+/* fbc_witness_end says that the engine unloads the plugin: nobody is asked from then on. */
+void fbc_witness_end(void);
+
 /* fbc_witness_open attaches to DATABASE inside this process, without a password. Returns a
  * handle, or null with the reason in ERROR (of ERROR_SIZE bytes). */
 void *fbc_witness_open(const char *database, char *error, int error_size);
@@ -20,6 +23,11 @@ void *fbc_witness_open(const char *database, char *error, int error_size);
  * Returns 1, or 0 with the reason in ERROR: close the witness then. */
 int fbc_witness_ask(void *witness, const uint64_t *transactions, int64_t *answers, int count,
                     char *error, int error_size);
+
+/* fbc_witness_describe completes a table definition of LENGTH bytes in a buffer of SIZE bytes
+ * (catalogue.h). Returns its new length, or 0 with the reason in ERROR: close the witness then. */
+int fbc_witness_describe(void *witness, char *definition, int length, int size, char *error,
+                         int error_size);
 
 /* fbc_witness_close ends the attachment and frees the handle. */
 void fbc_witness_close(void *witness);

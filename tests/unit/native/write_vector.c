@@ -3,7 +3,7 @@
  */
 #include <fcntl.h>
 
-#include "rows.c" /* for build_shape: what the engine's system tables say is given here */
+#include "catalogue.c" /* for fill_in: what the system tables say is given here */
 
 enum { COLUMNS = 3 };
 
@@ -103,10 +103,10 @@ static struct fake_record row(const int64_t *id, const struct varchar *name, con
 }
 
 int main(int count, char **arguments) {
-    static const struct catalogue_column known[COLUMNS] = {
-        {.field = 0, .not_null = 1, .key_position = 1},
-        {.field = 1, .char_length = 20},
-        {.field = 2, .precision = 9},
+    static struct catalogue_column known[COLUMNS] = {
+        {.name = "ID", .not_null = 1, .key_position = 1},
+        {.name = "NAME", .char_length = 20},
+        {.name = "PRICE", .precision = 9},
     };
     static const struct fbc_journal_identity identity = {
         .uuid = {0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd,
@@ -129,9 +129,13 @@ int main(int count, char **arguments) {
     struct fbc_journal journal;
 
     int fd = count == 2 ? open(arguments[1], O_RDWR | O_CREAT | O_EXCL, 0600) : -1;
-    struct fbc_shape *shape = build_shape("GOODS", &dear.base, known, COLUMNS, 1);
+    struct fbc_shape *shape = fbc_shape_of("GOODS", &dear.base, &error);
     if (fd < 0 || !shape)
         return 2;
+    if (!(shape->definition = realloc(shape->definition, shape->definition_length + 2 * COLUMNS)))
+        return 2;
+    shape->definition_length =
+        fill_in(shape->definition, shape->definition_length, known, COLUMNS, 1);
     fbc_journal_open(&journal, fd, "00112233-4455-6677-8899-aabbccddeeff", &identity);
     int done = fbc_journal_begin(&journal, "/data/shop.fdb", 14, "SYSDBA", 6, &error);
     char *body = done ? fbc_record_begin(&journal, shape->definition_length, &error) : NULL;

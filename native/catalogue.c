@@ -1,0 +1,370 @@
+/* What records do not show of their tables; see catalogue.h. */
+#define _GNU_SOURCE
+#include "catalogue.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NOT_NULL = 1, IDENTITY = 2 }; /* column flags of a TABLE record */
+enum { MOST_SELECT_COLUMNS = 8, MOST_MESSAGE = 16 * 1024, DIALECT = 3 };
+
+/* ---- Reading the system tables ------------------------------------------------------------ */
+
+/* Put the engine's own words behind TEXT, as far as it gave any. */
+static void engine_error(struct fbc_error *error, const struct fbc_source *source,
+                         const char *text) {
+    const intptr_t *vector = source->status->vt->get_errors(source->status);
+    const char *words = "";
+    intptr_t code = vector && vector[0] == FBI_ARG_GDS ? vector[1] : 0;
+    for (; vector && vector[0] != FBI_ARG_END; vector += 2)
+        if (vector[0] == FBI_ARG_STRING) {
+            words = (const char *)vector[1];
+            break;
+        }
+    fbc_error_set(error, 0, "%s (engine error %ld %s)", text, (long)code, words);
+}
+
+static int failed(const struct fbc_source *source) {
+    return (source->status->vt->get_state(source->status) & FBI_STATE_ERRORS) != 0;
+}
+
+struct cursor {
+    const struct fbc_source *source;
+    struct fbi_result_set *rows;
+    unsigned offsets[MOST_SELECT_COLUMNS], null_offsets[MOST_SELECT_COLUMNS];
+    _Alignas(16) unsigned char message[MOST_MESSAGE];
+};
+
+static int cursor_open(struct cursor *cursor, const struct fbc_source *source, const char *select,
+                       unsigned columns, struct fbc_error *error) {
+    struct fbi_attachment *attachment = source->attachment;
+    struct fbi_status *status = source->status;
+    cursor->source = source;
+    status->vt->init(status);
+    cursor->rows = attachment->vt->open_cursor(attachment, status, source->transaction, 0, select,
+                                               DIALECT, NULL, NULL, NULL, NULL, 0);
+    if (failed(source) || !cursor->rows) {
+        engine_error(error, source, "cannot read the system tables");
+        return FBC_FAILED;
+    }
+    struct fbi_message_metadata *metadata = cursor->rows->vt->get_metadata(cursor->rows, status);
+    int fits = !failed(source) && metadata &&
+               metadata->vt->get_message_length(metadata, status) <= MOST_MESSAGE;
+    for (unsigned i = 0; fits && i < columns; i++) {
+        cursor->offsets[i] = metadata->vt->get_offset(metadata, status, i);
+        cursor->null_offsets[i] = metadata->vt->get_null_offset(metadata, status, i);
+    }
+    if (metadata)
+        metadata->vt->release(metadata);
+    if (!fits || failed(source)) {
+        engine_error(error, source, "cannot read the system tables");
+        return FBC_FAILED;
+    }
+    return FBC_OK;
+}
+
+static void cursor_close(struct cursor *cursor) {
+    struct fbi_result_set *rows = cursor->rows;
+    struct fbi_status *status = cursor->source->status;
+    if (!rows)
+        return;
+    status->vt->init(status);
+    if (rows->vt->version >= FBI_RESULT_SET_HAS_CLOSE)
+        rows->vt->close(rows, status);
+    else
+        rows->vt->deprecated_close(rows, status);
+    if (failed(cursor->source))
+        rows->vt->release(rows);
+    cursor->rows = NULL;
+}
+
+/* Returns 1 with a row in the message, 0 at the end, -1 with ERROR set. */
+static int cursor_next(struct cursor *cursor, struct fbc_error *error) {
+    struct fbi_status *status = cursor->source->status;
+    status->vt->init(status);
+    int result = cursor->rows->vt->fetch_next(cursor->rows, status, cursor->message);
+    if (failed(cursor->source)) {
+        engine_error(error, cursor->source, "cannot read the system tables");
+        return -1;
+    }
+    return result == FBI_RESULT_OK;
+}
+
+static int cursor_is_null(const struct cursor *cursor, unsigned column) {
+    int16_t flag;
+    memcpy(&flag, cursor->message + cursor->null_offsets[column], 2);
+    return flag != 0;
+}
+
+static int32_t cursor_int(const struct cursor *cursor, unsigned column) {
+    int32_t value = 0;
+    if (!cursor_is_null(cursor, column))
+        memcpy(&value, cursor->message + cursor->offsets[column], 4);
+    return value;
+}
+
+static size_t cursor_text(const struct cursor *cursor, unsigned column, char *to, size_t size) {
+    uint16_t length = 0;
+    if (!cursor_is_null(cursor, column))
+        memcpy(&length, cursor->message + cursor->offsets[column], 2);
+    if (length >= size)
+        length = (uint16_t)(size - 1);
+    memcpy(to, cursor->message + cursor->offsets[column] + 2, length);
+    to[length] = 0;
+    return length;
+}
+
+/* What the system tables say of one column beyond what the record shows. */
+struct catalogue_column {
+    char name[256];
+    int precision, char_length, not_null, identity, key_position;
+};
+
+/* TABLE as a literal that needs no quoting and no character set of the attachment. */
+static void name_literal(const char *table, char *literal, size_t size) {
+    size_t used = (size_t)snprintf(literal, size, "_UTF8 x'");
+    for (; *table && used + 4 < size; table++)
+        used += (size_t)snprintf(literal + used, size - used, "%02X", (unsigned char)*table);
+    snprintf(literal + used, size - used, "'");
+}
+
+static int read_columns(struct cursor *cursor, const struct fbc_source *source, const char *literal,
+                        struct catalogue_column **columns, unsigned *count,
+                        struct fbc_error *error) {
+    char select[2048];
+    unsigned capacity = 0;
+    snprintf(select, sizeof select,
+             "SELECT CAST(TRIM(R.RDB$FIELD_NAME) AS VARCHAR(252) CHARACTER SET OCTETS),"
+             " CAST(F.RDB$FIELD_PRECISION AS INTEGER),"
+             " CAST(F.RDB$CHARACTER_LENGTH AS INTEGER),"
+             " CAST(COALESCE(R.RDB$NULL_FLAG, F.RDB$NULL_FLAG, 0) AS INTEGER),"
+             " CAST(IIF(R.RDB$IDENTITY_TYPE IS NULL, 0, 1) AS INTEGER)"
+             " FROM RDB$RELATION_FIELDS R"
+             " JOIN RDB$FIELDS F ON F.RDB$FIELD_NAME = R.RDB$FIELD_SOURCE"
+             " WHERE R.RDB$RELATION_NAME = %s"
+             " ORDER BY R.RDB$FIELD_POSITION, R.RDB$FIELD_ID",
+             literal);
+    int row = -1;
+    if (cursor_open(cursor, source, select, 5, error))
+        while ((row = cursor_next(cursor, error)) == 1) {
+            if (*count == capacity) {
+                capacity = capacity ? 2 * capacity : 64;
+                struct catalogue_column *more = realloc(*columns, capacity * sizeof *more);
+                if (!more) {
+                    fbc_error_set(error, 0, "no memory to read the system tables");
+                    row = -1;
+                    break;
+                }
+                *columns = more;
+            }
+            struct catalogue_column *column = &(*columns)[(*count)++];
+            cursor_text(cursor, 0, column->name, sizeof column->name);
+            column->precision = cursor_int(cursor, 1);
+            column->char_length = cursor_int(cursor, 2);
+            column->not_null = cursor_int(cursor, 3) != 0;
+            column->identity = cursor_int(cursor, 4);
+            column->key_position = 0;
+        }
+    cursor_close(cursor);
+    return row == 0 ? FBC_OK : FBC_FAILED;
+}
+
+static struct catalogue_column *column_named(struct catalogue_column *columns, unsigned count,
+                                             const char *name) {
+    for (unsigned i = 0; i < count; i++)
+        if (strcmp(columns[i].name, name) == 0)
+            return &columns[i];
+    return NULL;
+}
+
+/* Set key_position of COLUMNS from the primary key, or else from the first unique constraint
+ * by name whose columns are all NOT NULL. *KIND: 0 none, 1 primary, 2 unique. */
+static int read_key(struct cursor *cursor, const struct fbc_source *source, const char *literal,
+                    struct catalogue_column *columns, unsigned count, int *kind,
+                    struct fbc_error *error) {
+    char select[2048], current[256] = "", name[256], field[256];
+    snprintf(select, sizeof select,
+             "SELECT CAST(IIF(C.RDB$CONSTRAINT_TYPE = 'PRIMARY KEY', 1, 2) AS INTEGER),"
+             " CAST(TRIM(C.RDB$CONSTRAINT_NAME) AS VARCHAR(252) CHARACTER SET OCTETS),"
+             " CAST(TRIM(S.RDB$FIELD_NAME) AS VARCHAR(252) CHARACTER SET OCTETS)"
+             " FROM RDB$RELATION_CONSTRAINTS C"
+             " JOIN RDB$INDEX_SEGMENTS S ON S.RDB$INDEX_NAME = C.RDB$INDEX_NAME"
+             " WHERE C.RDB$RELATION_NAME = %s"
+             "  AND C.RDB$CONSTRAINT_TYPE IN ('PRIMARY KEY', 'UNIQUE')"
+             " ORDER BY 1, C.RDB$CONSTRAINT_NAME, S.RDB$FIELD_POSITION",
+             literal);
+    int row = -1, is_usable = 0, position = 0, is_found = 0;
+    *kind = 0;
+    if (cursor_open(cursor, source, select, 3, error))
+        while ((row = cursor_next(cursor, error)) == 1) {
+            cursor_text(cursor, 1, name, sizeof name);
+            if (strcmp(name, current) != 0) {
+                is_found = is_found || is_usable;
+                if (is_found)
+                    continue;
+                for (unsigned i = 0; i < count; i++)
+                    columns[i].key_position = 0;
+                snprintf(current, sizeof current, "%s", name);
+                *kind = cursor_int(cursor, 0);
+                is_usable = 1;
+                position = 0;
+            } else if (is_found)
+                continue;
+            cursor_text(cursor, 2, field, sizeof field);
+            struct catalogue_column *column = column_named(columns, count, field);
+            if (column)
+                column->key_position = ++position;
+            is_usable = is_usable && column && (column->not_null || *kind == 1);
+        }
+    cursor_close(cursor);
+    if (row != 0)
+        return FBC_FAILED;
+    if (!is_usable && !is_found) {
+        *kind = 0;
+        for (unsigned i = 0; i < count; i++)
+            columns[i].key_position = 0;
+    }
+    return FBC_OK;
+}
+
+/* ---- Completing a definition ---------------------------------------------------------------- */
+
+static uint16_t get16(const char *from) {
+    uint16_t value;
+    memcpy(&value, from, 2);
+    return value;
+}
+
+/* Write what COLUMNS know into the columns of DEFINITION, and the order they have in the table
+ * behind it. Columns that are gone meanwhile stay as the record showed them, at the end. */
+static size_t fill_in(char *definition, size_t length, struct catalogue_column *columns,
+                      unsigned count, int key_kind) {
+    size_t name_length = get16(definition);
+    unsigned stored = get16(definition + 4 + name_length);
+    char *order = definition + length;
+    unsigned placed = 0;
+    definition[2 + name_length] = (char)key_kind;
+    for (unsigned turn = 0; turn <= count; turn++) { /* the last turn: columns that are gone */
+        char *at = definition + 6 + name_length;
+        for (unsigned i = 0; i < stored; i++) {
+            char name[256] = "";
+            size_t column_name = get16(at);
+            memcpy(name, at + 2, column_name);
+            at += 2 + column_name;
+            struct catalogue_column *known = column_named(columns, count, name);
+            if (turn < count ? known == &columns[turn] : !known) {
+                fbc_put16(order + 2 * placed++, (uint16_t)i);
+                if (known) {
+                    fbc_put16(at + 12, (uint16_t)known->char_length);
+                    fbc_put16(at + 14, (uint16_t)known->precision);
+                    at[16] =
+                        (char)((known->not_null ? NOT_NULL : 0) | (known->identity ? IDENTITY : 0));
+                    at[17] = (char)known->key_position;
+                }
+            }
+            at += FBC_COLUMN_BYTES;
+        }
+    }
+    for (unsigned i = 0; i < placed; i++)
+        if (get16(order + 2 * i) != i)
+            return length + 2 * (size_t)placed;
+    return length; /* as stored: no list */
+}
+
+int fbc_definition_complete(const struct fbc_source *source, char *definition, size_t *length,
+                            size_t size, struct fbc_error *error) {
+    char table[256] = "", literal[1024];
+    size_t name_length = *length >= 6 ? get16(definition) : 0;
+    if (*length < 6 || name_length >= sizeof table || 6 + name_length > *length ||
+        *length + 2 * (size_t)get16(definition + 4 + name_length) > size) {
+        fbc_error_set(error, 0, "a table definition of %zu bytes can't be completed", *length);
+        return FBC_FAILED;
+    }
+    memcpy(table, definition + 2, name_length);
+    name_literal(table, literal, sizeof literal);
+    struct cursor *cursor = calloc(1, sizeof *cursor);
+    struct catalogue_column *columns = NULL;
+    unsigned count = 0;
+    int key_kind = 0, done = FBC_FAILED;
+    if (!cursor)
+        fbc_error_set(error, 0, "no memory to read the system tables");
+    else if (read_columns(cursor, source, literal, &columns, &count, error) &&
+             read_key(cursor, source, literal, columns, count, &key_kind, error)) {
+        *length = fill_in(definition, *length, columns, count, key_kind);
+        done = FBC_OK;
+    }
+    free(columns);
+    free(cursor);
+    return done;
+}
+
+/* ---- Definitions that were completed ------------------------------------------------------------
+ */
+
+struct completed {
+    struct completed *next;
+    unsigned database;
+    uint64_t generation;
+    size_t shown_length, length;
+    char bytes[]; /* as the record showed it, then complete */
+};
+
+static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
+static struct completed *first;
+static _Atomic uint64_t version;
+
+uint64_t fbc_catalogue_version(void) {
+    return version;
+}
+
+static int is_for(const struct completed *entry, unsigned database, const char *shown,
+                  size_t shown_length) {
+    return entry->database == database && entry->shown_length == shown_length &&
+           memcmp(entry->bytes, shown, shown_length) == 0;
+}
+
+char *fbc_catalogue_find(unsigned database, uint64_t generation, const char *shown,
+                         size_t shown_length, size_t *length) {
+    char *found = NULL;
+    pthread_rwlock_rdlock(&lock);
+    for (struct completed *entry = first; entry; entry = entry->next)
+        if (entry->generation == generation && is_for(entry, database, shown, shown_length)) {
+            if ((found = malloc(entry->length))) {
+                memcpy(found, entry->bytes + shown_length, entry->length);
+                *length = entry->length;
+            }
+            break;
+        }
+    pthread_rwlock_unlock(&lock);
+    return found;
+}
+
+void fbc_catalogue_store(unsigned database, uint64_t generation, const char *shown,
+                         size_t shown_length, const char *complete, size_t length) {
+    struct completed *entry = malloc(sizeof *entry + shown_length + length);
+    if (!entry)
+        return; /* it stays unresolved, and is completed journal by journal */
+    entry->database = database;
+    entry->generation = generation;
+    entry->shown_length = shown_length;
+    entry->length = length;
+    memcpy(entry->bytes, shown, shown_length);
+    memcpy(entry->bytes + shown_length, complete, length);
+    pthread_rwlock_wrlock(&lock);
+    for (struct completed **link = &first; *link;) {
+        struct completed *old = *link;
+        if (old->database == database &&
+            (old->generation != generation || is_for(old, database, shown, shown_length))) {
+            *link = old->next;
+            free(old);
+        } else
+            link = &old->next;
+    }
+    entry->next = first;
+    first = entry;
+    version++;
+    pthread_rwlock_unlock(&lock);
+}

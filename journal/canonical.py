@@ -1,8 +1,9 @@
 """One text for one row: how a row is written down where contents are compared.
 
-The text is JSON, one object per row with the columns in table order and no blanks, so that
-two rows are equal if their texts are. Spark's replay writes it, and whoever compares the
-database or the topic with a replay builds the same text with `canonical_row`.
+The text is JSON, one object per row with the columns as the table shows them (``Table.order``)
+and no blanks, so that two rows are equal if their texts are. Spark's replay writes it, and
+whoever compares the database or the topic with a replay builds the same text with
+`canonical_row`.
 
 | column | text |
 |---|---|
@@ -230,9 +231,9 @@ class RowText:
         ]
         self._key = tuple(parts[index] for index in table.key_columns)
         self._row = tuple(
-            part
-            for part, column in zip(parts, table.columns, strict=True)
-            if with_blobs or column.storage not in (Storage.BLOB, Storage.ARRAY)
+            parts[index]
+            for index in table.order
+            if with_blobs or table.columns[index].storage not in (Storage.BLOB, Storage.ARRAY)
         )
 
     def row(self, values: Sequence[Value]) -> str:
@@ -305,7 +306,10 @@ def canonical_row(
     none_charset: str = "UTF-8",
     blob_limit: int = BLOB_LIMIT,
 ) -> str:
-    """Return the text of a row, as `replay state` writes it; VALUES as in `canonical_value`."""
+    """Return the text of a row, as `replay state` writes it; VALUES as in `canonical_value`.
+
+    COLUMNS and VALUES: in the order in which the table shows them (``Table.order``).
+    """
     fields = (
         f"{quote(column.name)}:"
         + canonical_value(column, value, none_charset=none_charset, blob_limit=blob_limit)

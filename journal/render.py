@@ -114,7 +114,7 @@ class Renderer:
 
     def shape(self, database: str, table: Table, pos: int) -> _TableShape:
         """Return the compiled shape of TABLE; BadEvent if its topic can't serve it."""
-        key = (database, table.name, table.key_kind, table.columns)
+        key = (database, table.name, table.key_kind, table.columns, table.order)
         shape = self._shapes.get(key)
         if shape is None:
             shape = _TableShape(self.options, self.tables, database, table)
@@ -230,7 +230,8 @@ class _TableShape:
         name = f"{options.prefix}.{database_part(database)}.{table.name}"
         strict_modes = replace(options.modes, unknown_types=True)
         # Keys are never filtered, and never left out for their type: rows would collide.
-        key_positions = sorted(table.key_columns)
+        key_columns = set(table.key_columns)
+        key_positions = [position for position in table.order if position in key_columns]
         key_codecs = [
             codec
             for position in key_positions
@@ -258,7 +259,8 @@ def _value_columns(
     options: RenderOptions, tables: TableFilter, database: str, table: Table
 ) -> tuple[list[int], list[FieldCodec]]:
     positions, codecs = [], []
-    for position, column in enumerate(table.columns):
+    for position in table.order:
+        column = table.columns[position]
         if not tables.keeps_column(database, table.name, column.name):
             continue
         codec = field_codec(column, options.modes)

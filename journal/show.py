@@ -188,7 +188,10 @@ def _text_lines(
 def _text_of_table(table: Table) -> str:
     columns = ", ".join(f"{_printable(column.name)} {_type_of(column)}" for column in table.columns)
     key = ", ".join(_printable(table.columns[index].name) for index in table.key_columns)
-    return f"table     {_printable(table.name)} ({columns}), {f'key ({key})' if key else 'no key'}"
+    keyed = f"key ({key})" if key else "no key"
+    if not table.resolved:
+        keyed = "(not resolved)"
+    return f"table     {_printable(table.name)} ({columns}), {keyed}"
 
 
 def _type_of(column: Column) -> str:

@@ -372,11 +372,16 @@ class _Batch:
 
 @lru_cache(maxsize=1024)
 def _shape(
-    name: str, key_kind: int, columns: tuple[Column, ...], none_charset: str, with_blobs: bool
+    name: str,
+    key_kind: int,
+    columns: tuple[Column, ...],
+    order: tuple[int, ...],
+    none_charset: str,
+    with_blobs: bool,
 ) -> tuple[str, RowText]:
     """Return digest and writer of a table's shape; most journals repeat the shapes of others."""
-    digest = hashlib.blake2b(repr((name, columns)).encode(), digest_size=8).hexdigest()
-    table = Table(1, name, key_kind, columns)
+    digest = hashlib.blake2b(repr((name, columns, order)).encode(), digest_size=8).hexdigest()
+    table = Table(1, name, key_kind, columns, order)
     return digest, RowText(table, none_charset=none_charset, with_blobs=with_blobs)
 
 
@@ -470,6 +475,7 @@ def _change_rows(
                     table.name,
                     table.key_kind,
                     table.columns,
+                    table.order,
                     options.none_charset,
                     not options.digest,
                 )

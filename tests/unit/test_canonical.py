@@ -161,3 +161,6 @@ def test_row_keeps_the_order_of_columns_and_key_that_of_the_key() -> None:
         == canonical_row(columns, (1, None, 3))
     )
     assert writer.key((1, None, 3)) == '{"B":3,"A":1}'
+    shown_otherwise = RowText(Table(1, "T", 1, columns, (2, 0, 1)))
+    assert shown_otherwise.row((1, None, 3)) == '{"B":3,"A":1,"Q\\"":null}'
+    assert shown_otherwise.key((1, None, 3)) == '{"B":3,"A":1}'

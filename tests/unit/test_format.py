@@ -7,11 +7,13 @@ import os
 import pickle
 import random
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
+from firebird_cdc.errors import JournalCorrupt
 from firebird_cdc.journal import charsets
 from firebird_cdc.journal.format import (
     Blob,
@@ -25,9 +27,12 @@ from firebird_cdc.journal.format import (
     SequenceChange,
     Stamp,
     Storage,
+    Table,
     Undecodable,
     Value,
+    append_catalogue,
     read_envelope,
+    table_body,
     write_stamp,
 )
 
@@ -345,6 +350,143 @@ def test_a_stamp_of_the_confirmer_is_read_back(tmp_path: Path) -> None:
     with JournalReader(path) as reader:
         assert reader.stamp == stamp
         assert list(reader.changes()) == [Gap(1, "x")]
+
+
+_SHOWN = (
+    _column("CODE", Storage.PADDED_TEXT, 4),
+    _column("ID", Storage.BIGINT),
+    _column("NOTE", Storage.BLOB),
+)
+_COMPLETE = (
+    replace(_SHOWN[0], char_length=5),
+    replace(_SHOWN[1], key_position=1, nullable=False, identity=True, precision=18),
+    _SHOWN[2],
+)
+
+
+def _unresolved(writer: JournalWriter, rows: int = 30) -> Table:
+    """Record rows of a table of which only what a row shows is known."""
+    table = writer.table("T", _SHOWN, key_kind=0, resolved=False)
+    for number in range(rows):
+        writer.insert(table, ("ж", number, writer.blob(b"note" * number)))
+    writer.seal()
+    writer.commit(1, 2)
+    return table
+
+
+def test_an_unresolved_table_is_readable_and_known_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    with JournalWriter(path, block_bytes=300) as writer:
+        writer.gap("x")
+        known = writer.table("KNOWN", _COMPLETE, order=(1, 0, 2))
+        writer.insert(known, ("a", 1, None))
+        table = _unresolved(writer)
+        assert not table.resolved
+        with JournalReader(path) as reader:
+            assert reader.unresolved_tables() == {2: table_body(table)}
+        writer.stamp(1)
+    _, first, *rest = _changes(path)
+    assert isinstance(first, RowChange) and first.table == known
+    assert (first.table.order, first.table.resolved) == ((1, 0, 2), True)
+    assert len(rest) == 30
+    for change in rest:
+        assert isinstance(change, RowChange) and change.table == table
+        assert change.after is not None and change.after[0] == "ж"
+        assert change.table.order == (0, 1, 2)
+
+
+def test_the_catalogue_completes_definitions_wherever_reading_begins(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    with JournalWriter(path, block_bytes=300) as writer:
+        number = _unresolved(writer).number
+        complete = Table(number, "T", 1, _COMPLETE, (1, 2, 0))
+        seal_end = path.stat().st_size
+        with path.open("r+b") as file, JournalReader(path) as reader:
+            seal = reader.seal
+            assert seal is not None
+            length = append_catalogue(
+                file.fileno(), writer.uuid, seal, {number: table_body(complete)}
+            )
+            # Before the stamp the journal is as it was: the confirmer may have to begin again.
+            assert [c.table.resolved for c in reader.changes() if isinstance(c, RowChange)] == [
+                False
+            ] * 30
+            write_stamp(file.fileno(), writer.uuid, Stamp(0, 1, 2, 3, length, 30, 0, seal_end))
+    assert length == path.stat().st_size
+    with JournalReader(path) as reader:
+        assert reader.stamp is not None and reader.stamp.catalogue_offset == seal_end
+        assert reader.seal == seal and seal.end == seal_end
+        offsets = list(reader.block_offsets())
+        whole = [change.pos for change in reader.changes() if isinstance(change, RowChange)]
+    assert offsets[-1] == seal_end - 72 and whole == list(range(1, 31))
+    for start in offsets[1:-1]:
+        with JournalReader(path) as reader:
+            change = next(reader.changes(start))
+        assert isinstance(change, RowChange)
+        assert change.table == complete and change.table.resolved
+        assert change.after is not None and change.after[0] == "ж    "
+
+
+def test_a_journal_with_slack_behind_its_catalogue_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    with JournalWriter(path) as writer:
+        table = _unresolved(writer, 2)
+        writer.complete([Table(table.number, "T", 1, _COMPLETE)])
+        writer.stamp(1)
+    with path.open("ab") as file:
+        file.write(bytes(4096) + b"FBCB of an older journal")
+    assert [c.table.key_kind for c in _changes(path) if isinstance(c, RowChange)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "number", "message"),
+    [
+        ("U", _COMPLETE, 1, "other columns"),
+        ("T", _COMPLETE[:2], 1, "other columns"),
+        ("T", (replace(_COMPLETE[0], name="C"), *_COMPLETE[1:]), 1, "other columns"),
+        ("T", (replace(_COMPLETE[0], sql_type=1), *_COMPLETE[1:]), 1, "other columns"),
+        ("T", (replace(_COMPLETE[0], length=1), *_COMPLETE[1:]), 1, "other columns"),
+        ("T", (replace(_COMPLETE[0], charset_id=0), *_COMPLETE[1:]), 1, "other columns"),
+        ("T", (replace(_COMPLETE[0], storage=Storage.TEXT), *_COMPLETE[1:]), 1, "other columns"),
+        ("T", _COMPLETE, 2, "table number 2, which is not defined"),
+        ("T", _COMPLETE, 0, "does not belong there"),
+    ],
+)
+def test_a_completion_that_does_not_fit_is_corrupt(
+    name: str, columns: tuple[Column, ...], number: int, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "j"
+    with JournalWriter(path) as writer:
+        _unresolved(writer)
+        writer.complete([Table(number, name, 1, columns)])
+        writer.stamp(1)
+    with pytest.raises(JournalCorrupt, match=message):
+        _changes(path)
+
+
+def test_a_completion_of_what_is_complete_is_corrupt(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    with JournalWriter(path) as writer:
+        table = writer.table("T", _COMPLETE)
+        writer.seal()
+        writer.commit(1, 2)
+        writer.complete([table])
+        writer.stamp(1)
+    with pytest.raises(JournalCorrupt, match="which is complete"):
+        _changes(path)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (0, 1, 1), (0, 1, 3)])
+def test_an_order_that_is_no_permutation_is_refused(order: tuple[int, ...], tmp_path: Path) -> None:
+    with JournalWriter(tmp_path / "j") as writer, pytest.raises(ValueError, match="T: the order"):
+        writer.table("T", _COMPLETE, order=order)
+
+
+def test_an_empty_catalogue_is_refused(tmp_path: Path) -> None:
+    with JournalWriter(tmp_path / "j") as writer:
+        writer.seal()
+        with pytest.raises(ValueError, match="0 bytes fits no block"):
+            writer.complete([])
 
 
 def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import google_crc32c
@@ -16,6 +17,7 @@ from firebird_cdc.journal.format import (
     COMMIT_OFFSET,
     DATA_OFFSET,
     SEAL_BLOCK,
+    SECTOR,
     STAMP_OFFSET,
     Blob,
     Change,
@@ -24,6 +26,7 @@ from firebird_cdc.journal.format import (
     JournalWriter,
     RowChange,
     Storage,
+    Table,
 )
 
 
@@ -106,6 +109,96 @@ def test_a_journal_cut_off_anywhere_is_torn_and_a_stamped_one_corrupt(tmp_path: 
         path.write_bytes(stamped[:length])
         with pytest.raises(JournalCorrupt, match="the stamp says"):
             _read(path)
+
+
+def _write_completed(path: Path) -> tuple[bytes, int]:
+    """Write a stamped journal with a catalogue; return its bytes and where that begins."""
+    with JournalWriter(path, block_bytes=300) as writer:
+        table = writer.table("T", COLUMNS, key_kind=0, resolved=False)
+        for number in range(5):
+            writer.insert(table, (number, f"name {number}", "код", None))
+        writer.seal()
+        end = path.stat().st_size
+        writer.commit(3, 1_000_000)
+        keyed = replace(COLUMNS[0], key_position=1)
+        writer.complete([Table(1, "T", 1, (keyed, *COLUMNS[1:]), (3, 2, 1, 0))])
+        writer.stamp(9)
+    return path.read_bytes(), end
+
+
+def test_no_flipped_byte_of_a_journal_with_a_catalogue_goes_unnoticed(tmp_path: Path) -> None:
+    content, catalogue = _write_completed(tmp_path / "whole")
+    assert len(_read(tmp_path / "whole")) == 10
+    path = tmp_path / "damaged"
+    for at in range(len(content)):
+        for bit in (0x01, 0x80):
+            path.write_bytes(content[:at] + bytes([content[at] ^ bit]) + content[at + 1 :])
+            with pytest.raises(JournalCorrupt) as caught:
+                _read(path)
+            assert caught.value.offset <= at
+            assert at < catalogue or caught.value.offset == catalogue
+    for length in range(DATA_OFFSET, len(content)):
+        path.write_bytes(content[:length])
+        with pytest.raises(JournalCorrupt, match="the stamp says"):
+            _read(path)
+
+
+def test_nonsense_in_a_catalogue_ends_in_an_error_of_ours(tmp_path: Path) -> None:
+    content, catalogue = _write_completed(tmp_path / "whole")
+    with JournalReader(tmp_path / "whole") as reader:
+        uuid = reader.header.uuid.bytes
+    draw = random.Random(7)
+    path = tmp_path / "damaged"
+    errors = 0
+    for _ in range(2000):
+        damaged = bytearray(content)
+        sector = draw.random() < 0.2
+        start, end = (STAMP_OFFSET, STAMP_OFFSET + 64) if sector else (catalogue, len(content))
+        damaged[draw.randrange(start, end)] = draw.choice((0, 1, 0x7F, 0xFF, draw.randrange(256)))
+        path.write_bytes(_with_right_checksums(bytes(damaged), uuid))
+        try:
+            _read(path)
+        except JournalError:
+            errors += 1
+    assert errors > 500
+
+
+@pytest.mark.parametrize(
+    ("place", "offset", "piece", "message"),
+    [
+        ("catalogue", 16, b"\x09", "differ"),
+        ("catalogue", 24, b"\0\0\0\0", "does not continue the seal"),
+        ("catalogue", 28, b"\x01", "unknown flags"),
+        ("catalogue", 32, b"\x02", "differ"),
+        ("catalogue", 41, b"\x02", "does not belong there"),
+        ("order", 0, b"\x02", "not one of them all"),
+        ("stamp", 56, b"\x01\0", "gives a length of 1 bytes"),
+        ("stamp", 56, b"\xff\x7f", "a catalogue at"),
+        ("stamp", 56, b"\0\0", "differ in length"),
+    ],
+)
+def test_a_catalogue_that_contradicts_its_journal_is_corrupt(
+    place: str, offset: int, piece: bytes, message: str, tmp_path: Path
+) -> None:
+    content, catalogue = _write_completed(tmp_path / "whole")
+    with JournalReader(tmp_path / "whole") as reader:
+        uuid = reader.header.uuid.bytes
+    places = {"catalogue": catalogue, "order": len(content) - 8, "stamp": STAMP_OFFSET}
+    at = places[place] + offset
+    damaged = bytearray(content)
+    damaged[at : at + len(piece)] = piece
+    for start, length in ((STAMP_OFFSET, SECTOR - 4), (catalogue, len(content) - catalogue)):
+        block = damaged[start : start + length]
+        if start == catalogue:
+            crc = google_crc32c.value(uuid + bytes(block[:36] + block[40:]))
+            damaged[start + 36 : start + 40] = crc.to_bytes(4, "little")
+        else:
+            crc = google_crc32c.value(uuid + bytes(block))
+            damaged[start + length : start + SECTOR] = crc.to_bytes(4, "little")
+    path = tmp_path / "damaged"
+    path.write_bytes(damaged)
+    with pytest.raises(JournalCorrupt, match=message):
+        _read(path)
 
 
 def test_what_comes_before_the_damage_is_yielded(tmp_path: Path) -> None:

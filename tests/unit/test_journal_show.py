@@ -152,11 +152,23 @@ def test_what_a_terminal_would_obey_and_what_no_calendar_has_is_shown_as_it_is(
     assert _show(path) == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out
-    assert r"A\nB: T\x1b='x\x1b[31m\ny', D=2147483647, U=x'98' (not valid in WIN1251)" in out
+    assert r"A\nB: T\x1b='x\x1b[31m\ny', D=+5881469-05-27, U=x'98' (not valid in WIN1251)" in out
     assert r"CREATE\nTABLE \x1b" in out
     assert "N=x'cc' (not valid in NONE)" in out
     assert _show(path, "--charset-none", "WIN1251") == 0
     assert "N='М'" in capsys.readouterr().out
+
+
+def test_a_definition_that_nobody_completed_is_shown_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "j"
+    with JournalWriter(path) as writer:
+        table = writer.table("T", [_column("N", Storage.BIGINT)], key_kind=0, resolved=False)
+        writer.insert(table, (1,))
+        writer.seal()
+    assert _show(path) == 0
+    assert "table     T (N BIGINT), (not resolved)\n" in capsys.readouterr().out
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

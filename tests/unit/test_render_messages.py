@@ -392,6 +392,28 @@ def test_key_fields_follow_column_position(render: Render) -> None:
     assert message.key == '{"B":1,"A":2}'
 
 
+def test_fields_follow_the_order_in_which_the_table_shows_its_columns(render: Render) -> None:
+    columns = (
+        column("A", Storage.BIGINT),
+        column("K1", Storage.BIGINT, 1),
+        column("B", Storage.BIGINT),
+        column("K2", Storage.BIGINT, 2),
+    )
+
+    def fill(writer: JournalWriter) -> None:
+        table = writer.table("SHIPMENT", columns, order=(3, 2, 1, 0))
+        writer.update(table, (1, 2, 3, 4), (10, 2, 30, 4))
+
+    (message,) = render(fill)
+    assert message.key is not None and message.value is not None
+    assert list(json.loads(message.key)["payload"].items()) == [("K2", 4), ("K1", 2)]
+    envelope = json.loads(message.value)
+    assert list(envelope["payload"]["before"].items()) == [("K2", 4), ("B", 3), ("K1", 2), ("A", 1)]
+    assert list(envelope["payload"]["after"].items())[1] == ("B", 30)
+    for side in envelope["schema"]["fields"][:2]:
+        assert [field["field"] for field in side["fields"]] == ["K2", "B", "K1", "A"]
+
+
 def test_new_shape_of_a_table_takes_over_within_a_journal(render: Render) -> None:
     def fill(writer: JournalWriter) -> None:
         writer.insert(writer.table("SHIPMENT", SHIPMENT[:2]), (1, "a"))

@@ -14,6 +14,7 @@ import json
 import struct
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -90,6 +91,7 @@ class Recorder:
             started_us=STARTED_US,
             block_bytes=block_bytes,
         )
+        self.catalogue_offset: int | None = 0
         self.blobs: dict[int, dict[str, Any]] = {}
         self.expected: dict[str, Any] = {
             "header": {
@@ -107,8 +109,8 @@ class Recorder:
             "changes": [],
         }
 
-    def table(self, name: str, columns: Sequence[Column], key_kind: int = 1) -> Table:
-        return self.writer.table(name, columns, key_kind)
+    def table(self, name: str, columns: Sequence[Column], key_kind: int = 1, **more: Any) -> Table:
+        return self.writer.table(name, columns, key_kind, **more)
 
     def blob(self, content: bytes, available: bool = True, chunk_bytes: int = 64) -> int:
         number = self.writer.blob(content, available, chunk_bytes)
@@ -152,6 +154,10 @@ class Recorder:
             "transaction": transaction,
         }
 
+    def complete(self, tables: Sequence[Table]) -> None:
+        self.catalogue_offset = self.writer.journal_length
+        self.writer.complete(tables)
+
     def stamp(self) -> None:
         self.writer.stamp(42, STARTED_US + 3_000)
         self.expected["stamp"] = {
@@ -162,6 +168,7 @@ class Recorder:
             "journal_length": self.writer.journal_length,
             "event_count": self.writer.event_count,
             "transaction": self.expected["header"]["transaction"],
+            "catalogue_offset": self.catalogue_offset,
         }
 
     def bytes(self) -> bytes:
@@ -351,6 +358,31 @@ def undecodable_text(journal: Recorder) -> None:
     journal.seal()
 
 
+CODE = column("CODE", Storage.PADDED_TEXT, sql_type=452, length=12, charset_id=4, char_length=3)
+
+
+def catalogue(journal: Recorder) -> None:
+    """Definitions completed behind the seal: one table is, one was dropped, one needs nothing."""
+    columns = [NAME, CODE, ID, PRICE]
+    unresolved = [
+        replace_fields(one, char_length=0, precision=0, nullable=True, key_position=0)
+        for one in columns
+    ]
+    goods = journal.table("GOODS", unresolved, key_kind=0, resolved=False)
+    other = journal.table("DROPPED", [unresolved[2]], key_kind=0, resolved=False)
+    plain = journal.table("PLAIN", [NAME, ID], order=(1, 0))
+    complete = Table(goods.number, "GOODS", 1, tuple(columns), (2, 0, 1, 3))
+    for number in range(1, 9):
+        # The reader pads with what the catalogue says of the column.
+        journal.insert(complete, (f"number {number}", "a  ", number, number * 100))
+    journal.insert(other, (1,))
+    journal.delete(plain, ("x", 1))
+    journal.seal()
+    journal.complete([complete])
+    journal.commit()
+    journal.stamp()
+
+
 def three_blocks(journal: Recorder) -> None:
     """What most broken vectors break: three blocks of rows and a seal, not committed."""
     goods = journal.table("GOODS", [ID, NAME, PRICE])
@@ -457,6 +489,7 @@ def whole_vectors(shop: Workshop) -> Iterator[Vector]:
         (every_record, 64 * 1024),
         (several_blocks, 256),
         (undecodable_text, 64 * 1024),
+        (catalogue, 256),
     ]
     for fill, block_bytes in fills:
         content, expected = shop.make(fill, block_bytes=block_bytes)
@@ -501,6 +534,8 @@ def broken_vectors(shop: Workshop) -> Iterator[Vector]:
     committed, committed_expected = shop.make(three_blocks_committed, block_bytes=200)
     stamped, stamped_expected = shop.make(three_blocks_stamped, block_bytes=200)
     older, _ = shop.make(three_blocks, uuid=OLDER, transaction=12, block_bytes=200)
+    completed, completed_expected = shop.make(catalogue, block_bytes=256)
+    behind_seal = offsets(completed)[-1] + SEAL_BLOCK
     other, other_expected = shop.make(second_block_differs, block_bytes=200)
     torn, corrupt = "JournalTorn", "JournalCorrupt"
 
@@ -615,6 +650,13 @@ def broken_vectors(shop: Workshop) -> Iterator[Vector]:
             (stamped[:third], stamped_expected),
             third,
             in_second,
+        ),
+        (
+            "damaged-catalogue",
+            "A flipped bit in the catalogue: no definition is to be trusted, so nothing is read.",
+            (flip(completed, behind_seal + 60), completed_expected),
+            behind_seal,
+            0,
         ),
         (
             "undefined-table",

@@ -55,7 +55,7 @@ _GATHER_S = 0.008  # between two questions: a busy server's commits are asked fo
 _AGAIN_S = 0.001  # first pause after "still active"; doubles up to _AGAIN_MOST_S
 _AGAIN_MOST_S = 0.050
 _TROUBLE_S = 1.0  # pause when a database can't be asked
-_IDLE_MS = 250  # with nothing to ask for that long, attachments are closed
+_IDLE_MS = 50  # with nothing to ask for that long, attachments are closed
 _WAIT_MS = 1000
 _LAST_TICKET = 2**64 - 1
 _MOST_OPEN = 256  # journals held open, and published with one ledger record
@@ -130,12 +130,12 @@ class Confirmer(threading.Thread):
 
     def _turn(self) -> None:
         """Take what happened, act on it, and pause as long as is good for everybody."""
+        busy = bool(self._pending) or self._scan_wanted
+        heard = self._receive(0 if busy else _IDLE_MS if self._witnesses else _WAIT_MS)
         if self._next[0] is not self._folder and (
             not self._pending or not self._folder.is_in_place()
         ):
             self._move()
-        busy = bool(self._pending) or self._scan_wanted
-        heard = self._receive(0 if busy else _IDLE_MS if self._witnesses else _WAIT_MS)
         pause = 0.0
         if self._pending or self._scan_wanted:
             pause = self._lead() if self._is_leader() else self._follow()
@@ -373,7 +373,16 @@ class Confirmer(threading.Thread):
             generation = self._folder.generation
             completed = {}
             for number, shown in unresolved.items():
-                completed[number] = self._described(database, generation, shown)
+                if complete := self._described(database, generation, shown):
+                    completed[number] = complete
+                else:
+                    _log.warning(
+                        "journal {}: a table that it changes was dropped before its key was asked "
+                        "for; its events have no key",
+                        pending.uuid,
+                    )
+            if not completed:
+                continue
             pending.catalogue_offset = seal.end
             pending.length = append_catalogue(pending.fd, pending.uuid, seal, completed)
             if self._fsync:
@@ -385,6 +394,8 @@ class Confirmer(threading.Thread):
         if known is not None and known[0] == generation:
             return known[1]
         complete = self._witnesses[database].describe(shown)
+        if not complete:
+            return complete
         self._definitions[database, shown] = (generation, complete)
         if len(self._definitions) > _MOST_DEFINITIONS:
             self._definitions.pop(next(iter(self._definitions)))

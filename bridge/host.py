@@ -91,7 +91,8 @@ class Witness(Protocol):
         """
 
     def describe(self, definition: bytes) -> bytes:
-        """Return a table definition of a journal completed from the system tables.
+        """Return a table definition of a journal completed from the system tables, or nothing
+        if the table is gone.
 
         Raises CaptureError with the engine's words; close the witness then.
         """
@@ -187,7 +188,7 @@ class CffiWitness:
         length = self._api.witness_describe(
             self._handle, buffer, len(definition), size, error, _ERROR_BYTES
         )
-        if not length:
+        if length < 0:
             raise CaptureError(self._ffi.string(error).decode("utf-8", "replace"))
         return bytes(self._ffi.buffer(buffer, length))
 

@@ -70,7 +70,7 @@ class ShipperSupervisor(threading.Thread):
         self._python = python
         self._bridge_lock: int | None = None
         self._retired = threading.Event()
-        self._started = 0.0  # monotonic; 0: never by us
+        self._spawned_at = 0.0  # monotonic; 0: never by us
         self._backoff = _LOOK_S
 
     def retire(self) -> None:
@@ -106,8 +106,8 @@ class ShipperSupervisor(threading.Thread):
             if free is None:
                 return _LOOK_S
             os.close(free)
-            lived = time.monotonic() - self._started
-            if self._started and lived < _SHORT_LIFE_S + self._backoff:
+            lived = time.monotonic() - self._spawned_at
+            if self._spawned_at and lived < _SHORT_LIFE_S + self._backoff:
                 self._backoff = min(2 * self._backoff, _BACKOFF_MOST_S)
                 _log.warning(
                     "the shipper ended after {:.0f} s (see above); next start in {:.0f} s",
@@ -119,7 +119,7 @@ class ShipperSupervisor(threading.Thread):
             else:
                 self._backoff = _LOOK_S
             self._start()
-            self._started = time.monotonic()
+            self._spawned_at = time.monotonic()
             self._retired.wait(_START_S)
         finally:
             os.close(starting)

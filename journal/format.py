@@ -631,6 +631,8 @@ def _decode_text(raw: bytes, field: _Field) -> str | Undecodable:
     if field.codec is None:
         return Undecodable(raw, field.charset_id)
     try:
+        if field.charset_id == charsets.NONE:  # its length is in bytes, whatever they stand for
+            return raw.ljust(field.char_length).decode(field.codec)
         return raw.decode(field.codec).ljust(field.char_length)
     except UnicodeError:
         return Undecodable(raw, field.charset_id)
@@ -731,7 +733,9 @@ def _compile_decoder(fields: tuple[_Field, ...]) -> _Decoder:
             null_has_bytes.append(f"({_null_test(index)} and c{index})")
             if field.storage not in _TEXTS:
                 value = piece
-            elif field.codec is None:
+            elif field.codec is None or (
+                field.charset_id == charsets.NONE and field.storage == Storage.PADDED_TEXT
+            ):
                 names[f"f{index}"] = field
                 value = f"text({piece}, f{index})"
             elif (table := _charmap_of(field.codec)) is not None:
@@ -739,7 +743,7 @@ def _compile_decoder(fields: tuple[_Field, ...]) -> _Decoder:
                 value = f"charmap({piece}, 'strict', t{index})[0]"
             else:
                 value = f"{piece}.decode({field.codec!r})"
-            if field.storage == Storage.PADDED_TEXT and field.codec is not None:
+            if field.storage == Storage.PADDED_TEXT and not value.startswith("text("):
                 value += f".ljust({field.char_length})"
         elif field.storage == Storage.INT128:
             value = f"int128(c{index})"

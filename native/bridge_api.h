@@ -55,7 +55,8 @@ struct fbc_host_api {
     void *(*witness_open)(const char *database, char *error, int error_size);
     int (*witness_ask)(void *witness, const uint64_t *transactions, int64_t *answers, int count,
                        char *error, int error_size);
-    /* Completes a table definition in its buffer; returns its new length, 0: failed. */
+    /* Completes a table definition in its buffer; returns its new length, 0 if the
+     * table is gone, -1 if that failed. */
     int (*witness_describe)(void *witness, char *definition, int length, int size, char *error,
                             int error_size);
     void (*witness_close)(void *witness);

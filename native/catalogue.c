@@ -293,7 +293,7 @@ int fbc_definition_complete(const struct fbc_source *source, char *definition, s
         fbc_error_set(error, 0, "no memory to read the system tables");
     else if (read_columns(cursor, source, literal, &columns, &count, error) &&
              read_key(cursor, source, literal, columns, count, &key_kind, error)) {
-        *length = fill_in(definition, *length, columns, count, key_kind);
+        *length = count ? fill_in(definition, *length, columns, count, key_kind) : 0;
         done = FBC_OK;
     }
     free(columns);

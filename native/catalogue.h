@@ -10,7 +10,7 @@
 #include "rows.h"
 
 /* fbc_definition_complete completes DEFINITION, the body of a TABLE record as a shape has it, in
- * a buffer of SIZE bytes; *LENGTH grows by its order list. A table that is gone stays as it is. */
+ * a buffer of SIZE bytes; *LENGTH grows by its order list, and becomes 0 if the table is gone. */
 int fbc_definition_complete(const struct fbc_source *source, char *definition, size_t *length,
                             size_t size, struct fbc_error *error);
 

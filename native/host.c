@@ -447,6 +447,13 @@ uint64_t fbc_host_hand_over(const struct fbc_event *event) {
     return number;
 }
 
+uint64_t fbc_host_last_event(void) {
+    pthread_mutex_lock(&host.event_lock);
+    uint64_t number = host.handed_over;
+    pthread_mutex_unlock(&host.event_lock);
+    return number;
+}
+
 void fbc_host_await_settled(uint64_t number, int timeout_ms) {
     pthread_mutex_lock(&host.event_lock);
     uint64_t calls = host.calls;

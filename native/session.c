@@ -25,6 +25,8 @@
 
 enum { SETTLE_MS = 2000 }; /* how long a leaving attachment waits for its commits' verdicts */
 
+enum { DDL_SETTLE_MS = 500 }; /* how long a DDL waits for them, before its prepare */
+
 static atomic_int sessions; /* of this process */
 
 struct sequence {
@@ -477,6 +479,10 @@ static void transaction_prepare(struct fbi_replicated_transaction *self,
         refuse(txn, status, &txn->error);
         return;
     }
+    /* What earlier commits of this process changed is to be described as the tables were before
+     * this DDL. The engine has taken none of its exclusive locks yet. */
+    if (txn->has_ddl)
+        fbc_host_await_settled(fbc_host_last_event(), DDL_SETTLE_MS);
     if (!savepoints_add_up(txn, &error) || !write_sequences(txn, &error)) {
         refuse(txn, status, &error);
         return;

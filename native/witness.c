@@ -255,16 +255,16 @@ int fbc_witness_describe(void *handle, char *definition, int length, int size, c
     struct fbc_error reason = {{0}};
     size_t used = (size_t)length;
     if (engine_ends(error, error_size))
-        return 0;
+        return -1;
     struct fbi_transaction *transaction = start(witness);
     if (!transaction) {
         tell(witness, error, error_size);
-        return 0;
+        return -1;
     }
     struct fbc_source source = {witness->attachment, transaction, witness->status};
     int done = fbc_definition_complete(&source, definition, &used, (size_t)size, &reason);
     if (!done)
         snprintf(error, (size_t)error_size, "%s", reason.text);
     finish(witness, transaction);
-    return done ? (int)used : 0;
+    return done ? (int)used : -1;
 }

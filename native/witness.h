@@ -25,7 +25,8 @@ int fbc_witness_ask(void *witness, const uint64_t *transactions, int64_t *answer
                     char *error, int error_size);
 
 /* fbc_witness_describe completes a table definition of LENGTH bytes in a buffer of SIZE bytes
- * (catalogue.h). Returns its new length, or 0 with the reason in ERROR: close the witness then. */
+ * (catalogue.h). Returns its new length, 0 if the table is gone, or -1 with
+ * the reason in ERROR: close the witness then. */
 int fbc_witness_describe(void *witness, char *definition, int length, int size, char *error,
                          int error_size);
 

@@ -216,8 +216,8 @@ def after(change: RowChange) -> Row | None:
 def _row(change: RowChange, values: tuple[Value, ...] | None) -> Row | None:
     if values is None:
         return None
-    columns = change.table.columns
-    return {c.name: plain(c, value) for c, value in zip(columns, values, strict=True)}
+    shown = [(change.table.columns[index], values[index]) for index in change.table.order]
+    return {column.name: plain(column, value) for column, value in shown}
 
 
 def plain(column: Column, value: Value) -> Any:

@@ -51,7 +51,8 @@ class _Server:
         self._attachments.pop(number).close()
 
     def drop(self, number: int) -> None:
-        self._attachments.pop(number).drop_database()
+        self._attachments[number].drop_database()
+        del self._attachments[number]
 
     def perform(self, path: str, function: str, arguments: tuple[Any, ...]) -> Any:
         return runpy.run_path(path)[function](*arguments)

@@ -170,7 +170,12 @@ def test_a_folder_deleted_while_the_server_runs(
     server = start_server()
     server.write(0)
     until("the journal to be confirmed", capture.committed)
-    shutil.rmtree(capture.journal_directory)
+
+    def is_deleted() -> bool:  # not at once: journals are being made beforehand in it
+        shutil.rmtree(capture.journal_directory, ignore_errors=True)
+        return not capture.journal_directory.exists()
+
+    until("the folder to be deleted", is_deleted)
     capture.journal_directory.write_text("in the way")
     _assert_refused(capture, server, "journal")
     capture.journal_directory.unlink()
@@ -212,7 +217,7 @@ def test_a_full_disk_refuses_what_does_not_fit(
     server = start_server()
     server.write(0)
     _assert_refused(capture, server, "No space left on device", rows=8_000)
-    assert not capture.live()
+    until("the refused journal to be gone", lambda: not capture.live())
     server.write(2)  # the space of the one that was refused is free again
     small_disk.resize(64)
     until("the large one to fit", lambda: server.can_write(3, rows=8_000))

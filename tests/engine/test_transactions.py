@@ -222,10 +222,21 @@ def test_a_commit_that_fails_and_works_when_tried_again(published: Capture) -> N
     assert folded == {"T": attachment.rows("T"), "DOUBLE_": attachment.rows("DOUBLE_")}
 
 
-def test_the_database_can_be_dropped_right_after_a_commit(published: Capture) -> None:
+def test_the_database_is_let_go_soon_after_a_commit_and_can_be_dropped(
+    published: Capture,
+) -> None:
     attachment = published.attach()
     attachment.execute("INSERT INTO T VALUES (1, 1)")
     attachment.commit()
+    published.journals()  # awaits that all are confirmed
+
+    def is_alone() -> bool:
+        query = "SELECT COUNT(*) AS N FROM MON$ATTACHMENTS WHERE MON$SYSTEM_FLAG = 0"
+        [row] = attachment.execute(query)
+        attachment.commit()
+        return bool(row["N"] == 1)
+
+    until("our own attachment to be gone", is_alone)
     attachment.drop_database()
     assert not published.database.exists()
     published.end_clients()

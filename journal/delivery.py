@@ -135,7 +135,7 @@ class Delivery(ABC):
             return False
         suspects = self._suspects(lane) if self.plan.failure_mode == "fail" else []
         try:
-            return lane.ready(self.scans, len(suspects))
+            return lane.ready(self.scans, len(suspects), self.backlog.young)
         except MissingBlocked as blocked:
             names = ", ".join(journal.name for journal in suspects[:3])
             self.halt(

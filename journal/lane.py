@@ -91,11 +91,12 @@ class Lane:
         """Whether the lane stands still before the first journal of its queue."""
         return self.halt is not None and self.queue.first()[:2] >= self.halt.place
 
-    def ready(self, scans: int, suspects: int) -> bool:
+    def ready(self, scans: int, suspects: int, young: bool) -> bool:
         """Whether the next journal may be begun.
 
         SCANS: how many full scans of the folder are done; SUSPECTS: unreadable journals that
-        may belong to this database. Raises ``MissingBlocked`` if one of them may be the one
+        may belong to this database; YOUNG: there are some that may just be unfinished, and have
+        to be one or the other first. Raises ``MissingBlocked`` if one of them may be the one
         that is missing here.
         """
         if not self.queue or self._stands_before_next or monotonic() < self.retry_at:
@@ -104,15 +105,19 @@ class Lane:
             return False
         entry, previous = self.queue.first(), self._previous
         if previous is None:
-            if suspects and entry.sequence > 1:
+            if entry.sequence == 1:
+                return True
+            if suspects:
                 raise MissingBlocked(entry.sequence - 1)
-            return True
+            return not young
         if entry.epoch != previous.epoch or entry.sequence <= previous.sequence + 1:
             self._hole = None
             return True
-        return self._past_hole(previous.sequence + 1, entry, scans, suspects)
+        return self._past_hole(previous.sequence + 1, entry, scans, suspects, young)
 
-    def _past_hole(self, missing: int, entry: Entry, scans: int, suspects: int) -> bool:
+    def _past_hole(
+        self, missing: int, entry: Entry, scans: int, suspects: int, young: bool
+    ) -> bool:
         """Whether journal MISSING had its chance to appear before ENTRY."""
         hole = self._hole
         if hole is None or hole.missing != missing:
@@ -125,6 +130,8 @@ class Lane:
             return False
         if suspects:
             raise MissingBlocked(missing)
+        if young:
+            return False
         last = entry.sequence - 1
         _log.warning(
             "{}: {} missing before journal {} (sequence {}); shipping goes on. Look for it in"

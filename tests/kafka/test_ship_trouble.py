@@ -103,6 +103,19 @@ def test_damaged_journal_stops_its_own_database_only(
     assert len(events) == 400 or not transactional
 
 
+def test_journal_damaged_a_moment_ago_is_not_overtaken_either(
+    ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str
+) -> None:
+    paths = [folder.write(n, 10) for n in range(1, 5)]
+    damage_the_header(paths[2])
+    os.utime(paths[2])
+    shipper = ship.once()
+    assert shipper.process.returncode == 1
+    assert folder.waiting == sorted(paths[2:])
+    events = read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]
+    assert [event.position[0] for event in events] == [1] * 10 + [2] * 10
+
+
 @TRANSACTIONAL
 @DAMAGES
 def test_damaged_journal_is_set_aside_with_its_reason_if_the_user_says_so(

@@ -177,8 +177,9 @@ OPTIONS: tuple[Option, ...] = (
         " Must differ on every server. Unset: at least once, in order.", Group.KAFKA,
     ),
     Option(
-        "kafka.producer.max.block.ms", _I, "60000", "Longest wait for metadata, for buffer space,"
-        " and for each step of a Kafka transaction. No database commit ever waits for it.",
+        "kafka.producer.max.block.ms", _I, "60000", "The Java client's longest wait. Accepted, and"
+        " not needed: the shipper waits in short steps and goes on trying. No database commit ever"
+        " waits for it.",
         Group.KAFKA, unit="ms",
     ),
     Option(
@@ -394,8 +395,8 @@ OPTIONS: tuple[Option, ...] = (
         Group.SHIPPING, unit="ms", low=1, high=INT_MAX,
     ),
     Option(
-        "max.batch.size", _I, "2048", "Events handed on in one step.", Group.SHIPPING, low=1,
-        high=INT_MAX,
+        "max.batch.size", _I, "2048", "Events handed on in one step.", Group.SHIPPING,
+        _LATER, low=1, high=INT_MAX,
     ),
     Option(
         "max.queue.size", _I, "20240", "Events that may wait between reader and sender.",

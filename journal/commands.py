@@ -47,7 +47,7 @@ def _ship(arguments: argparse.Namespace) -> int:
 
     from firebird_cdc.config import load_config
     from firebird_cdc.config.logging import setup_logging
-    from firebird_cdc.errors import FirebirdCdcError
+    from firebird_cdc.errors import FirebirdCdcError, ShipError
     from firebird_cdc.journal.ship import Shipper
 
     config = load_config(arguments.config)
@@ -59,10 +59,16 @@ def _ship(arguments: argparse.Namespace) -> int:
         shipper = Shipper(config, once=arguments.once, embedded=arguments.embedded)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: shipper.stop())
-        return shipper.run()
+        code = shipper.run()
     except FirebirdCdcError as error:
         log.error("the shipper ends: {}", error)
         raise
+    if code:
+        raise ShipError(
+            f"journals in {config.journal_directory} could not be shipped and stay there; the "
+            "log says why"
+        )
+    return code
 
 
 def _register_journal(subparsers: Subparsers) -> None:

@@ -324,7 +324,8 @@ def _plan_sample(server: Server, target: Path, plan: Plan, manifest: Manifest) -
     # It may come to hold the producer's password: the server's user and nobody else.
     plan.steps.append(Write(target, data, 0o640, (0, server.account.gid) if _root() else None))
     manifest.files[str(target)] = digest(data)
-    plan.notes.append(f"{target} is a sample: look through it, above all for the Kafka servers")
+    above_all = ", above all for the Kafka servers" if target.name == CONNECTOR_SAMPLE else ""
+    plan.notes.append(f"{target} is a sample: look through it{above_all}")
     return Path(str(sample))
 
 

@@ -193,7 +193,9 @@ def test_type_checker_follows_the_package(tmp_path: Path) -> None:
 
 def test_editor_finds_definitions_in_the_room(tmp_path: Path) -> None:
     line = "from firebird_cdc.journal.format import JournalReader"
-    script = jedi.Script(line, path=tmp_path / "x.py", environment=jedi.InterpreterEnvironment())
+    # The environment's own search path: this process's may have been added to, by Spark for one.
+    environment = jedi.create_environment(sys.prefix, safe=False)
+    script = jedi.Script(line, path=tmp_path / "x.py", environment=environment)
     (definition,) = script.goto(1, len(line), follow_imports=True)
     assert definition.type == "class"
     assert definition.module_path is not None

@@ -28,7 +28,7 @@ from uuid import UUID
 
 import logbook
 
-from firebird_cdc.bridge.folder import JournalFolder, try_lock
+from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import (
     CommittedJournal,
     DatabaseSeen,
@@ -48,6 +48,7 @@ from firebird_cdc.journal.format import (
     read_envelope,
     write_stamp,
 )
+from firebird_cdc.journal.lock import try_lock
 
 _log = logbook.Logger("firebird_cdc.bridge.confirmer")
 

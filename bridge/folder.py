@@ -22,23 +22,9 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from firebird_cdc.errors import CaptureError
+from firebird_cdc.journal.lock import STATE_DIRECTORY, is_held
 
-STATE = ".firebird-cdc"
 _TICKETS_BYTES = 4096
-
-
-def try_lock(path: Path, kind: int) -> int | None:
-    """Return a descriptor that holds ``kind`` of flock on ``path``, or None if another does."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        return None
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
 
 
 class JournalFolder:
@@ -47,7 +33,7 @@ class JournalFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.state = path / STATE
+        self.state = path / STATE_DIRECTORY
         self.owners = self.state / "owners"
         self.pools = self.state / "pool"
         self.databases = self.state / "databases"
@@ -116,18 +102,7 @@ class JournalFolder:
         """Tell whether the bridge process that wrote a journal has ended, and forget it."""
         if owner == self.owner:
             return False
-        lock = self.owners / str(owner)
-        try:
-            fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return True
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        finally:
-            os.close(fd)
-        return True
+        return not is_held(self.owners / str(owner))
 
     def dead_owners(self) -> list[UUID]:
         """Return the bridge processes that have ended and left their mark."""

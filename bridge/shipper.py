@@ -16,9 +16,10 @@ from pathlib import Path
 
 import logbook
 
-from firebird_cdc.bridge.folder import JournalFolder, try_lock
+from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Host
 from firebird_cdc.errors import CaptureError
+from firebird_cdc.journal.lock import try_lock
 
 _log = logbook.Logger("firebird_cdc.bridge.shipper")
 

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from firebird_cdc.journal.watch import STATE_DIRECTORY
+from firebird_cdc.journal.lock import STATE_DIRECTORY
 
 _QUARANTINE = "quarantine"
 

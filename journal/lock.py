@@ -1,6 +1,6 @@
-"""The shipper's locks in the journal folder: one shipper per folder, and who still writes there.
+"""Locks in the journal folder, between all processes that work on it.
 
-Both are flocks on files in ``.firebird-cdc``, so they end with the process that holds them.
+They are flocks on files in ``.firebird-cdc``, so they end with the process that holds them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,40 @@ import os
 from pathlib import Path
 
 from firebird_cdc.errors import ShipError
-from firebird_cdc.journal.watch import STATE_DIRECTORY
+
+STATE_DIRECTORY = ".firebird-cdc"
+"""Our own state inside a journal folder; what lies there is no journal to ship."""
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+
+
+def try_lock(path: Path, kind: int) -> int | None:
+    """Return a descriptor that holds flock KIND on PATH (made if missing), None if another does."""
+    fd = os.open(path, _FLAGS, 0o600)
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds a lock on PATH; a file that is missing is not held."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 class ShipperLock:
@@ -69,14 +100,4 @@ class ShipperLock:
 
 def bridge_present(directory: Path) -> bool:
     """Whether a server process with a bridge on DIRECTORY lives: it shares bridge.lock then."""
-    try:
-        fd = os.open(directory / STATE_DIRECTORY / "bridge.lock", os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+    return is_held(directory / STATE_DIRECTORY / "bridge.lock")

@@ -28,9 +28,6 @@ from watchdog.observers.api import BaseObserver
 
 _log = logbook.Logger("firebird_cdc.journal.watch")
 
-STATE_DIRECTORY = ".firebird-cdc"
-"""Our own folder inside the journal directory; no journal in it is ever shipped."""
-
 SAFETY_SCAN_S = 30.0
 """Longest time until a journal is found whose notification was lost (also at interval 0)."""
 

@@ -98,7 +98,7 @@ static struct fbc_source source_of(struct transaction *txn) {
 }
 
 static void parse_guid(const char *text, unsigned char guid[16]) {
-    /* "{XXXXXXXX-XXXX-XXXX-XXXX-XXXXXXXXXXXX}" */
+    /* 32 hexadecimal digits in groups, in braces */
     unsigned count = 0;
     memset(guid, 0, 16);
     for (; *text && count < 32; text++) {

@@ -15,6 +15,7 @@ import firebird_cdc
 from firebird_cdc.config import ConnectorConfig, load_config, locate_files
 from firebird_cdc.config.logging import load_logging
 from firebird_cdc.errors import ConfigError, SetupError
+from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.packaging import edits, probes, runtime
 from firebird_cdc.packaging.conf import ConfFile, Entry, find
 from firebird_cdc.packaging.install import digest, expand_macros
@@ -375,7 +376,7 @@ def _journals(options: ConnectorConfig) -> Findings:
     folder = options.journal_directory
     if not folder.is_dir():
         return
-    own = folder / ".firebird-cdc"
+    own = folder / STATE_DIRECTORY
     waiting = _older(folder.glob("*.log"), PENDING_AFTER_S)
     shipping = probes.is_locked(own / "shipper.lock")
     if waiting and not shipping:

@@ -182,9 +182,15 @@ class Stack:
         """End all processes of the stack, unless it was released; wait until none is left."""
         if self._released:
             return
+        deadline = time.monotonic() + patience_s
         end_members(self.mark, patience_s)
         for child in self._children:
-            child.wait()
+            # One that had just been started showed no environment yet: look for it again.
+            while child.poll() is None:
+                if time.monotonic() >= deadline:
+                    child.kill()
+                end_members(self.mark, patience_s)
+                time.sleep(_POLL_S)
         self._children.clear()
         if self._warden is not None:
             self._warden.communicate()  # closing its pipe; it finds nothing left to end

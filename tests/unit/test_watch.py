@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from firebird_cdc.demo.processes import await_condition
-from firebird_cdc.journal import watch
+from firebird_cdc.journal import lock, watch
 from firebird_cdc.journal.watch import Folder, JournalWatcher, is_journal_name, list_journals
 
 
@@ -53,7 +53,7 @@ def test_rename_to_log_is_noticed_and_nothing_else(
 ) -> None:
     watcher.attach()
     try:
-        inside = journal_directory / watch.STATE_DIRECTORY
+        inside = journal_directory / lock.STATE_DIRECTORY
         inside.mkdir()
         (inside / new_name()).touch()
         still_open = journal_directory / f"{new_name()}.live"
@@ -73,7 +73,7 @@ def test_scan_finds_journals_only(watcher: JournalWatcher, journal_directory: Pa
         (journal_directory / name).touch()
     (journal_directory / f"{new_name()}.live").touch()
     (journal_directory / "notes.txt").touch()
-    inside = journal_directory / watch.STATE_DIRECTORY
+    inside = journal_directory / lock.STATE_DIRECTORY
     inside.mkdir()
     (inside / new_name()).touch()
     assert set(list_journals(journal_directory)) == names

@@ -175,11 +175,10 @@ def test_broker_killed_and_restarted_in_the_middle_loses_nothing(
         folder.write(sequence, 500)
     shipper.await_that(lambda: len(folder.waiting) < 90, "some journals shipped")
     own_broker.kill()
-    assert folder.waiting, "the broker was killed too late for this test"
+    for sequence in range(101, 121):  # a quick shipper may have sent all others by now
+        folder.write(sequence, 500)
     shipper.await_log("does not take messages")
     waiting = folder.waiting
-    for sequence in range(101, 121):
-        folder.write(sequence, 500)
     own_broker.start()
     shipper.await_that(lambda: not folder.waiting, "all journals shipped")
     shipper.await_log("answers again")

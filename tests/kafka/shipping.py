@@ -128,6 +128,21 @@ class Event(NamedTuple):
         return source["commitSeq"], source["pos"]
 
 
+def end_of_topic(bootstrap: str, topic: str) -> int:
+    """How many records a topic of one partition has, uncommitted ones and markers included."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"test-{uuid.uuid4()}",
+            "isolation.level": "read_uncommitted",
+        }
+    )
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), PATIENCE_S)[1])
+    finally:
+        consumer.close()
+
+
 def read_topics(
     bootstrap: str, prefix: str, isolation: str = "read_committed"
 ) -> dict[str, list[Event]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from shipping import (
     PATIENCE_S,
     Folder,
     Ship,
+    end_of_topic,
     first_occurrences,
     ids,
     read_topics,
@@ -192,26 +194,63 @@ def test_broker_killed_and_restarted_in_the_middle_loses_nothing(
     assert len(shipper.log_lines("answers again")) == 1
 
 
+SIZES = {1: 1000, 2: 1000, 3: 20_000, 4: 1000}
+SLOW = {
+    "kafka.producer.batch.size": "1",
+    "kafka.producer.linger.ms": "0",
+    "kafka.producer.max.in.flight.requests.per.connection": "1",
+}
+
+
+def killed_amid_the_large_journal(
+    ship: Ship, folder: Folder, bootstrap: str, topic: str
+) -> Iterator[None]:
+    """Ship journals of SIZES rows; yields after each of three kills of the shipper.
+
+    It is killed when a part of the third journal is seen in the topic, and sends one message per
+    request until then, so that the rest takes much longer than the look.
+    """
+    ship.options["value.converter.schemas.enable"] = "false"
+    folder.write(1, SIZES[1])
+    assert ship.once().process.returncode == 0
+    for sequence in (2, 3, 4):
+        folder.write(sequence, SIZES[sequence])
+    hits = 0
+    ship.options |= SLOW
+    for _ in range(3):
+        before = end_of_topic(bootstrap, topic)
+        shipper = ship.start()
+        shipper.await_that(
+            lambda start=before: end_of_topic(bootstrap, topic) > start + 2000,
+            "a part of the large journal sent",
+        )
+        shipper.kill()
+        hits += len(folder.waiting) >= 2
+        yield
+        if len(folder.waiting) < 2:
+            break
+    assert hits, "no kill hit a shipper at work on the journal: this test proved nothing"
+    for option in SLOW:
+        del ship.options[option]
+    assert ship.once().process.returncode == 0
+
+
+def expected_ids() -> list[int]:
+    return [s * 1_000_000 + n for s, rows in SIZES.items() for n in range(rows)]
+
+
 @TRANSACTIONAL
 def test_shipper_killed_in_the_middle_loses_nothing(
     ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, transactional: bool
 ) -> None:
     use_transactions(ship, topic_prefix, transactional)
-    ship.options["value.converter.schemas.enable"] = "false"
-    total, rows = 300, 300
-    expected = [s * 1_000_000 + n for s in range(1, total + 1) for n in range(rows)]
-    for sequence in range(1, total + 1):
-        folder.write(sequence, rows)
-    for threshold in (290, 200):
-        shipper = ship.start()
-        shipper.await_that(lambda limit=threshold: len(folder.waiting) < limit, "some shipped")
-        shipper.kill()
-        assert folder.waiting, "the shipper was killed too late for this test"
-        for events in read_topics(broker.bootstrap, topic_prefix).values():
-            seen = first_occurrences(ids(events))
-            assert seen == expected[: len(seen)]
-    assert ship.once().process.returncode == 0
-    events = read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]
+    topic = item_topic(topic_prefix)
+    expected = expected_ids()
+    for _ in killed_amid_the_large_journal(ship, folder, broker.bootstrap, topic):
+        seen = first_occurrences(ids(read_topics(broker.bootstrap, topic_prefix)[topic]))
+        assert seen == expected[: len(seen)]
+    assert folder.waiting == []
+    events = read_topics(broker.bootstrap, topic_prefix)[topic]
     assert first_occurrences(ids(events)) == expected
 
 
@@ -219,28 +258,17 @@ def test_read_committed_consumers_see_whole_journals_only(
     ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str
 ) -> None:
     use_transactions(ship, topic_prefix, True)
-    ship.options["value.converter.schemas.enable"] = "false"
-    rows = 3000
-    for sequence in range(1, 41):
-        folder.write(sequence, rows)
+    topic = item_topic(topic_prefix)
     saw_uncommitted = False
-    for kill_below in (40, 30, 20):
-        shipper = ship.start()
-        shipper.await_that(lambda limit=kill_below: len(folder.waiting) <= limit, "some shipped")
-        shipper.kill()
-        whole = read_topics(broker.bootstrap, topic_prefix).get(item_topic(topic_prefix), [])
-        dirty = read_topics(broker.bootstrap, topic_prefix, "read_uncommitted")
-        saw_uncommitted |= len(dirty.get(item_topic(topic_prefix), [])) > len(whole)
-        counts: dict[int, int] = {}
-        for event in whole:
-            sequence = event.position[0]
-            counts[sequence] = counts.get(sequence, 0) + 1
-        assert all(count % rows == 0 for count in counts.values()), counts
+    for _ in killed_amid_the_large_journal(ship, folder, broker.bootstrap, topic):
+        whole = read_topics(broker.bootstrap, topic_prefix)[topic]
+        dirty = read_topics(broker.bootstrap, topic_prefix, "read_uncommitted")[topic]
+        saw_uncommitted |= len(dirty) > len(whole)
+        counts = Counter(event.position[0] for event in whole)
+        assert all(count % SIZES[sequence] == 0 for sequence, count in counts.items()), counts
     assert saw_uncommitted, "no kill hit an open Kafka transaction: this test proved nothing"
-    assert ship.once().process.returncode == 0
-    events = read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]
-    expected = [s * 1_000_000 + n for s in range(1, 41) for n in range(rows)]
-    assert first_occurrences(ids(events)) == expected
+    events = read_topics(broker.bootstrap, topic_prefix)[topic]
+    assert first_occurrences(ids(events)) == expected_ids()
 
 
 def test_wrong_address_then_the_right_one(

@@ -3,7 +3,8 @@
 ``libfirebird_cdc.so`` is the plugin that the engine loads: plain C, nothing but libc.
 ``_embedding.cpython-3XX-*.so`` carries the bridge for the Python that builds it.
 FIREBIRD_CDC_PYTHON_INCLUDE names a folder with Python.h where the system has none;
-FIREBIRD_CDC_SANITIZE=address,undefined builds both with sanitizers.
+FIREBIRD_CDC_SANITIZE=address,undefined builds both with sanitizers;
+FIREBIRD_CDC_FAILPOINTS=1 a plugin that dies where a test tells it to (native/failpoint.h).
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ sanitize = os.environ.get("FIREBIRD_CDC_SANITIZE")
 if sanitize:
     COMPILE += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-U_FORTIFY_SOURCE"]
     LINK += [f"-fsanitize={sanitize}"]
+
+
+if os.environ.get("FIREBIRD_CDC_FAILPOINTS") == "1":
+    COMPILE += ["-DFBC_FAILPOINTS"]
+    PLUGIN_SOURCES += ("failpoint",)
 
 
 class BuildNative(build_ext):

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "catalogue.h"
+#include "failpoint.h"
 #include "witness.h"
 
 enum {
@@ -396,6 +397,7 @@ int fbc_host_take_journal(char name[40], unsigned char uuid[16], struct fbc_erro
     if (entry.fd >= 0) {
         char live[64];
         snprintf(live, sizeof live, "%s.log.live", entry.name);
+        FBC_FAILPOINT("take.before");
         if (renameat(host.pool_directory, entry.name, host.journal_directory, live) != 0) {
             close(entry.fd);
             entry.fd = -1;
@@ -408,6 +410,7 @@ int fbc_host_take_journal(char name[40], unsigned char uuid[16], struct fbc_erro
         fbc_host_fail(error);
         return -1;
     }
+    FBC_FAILPOINT("take.after");
     memcpy(name, entry.name, 40);
     memcpy(uuid, entry.uuid, 16);
     return entry.fd;

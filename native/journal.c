@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "crc32c.h"
+#include "failpoint.h"
 
 enum { FLAG_DEFINITIONS = 1, FLAG_SEAL = 2 };
 
@@ -138,8 +139,10 @@ static int write_block(struct fbc_journal *journal, char *seal, struct fbc_error
                     next.previous_crc, FLAG_SEAL, 0);
         parts[count++] = (struct iovec){seal, FBC_BLOCK_HEADER + FBC_SEAL_PAYLOAD};
     }
+    FBC_FAILPOINT("block.before");
     if (!write_all(journal, parts, count, offset, error))
         return FBC_FAILED;
+    FBC_FAILPOINT("block.written");
     journal->at = next;
     journal->header_written = 1;
     if (journal->capacity > LARGEST_KEPT) { /* one huge record must not stay in memory */
@@ -254,6 +257,7 @@ int fbc_journal_break_seal(struct fbc_journal *journal, int sync, struct fbc_err
     struct iovec part = {(char *)zeros, sizeof zeros};
     if (!write_all(journal, &part, 1, journal->sealed_at, error))
         return FBC_FAILED;
+    FBC_FAILPOINT("unseal.written");
     if (sync && fdatasync(journal->fd) != 0) {
         fbc_error_set(error, errno, "cannot sync %s.log.live", journal->name);
         return FBC_FAILED;

@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "catalogue.h"
+#include "failpoint.h"
 #include "sync.h"
 
 enum { SETTLE_MS = 2000 }; /* how long a leaving attachment waits for its commits' verdicts */
@@ -236,7 +237,10 @@ static int unseal(struct transaction *txn, struct fbc_error *error) {
     if (!txn->journal.sealed_at)
         return FBC_OK;
     fbc_sync_wait(&txn->sync); /* what it said counts no more */
-    return fbc_journal_break_seal(&txn->journal, fbc_host_fsync(), error);
+    FBC_FAILPOINT("unseal.before");
+    int broken = fbc_journal_break_seal(&txn->journal, fbc_host_fsync(), error);
+    FBC_FAILPOINT("unseal.after");
+    return broken;
 }
 
 /* Make sure that TXN has a journal that can take a record. */
@@ -299,7 +303,9 @@ static void drop_journal(struct transaction *txn) {
     if (!txn->has_journal)
         return;
     fbc_sync_wait(&txn->sync); /* it has the descriptor */
+    FBC_FAILPOINT("discard.before");
     fbc_host_discard_journal(txn->journal.name);
+    FBC_FAILPOINT("discard.after");
     fbc_journal_free(&txn->journal);
     txn->has_journal = 0;
 }
@@ -350,6 +356,7 @@ static void row_change(struct fbi_replicated_transaction *self, struct fbi_statu
                       table);
     if (result != FBC_OK)
         refuse(txn, status, &error);
+    FBC_FAILPOINT("row.written");
 }
 
 static void transaction_insert(struct fbi_replicated_transaction *self, struct fbi_status *status,
@@ -489,13 +496,16 @@ static void transaction_prepare(struct fbi_replicated_transaction *self,
     }
     if (is_empty(txn) || txn->journal.sealed_at)
         return; /* sealed: a second prepare with nothing in between */
+    FBC_FAILPOINT("prepare.before_seal");
     if (!fbc_host_folder_in_place(&error) ||
         !fbc_journal_seal(&txn->journal, fbc_now_us(), &error)) {
         refuse(txn, status, &error);
         return;
     }
+    FBC_FAILPOINT("prepare.sealed");
     if (fbc_host_fsync())
         fbc_sync_start(&txn->sync, txn->journal.fd);
+    FBC_FAILPOINT("prepare.sync_started");
 }
 
 static void end_without_commit(struct transaction *txn, struct fbi_status *status) {
@@ -529,7 +539,9 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
     }
     for (struct sequence *each = session->sequences; each; each = each->next)
         each->changed = 0;
+    FBC_FAILPOINT("commit.before_sync");
     int sync_error = fbc_sync_wait(&txn->sync);
+    FBC_FAILPOINT("commit.synced");
     if (sync_error) { /* too late to refuse this one: refuse the next, until a new start works */
         fbc_error_set(&error, sync_error, "cannot sync %s.log.live of committed transaction %llu",
                       txn->journal.name, (unsigned long long)txn->number);
@@ -548,13 +560,17 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
         .is_unresolved = (uint32_t)txn->is_unresolved,
         .fd = txn->journal.fd,
     };
+    FBC_FAILPOINT("commit.ticket_drawn");
     memcpy(event.uuid, txn->journal.uuid, 16);
     /* The mark is for readers of the file; the hand-over below does not depend on it. */
     if (!fbc_journal_mark_commit(&txn->journal, event.ticket, event.commit_us, txn->number, &error))
         report(status, error.text);
+    FBC_FAILPOINT("commit.marked");
     txn->journal.fd = -1;
     session->last_handed_over = fbc_host_hand_over(&event);
+    FBC_FAILPOINT("commit.handed_over");
     fbc_host_end_commit();
+    FBC_FAILPOINT("commit.end");
     fbc_journal_free(&txn->journal);
     txn->has_journal = 0;
 }

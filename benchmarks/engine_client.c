@@ -1,24 +1,38 @@
-/* A client of the embedded engine that costs the machine as little as one can: prepared
- * statements through the C API. engine.py compiles it and runs one process per measurement.
+/* A client of a server that costs the machine as little as one can: prepared statements through
+ * the C API, one thread per connection. engine.py compiles it and runs one process per server.
  *
- *   engine_client LIBRARY DATABASE create PUBLISH    makes the database and table T
- *   engine_client LIBRARY DATABASE commits N WARM    N single-row transactions, after WARM more
- *   engine_client LIBRARY DATABASE bulk N WARM       one transaction of N rows, after WARM rows
+ *   engine_client LIBRARY DATABASE PASSWORD
  *
- * Prints the seconds that the work took, without attaching and without the warm-up.
+ * It reads commands, one a line, and answers each with the seconds that it took:
+ *   create PUBLISH               makes the database and table T, in its publication or not
+ *   attach CONNECTIONS           opens connections until there are so many
+ *   commits CONNECTIONS N WARM   N single-row transactions on each of the first connections at
+ *                                once, after WARM more that are not timed
+ *   bulk N                       one transaction of N rows
  */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+enum { MOST_CONNECTIONS = 64 };
+
 typedef intptr_t status_vector[20];
 typedef unsigned handle;
 
 static void *library;
-static status_vector status;
+static const char *path, *password;
+static _Thread_local status_vector status;
+
+static struct connection {
+    handle database, insert;
+    int count, warm;
+} connections[MOST_CONNECTIONS];
+static int attached;
+static pthread_barrier_t start;
 
 static void *function(const char *name) {
     void *found = dlsym(library, name);
@@ -48,9 +62,13 @@ static double now(void) {
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
+static intptr_t (*attach_database)(intptr_t *, short, const char *, handle *, short, const char *);
 static intptr_t (*start_transaction)(intptr_t *, handle *, short, handle *, unsigned short,
                                      const char *);
 static intptr_t (*commit)(intptr_t *, handle *);
+static intptr_t (*allocate)(intptr_t *, handle *, handle *);
+static intptr_t (*prepare)(intptr_t *, handle *, handle *, unsigned short, const char *,
+                           unsigned short, void *);
 static intptr_t (*execute)(intptr_t *, handle *, handle *, unsigned short, const void *);
 static intptr_t (*execute_immediate)(intptr_t *, handle *, handle *, unsigned short, const char *,
                                      unsigned short, const void *);
@@ -77,57 +95,14 @@ static void statement(handle *database, const char *sql) {
     finish(&transaction);
 }
 
-static double commits(handle *database, int count, int warm) {
-    intptr_t (*allocate)(intptr_t *, handle *, handle *);
-    intptr_t (*prepare)(intptr_t *, handle *, handle *, unsigned short, const char *,
-                        unsigned short, void *);
-    handle insert = 0, transaction = 0;
-    double started = 0;
-    *(void **)&allocate = function("isc_dsql_allocate_statement");
-    *(void **)&prepare = function("isc_dsql_prepare");
-    allocate(status, database, &insert);
-    check("allocation of a statement");
-    begin(database, &transaction);
-    prepare(status, &transaction, &insert, 0,
-            "INSERT INTO T VALUES (CURRENT_TRANSACTION, 'the name of a thing', 12.34, "
-            "CURRENT_TIMESTAMP)",
-            3, NULL);
-    check("prepare");
-    finish(&transaction);
-    for (int i = -warm; i < count; i++) {
-        if (i == 0)
-            started = now();
-        begin(database, &transaction);
-        execute(status, &transaction, &insert, 3, NULL);
-        check("insert");
-        finish(&transaction);
-    }
-    return now() - started;
-}
-
-static void insert_rows(handle *database, int64_t first, int count) {
-    char sql[512];
-    snprintf(sql, sizeof sql,
-             "EXECUTE BLOCK AS DECLARE I BIGINT = %lld; BEGIN WHILE (I < %lld) DO BEGIN "
-             "INSERT INTO T VALUES (:I, 'the name of a thing', 12.34, CURRENT_TIMESTAMP); "
-             "I = I + 1; END END",
-             (long long)first, (long long)(first + count));
-    statement(database, sql);
-}
-
-static double bulk(handle *database, int count, int warm) {
-    int64_t first = (int64_t)time(NULL) * 1000000000;
-    insert_rows(database, first, warm);
-    double started = now();
-    insert_rows(database, first + warm, count);
-    return now() - started;
-}
-
-static void create(const char *path, int publish) {
+static void create(int publish) {
     char sql[1200];
     handle database = 0, none = 0;
-    snprintf(sql, sizeof sql, "CREATE DATABASE '%s' USER 'SYSDBA' DEFAULT CHARACTER SET UTF8",
-             path);
+    intptr_t (*detach)(intptr_t *, handle *);
+    *(void **)&detach = function("isc_detach_database");
+    snprintf(sql, sizeof sql,
+             "CREATE DATABASE '%s' USER 'SYSDBA' PASSWORD '%s' DEFAULT CHARACTER SET UTF8", path,
+             password);
     execute_immediate(status, &database, &none, 0, sql, 3, NULL);
     check("CREATE DATABASE");
     statement(&database, "CREATE TABLE T (ID BIGINT NOT NULL PRIMARY KEY, NAME VARCHAR(40), "
@@ -136,35 +111,112 @@ static void create(const char *path, int publish) {
         statement(&database, "ALTER DATABASE INCLUDE ALL TO PUBLICATION");
         statement(&database, "ALTER DATABASE ENABLE PUBLICATION");
     }
+    detach(status, &database);
+    check("detach");
+}
+
+static void attach(int count) {
+    char dpb[300];
+    int length = snprintf(dpb, sizeof dpb, "\1\34\6SYSDBA\35%c%s", (int)strlen(password), password);
+    for (; attached < count; attached++) {
+        struct connection *self = &connections[attached];
+        handle transaction = 0;
+        attach_database(status, 0, path, &self->database, (short)length, dpb);
+        check("attach");
+        allocate(status, &self->database, &self->insert);
+        check("allocation of a statement");
+        begin(&self->database, &transaction);
+        prepare(status, &transaction, &self->insert, 0,
+                "INSERT INTO T VALUES (CURRENT_TRANSACTION, 'the name of a thing', 12.34, "
+                "CURRENT_TIMESTAMP)",
+                3, NULL);
+        check("prepare");
+        finish(&transaction);
+    }
+}
+
+static void *commit_rows(void *argument) {
+    struct connection *self = argument;
+    for (int i = -self->warm; i < self->count; i++) {
+        handle transaction = 0;
+        if (i == 0)
+            pthread_barrier_wait(&start);
+        begin(&self->database, &transaction);
+        execute(status, &transaction, &self->insert, 3, NULL);
+        check("insert");
+        finish(&transaction);
+    }
+    return NULL;
+}
+
+static double commits(int count, int transactions, int warm) {
+    pthread_t threads[MOST_CONNECTIONS];
+    pthread_barrier_init(&start, NULL, (unsigned)count + 1);
+    for (int i = 0; i < count; i++) {
+        connections[i].count = transactions;
+        connections[i].warm = warm;
+        if (pthread_create(&threads[i], NULL, commit_rows, &connections[i])) {
+            fprintf(stderr, "cannot start a thread\n");
+            exit(1);
+        }
+    }
+    pthread_barrier_wait(&start);
+    double started = now();
+    for (int i = 0; i < count; i++)
+        pthread_join(threads[i], NULL);
+    pthread_barrier_destroy(&start);
+    return now() - started;
+}
+
+static double bulk(int count) {
+    static int64_t first;
+    char sql[512];
+    if (!first)
+        first = (int64_t)time(NULL) * 1000000000;
+    snprintf(sql, sizeof sql,
+             "EXECUTE BLOCK AS DECLARE I BIGINT = %lld; BEGIN WHILE (I < %lld) DO BEGIN "
+             "INSERT INTO T VALUES (:I, 'the name of a thing', 12.34, CURRENT_TIMESTAMP); "
+             "I = I + 1; END END",
+             (long long)first, (long long)(first + count));
+    first += count;
+    double started = now();
+    statement(&connections[0].database, sql);
+    return now() - started;
 }
 
 int main(int count, char **arguments) {
-    static const char dpb[] = "\1\34\6SYSDBA"; /* version 1, isc_dpb_user_name */
-    intptr_t (*attach)(intptr_t *, short, const char *, handle *, short, const char *);
-    intptr_t (*detach)(intptr_t *, handle *);
-    if (count < 5 || !(library = dlopen(arguments[1], RTLD_NOW))) {
-        fprintf(stderr, "usage: engine_client LIBRARY DATABASE create|commits|bulk N WARM\n");
+    char line[100];
+    int numbers[3];
+    if (count != 4 || !(library = dlopen(arguments[1], RTLD_NOW))) {
+        fprintf(stderr, "usage: engine_client LIBRARY DATABASE PASSWORD\n");
         return 2;
     }
-    *(void **)&attach = function("isc_attach_database");
-    *(void **)&detach = function("isc_detach_database");
+    path = arguments[2];
+    password = arguments[3];
+    *(void **)&attach_database = function("isc_attach_database");
     *(void **)&start_transaction = function("isc_start_transaction");
     *(void **)&commit = function("isc_commit_transaction");
+    *(void **)&allocate = function("isc_dsql_allocate_statement");
+    *(void **)&prepare = function("isc_dsql_prepare");
     *(void **)&execute = function("isc_dsql_execute");
     *(void **)&execute_immediate = function("isc_dsql_execute_immediate");
-    int amount = atoi(arguments[4]);
-    if (strcmp(arguments[3], "create") == 0) {
-        create(arguments[2], amount);
-        return 0;
+    while (fgets(line, sizeof line, stdin)) {
+        double seconds = 0;
+        if (sscanf(line, "create %d", &numbers[0]) == 1)
+            create(numbers[0]);
+        else if (sscanf(line, "attach %d", &numbers[0]) == 1 && numbers[0] <= MOST_CONNECTIONS)
+            attach(numbers[0]);
+        else if (sscanf(line, "commits %d %d %d", &numbers[0], &numbers[1], &numbers[2]) == 3 &&
+                 numbers[0] <= attached)
+            seconds = commits(numbers[0], numbers[1], numbers[2]);
+        else if (sscanf(line, "bulk %d", &numbers[0]) == 1 && attached)
+            seconds = bulk(numbers[0]);
+        else {
+            fprintf(stderr, "not a command: %s", line);
+            return 2;
+        }
+        printf("%.9f\n", seconds);
+        fflush(stdout);
     }
-    handle database = 0;
-    int warm = count > 5 ? atoi(arguments[5]) : 0;
-    attach(status, 0, arguments[2], &database, sizeof dpb - 1, dpb);
-    check("attach");
-    double seconds = strcmp(arguments[3], "bulk") == 0 ? bulk(&database, amount, warm)
-                                                       : commits(&database, amount, warm);
-    detach(status, &database);
-    check("detach");
-    printf("%.9f\n", seconds);
     return 0;
 }

@@ -6,9 +6,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from firebird4 import Firebird4
 
 from firebird_cdc.demo.events import read_topics
+from firebird_cdc.demo.firebird4 import Firebird4
 from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.errors import SetupError
 from firebird_cdc.journal.format import JournalReader

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import trixie as debian
-from firebird4 import Firebird4
 
+from firebird_cdc.demo import trixie as debian
+from firebird_cdc.demo.firebird4 import Firebird4
 from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.journal.format import JournalReader
 

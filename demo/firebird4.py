@@ -1,4 +1,4 @@
-"""One Firebird 4 server inside the trixie system, as a test sees it."""
+"""One Firebird 4 server inside the trixie system, as tests and benchmarks see it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-import trixie as debian
-
+from firebird_cdc.demo import trixie as debian
 from firebird_cdc.demo.processes import Stack, await_condition, tail
 
 _BINARY = "/usr/lib/firebird/4.0/bin/firebird"
@@ -44,8 +43,8 @@ class Firebird4:
         self.inner = system.inner
         self.stack = stack
         self.port = _free_port()
-        self.server_directory = system.path / debian.SERVER_DIRECTORY
-        self.configuration = system.path / debian.CONFIGURATION
+        self.server_directory = system.outer(debian.SERVER_DIRECTORY)
+        self.configuration = system.outer(debian.CONFIGURATION)
         self._process: Any = None
         secret = (self.configuration / "SYSDBA.password").read_text()
         self.password = re.search(r'^ISC_PASSWORD="?([^"\n]+)', secret, re.M)[1]  # type: ignore[index]
@@ -72,7 +71,7 @@ class Firebird4:
     def start(self) -> None:
         """Start the server and wait until it accepts connections."""
         argv = self.system.command([_BINARY], user="firebird:firebird")
-        environment = debian.inner_environment({"HOME": "/tmp"})
+        environment = debian.inner_environment({"HOME": "/tmp"})  # noqa: S108 - inside
         self._process = self.stack.start("firebird", argv, environment)
 
         def listening() -> bool:
@@ -85,6 +84,12 @@ class Firebird4:
                 return False
 
         await_condition(f"Firebird 4 on port {self.port}", listening, 30)
+
+    @property
+    def process_id(self) -> int:
+        """The server's process, while it runs."""
+        number: int = self._process.pid
+        return number
 
     def stop(self) -> None:
         """Stop the server in order."""
@@ -134,8 +139,8 @@ class Firebird4:
 
     def evidence(self) -> str:
         """Return what the server and the bridge logged, for the message of a failed test."""
-        system = self.system.path
-        logs = [*(system / "var/log/firebird").iterdir(), system / "tmp/firebird-cdc.log"]
+        ours = self.system.outer(Path("tmp")) / "firebird-cdc.log"
+        logs = [*self.system.outer(debian.LOGS).iterdir(), ours]
         return "\n".join(f"{path}:\n{tail(path, 40)}" for path in logs)
 
 

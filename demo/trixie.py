@@ -28,6 +28,8 @@ PACKAGES = ("firebird4.0-server", "python3", "python3-venv", "python3-dev", "gcc
 CONFIGURATION = Path("etc/firebird/4.0")
 SERVER_DIRECTORY = Path("usr/lib/x86_64-linux-gnu/firebird/4.0")
 DATA = Path("var/lib/firebird/4.0/data")
+LOGS = Path("var/log/firebird")
+_WRITTEN = (CONFIGURATION, SERVER_DIRECTORY, DATA.parent, LOGS, Path("run"), Path("tmp"))
 SOURCE = Path("opt/firebird-cdc-source")
 VENV = Path("opt/firebird-cdc")
 _PRISTINE = Path("opt/pristine")
@@ -38,19 +40,41 @@ _FETCHING = re.compile(r"^Acquire::(https?|ftp|Retries|Check|Max|AllowI|AllowW|F
 # Nobody starts a service in here but us.
 _POLICY = "#!/bin/sh\nexit 101\n"
 
-# $1: the root. /dev comes along for /dev/null and /dev/shm.
-_ENTER = 'mount --bind /proc "$1/proc" && mount --rbind /dev "$1/dev" && exec chroot "${@:2}"'
+# $1: the root; pairs of folders, the second laid over the first, up to --. /dev comes along for
+# /dev/null and /dev/shm.
+_ENTER = """\
+root=$1; shift
+while [ "$1" != -- ]; do mount --bind "$2" "$root/$1" || exit; shift 2; done
+shift
+mount --bind /proc "$root/proc" && mount --rbind /dev "$root/dev" && exec chroot "$@"
+"""
 
 
 class Trixie:
-    """The prepared system. ``path`` is its root, seen from outside."""
+    """The prepared system. ``path`` is its root, seen from outside.
 
-    def __init__(self, path: Path) -> None:
+    laid_over: folders outside that take the place of folders inside, by the name of the latter.
+    """
+
+    def __init__(self, path: Path, laid_over: Mapping[Path, Path] | None = None) -> None:
         self.path = path
+        self._laid_over = dict(laid_over or {})
+
+    def sibling(self, directory: Path) -> Trixie:
+        """Return the same system with what a server writes in DIRECTORY, which is made: several
+        servers run side by side then, each with a configuration, plugins and databases of its
+        own."""
+        laid_over = {}
+        for folder in _WRITTEN:
+            laid_over[folder] = directory / folder
+            (directory / folder).parent.mkdir(parents=True, exist_ok=True)
+            copy = ["cp", "--archive", str(self.outer(folder)), str(directory / folder)]
+            subprocess.run(copy, check=True)
+        return Trixie(self.path, laid_over)
 
     def command(self, argv: Sequence[str], user: str = "root") -> list[str]:
         """Return the command that runs ARGV inside, as USER."""
-        return _chroot(self.path, argv, user)
+        return _chroot(self.path, argv, user, self._laid_over)
 
     def run(
         self, *argv: str, check: bool = True, environment: Mapping[str, str] | None = None
@@ -71,18 +95,28 @@ class Trixie:
 
     def inner(self, path: Path) -> Path:
         """Return how PATH is called inside."""
+        for folder, outside in self._laid_over.items():
+            if path.is_relative_to(outside):
+                return Path("/") / folder / path.relative_to(outside)
         return Path("/") / path.relative_to(self.path)
+
+    def outer(self, path: Path) -> Path:
+        """Return where PATH, relative to the root, lies outside."""
+        for folder, outside in self._laid_over.items():
+            if path.is_relative_to(folder):
+                return outside / path.relative_to(folder)
+        return self.path / path
 
     def reset(self) -> None:
         """Give the server the configuration and plugins it was packaged with."""
-        server = self.path / SERVER_DIRECTORY
-        for path in (self.path / CONFIGURATION).iterdir():
+        configuration, server = self.outer(CONFIGURATION), self.outer(SERVER_DIRECTORY)
+        for path in configuration.iterdir():
             if not (self.path / _PRISTINE / path.name).exists():
                 path.unlink()
         for path in (self.path / _PRISTINE).iterdir():
-            shutil.copy2(path, self.path / CONFIGURATION / path.name)
-        (self.path / "tmp/firebird-cdc.log").unlink(missing_ok=True)
-        for log in (self.path / "var/log/firebird").iterdir():
+            shutil.copy2(path, configuration / path.name)
+        (self.outer(Path("tmp")) / "firebird-cdc.log").unlink(missing_ok=True)
+        for log in self.outer(LOGS).iterdir():
             log.unlink()
         for name in ("replication.conf", "replication.log"):
             (server / name).unlink(missing_ok=True)
@@ -102,7 +136,7 @@ def inner_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
         "HOME": "/root",
         "LC_ALL": "C.UTF-8",
         "DEBIAN_FRONTEND": "noninteractive",
-        "TMPDIR": "/tmp",
+        "TMPDIR": "/tmp",  # noqa: S108 - inside
     }
     return {**kept, **inside, **(more or {})}
 
@@ -340,9 +374,16 @@ class _Maker:
             raise SetupError(f"{name} failed ({done.returncode}); the end of {log}:\n{end}")
 
 
-def _chroot(root: Path, argv: Sequence[str], user: str = "root") -> list[str]:
+def _chroot(
+    root: Path,
+    argv: Sequence[str],
+    user: str = "root",
+    laid_over: Mapping[Path, Path] | None = None,
+) -> list[str]:
     as_user = [] if user == "root" else [f"--userspec={user}"]
-    enter = ["bash", "-c", _ENTER, "enter", str(root), *as_user, str(root), *argv]
+    pairs = [str(path) for pair in (laid_over or {}).items() for path in pair]
+    enter = ["bash", "-c", _ENTER, "enter", str(root), *pairs, "--"]
+    enter += [*as_user, str(root), *argv]
     return ["unshare", "--mount", "--propagation", "private", *enter]
 
 

@@ -177,6 +177,7 @@ class Confirmer(threading.Thread):
             event.number,
             event.has_ddl,
             event.is_unresolved,
+            catalogue_offset=event.catalogue_offset,
         )
         if len(self._pending) > _MOST_OPEN and event.fd >= 0:
             os.close(event.fd)  # a server's descriptors are not ours to use up
@@ -523,14 +524,17 @@ class Confirmer(threading.Thread):
             _log.info("removing {}: its transaction was never prepared", path.name)
             self._remove(path)
             return
+        catalogue_end = reader.finished_catalogue()
         self._pending[header.uuid] = _Pending(
             header.uuid,
             reader.database,
             header.transaction,
             mark.ticket if mark else _LAST_TICKET,
             mark.commit_us if mark else seal.sealed_us,
-            seal.end,
+            catalogue_end or seal.end,
             seal.event_count,
+            is_unresolved=not catalogue_end,
+            catalogue_offset=seal.end if catalogue_end else 0,
         )
 
     def _remove_if_abandoned(self, path: Path, error: JournalError) -> None:

@@ -18,6 +18,7 @@ from firebird_cdc.errors import CaptureError
 
 EVENT_BATCH = 256
 _ERROR_BYTES = 1024
+_QUESTION_BATCH = 64
 
 
 class CommittedJournal(NamedTuple):
@@ -29,7 +30,8 @@ class CommittedJournal(NamedTuple):
     transaction: int
     ticket: int  # commit order: respects every row's history
     commit_us: int  # microseconds since 1970, UTC
-    length: int  # bytes
+    length: int  # bytes, with the catalogue
+    catalogue_offset: int  # 0: it has none
     events: int
     has_ddl: bool
     is_unresolved: bool  # table definitions in it have to be completed
@@ -78,6 +80,15 @@ class Verdict(Enum):
 
 
 _VERDICTS = {0: Verdict.ACTIVE, -1: Verdict.LIMBO, -2: Verdict.DEAD, -3: Verdict.UNKNOWN}
+
+
+class Question(NamedTuple):
+    """A table definition as a record shows it, to be completed; commits wait for the answer."""
+
+    number: int
+    database: int
+    generation: int  # of the system tables when it was asked
+    shown: bytes
 
 
 class Witness(Protocol):
@@ -150,6 +161,13 @@ class Host(Protocol):
     ) -> None:
         """Let later transactions write the complete form of a table definition at once."""
 
+    def take_questions(self, timeout_ms: int) -> list[Question]:
+        """Return questions about one database; empty when the time is up. Answer them all."""
+
+    def answer_question(self, number: int, complete: bytes) -> None:
+        """Answer one, with nothing if that can't be done; no attachment of ours that was opened
+        for it may be open any more."""
+
     def new_generation(self) -> None:
         """Say that the system tables changed: definitions are made anew."""
 
@@ -204,6 +222,7 @@ class CffiHost:
         self._ffi = ffi
         self._api = api
         self._events = ffi.new("struct fbc_event[]", EVENT_BATCH)
+        self._questions = ffi.new("struct fbc_question_view[]", _QUESTION_BATCH)
         self._tickets: Any = None
         self.root = Path(ffi.string(api.root).decode())
 
@@ -244,6 +263,7 @@ class CffiHost:
                 ticket=raw.ticket,
                 commit_us=raw.commit_us,
                 length=raw.length,
+                catalogue_offset=raw.catalogue_offset,
                 events=raw.events,
                 has_ddl=bool(raw.has_ddl),
                 is_unresolved=bool(raw.is_unresolved),
@@ -272,6 +292,21 @@ class CffiHost:
         self, database: int, generation: int, shown: bytes, complete: bytes
     ) -> None:
         self._api.store_definition(database, generation, shown, len(shown), complete, len(complete))
+
+    def take_questions(self, timeout_ms: int) -> list[Question]:
+        count = self._api.take_questions(self._questions, _QUESTION_BATCH, timeout_ms)
+        return [
+            Question(
+                view.number,
+                view.database,
+                view.generation,
+                bytes(self._ffi.buffer(view.shown, view.length)),
+            )
+            for view in self._questions[0:count]
+        ]
+
+    def answer_question(self, number: int, complete: bytes) -> None:
+        self._api.answer_question(number, complete, len(complete))
 
     def new_generation(self) -> None:
         self._api.new_generation()

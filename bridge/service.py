@@ -4,6 +4,7 @@ Threads, all of them daemons that the server neither sees nor waits for:
 
     fbc-pool       makes journals beforehand                               (pool)
     fbc-confirm    verdict, stamp and name of what the plugin handed over  (confirmer)
+    fbc-definitions  asks for what records don't show of their tables     (definitions)
     fbc-shipper    keeps an embedded shipper running                       (shipper)
 
 Guarantees: no thread of the server ever waits for one of these but an attachment that leaves,
@@ -18,6 +19,7 @@ from pathlib import Path
 import logbook
 
 from firebird_cdc.bridge.confirmer import Confirmer
+from firebird_cdc.bridge.definitions import DefinitionFinder
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Host
 from firebird_cdc.bridge.pool import PoolFiller
@@ -34,6 +36,7 @@ class Bridge:
         self._host = host
         self._folder: JournalFolder | None = None
         self._filler: PoolFiller | None = None
+        self._finder: DefinitionFinder | None = None
         self._confirmer: Confirmer | None = None
         self._supervisor: ShipperSupervisor | None = None
 
@@ -52,6 +55,9 @@ class Bridge:
             self._filler = PoolFiller(self._host, folder)
             self._filler.start()
         self._filler.use(folder)
+        if self._finder is None:
+            self._finder = DefinitionFinder(self._host)
+            self._finder.start()
         if self._confirmer is None:
             self._confirmer = Confirmer(self._host, folder, config.journal_fsync)
             self._confirmer.start()

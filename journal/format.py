@@ -44,7 +44,7 @@ _COMMIT_MAGIC = b"FBCM"
 _STAMP_MAGIC = b"FBCS"
 _BLOCK_MAGIC = b"FBCB"
 
-_HEADER = struct.Struct("<8sHHI16sQq16s16s")
+_HEADER = struct.Struct("<8sHHI16sQq16s16sQ")
 _COMMIT = struct.Struct("<4sIQqQ")
 _STAMP = struct.Struct("<4sIQqqQQQQ")
 _BLOCK = struct.Struct("<4sIQQIHHII")
@@ -210,6 +210,7 @@ class Header(NamedTuple):
     database_guid: UUID
     owner: UUID
     epoch: int
+    database_inode: int = 0  # of the database file when the journal was begun; 0: unknown
 
 
 class CommitMark(NamedTuple):
@@ -968,6 +969,28 @@ class JournalReader:
                         unresolved[number] = payload[body:end]
         return unresolved
 
+    def finished_catalogue(self) -> int:
+        """Return where a catalogue ends that completes every definition, 0 if there is none.
+
+        For a sealed journal that has no stamp yet: the plugin writes the catalogue together with
+        the seal if it knows everything by then. Raises as ``changes`` does.
+        """
+        seal = self.seal
+        if seal is None:
+            return 0
+        raw = self._pread(BLOCK_HEADER, seal.end)
+        if len(raw) < BLOCK_HEADER:
+            return 0
+        magic, length, own, first_event, previous, flags, _, _, crc = _BLOCK.unpack(raw)
+        block = _BlockHeader(own, length, first_event, previous, flags, 0, crc, raw)
+        if (magic, own, flags, previous) != (_BLOCK_MAGIC, seal.end, _CATALOGUE, seal.crc):
+            return 0
+        payload = self._pread(min(length, MAX_PAYLOAD), own + BLOCK_HEADER)
+        if _crc(self._uuid, raw[:36] + payload) != crc:
+            return 0
+        completed = {number for _, number, *_ in self._records(block)}
+        return 0 if self.unresolved_tables().keys() - completed else block.end
+
     def changes(self, start_offset: int = 0, end_offset: int | None = None) -> Iterator[Change]:
         """Yield the changes in the order in which the engine made them.
 
@@ -1091,7 +1114,7 @@ class JournalReader:
             self._malformed(0, "this is not a journal of firebird-cdc")
         if len(header) < SECTOR:
             raise JournalTorn(self.path, len(header), "the file ends inside its header")
-        _, version, data_offset, epoch, uuid, transaction, started_us, guid, owner = (
+        _, version, data_offset, epoch, uuid, transaction, started_us, guid, owner, inode = (
             _HEADER.unpack_from(header)
         )
         if version != VERSION:
@@ -1109,6 +1132,7 @@ class JournalReader:
             UUID(bytes=guid),
             UUID(bytes=owner),
             epoch,
+            inode,
         )
         self.commit_mark = None
         mark = self._read_sector(COMMIT_OFFSET, _COMMIT_MAGIC, "commit mark")
@@ -1438,6 +1462,7 @@ class JournalWriter:
         user: str = "",
         database_guid: UUID = _NIL,
         owner: UUID = _NIL,
+        database_inode: int = 0,
         epoch: int = 0,
         started_us: int | None = None,
         block_bytes: int = _BLOCK_TARGET,
@@ -1473,6 +1498,7 @@ class JournalWriter:
                 started_us if started_us is not None else _now_us(),
                 database_guid.bytes,
                 owner.bytes,
+                database_inode,
             ),
         )
         (self._previous_crc,) = _CRC.unpack_from(header, SECTOR - 4)

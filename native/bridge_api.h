@@ -16,14 +16,24 @@ struct fbc_event {
     uint32_t database; /* see database_path */
     uint64_t number;   /* grows by one with every event */
     uint64_t transaction;
-    uint64_t ticket;        /* order of the commits */
-    int64_t commit_us;      /* microseconds since 1970, UTC */
-    uint64_t length;        /* bytes of the journal */
-    uint32_t has_ddl;       /* call new_generation once the commit is decided */
-    uint32_t is_unresolved; /* it has table definitions that are not complete */
-    uint64_t events;        /* changes in it */
-    int32_t fd;             /* the journal, owned by the bridge; -1: open it by name */
+    uint64_t ticket;           /* order of the commits */
+    int64_t commit_us;         /* microseconds since 1970, UTC */
+    uint64_t length;           /* bytes of the journal, its catalogue included */
+    uint64_t catalogue_offset; /* of the completed definitions, 0: none */
+    uint32_t has_ddl;          /* call new_generation once the commit is decided */
+    uint32_t is_unresolved;    /* it has table definitions that are not complete */
+    uint64_t events;           /* changes in it */
+    int32_t fd;                /* the journal, owned by the bridge; -1: open it by name */
     unsigned char uuid[16];
+};
+
+/* A table definition as a record shows it, to be completed from the system tables. */
+struct fbc_question_view {
+    uint64_t number;     /* for the answer */
+    uint64_t generation; /* of the system tables when it was asked */
+    uint32_t database;
+    const char *shown; /* valid until it is answered */
+    size_t length;
 };
 
 struct fbc_host_api {
@@ -63,6 +73,12 @@ struct fbc_host_api {
     /* Lets later transactions write the complete form of a definition at once. */
     void (*store_definition)(uint32_t database, uint64_t generation, const char *shown,
                              size_t shown_length, const char *complete, size_t length);
+    /* Returns how many questions, all about one database, were written to `to`, waiting up to
+     * timeout_ms for the first. Each has to be answered: commits wait for it. */
+    int (*take_questions)(struct fbc_question_view *to, int most, int timeout_ms);
+    /* Answers a question with the complete form; length 0: there is none. No attachment of ours
+     * may be open any more that was opened for it. */
+    void (*answer_question)(uint64_t number, const char *complete, size_t length);
     int (*sync_data)(int fd);        /* waits until the file's data is written; 0 or -errno */
     int (*sync_file_system)(int fd); /* all of the file system that FD is on; 0 or -errno */
     void (*new_generation)(void);    /* the system tables changed: read shapes anew */

@@ -2,11 +2,13 @@
 #define _GNU_SOURCE
 #include "catalogue.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { NOT_NULL = 1, IDENTITY = 2 }; /* column flags of a TABLE record */
 enum { MOST_SELECT_COLUMNS = 8, MOST_MESSAGE = 16 * 1024, DIALECT = 3 };
@@ -357,7 +359,7 @@ void fbc_catalogue_store(unsigned database, uint64_t generation, const char *sho
     for (struct completed **link = &first; *link;) {
         struct completed *old = *link;
         if (old->database == database &&
-            (old->generation != generation || is_for(old, database, shown, shown_length))) {
+            (old->generation < generation || is_for(old, database, shown, shown_length))) {
             *link = old->next;
             free(old);
         } else
@@ -367,4 +369,148 @@ void fbc_catalogue_store(unsigned database, uint64_t generation, const char *sho
     first = entry;
     version++;
     pthread_rwlock_unlock(&lock);
+}
+
+/* ---- Questions to the bridge ---------------------------------------------------------------- */
+
+enum { MOST_QUESTIONS = 1024, PATIENCE_MS = 500 };
+
+struct fbc_question {
+    struct fbc_question *next; /* while it is not answered */
+    int references;            /* of transactions, and one of the list */
+    int is_taken, is_answered;
+    uint64_t number, generation;
+    struct timespec patience; /* until when transactions wait for it */
+    unsigned database;
+    char *complete; /* null: there is none */
+    size_t complete_length, shown_length;
+    char shown[];
+};
+
+static pthread_mutex_t questions_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t question_asked, question_answered;
+static struct fbc_question *questions;
+static int question_count;
+static uint64_t last_question;
+
+static struct timespec monotonic_in(int timeout_ms) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += (timeout_ms % 1000) * 1000000L;
+    if (until.tv_nsec >= 1000000000L) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000L;
+    }
+    return until;
+}
+
+void fbc_catalogue_init(void) {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&question_asked, &attributes);
+    pthread_cond_init(&question_answered, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+struct fbc_question *fbc_question_ask(unsigned database, uint64_t generation, const char *shown,
+                                      size_t shown_length) {
+    pthread_mutex_lock(&questions_lock);
+    struct fbc_question **link = &questions;
+    while (*link && ((*link)->database != database || (*link)->generation != generation ||
+                     (*link)->shown_length != shown_length ||
+                     memcmp((*link)->shown, shown, shown_length) != 0))
+        link = &(*link)->next;
+    struct fbc_question *question = *link;
+    if (!question && question_count < MOST_QUESTIONS &&
+        (question = calloc(1, sizeof *question + shown_length))) {
+        question->references = 1;
+        question->number = ++last_question;
+        question->generation = generation;
+        question->patience = monotonic_in(PATIENCE_MS);
+        question->database = database;
+        question->shown_length = shown_length;
+        memcpy(question->shown, shown, shown_length);
+        *link = question;
+        question_count++;
+        pthread_cond_signal(&question_asked);
+    }
+    if (question)
+        question->references++;
+    pthread_mutex_unlock(&questions_lock);
+    return question;
+}
+
+const char *fbc_question_await(struct fbc_question *question, size_t *length) {
+    pthread_mutex_lock(&questions_lock);
+    while (!question->is_answered)
+        if (pthread_cond_timedwait(&question_answered, &questions_lock, &question->patience) ==
+            ETIMEDOUT)
+            break;
+    /* what is answered stays as it is */
+    const char *complete = question->is_answered ? question->complete : NULL;
+    *length = question->complete_length;
+    pthread_mutex_unlock(&questions_lock);
+    return complete;
+}
+
+/* Called with the lock held. */
+static void unreference(struct fbc_question *question) {
+    if (--question->references)
+        return;
+    free(question->complete);
+    free(question);
+}
+
+void fbc_question_drop(struct fbc_question *question) {
+    pthread_mutex_lock(&questions_lock);
+    unreference(question);
+    pthread_mutex_unlock(&questions_lock);
+}
+
+static struct fbc_question *first_untaken(void) {
+    struct fbc_question *question = questions;
+    while (question && question->is_taken)
+        question = question->next;
+    return question;
+}
+
+int fbc_question_take(struct fbc_question_view *to, int most, int timeout_ms) {
+    struct timespec until = monotonic_in(timeout_ms);
+    int taken = 0;
+    pthread_mutex_lock(&questions_lock);
+    struct fbc_question *first_one;
+    while (!(first_one = first_untaken()))
+        if (pthread_cond_timedwait(&question_asked, &questions_lock, &until) == ETIMEDOUT)
+            break;
+    for (struct fbc_question *each = first_one; each && taken < most; each = each->next) {
+        if (each->is_taken || each->database != first_one->database)
+            continue;
+        each->is_taken = 1;
+        to[taken++] = (struct fbc_question_view){each->number, each->generation, each->database,
+                                                 each->shown, each->shown_length};
+    }
+    pthread_mutex_unlock(&questions_lock);
+    return taken;
+}
+
+void fbc_question_answer(uint64_t number, const char *complete, size_t length) {
+    pthread_mutex_lock(&questions_lock);
+    struct fbc_question **link = &questions;
+    while (*link && (*link)->number != number)
+        link = &(*link)->next;
+    struct fbc_question *question = *link;
+    if (question) {
+        *link = question->next;
+        question_count--;
+        if (length && (question->complete = malloc(length))) {
+            memcpy(question->complete, complete, length);
+            question->complete_length = length;
+        }
+        question->is_answered = 1;
+        unreference(question);
+        pthread_cond_broadcast(&question_answered);
+    }
+    pthread_mutex_unlock(&questions_lock);
 }

@@ -1,12 +1,14 @@
 /* What records do not show of their tables: key, column order, NOT NULL, precision.
  *
- * It is read from the system tables by the bridge's own thread, on an attachment of ours, never
- * inside a callback of the engine. What was completed once is kept for the process, so that
- * later transactions write complete definitions at once.
+ * It is read from the system tables by a thread of the bridge, on an attachment of ours, never
+ * inside a callback of the engine. A transaction asks at the first use of a table and waits for
+ * the answer in prepare. What was completed once is kept for the process, so that later
+ * transactions write complete definitions at once.
  */
 #ifndef FIREBIRD_CDC_CATALOGUE_H
 #define FIREBIRD_CDC_CATALOGUE_H
 
+#include "bridge_api.h"
 #include "rows.h"
 
 /* fbc_definition_complete completes DEFINITION, the body of a TABLE record as a shape has it, in
@@ -25,5 +27,24 @@ void fbc_catalogue_store(unsigned database, uint64_t generation, const char *sho
 
 /* fbc_catalogue_version grows with every definition that is stored. */
 uint64_t fbc_catalogue_version(void);
+
+/* fbc_catalogue_init is called once, when the engine loads the plugin. */
+void fbc_catalogue_init(void);
+
+/* fbc_question_ask has the bridge find out the complete form of the definition SHOWN. Returns
+ * at once; the question belongs to the caller and to all who asked the same before it was
+ * answered, and ends with fbc_question_drop. Null: too many are waiting. */
+struct fbc_question *fbc_question_ask(unsigned database, uint64_t generation, const char *shown,
+                                      size_t shown_length);
+
+/* fbc_question_await returns the complete form, valid until the question is dropped, or null:
+ * there is none, or half a second has passed since it was asked. Unless that time is over, no
+ * attachment of ours is open for it any more. */
+const char *fbc_question_await(struct fbc_question *question, size_t *length);
+void fbc_question_drop(struct fbc_question *question);
+
+/* What the bridge calls: take_questions and answer_question of bridge_api.h. */
+int fbc_question_take(struct fbc_question_view *to, int most, int timeout_ms);
+void fbc_question_answer(uint64_t number, const char *complete, size_t length);
 
 #endif

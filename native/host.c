@@ -107,6 +107,7 @@ void fbc_host_init(struct fbi_master *master) {
     pthread_condattr_t attributes;
     host.master = master;
     fbc_witness_init(master);
+    fbc_catalogue_init();
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&host.pool_changed, &attributes);
@@ -272,6 +273,8 @@ static int start_bridge(const struct fbc_settings *settings, struct fbc_error *e
         .witness_describe = fbc_witness_describe,
         .witness_close = fbc_witness_close,
         .store_definition = fbc_catalogue_store,
+        .take_questions = fbc_question_take,
+        .answer_question = fbc_question_answer,
         .sync_data = sync_data,
         .sync_file_system = sync_file_system,
         .new_generation = fbc_host_new_generation,
@@ -446,13 +449,6 @@ uint64_t fbc_host_hand_over(const struct fbc_event *event) {
         host.last = node;
     } else if (event->fd >= 0)
         close(event->fd); /* the journal is sealed on disk: recovery finds it */
-    pthread_mutex_unlock(&host.event_lock);
-    return number;
-}
-
-uint64_t fbc_host_last_event(void) {
-    pthread_mutex_lock(&host.event_lock);
-    uint64_t number = host.handed_over;
     pthread_mutex_unlock(&host.event_lock);
     return number;
 }

@@ -57,9 +57,6 @@ void fbc_host_discard_journal(const char *name);
  * waits. A descriptor in it belongs to the bridge from then on. */
 uint64_t fbc_host_hand_over(const struct fbc_event *event);
 
-/* fbc_host_last_event returns the number of the event that was handed over last; 0: none. */
-uint64_t fbc_host_last_event(void);
-
 /* fbc_host_await_settled waits until the bridge has decided event NUMBER and all before it,
  * at most TIMEOUT_MS. */
 void fbc_host_await_settled(uint64_t number, int timeout_ms);

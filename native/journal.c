@@ -14,7 +14,7 @@
 #include "crc32c.h"
 #include "failpoint.h"
 
-enum { FLAG_DEFINITIONS = 1, FLAG_SEAL = 2 };
+enum { FLAG_DEFINITIONS = 1, FLAG_SEAL = 2, FLAG_CATALOGUE = 4 };
 
 /* Start write-back of a long journal in steps, so that the sync at its end stays short. */
 enum { WRITE_BACK_STEP = 8 * 1024 * 1024, FIRST_CAPACITY = 8 * 1024, LARGEST_KEPT = 1024 * 1024 };
@@ -53,6 +53,7 @@ void fbc_journal_open(struct fbc_journal *journal, int fd, const char *name,
     fbc_put64(header + 40, (uint64_t)identity->started_us);
     memcpy(header + 48, identity->database_guid, 16);
     memcpy(header + 64, identity->owner, 16);
+    fbc_put64(header + 80, identity->database_inode);
     seal_sector(journal, header);
 
     journal->at.block_offset = FBC_DATA_OFFSET;
@@ -110,9 +111,11 @@ static uint32_t close_block(struct fbc_journal *journal, char *block, size_t pay
     return crc;
 }
 
-/* Write the block being filled, and SEAL behind it if there is one, in one write. */
-static int write_block(struct fbc_journal *journal, char *seal, struct fbc_error *error) {
-    struct iovec parts[3];
+/* Write the block being filled, and SEAL and CATALOGUE behind it as far as they are there, in one
+ * write. */
+static int write_block(struct fbc_journal *journal, char *seal,
+                       const struct fbc_appendix *catalogue, struct fbc_error *error) {
+    struct iovec parts[4];
     int count = 0;
     uint64_t offset = journal->header_written ? journal->at.block_offset : 0;
     struct fbc_position next = journal->at;
@@ -135,9 +138,16 @@ static int write_block(struct fbc_journal *journal, char *seal, struct fbc_error
         fbc_put64(seal + FBC_BLOCK_HEADER, next.events);
         fbc_put64(seal + FBC_BLOCK_HEADER + 8, next.records);
         fbc_put64(seal + FBC_BLOCK_HEADER + 16, next.blocks);
-        close_block(journal, seal, FBC_SEAL_PAYLOAD, next.block_offset, next.events + 1,
-                    next.previous_crc, FLAG_SEAL, 0);
+        uint32_t crc = close_block(journal, seal, FBC_SEAL_PAYLOAD, next.block_offset,
+                                   next.events + 1, next.previous_crc, FLAG_SEAL, 0);
         parts[count++] = (struct iovec){seal, FBC_BLOCK_HEADER + FBC_SEAL_PAYLOAD};
+        if (catalogue) {
+            close_block(journal, catalogue->block, catalogue->payload,
+                        next.block_offset + FBC_BLOCK_HEADER + FBC_SEAL_PAYLOAD, next.events + 1,
+                        crc, FLAG_CATALOGUE, catalogue->records);
+            parts[count++] =
+                (struct iovec){catalogue->block, FBC_BLOCK_HEADER + catalogue->payload};
+        }
     }
     FBC_FAILPOINT("block.before");
     if (!write_all(journal, parts, count, offset, error))
@@ -179,7 +189,7 @@ char *fbc_record_begin(struct fbc_journal *journal, size_t length, struct fbc_er
     }
     /* asked of what is there, not of what may come: a wide row reserves far more than it uses */
     if ((journal->at.used >= FBC_BLOCK_TARGET || journal->at.used + needed > FBC_BLOCK_LIMIT) &&
-        !write_block(journal, NULL, error))
+        !write_block(journal, NULL, NULL, error))
         return NULL;
     if (!grow(journal, FBC_BLOCK_HEADER + journal->at.used + needed, error))
         return NULL;
@@ -240,13 +250,21 @@ int fbc_journal_cut(struct fbc_journal *journal, const struct fbc_position *posi
     return FBC_OK;
 }
 
-int fbc_journal_seal(struct fbc_journal *journal, int64_t sealed_us, struct fbc_error *error) {
+int fbc_journal_seal(struct fbc_journal *journal, int64_t sealed_us,
+                     const struct fbc_appendix *catalogue, struct fbc_error *error) {
     char seal[FBC_BLOCK_HEADER + FBC_SEAL_PAYLOAD];
     fbc_put64(seal + FBC_BLOCK_HEADER + 24, (uint64_t)sealed_us);
-    if (!write_block(journal, seal, error))
+    if (catalogue && !catalogue->payload)
+        catalogue = NULL;
+    if (!write_block(journal, seal, catalogue, error))
         return FBC_FAILED;
     journal->sealed_at = journal->at.block_offset;
     journal->length = journal->sealed_at + sizeof seal;
+    journal->catalogue_at = 0;
+    if (catalogue) {
+        journal->catalogue_at = journal->length;
+        journal->length += FBC_BLOCK_HEADER + catalogue->payload;
+    }
     return FBC_OK;
 }
 
@@ -262,7 +280,7 @@ int fbc_journal_break_seal(struct fbc_journal *journal, int sync, struct fbc_err
         fbc_error_set(error, errno, "cannot sync %s.log.live", journal->name);
         return FBC_FAILED;
     }
-    journal->sealed_at = journal->length = 0;
+    journal->sealed_at = journal->catalogue_at = journal->length = 0;
     return FBC_OK;
 }
 

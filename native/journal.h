@@ -62,15 +62,25 @@ struct fbc_journal {
     int header_written;                     /* the sectors are in the file */
     struct fbc_position at;                 /* where the next record goes */
     uint64_t sealed_at;                     /* offset of the seal block, 0: not sealed */
-    uint64_t length;                        /* offset just after the seal, while sealed */
+    uint64_t catalogue_at;                  /* offset of the catalogue, 0: none */
+    uint64_t length;                        /* offset just after those two, while sealed */
     uint64_t unsynced;                      /* bytes written since write-back was last started */
 };
 
 struct fbc_journal_identity {
     unsigned char uuid[16], database_guid[16], owner[16];
     uint64_t transaction;
-    int64_t started_us; /* since 1970, UTC */
+    int64_t started_us;      /* since 1970, UTC */
+    uint64_t database_inode; /* 0: unknown */
     uint32_t epoch;
+};
+
+/* Definitions that were completed while the transaction ran: room for a block's header, then
+ * TABLE records without flags. */
+struct fbc_appendix {
+    char *block;
+    size_t payload; /* bytes, behind the header */
+    uint32_t records;
 };
 
 /* fbc_journal_open starts a journal on FD, which it owns from then on. */
@@ -91,8 +101,10 @@ int fbc_journal_begin(struct fbc_journal *journal, const char *path, size_t path
 int fbc_journal_cut(struct fbc_journal *journal, const struct fbc_position *position,
                     struct fbc_error *error);
 
-/* fbc_journal_seal writes what is left and the seal in one write; nothing is synced. */
-int fbc_journal_seal(struct fbc_journal *journal, int64_t sealed_us, struct fbc_error *error);
+/* fbc_journal_seal writes what is left, the seal and, unless CATALOGUE is null or empty, the
+ * catalogue in one write; nothing is synced. */
+int fbc_journal_seal(struct fbc_journal *journal, int64_t sealed_us,
+                     const struct fbc_appendix *catalogue, struct fbc_error *error);
 
 /* fbc_journal_break_seal makes the seal unreadable and waits until that is on disk. Needed
  * before anything but commit follows a prepare: the engine may mark a rolled back transaction

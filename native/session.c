@@ -19,14 +19,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "catalogue.h"
 #include "failpoint.h"
 #include "sync.h"
 
 enum { SETTLE_MS = 2000 }; /* how long a leaving attachment waits for its commits' verdicts */
-
-enum { DDL_SETTLE_MS = 500 }; /* how long a DDL waits for them, before its prepare */
 
 static atomic_int sessions; /* of this process */
 
@@ -49,6 +48,14 @@ struct session {
     struct fbc_shape *shapes;
     struct sequence *sequences;
     uint64_t last_handed_over; /* 0: nothing to wait for */
+    uint64_t database_inode;   /* 0: unknown */
+};
+
+/* A table definition in a journal. */
+struct table_use {
+    uint64_t shape;                /* id of its shape */
+    int is_complete;               /* it was when it was written */
+    struct fbc_question *question; /* for what is missing; null: none */
 };
 
 struct transaction {
@@ -61,9 +68,10 @@ struct transaction {
     int has_journal;
     int broken; /* a change of it could not be recorded: prepare must refuse */
     int has_ddl;
-    int is_unresolved;      /* a table definition in the journal is not complete */
-    struct fbc_error error; /* why it is broken */
-    uint64_t *tables;       /* shape ids by table number - 1 */
+    int is_unresolved;        /* a table definition stays incomplete after the seal */
+    struct fbc_error error;   /* why it is broken */
+    struct table_use *tables; /* by table number - 1 */
+    uint32_t tables_used;     /* also of definitions that were cut off again */
     uint32_t table_capacity;
     struct fbi_status *status;       /* for our own questions to the engine */
     struct fbc_position *savepoints; /* where each began */
@@ -139,6 +147,7 @@ static int identify(struct transaction *txn, struct fbc_error *error) {
     struct session *session = txn->session;
     unsigned char buffer[1024] = {FBI_INFO_END}, guid[16] = {0};
     char path[LONGEST_PATH + 1], text[64];
+    struct stat file;
     size_t length = 0;
     txn->status->vt->init(txn->status);
     session->attachment->vt->get_info(session->attachment, txn->status, sizeof place, place,
@@ -155,6 +164,8 @@ static int identify(struct transaction *txn, struct fbc_error *error) {
     }
     memcpy(path, item + 2, item[1]);
     path[item[1]] = 0;
+    if (stat(path, &file) == 0)
+        session->database_inode = (uint64_t)file.st_ino;
     item = info_item(buffer, sizeof buffer, FBI_INFO_DB_GUID, &length);
     if (item && length < sizeof text) {
         memcpy(text, item, length);
@@ -259,6 +270,7 @@ static int open_journal(struct transaction *txn, struct fbc_error *error) {
         return FBC_FAILED;
     memcpy(identity.database_guid, session->database->guid, 16);
     memcpy(identity.owner, fbc_host_owner(), 16);
+    identity.database_inode = session->database_inode;
     fbc_journal_open(&txn->journal, fd, name, &identity);
     txn->has_journal = 1;
     return fbc_journal_begin(&txn->journal, session->database->path,
@@ -266,12 +278,19 @@ static int open_journal(struct transaction *txn, struct fbc_error *error) {
                              error);
 }
 
-/* The number of SHAPE in the journal; its TABLE record is written at the first use. */
+static void drop_question(struct table_use *use) {
+    if (use->question)
+        fbc_question_drop(use->question);
+    use->question = NULL;
+}
+
+/* The number of SHAPE in the journal; its TABLE record is written at the first use, and what that
+ * can't show is asked for. */
 static unsigned table_number(struct transaction *txn, const struct fbc_shape *shape,
                              struct fbc_error *error) {
     uint32_t count = txn->journal.at.tables;
     for (uint32_t i = count; i-- > 0;)
-        if (txn->tables[i] == shape->id)
+        if (txn->tables[i].shape == shape->id)
             return i + 1;
     if (count == UINT16_MAX) {
         fbc_error_set(error, 0, "more than %u table definitions in one transaction", UINT16_MAX);
@@ -279,7 +298,7 @@ static unsigned table_number(struct transaction *txn, const struct fbc_shape *sh
     }
     if (count == txn->table_capacity) {
         uint32_t capacity = count ? 2 * count : 8;
-        uint64_t *tables = realloc(txn->tables, capacity * sizeof *tables);
+        struct table_use *tables = realloc(txn->tables, capacity * sizeof *tables);
         if (!tables) {
             fbc_error_set(error, 0, "no memory for the tables of a transaction");
             return 0;
@@ -293,8 +312,15 @@ static unsigned table_number(struct transaction *txn, const struct fbc_shape *sh
     memcpy(body, shape->definition, shape->definition_length);
     fbc_record_end(&txn->journal, FBC_TABLE, shape->is_resolved ? 0 : FBC_TABLE_UNRESOLVED,
                    count + 1, shape->definition_length);
-    txn->is_unresolved = txn->is_unresolved || !shape->is_resolved;
-    txn->tables[count] = shape->id;
+    struct table_use *use = &txn->tables[count];
+    if (count < txn->tables_used)
+        drop_question(use);
+    else
+        txn->tables_used = count + 1;
+    *use = (struct table_use){shape->id, shape->is_resolved, NULL};
+    if (!shape->is_resolved)
+        use->question = fbc_question_ask(txn->session->database->id, shape->generation,
+                                         shape->definition, shape->definition_length);
     txn->journal.at.tables = count + 1;
     return count + 1;
 }
@@ -313,6 +339,8 @@ static void drop_journal(struct transaction *txn) {
 static void free_transaction(struct transaction *txn) {
     struct fbi_replicated_session *session = &txn->session->base;
     txn->status->vt->dispose(txn->status);
+    for (uint32_t i = 0; i < txn->tables_used; i++)
+        drop_question(&txn->tables[i]);
     free(txn->tables);
     free(txn->savepoints);
     free(txn);
@@ -478,6 +506,47 @@ static int is_empty(const struct transaction *txn) {
     return !txn->has_journal || txn->journal.at.records <= 1; /* BEGIN alone */
 }
 
+/* Wait until no attachment of ours is open any more for a question of TXN. */
+static void await_answers(struct transaction *txn) {
+    size_t length;
+    for (uint32_t i = 0; i < txn->tables_used; i++)
+        if (txn->tables[i].question)
+            fbc_question_await(txn->tables[i].question, &length);
+}
+
+/* Gather the definitions of TXN that were completed since they were written, in a buffer that
+ * the caller frees. What can't be had is left to the bridge, after the commit. */
+static struct fbc_appendix gather_catalogue(struct transaction *txn) {
+    struct fbc_appendix catalogue = {0};
+    size_t size = FBC_BLOCK_HEADER;
+    txn->is_unresolved = 0;
+    for (uint32_t i = 0; i < txn->journal.at.tables; i++) {
+        struct table_use *use = &txn->tables[i];
+        size_t length = 0;
+        if (use->is_complete)
+            continue;
+        const char *complete = use->question ? fbc_question_await(use->question, &length) : NULL;
+        size_t needed = size + FBC_RECORD_HEADER + length;
+        char *block =
+            complete && needed <= FBC_BLOCK_LIMIT ? realloc(catalogue.block, needed) : NULL;
+        if (!block) {
+            txn->is_unresolved = 1;
+            continue;
+        }
+        char *record = block + size;
+        memset(record, 0, FBC_RECORD_HEADER);
+        record[0] = FBC_TABLE;
+        fbc_put16(record + 2, (uint16_t)(i + 1));
+        fbc_put32(record + 4, (uint32_t)length);
+        memcpy(record + FBC_RECORD_HEADER, complete, length);
+        size = needed;
+        catalogue.block = block;
+        catalogue.payload = size - FBC_BLOCK_HEADER;
+        catalogue.records++;
+    }
+    return catalogue;
+}
+
 static void transaction_prepare(struct fbi_replicated_transaction *self,
                                 struct fbi_status *status) {
     struct transaction *txn = transaction_of(self);
@@ -486,19 +555,21 @@ static void transaction_prepare(struct fbi_replicated_transaction *self,
         refuse(txn, status, &txn->error);
         return;
     }
-    /* What earlier commits of this process changed is to be described as the tables were before
-     * this DDL. The engine has taken none of its exclusive locks yet. */
-    if (txn->has_ddl)
-        fbc_host_await_settled(fbc_host_last_event(), DDL_SETTLE_MS);
+    /* The engine has taken none of its exclusive locks yet: our attachment is not in its way, and
+     * sees the tables as they were before a DDL of this transaction. */
+    await_answers(txn);
     if (!savepoints_add_up(txn, &error) || !write_sequences(txn, &error)) {
         refuse(txn, status, &error);
         return;
     }
     if (is_empty(txn) || txn->journal.sealed_at)
         return; /* sealed: a second prepare with nothing in between */
+    struct fbc_appendix catalogue = gather_catalogue(txn);
     FBC_FAILPOINT("prepare.before_seal");
-    if (!fbc_host_folder_in_place(&error) ||
-        !fbc_journal_seal(&txn->journal, fbc_now_us(), &error)) {
+    int done = fbc_host_folder_in_place(&error) &&
+               fbc_journal_seal(&txn->journal, fbc_now_us(), &catalogue, &error);
+    free(catalogue.block);
+    if (!done) {
         refuse(txn, status, &error);
         return;
     }
@@ -510,6 +581,7 @@ static void transaction_prepare(struct fbi_replicated_transaction *self,
 
 static void end_without_commit(struct transaction *txn, struct fbi_status *status) {
     struct fbc_error error;
+    await_answers(txn); /* the next thing may be to drop the database */
     if (!txn->has_journal)
         return;
     if (!unseal(txn, &error) && status)
@@ -555,6 +627,7 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
         .ticket = fbc_host_begin_commit(),
         .commit_us = fbc_now_us(),
         .length = txn->journal.length,
+        .catalogue_offset = txn->journal.catalogue_at,
         .events = txn->journal.at.events,
         .has_ddl = (uint32_t)txn->has_ddl,
         .is_unresolved = (uint32_t)txn->is_unresolved,

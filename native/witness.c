@@ -179,25 +179,12 @@ void *fbc_witness_open(const char *database, char *error, int error_size) {
     witness->attachment =
         provider->vt->attach_database(provider, witness->status, database, sizeof dpb, dpb);
     provider->vt->release(provider);
-    int done = 0;
-    if (!failed(witness) && witness->attachment) {
-        struct fbi_transaction *transaction = start(witness);
-        if (transaction) {
-            done = prepare(witness, transaction);
-            if (!done)
-                tell(witness, error, error_size);
-            finish(witness, transaction);
-        } else
-            tell(witness, error, error_size);
-    } else {
-        witness->attachment = NULL;
-        tell(witness, error, error_size);
-    }
-    if (!done) {
-        fbc_witness_close(witness);
-        return NULL;
-    }
-    return witness;
+    if (!failed(witness) && witness->attachment)
+        return witness;
+    witness->attachment = NULL;
+    tell(witness, error, error_size);
+    fbc_witness_close(witness);
+    return NULL;
 }
 
 /* Ask COUNT questions at most QUESTIONS; the last one fills the rest of the statement. */
@@ -234,7 +221,7 @@ int fbc_witness_ask(void *handle, const uint64_t *transactions, int64_t *answers
         tell(witness, error, error_size);
         return 0;
     }
-    int done = 1;
+    int done = witness->statement || prepare(witness, transaction);
     for (int first = 0; done && first < count; first += QUESTIONS) {
         int some = count - first < QUESTIONS ? count - first : QUESTIONS;
         done = ask_some(witness, transaction, transactions + first, answers + first, some);

@@ -40,6 +40,7 @@ JOURNAL = UUID("00112233-4455-6677-8899-aabbccddeeff")
 OLDER = UUID("0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0")
 GUID = UUID("d1d2d3d4-e5e6-4708-890a-0b0c0d0e0f10")
 OWNER = UUID("a0a1a2a3-b4b5-46c7-88d9-eaebecedeeef")
+INODE = 0x1_2345_6789
 STARTED_US = 1_790_000_000_000_000
 DATABASE = "/data/shop.fdb"
 USER = "SYSDBA"
@@ -77,6 +78,7 @@ class Recorder:
         uuid: UUID = JOURNAL,
         transaction: int = 4711,
         block_bytes: int = 64 * 1024,
+        inode: int = 0,
     ) -> None:
         self.path = path
         self.writer = JournalWriter(
@@ -87,6 +89,7 @@ class Recorder:
             user=USER,
             database_guid=GUID,
             owner=OWNER,
+            database_inode=inode,
             epoch=1,
             started_us=STARTED_US,
             block_bytes=block_bytes,
@@ -101,6 +104,7 @@ class Recorder:
                 "database_guid": str(GUID),
                 "owner": str(OWNER),
                 "epoch": 1,
+                "database_inode": inode,
             },
             "commit_mark": None,
             "stamp": None,
@@ -225,6 +229,24 @@ def plugin_basic(journal: Recorder) -> None:
     journal.insert(goods, (2, None, -1))
     journal.delete(goods, (2, None, -1))
     journal.seal()
+    journal.commit()
+
+
+def plugin_catalogue(journal: Recorder) -> None:
+    """The same with a definition that was completed while the transaction ran: without a stamp,
+    what is behind the seal is slack."""
+    columns = [ID, NAME, PRICE]
+    unresolved = [
+        replace_fields(one, char_length=0, precision=0, nullable=True, key_position=0)
+        for one in columns
+    ]
+    goods = journal.table("GOODS", unresolved, key_kind=0, resolved=False)
+    journal.insert(goods, (1, "Кружка", 1250))
+    journal.update(goods, (1, "Кружка", 1250), (1, "Кружка", 990))
+    journal.insert(goods, (2, None, -1))
+    journal.delete(goods, (2, None, -1))
+    journal.seal()
+    journal.complete([Table(goods.number, "GOODS", 1, tuple(columns))])
     journal.commit()
 
 
@@ -485,6 +507,7 @@ def whole_vectors(shop: Workshop) -> Iterator[Vector]:
     """Yield the vectors that are to be read to their end."""
     fills: list[tuple[Callable[[Recorder], None], int]] = [
         (plugin_basic, 64 * 1024),
+        (plugin_catalogue, 64 * 1024),
         (every_storage, 64 * 1024),
         (every_record, 64 * 1024),
         (several_blocks, 256),
@@ -492,9 +515,10 @@ def whole_vectors(shop: Workshop) -> Iterator[Vector]:
         (catalogue, 256),
     ]
     for fill, block_bytes in fills:
-        content, expected = shop.make(fill, block_bytes=block_bytes)
+        inode = INODE if fill in (plugin_basic, plugin_catalogue) else 0
+        content, expected = shop.make(fill, block_bytes=block_bytes, inode=inode)
         name = fill.__name__.replace("_", "-")
-        about = str(fill.__doc__).strip()
+        about = " ".join(str(fill.__doc__).split())
         yield Vector(name, about, content, expected)
 
     older, _ = shop.make(several_blocks, uuid=OLDER, transaction=12, block_bytes=256)

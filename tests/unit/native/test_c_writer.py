@@ -44,11 +44,36 @@ def vector_bytes(name: str) -> bytes:
     return bytes(content)
 
 
-def test_the_c_writer_writes_the_vector_byte_by_byte(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("plugin-basic", []), ("plugin-catalogue", ["catalogue"])]
+)
+def test_the_c_writer_writes_the_vector_byte_by_byte(
+    name: str, arguments: list[str], tmp_path: Path
+) -> None:
     program = compile_program(tmp_path, "write_vector.c", "rows.c", "journal.c", "crc32c.c")
     written = tmp_path / "journal"
-    subprocess.run([program, written], check=True)
-    assert written.read_bytes() == vector_bytes("plugin-basic")
+    subprocess.run([program, written, *arguments], check=True)
+    assert written.read_bytes() == vector_bytes(name)
+
+
+def test_a_catalogue_that_the_plugin_wrote_with_the_seal_can_be_taken_over(tmp_path: Path) -> None:
+    ends = {}
+    for name in ("plugin-catalogue", "plugin-basic", "broken-seal"):
+        path = tmp_path / name
+        path.write_bytes(vector_bytes(name))
+        with JournalReader(path) as reader:
+            ends[name] = reader.finished_catalogue()
+    assert ends == {
+        "plugin-catalogue": len(vector_bytes("plugin-catalogue")),
+        "plugin-basic": 0,
+        "broken-seal": 0,
+    }
+    path = tmp_path / "damaged"
+    content = bytearray(vector_bytes("plugin-catalogue"))
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with JournalReader(path) as reader:
+        assert reader.finished_catalogue() == 0
 
 
 def test_records_cut_back_leave_no_trace(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 /* Writes the journal of tests/vectors/plugin-basic.json with the plugin's own code, from rows
- * that come as the engine hands them over: behind its interfaces. Usage: write_vector FILE
+ * that come as the engine hands them over: behind its interfaces; with a second argument, that of
+ * plugin-catalogue.json. Usage: write_vector FILE [catalogue]
  */
 #include <fcntl.h>
 
@@ -117,6 +118,7 @@ int main(int count, char **arguments) {
                   0xed, 0xee, 0xef},
         .transaction = 4711,
         .started_us = 1790000000000000,
+        .database_inode = 0x123456789,
         .epoch = 1,
     };
     static const struct varchar cup = {12, "Кружка"};
@@ -128,30 +130,44 @@ int main(int count, char **arguments) {
     struct fbc_error error = {{0}};
     struct fbc_journal journal;
 
-    int fd = count == 2 ? open(arguments[1], O_RDWR | O_CREAT | O_EXCL, 0600) : -1;
+    int is_late = count == 3; /* the definition is completed after it was written */
+    int fd = count >= 2 ? open(arguments[1], O_RDWR | O_CREAT | O_EXCL, 0600) : -1;
     struct fbc_shape *shape = fbc_shape_of("GOODS", &dear.base, &error);
     if (fd < 0 || !shape)
         return 2;
-    if (!(shape->definition = realloc(shape->definition, shape->definition_length + 2 * COLUMNS)))
+    size_t room = FBC_BLOCK_HEADER + FBC_RECORD_HEADER;
+    struct fbc_appendix catalogue = {calloc(1, room + shape->definition_length + 2 * COLUMNS), 0,
+                                     1};
+    if (!catalogue.block)
         return 2;
-    shape->definition_length =
-        fill_in(shape->definition, shape->definition_length, known, COLUMNS, 1);
+    char *record = catalogue.block + FBC_BLOCK_HEADER, *complete = catalogue.block + room;
+    memcpy(complete, shape->definition, shape->definition_length);
+    size_t length = fill_in(complete, shape->definition_length, known, COLUMNS, 1);
+    record[0] = FBC_TABLE;
+    fbc_put16(record + 2, 1);
+    fbc_put32(record + 4, (uint32_t)length);
+    if (is_late)
+        catalogue.payload = FBC_RECORD_HEADER + length;
+    else
+        memcpy(shape->definition, complete, length); /* in order: no longer than it was */
     fbc_journal_open(&journal, fd, "00112233-4455-6677-8899-aabbccddeeff", &identity);
     int done = fbc_journal_begin(&journal, "/data/shop.fdb", 14, "SYSDBA", 6, &error);
     char *body = done ? fbc_record_begin(&journal, shape->definition_length, &error) : NULL;
     if (body) {
         memcpy(body, shape->definition, shape->definition_length);
-        fbc_record_end(&journal, FBC_TABLE, 0, 1, shape->definition_length);
+        fbc_record_end(&journal, FBC_TABLE, is_late ? FBC_TABLE_UNRESOLVED : 0, 1,
+                       shape->definition_length);
     }
     done = body && fbc_row_write(&journal, &nowhere, shape, 1, NULL, &dear.base, &error) &&
            fbc_row_write(&journal, &nowhere, shape, 1, &dear.base, &cheap.base, &error) &&
            fbc_row_write(&journal, &nowhere, shape, 1, NULL, &nameless.base, &error) &&
            fbc_row_write(&journal, &nowhere, shape, 1, &nameless.base, NULL, &error) &&
-           fbc_journal_seal(&journal, identity.started_us + 1000, &error) &&
+           fbc_journal_seal(&journal, identity.started_us + 1000, &catalogue, &error) &&
            fbc_journal_mark_commit(&journal, 17, identity.started_us + 2000, 4711, &error);
     if (!done)
         fprintf(stderr, "%s\n", error.text);
     fbc_journal_free(&journal);
     fbc_shape_free(shape);
+    free(catalogue.block);
     return done ? 0 : 1;
 }

@@ -1,0 +1,70 @@
+"""Finds out what records do not show of their tables, while the transaction runs.
+
+A record shows names and types of its columns; the key, NOT NULL and the rest stand in the
+system tables. To ask those inside a callback of the engine can stop the server for good, so
+the plugin asks this thread at the first use of a table, and ``prepare`` waits for the answer.
+
+Guarantees: a question is answered only after the attachment that was opened for it is closed,
+so that none of ours is in anybody's way once a commit is done. What can't be found out is
+answered with nothing, and the confirmer tries again. Assumes: the attachment may call back
+into the plugin on this thread, so no lock of ours is held over it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import logbook
+
+from firebird_cdc.bridge.host import Host, Question
+from firebird_cdc.errors import CaptureError
+
+_log = logbook.Logger("firebird_cdc.bridge.definitions")
+
+_WAIT_MS = 1000
+_TROUBLE_S = 1.0  # pause when a database can't be asked
+
+
+class DefinitionFinder(threading.Thread):
+    """Answers the plugin's questions about tables; one per server process."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(name="fbc-definitions", daemon=True)
+        self._host = host
+        self._troubled: dict[int, float] = {}  # databases that can't be asked, until when
+
+    def run(self) -> None:
+        while True:
+            questions = self._host.take_questions(_WAIT_MS)
+            if questions:
+                self._answer(questions[0].database, questions)
+
+    def _answer(self, database: int, questions: list[Question]) -> None:
+        found: dict[int, bytes] = {}
+        try:
+            if self._troubled.get(database, 0.0) <= time.monotonic():
+                self._describe(database, questions, found)
+                self._troubled.pop(database, None)
+        except CaptureError as error:
+            self._troubled[database] = time.monotonic() + _TROUBLE_S
+            _log.info(
+                "cannot ask {} about its tables now, will do so after the commit: {}",
+                self._host.database(database).path,
+                str(error).replace("\n", " "),
+            )
+        except Exception:
+            _log.exception("asking about tables failed")
+        for question in questions:
+            complete = found.get(question.number, b"")
+            if complete:
+                self._host.store_definition(database, question.generation, question.shown, complete)
+            self._host.answer_question(question.number, complete)
+
+    def _describe(self, database: int, questions: list[Question], found: dict[int, bytes]) -> None:
+        witness = self._host.open_witness(self._host.database(database).path)
+        try:
+            for question in questions:
+                found[question.number] = witness.describe(question.shown)
+        finally:
+            witness.close()

@@ -1,0 +1,84 @@
+"""Keys of tables are known as of the change, and nobody has to wait for us to let go of them."""
+
+from __future__ import annotations
+
+import pytest
+from capture import Capture, Journal, until
+
+pytestmark = pytest.mark.engine
+
+TABLE = "CREATE TABLE T (ID INTEGER CONSTRAINT K PRIMARY KEY, TEXT CHAR(5))"
+
+
+def _key(journal: Journal) -> list[str]:
+    table = journal.rows[0].table
+    return [table.columns[index].name for index in table.key_columns]
+
+
+def test_the_database_can_be_dropped_right_after_a_first_rollback(capture: Capture) -> None:
+    capture.create(TABLE)
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO T VALUES (1, 'a')")
+    attachment.rollback()
+    attachment.drop_database()
+    until("the database file to go", lambda: not capture.database.exists())
+    assert not capture.committed()
+
+
+@pytest.mark.parametrize(
+    "ddl", ["ALTER TABLE T DROP CONSTRAINT K", "DROP TABLE T", "ALTER TABLE T ADD MORE INTEGER"]
+)
+def test_a_key_is_that_of_the_time_of_the_change(capture: Capture, ddl: str) -> None:
+    capture.create(TABLE)
+    client = capture.client()
+    attachment, other = client.attach(capture.database), client.attach(capture.database)
+    attachment.execute("INSERT INTO T VALUES (1, 'a')")
+    attachment.commit()
+    attachment.close()
+    other.script(ddl)
+    first = capture.journals()[0]
+    assert _key(first) == ["ID"]
+    assert first.brief() == [("c", None, {"ID": 1, "TEXT": "a    "})]
+
+
+def test_what_the_same_transaction_changes_is_described_as_it_was(capture: Capture) -> None:
+    capture.create(TABLE, "CREATE TABLE U (ID INTEGER)")
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO T VALUES (1, 'a')")
+    attachment.immediate("ALTER TABLE T DROP CONSTRAINT K")
+    attachment.commit()
+    attachment.execute("INSERT INTO T VALUES (1, 'b')")
+    attachment.commit()
+    changed, after = capture.journals()
+    assert (_key(changed), _key(after)) == (["ID"], [])
+
+
+def test_many_tables_in_one_transaction_are_all_described(capture: Capture) -> None:
+    tables = [f"T{number}" for number in range(150)]
+    capture.create(*(f"CREATE TABLE {name} (ID INTEGER PRIMARY KEY)" for name in tables))
+    attachment = capture.attach()
+    for name in tables:
+        attachment.execute(f"INSERT INTO {name} VALUES (1)")
+    attachment.commit()
+    [journal] = capture.journals()
+    assert [change.table.name for change in journal.rows] == tables
+    assert all(change.table.key_columns == (0,) for change in journal.rows)
+
+
+def test_a_definition_that_was_cut_off_with_its_savepoint_is_asked_for_again(
+    capture: Capture,
+) -> None:
+    capture.create(TABLE, "CREATE TABLE U (A INTEGER, B INTEGER PRIMARY KEY)")
+    attachment = capture.attach()
+    attachment.immediate("SAVEPOINT S")
+    attachment.execute("INSERT INTO T VALUES (1, 'a')")
+    attachment.immediate("ROLLBACK TO S")
+    attachment.execute("INSERT INTO U VALUES (2, 3)")
+    attachment.execute("INSERT INTO T VALUES (4, 'b')")
+    attachment.commit()
+    [journal] = capture.journals()
+    assert journal.brief() == [
+        ("c", None, {"A": 2, "B": 3}),
+        ("c", None, {"ID": 4, "TEXT": "b    "}),
+    ]
+    assert [change.table.key_columns for change in journal.rows] == [(1,), (0,)]

@@ -77,6 +77,10 @@ class Attachment:
         """Run a statement as it is, in the current transaction."""
         self._client.call("execute", self._number, sql, None)
 
+    def begin(self, isolation: str = "SNAPSHOT", **options: Any) -> None:
+        """Start a transaction; OPTIONS of firebird-driver's TPB."""
+        self._client.call("begin", self._number, isolation, options)
+
     def commit(self, retaining: bool = False) -> None:
         self._client.call("commit", self._number, retaining)
 

@@ -13,7 +13,15 @@ import runpy
 import sys
 from typing import Any, BinaryIO
 
-from firebird.driver import Connection, DatabaseError, connect, create_database, driver_config
+from firebird.driver import (
+    TPB,
+    Connection,
+    DatabaseError,
+    Isolation,
+    connect,
+    create_database,
+    driver_config,
+)
 
 
 class _Server:
@@ -40,6 +48,10 @@ class _Server:
                 return None
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, map(_whole, row), strict=True)) for row in cursor.fetchall()]
+
+    def begin(self, number: int, isolation: str, options: dict[str, Any]) -> None:
+        parameters = TPB(isolation=Isolation[isolation], **options).get_buffer()
+        self._attachments[number].begin(parameters)
 
     def commit(self, number: int, retaining: bool) -> None:
         self._attachments[number].commit(retaining=retaining)

@@ -1,16 +1,17 @@
 # Every target does the set-up that it needs: see `make help`.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo demo-stop test bench soak lint format clean
+.PHONY: help setup build demo demo-stop test bench soak fuzz lint format clean
 
 # A folder here is called packaging/: Python must not take it for the library of that name
 # because it was started in this directory.
 export PYTHONSAFEPATH := 1
 # PYTEST_ARGS: more arguments for pytest; BENCH_ARGS: for the benchmarks; KEEP=1: leave the
-# demo's stack up; ROUNDS: how often `make soak` repeats the tests.
+# demo's stack up; ROUNDS: how often `make soak` repeats the tests; INPUTS: for the fuzzer.
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 KEEP ?=
 ROUNDS ?= 10
+INPUTS ?= 1000000
 BIN := .venv/bin
 C_FILES := $(filter-out native/_embedding.c,$(wildcard native/*.c native/*.h benchmarks/*.c))
 
@@ -42,6 +43,10 @@ soak: setup ## repeat the tests with real processes, in a new order each time (R
 	    $(BIN)/pytest -m "kafka or engine" -p randomly -p "no:cacheprovider" \
 	        --randomly-seed="$$(date +%s)" -x $(PYTEST_ARGS); \
 	    round=$$((round + 1)); done
+	@$(MAKE) fuzz
+
+fuzz: setup ## damaged and forged journals for the reader (INPUTS=1000000)
+	$(BIN)/python tests/fuzz/journal_fuzz.py --inputs $(INPUTS)
 
 lint: setup ## ruff, mypy and clang-format; changes nothing
 	$(BIN)/ruff check .

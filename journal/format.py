@@ -77,6 +77,8 @@ _BLOB_CHUNK = 32 * 1024
 # cost one read.
 _HEAD = 8 * 1024
 _SCAN_WINDOW = 1024 * 1024
+# More than a file can have; offsets up to here can be asked of the system.
+_MAX_LENGTH = 1 << 62
 # Blanks that one row may be padded with. The engine's own limit for a row is 64 KiB.
 _MAX_PADDING = 1024 * 1024
 
@@ -521,6 +523,8 @@ def _parse_table(number: int, body: bytes, resolved: bool = True) -> Table:
         at += _COLUMN.size
         if flags > 3:
             raise _Malformed(f"column {name}.{column_name} has unknown flags")
+        if not -128 <= scale <= 127:  # the engine's own are of one byte
+            raise _Malformed(f"column {name}.{column_name} has the scale {scale}")
         if storage not in _FIXED:
             raise _Malformed(f"column {name}.{column_name} has the unknown storage {storage}")
         if storage == Storage.PADDED_TEXT:
@@ -1146,8 +1150,9 @@ class JournalReader:
             self.stamp = Stamp(*_STAMP.unpack_from(stamp)[1:])
             self._check_transaction(STAMP_OFFSET, self.stamp.transaction)
             length, end = self.stamp.journal_length, self.stamp.seal_end
-            if end < DATA_OFFSET + SEAL_BLOCK:
-                self._malformed(STAMP_OFFSET, f"the stamp gives a length of {end} bytes")
+            if end < DATA_OFFSET + SEAL_BLOCK or length > _MAX_LENGTH:
+                what = f"the stamp gives a length of {length} bytes, {end} up to the seal"
+                self._malformed(STAMP_OFFSET, what)
             if self.stamp.catalogue_offset and end + BLOCK_HEADER >= length:
                 what = f"the stamp has a catalogue at {end}, and the journal end at {length}"
                 self._malformed(STAMP_OFFSET, what)

@@ -172,7 +172,8 @@ def test_nonsense_in_a_catalogue_ends_in_an_error_of_ours(tmp_path: Path) -> Non
         ("catalogue", 32, b"\x02", "differ"),
         ("catalogue", 41, b"\x02", "does not belong there"),
         ("order", 0, b"\x02", "not one of them all"),
-        ("stamp", 56, b"\x01\0", "gives a length of 1 bytes"),
+        ("stamp", 56, b"\x01\0", "gives a length of .* 1 up to the seal"),
+        ("stamp", 39, b"\xff", "gives a length of 18374"),
         ("stamp", 56, b"\xff\x7f", "a catalogue at"),
         ("stamp", 56, b"\0\0", "differ in length"),
     ],
@@ -286,6 +287,15 @@ def test_a_row_image_that_contradicts_itself_is_corrupt(
     with JournalReader(path) as reader, pytest.raises(JournalCorrupt, match="row image") as caught:
         list(reader.changes())
     assert caught.value.offset == bitmap - 8
+
+
+def test_a_scale_that_no_engine_has_is_corrupt(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with JournalWriter(path) as writer:
+        writer.insert(writer.table("T", [replace(COLUMNS[0], scale=-129)]), (1,))
+        writer.seal()
+    with JournalReader(path) as reader, pytest.raises(JournalCorrupt, match=r"T\.ID.*scale -129"):
+        list(reader.changes())
 
 
 def test_files_that_are_no_journals_are_refused(tmp_path: Path) -> None:

@@ -1,0 +1,60 @@
+"""A seeded share of the fuzzer's inputs, and readers with faults that it has to find."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import journal_fuzz
+import pytest
+
+from firebird_cdc.journal.format import JournalReader
+
+_PROGRAM = Path(__file__).with_name("journal_fuzz.py")
+
+
+def test_no_input_makes_the_reader_crash_hang_swell_or_lie() -> None:
+    arguments = ["--inputs", "20000", "--seed", "4", "--jobs", "2"]
+    done = subprocess.run(
+        [sys.executable, "-P", str(_PROGRAM), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "20000 inputs in" in done.stdout
+
+
+def _complaints(folder: Path, inputs: int) -> list[str]:
+    found: list[str] = []
+    tally = journal_fuzz.fuzz(4, range(inputs), folder, found.append)
+    assert tally["WRONG"] == len(found)
+    for text in found:
+        assert Path(text.partition(",")[0]).is_file()
+    return found
+
+
+def test_a_reader_that_checks_no_checksum_is_found_to_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def payload(self: Any, block: Any) -> bytes:
+        return bytes(self._pread(block.payload_length, block.offset + journal_fuzz.BLOCK_HEADER))
+
+    monkeypatch.setattr(JournalReader, "_payload", payload)
+    found = _complaints(tmp_path, 3000)
+    assert sum("Lie" in text and ", damaged from" in text for text in found) > 20
+
+
+def test_a_reader_that_loops_is_found_to_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_envelope(path: Path) -> None:
+        while path.exists():
+            pass
+
+    monkeypatch.setattr(journal_fuzz, "read_envelope", read_envelope)
+    monkeypatch.setattr(journal_fuzz, "_CPU_S", 0.05)
+    found = _complaints(tmp_path, 20)
+    assert any("Hang" in text and "in read_envelope" in text for text in found)

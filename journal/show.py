@@ -14,6 +14,7 @@ from typing import Any
 
 from firebird_cdc.errors import JournalCorrupt, JournalEmpty, JournalError, JournalTorn
 from firebird_cdc.journal import charsets
+from firebird_cdc.journal.arrays import Array, decode_array
 from firebird_cdc.journal.canonical import canonical_value
 from firebird_cdc.journal.format import (
     Blob,
@@ -35,6 +36,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OPERATIONS = {"c": "insert", "u": "update", "d": "delete"}
 _TEXT_BLOB = 1  # RDB$FIELD_SUB_TYPE
 _BLOB_START = 32  # bytes of a blob that are shown
+_ARRAY_SHOWN = 16 * 1024  # bytes of an array that is shown element by element
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -262,12 +264,34 @@ def _canonical(value: Value, column: Column | None) -> str:
 
 
 def _blob_start(blob: Blob, column: Column | None) -> str:
+    if column is not None and (array := _array(blob, column)):
+        return _text_of_array(array.values, array.element)
     start = next(blob.chunks())[:_BLOB_START]
     more = "..." if blob.length > len(start) else ""
     if column is not None and column.storage == Storage.BLOB and column.sub_type == _TEXT_BLOB:
         codec = charsets.codec_of(column.charset_id) or "utf-8"
         return repr(start.decode(codec, "replace")) + more
     return f"x'{start.hex()}'{more}"
+
+
+def _array(blob: Blob, column: Column) -> Array | None:
+    """Return an array that is small enough to be shown and can be understood."""
+    if column.storage is Storage.ARRAY and blob.available and blob.length <= _ARRAY_SHOWN:
+        with contextlib.suppress(ValueError):
+            return decode_array(blob.read(), column)
+    return None
+
+
+def _text_of_array(values: Any, element: Column) -> str:
+    if isinstance(values, list):
+        return f"[{', '.join(_text_of_array(value, element) for value in values)}]"
+    return _text(values, element)
+
+
+def _json_array(values: Any, element: Column) -> Any:
+    if isinstance(values, list):
+        return [_json_array(value, element) for value in values]
+    return _json_value(values, element)
 
 
 def _printable(text: str) -> str:
@@ -325,6 +349,8 @@ def _json_value(value: Value, column: Column) -> Any:
     if isinstance(value, bytes) and column.storage not in _BYTES_WITH_MEANING:
         return {"hex": value.hex()}
     if isinstance(value, Blob):
+        if array := _array(value, column):
+            return {"bounds": array.bounds, "values": _json_array(array.values, array.element)}
         start = next(value.chunks())[:_BLOB_START].hex() if value.length else ""
         return {"length": value.length, "available": value.available, "start": start}
     return json.loads(_canonical(value, column))

@@ -71,23 +71,25 @@ static int is_numeric(enum fbc_storage storage) {
     return (storage >= FBC_SMALLINT && storage <= FBC_INT128) || storage == FBC_DOUBLE;
 }
 
-static char *put_column(char *to, const struct fbc_column *column,
-                        struct fbi_replicated_field *field) {
-    const char *name = field->vt->get_name(field);
-    size_t name_length = strlen(name);
-    int has_sub_type = is_numeric(column->storage) || column->storage == FBC_BLOB_NUMBER;
-    int scale = is_numeric(column->storage) ? field->vt->get_scale(field) : 0;
+static char *put_column(char *to, const struct fbc_column *column) {
+    size_t name_length = strlen(column->name);
     fbc_put16(to, (uint16_t)name_length);
-    memcpy(to + 2, name, name_length);
+    memcpy(to + 2, column->name, name_length);
     to += 2 + name_length;
     memset(to, 0, FBC_COLUMN_BYTES);
     fbc_put16(to, (uint16_t)column->sql_type);
-    fbc_put16(to + 2, (uint16_t)(has_sub_type ? field->vt->get_sub_type(field) : 0));
-    fbc_put16(to + 4, (uint16_t)scale);
+    fbc_put16(to + 2, (uint16_t)column->sub_type);
+    fbc_put16(to + 4, (uint16_t)(is_numeric(column->storage) ? column->scale : 0));
     fbc_put32(to + 6, column->length);
     fbc_put16(to + 10, (uint16_t)column->charset);
     to[18] = (char)column->storage;
     return to + FBC_COLUMN_BYTES;
+}
+
+/* The name of a FIELD of a record; null if it has no value of its own in the record: it is
+ * computed, dropped, or not yet in the record's format. */
+static const char *name_of(struct fbi_replicated_field *field) {
+    return field ? field->vt->get_name(field) : NULL;
 }
 
 struct fbc_shape *fbc_shape_of(const char *table, struct fbi_replicated_record *record,
@@ -97,80 +99,117 @@ struct fbc_shape *fbc_shape_of(const char *table, struct fbi_replicated_record *
     size_t name_length = strlen(table);
     unsigned count = record->vt->get_count(record);
     struct fbc_shape *shape = calloc(1, sizeof *shape + count * sizeof *shape->columns);
-    char *definition =
-        malloc(6 + name_length + (size_t)count * (2 + LONGEST_NAME + FBC_COLUMN_BYTES));
-    if (!shape || !definition || !(shape->name = strdup(table))) {
-        free(shape);
-        free(definition);
-        fbc_error_set(error, 0, "no memory for the columns of table %s", table);
-        return NULL;
-    }
+    if (!shape || !(shape->name = strdup(table)) ||
+        !(shape->definition =
+              malloc(6 + name_length + (size_t)count * (2 + LONGEST_NAME + FBC_COLUMN_BYTES))))
+        goto no_memory;
     shape->id = ++last_id;
     shape->field_count = count;
-    shape->definition = definition;
 
-    char *to = definition + 2 + name_length + 4;
+    char *to = shape->definition + 2 + name_length + 4;
     for (unsigned i = 0; i < count; i++) {
         struct fbi_replicated_field *field = record->vt->get_field(record, i);
-        const char *name = field ? field->vt->get_name(field) : NULL;
-        if (!name || strlen(name) > LONGEST_NAME)
-            continue; /* computed, dropped, or not yet in the format of this record */
+        const char *name = name_of(field);
+        if (!name)
+            continue;
         struct fbc_column *column = &shape->columns[shape->column_count++];
+        if (!(column->name = strndup(name, LONGEST_NAME)))
+            goto no_memory;
         column->field = i;
         column->sql_type = field->vt->get_type(field) & ~1u;
         column->length = field->vt->get_length(field);
-        column->charset = column->sql_type == FBI_SQL_VARYING || column->sql_type == FBI_SQL_TEXT ||
-                                  column->sql_type == FBI_SQL_BLOB
-                              ? field->vt->get_charset(field)
-                              : 0;
+        column->charset = field->vt->get_charset(field);
+        column->sub_type = field->vt->get_sub_type(field);
+        column->scale = field->vt->get_scale(field);
         column->storage = storage_of(column->sql_type, column->charset);
         shape->fixed_size += fixed_width(column->storage);
         if (is_variable(column->storage))
             shape->largest_image += column->length;
         if (column->storage == FBC_BLOB_NUMBER || column->storage == FBC_ARRAY_NUMBER)
             shape->blob_columns++;
-        to = put_column(to, column, field);
+        to = put_column(to, column);
     }
     shape->bitmap_size = (shape->column_count + 7) / 8;
     shape->largest_image += shape->bitmap_size + shape->fixed_size;
-    shape->definition_length = (size_t)(to - definition);
-    fbc_put16(definition, (uint16_t)name_length);
-    memcpy(definition + 2, table, name_length);
-    fbc_put16(definition + 2 + name_length, 0); /* its key is not known */
-    fbc_put16(definition + 4 + name_length, (uint16_t)shape->column_count);
+    shape->definition_length = (size_t)(to - shape->definition);
+    fbc_put16(shape->definition, (uint16_t)name_length);
+    memcpy(shape->definition + 2, table, name_length);
+    fbc_put16(shape->definition + 2 + name_length, 0); /* its key is not known */
+    fbc_put16(shape->definition + 4 + name_length, (uint16_t)shape->column_count);
     if (!shape->column_count) {
         fbc_error_set(error, 0, "none of the columns of table %s can be captured", table);
         fbc_shape_free(shape);
         return NULL;
     }
     return shape;
+
+no_memory:
+    fbc_error_set(error, 0, "no memory for the columns of table %s", table);
+    fbc_shape_free(shape);
+    return NULL;
 }
 
 void fbc_shape_free(struct fbc_shape *shape) {
     if (!shape)
         return;
+    for (unsigned i = 0; i < shape->column_count; i++)
+        free(shape->columns[i].name);
     free(shape->name);
     free(shape->definition);
     free(shape);
 }
 
+/* Whether FIELD is what COLUMN was read from. All of it is compared, for every row: a DDL of
+ * another process shows itself here first, and a column that is only renamed, or has another
+ * scale, would else get values that are not its own. */
 static int is_field_of(const struct fbc_column *column, struct fbi_replicated_field *field) {
-    return (field->vt->get_type(field) & ~1u) == column->sql_type &&
-           field->vt->get_length(field) == column->length;
+    const char *name = name_of(field);
+    return name && strcmp(name, column->name) == 0 &&
+           (field->vt->get_type(field) & ~1u) == column->sql_type &&
+           field->vt->get_length(field) == column->length &&
+           field->vt->get_scale(field) == column->scale &&
+           field->vt->get_sub_type(field) == column->sub_type &&
+           field->vt->get_charset(field) == column->charset;
+}
+
+/* Walks the fields of a record beside the columns of a shape that was read from such a record. */
+struct walk {
+    const struct fbc_shape *shape;
+    struct fbi_replicated_record *record;
+    unsigned field, column;
+    struct fbi_replicated_field *at; /* valid until the next step */
+};
+
+/* Returns the next column and sets walk->at to its field, or null at the end; then, and only if
+ * the whole record fits the shape, walk->field is the number of its fields. */
+static const struct fbc_column *step(struct walk *walk) {
+    const struct fbc_shape *shape = walk->shape;
+    for (; walk->field < shape->field_count; walk->field++) {
+        const struct fbc_column *column = &shape->columns[walk->column];
+        walk->at = walk->record->vt->get_field(walk->record, walk->field);
+        if (walk->column < shape->column_count && column->field == walk->field) {
+            if (!is_field_of(column, walk->at))
+                return NULL;
+            walk->column++;
+            walk->field++;
+            return column;
+        }
+        if (name_of(walk->at)) /* a column that the shape doesn't have */
+            return NULL;
+    }
+    return NULL;
 }
 
 /* Whether RECORD has the fields that SHAPE was read from; null fits. */
 static int fits(const struct fbc_shape *shape, struct fbi_replicated_record *record) {
+    struct walk walk = {.shape = shape, .record = record};
     if (!record)
         return 1;
     if (record->vt->get_count(record) != shape->field_count)
         return 0;
-    for (unsigned i = 0; i < shape->column_count; i++) {
-        struct fbi_replicated_field *field = record->vt->get_field(record, shape->columns[i].field);
-        if (!field || !is_field_of(&shape->columns[i], field))
-            return 0;
-    }
-    return 1;
+    while (step(&walk))
+        ;
+    return walk.field == shape->field_count;
 }
 
 static int failed(const struct fbc_source *source) {
@@ -222,12 +261,11 @@ static char *put_image(char *to, const struct fbc_shape *shape,
     if (record->vt->get_count(record) != shape->field_count)
         return NULL;
     memset(to, 0, shape->bitmap_size + shape->fixed_size);
-    for (unsigned i = 0; i < shape->column_count; i++) {
-        const struct fbc_column *column = &shape->columns[i];
-        struct fbi_replicated_field *field = record->vt->get_field(record, column->field);
-        if (!field || !is_field_of(column, field))
-            return NULL;
-        const unsigned char *data = field->vt->get_data(field);
+    struct walk walk = {.shape = shape, .record = record};
+    const struct fbc_column *column;
+    while ((column = step(&walk))) {
+        unsigned i = walk.column - 1;
+        const unsigned char *data = walk.at->vt->get_data(walk.at);
         int is_blob = column->storage == FBC_BLOB_NUMBER || column->storage == FBC_ARRAY_NUMBER;
         if (!data)
             to[i / 8] |= (char)(1 << (i % 8));
@@ -244,7 +282,7 @@ static char *put_image(char *to, const struct fbc_shape *shape,
         blobs += is_blob;
         fixed += fixed_width(column->storage);
     }
-    return variable;
+    return walk.field == shape->field_count ? variable : NULL;
 }
 
 static void blob_close(const struct fbc_source *source, struct fbi_blob *blob) {
@@ -257,17 +295,18 @@ static void blob_close(const struct fbc_source *source, struct fbi_blob *blob) {
         blob->vt->release(blob);
 }
 
-/* Append the content of one BLOB, chunk by chunk. Content that the engine will not give is
- * marked unreadable; only a journal that can't be written is an error. */
+/* Append the content of one BLOB or array, chunk by chunk. The engine keeps an array as a BLOB
+ * that begins with a description of its elements and bounds, and opens it as one. Content that
+ * the engine will not give is marked unreadable; only a journal that can't be written is an
+ * error. */
 static int write_blob(struct fbc_journal *journal, const struct fbc_source *source,
-                      const struct fbi_quad *id, int is_array, uint64_t *number,
-                      struct fbc_error *error) {
+                      const struct fbi_quad *id, uint64_t *number, struct fbc_error *error) {
     struct fbi_status *status = source->status;
     struct fbi_quad copy = *id;
     struct fbi_blob *blob = NULL;
-    int readable = !is_array, more = 0;
+    int readable = 1, more = 0;
     *number = ++journal->at.blobs;
-    if (readable && (copy.high || copy.low)) {
+    if (copy.high || copy.low) {
         status->vt->init(status);
         /* as stored: without this the engine turns text into the attachment's character set */
         static const unsigned char bpb[] = {BPB_VERSION1, BPB_TARGET_TYPE, 1, 0};
@@ -321,19 +360,18 @@ static int write_blobs(struct fbc_journal *journal, const struct fbc_source *sou
         const struct fbc_column *column = &shape->columns[i];
         if (column->storage != FBC_BLOB_NUMBER && column->storage != FBC_ARRAY_NUMBER)
             continue;
-        int is_array = column->storage == FBC_ARRAY_NUMBER;
         struct fbi_quad old_id = {0, 0};
         const struct fbi_quad *id = old_record ? blob_id(column, old_record) : NULL;
         int had = id != NULL;
         if (id) {
             old_id = *id;
-            if (!write_blob(journal, source, id, is_array, &old_numbers[place], error))
+            if (!write_blob(journal, source, id, &old_numbers[place], error))
                 return FBC_FAILED;
         }
         id = new_record ? blob_id(column, new_record) : NULL;
         if (id && had && id->high == old_id.high && id->low == old_id.low)
             new_numbers[place] = old_numbers[place];
-        else if (id && !write_blob(journal, source, id, is_array, &new_numbers[place], error))
+        else if (id && !write_blob(journal, source, id, &new_numbers[place], error))
             return FBC_FAILED;
         place++;
     }

@@ -44,7 +44,9 @@ struct fbc_column {
     unsigned sql_type; /* without the nullable bit */
     unsigned length;   /* bytes in the engine */
     unsigned charset;
+    int sub_type, scale;
     enum fbc_storage storage;
+    char *name; /* UTF-8 */
 };
 
 struct fbc_shape {

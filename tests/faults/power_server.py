@@ -1,0 +1,86 @@
+"""Engine processes, each fresh, for the disks that power cuts left.
+
+A line on standard input, ``DATABASE MARK``, makes this process fork: the child loads the engine,
+attaches, commits a transaction with that mark, and answers with the rows of all tables, or what
+went wrong, pickled; with the next line it ends in peace. What takes time to import is imported
+before, once.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from typing import Any
+
+import firebird.driver.core  # noqa: F401
+import google_crc32c  # noqa: F401
+from firebird.driver import DatabaseError, connect, driver_config
+
+import firebird_cdc.bridge.embedded
+import firebird_cdc.bridge.service  # noqa: F401
+
+_TABLES = ("ITEM", "LOG_", "MARK", "DOUBLE_")
+
+
+def _line() -> str:
+    """Read a line, and nothing of what comes after it."""
+    line = b""
+    while (byte := os.read(0, 1)) not in (b"", b"\n"):
+        line += byte
+    return line.decode()
+
+
+def _answer(stream: int, what: Any) -> None:
+    with os.fdopen(os.dup(stream), "wb") as replies:
+        pickle.dump(what, replies)
+
+
+def _serve(database: str, mark: int, stream: int) -> None:
+    connection = connect(database, user="SYSDBA", charset="UTF8")
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO MARK VALUES (?)", (mark,))
+        connection.commit()
+        rows = {}
+        for table in _TABLES:
+            cursor.execute(f"SELECT * FROM {table}")  # noqa: S608
+            names = [column[0] for column in cursor.description]
+            rows[table] = [
+                {name: _whole(value) for name, value in zip(names, row, strict=True)}
+                for row in cursor.fetchall()
+            ]
+    connection.commit()
+    _answer(stream, (None, rows))
+    _line()
+    connection.close()
+
+
+def _whole(value: Any) -> Any:
+    """Return a value as it can be pickled: the driver gives long blobs as files."""
+    if hasattr(value, "read"):
+        with value as blob:
+            return blob.read()
+    return value
+
+
+def main() -> None:
+    driver_config.fb_client_library.value = sys.argv[1]
+    stream = os.dup(1)
+    os.dup2(2, 1)  # what libraries write to standard output must not get into the answers
+    while line := _line():
+        database, _, mark = line.rpartition(" ")
+        child = os.fork()
+        if child == 0:
+            try:
+                _serve(database, int(mark), stream)
+            except DatabaseError as error:
+                _answer(stream, (str(error), None))
+                _line()
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if status != 0:
+            _answer(stream, (f"the server's process ended with status {status}", None))
+
+
+if __name__ == "__main__":
+    main()

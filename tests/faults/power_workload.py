@@ -1,0 +1,103 @@
+"""What the recorded processes do: random work whose commits are noted, and a shipper.
+
+Run in a client process (``Client.perform``) with power_recorder.c preloaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import runpy
+import threading
+from pathlib import Path
+from typing import Any
+
+from firebird.driver import Connection, DatabaseError, Isolation, connect, tpb
+
+from firebird_cdc.errors import JournalError
+from firebird_cdc.journal.dispose import dispose_shipped
+from firebird_cdc.journal.format import read_envelope
+
+_WORK: dict[str, Any] = runpy.run_path(
+    str(Path(__file__).resolve().parents[1] / "engine/random_work.py")
+)
+# MARK names each transaction; DOUBLE_ is what a unique index can't be made of.
+TABLES = (
+    *_WORK["TABLES"],
+    "CREATE TABLE MARK (ID INTEGER NOT NULL PRIMARY KEY)",
+    "CREATE TABLE DOUBLE_ (N INTEGER)",
+)
+FILL = "INSERT INTO DOUBLE_ SELECT 1 FROM RDB$TYPES ROWS 2"
+BIG = (
+    "EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN WHILE (I < {rows}) DO BEGIN"
+    " INSERT INTO LOG_ VALUES ({mark}, 'big ' || :I); I = I + 1; END END"
+)
+_READ_COMMITTED = Isolation.READ_COMMITTED_RECORD_VERSION
+
+
+def note(text: str) -> None:
+    """Have the recorder tell TEXT at this place."""
+    ctypes.CDLL(None).power_note(text.encode())
+
+
+def work(database: str, seed: str, connections: int, turns: int, first: int) -> None:
+    """Have CONNECTIONS threads do TURNS transactions each; a mark is FIRST or more."""
+
+    def run(number: int) -> None:
+        connection = connect(database, user="SYSDBA", charset="UTF8")
+        chance = random.Random(f"{seed}/{number}")
+        try:
+            for turn in range(turns):
+                _transact(connection, chance, first + number * 10_000 + turn)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(connections)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _transact(connection: Connection, chance: random.Random, mark: int) -> None:
+    transaction = connection.transaction_manager()
+    transaction.begin(tpb(_READ_COMMITTED, lock_timeout=chance.choice((0, 0, 1))))
+    kind = chance.random()
+    try:
+        with transaction.cursor() as cursor:
+            cursor.execute("INSERT INTO MARK VALUES (?)", (mark,))
+            for _ in range(chance.randint(0, 4)):
+                _WORK["_change"](cursor, transaction, chance)
+        if kind < 0.02:
+            transaction.execute_immediate(BIG.format(rows=chance.randint(300, 3000), mark=mark))
+        elif kind < 0.06:  # the commit fails, after prepare
+            transaction.execute_immediate("CREATE UNIQUE INDEX DOUBLE_X ON DOUBLE_ (N)")
+        if 0.06 < kind < 0.18:
+            transaction.rollback()
+            return
+        transaction.commit(retaining=0.18 < kind < 0.25)
+        note(f"commit {mark}")
+    except DatabaseError:  # a collision, a key that is there already, the index
+        pass
+    if transaction.is_active():
+        transaction.rollback()
+
+
+def ship(folder: str, keep: int, stop: str) -> None:
+    """Take journals as a shipper does, in order, note them and remove them, until STOP exists;
+    leave the last KEEP."""
+    while not Path(stop).exists():
+        found = []
+        for path in Path(folder).glob("*.log"):
+            try:
+                _, stamp, _ = read_envelope(path)
+            except (JournalError, FileNotFoundError):
+                continue
+            if stamp is not None:
+                found.append((stamp.sequence, path))
+        found.sort()
+        taken = [path for _, path in found[:-keep]]
+        for path in taken:
+            note(f"ship {path}")
+        dispose_shipped(taken, None)
+        threading.Event().wait(0.02)

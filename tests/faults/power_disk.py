@@ -40,7 +40,7 @@ SYNC_BEGIN, SYNC_END, WRITTEN, NOTE, MAPPED = range(9, 14)
 class Record(NamedTuple):
     """One completed operation, or one end of a sync."""
 
-    index: int
+    order: int
     kind: int
     data_only: bool
     process: int
@@ -69,7 +69,7 @@ def read_records(path: Path) -> Iterator[Record]:
 class _Piece(NamedTuple):
     """What one write put into one block."""
 
-    index: int
+    order: int
     start: int
     content: bytes
 
@@ -120,7 +120,7 @@ class File:
             if number < first or (last is not None and number > last):
                 continue
             waiting = self.pieces[number]
-            count = sum(piece.index < until for piece in waiting)
+            count = sum(piece.order < until for piece in waiting)
             content = self._state(number, count)
             offset = number * self.block
             kept = len(self.durable) - offset
@@ -172,7 +172,7 @@ Node = File | Directory
 class _Change(NamedTuple):
     """A change of names that is not durable."""
 
-    index: int
+    order: int
     node: Node
     gone: str | None  # a path that leads nowhere afterwards
     come: str | None  # one that leads to the node
@@ -244,7 +244,7 @@ class Disk:
 
     def apply(self, record: Record) -> None:
         """Let one more operation happen."""
-        kind, index, key = record.kind, record.index, (record.process, record.pair)
+        kind, index, key = record.kind, record.order, (record.process, record.pair)
         if kind in (WRITE, MAPPED):
             self._file_of(record).write(index, record.offset, record.content)
             if record.pair:
@@ -253,7 +253,7 @@ class Disk:
             write = self._open.pop(key)
             file = self._file_of(write)
             last = (write.offset + len(write.content) - 1) // file.block
-            file.settle(write.index + 1, write.offset // file.block, last)
+            file.settle(write.order + 1, write.offset // file.block, last)
         elif kind == RESIZE:
             self._file_of(record).resize(index, record.offset)
         elif kind == SYNC_BEGIN:
@@ -284,37 +284,37 @@ class Disk:
             assert self.now.pop(gone) is node, record
         if come is not None:
             self.now[come] = node
-        self._changes.append(_Change(record.index, node, gone, come))
+        self._changes.append(_Change(record.order, node, gone, come))
 
     def _sync(self, begin: Record) -> None:
         """A sync that began with this record has ended."""
         if begin.inode == 0:
             for node in self._nodes.values():
                 if isinstance(node, File):
-                    node.settle(begin.index)
-            self._settle_names(begin.index, lambda _: True)
+                    node.settle(begin.order)
+            self._settle_names(begin.order, lambda _: True)
             return
         node = self._nodes[begin.inode]
         if isinstance(node, Directory):
             folder = next((path for path, each in self.now.items() if each is node), str(self.root))
-            self._settle_names(begin.index, lambda each: each.durable_with(folder, self._policy))
+            self._settle_names(begin.order, lambda each: each.durable_with(folder, self._policy))
             return
-        grown = node.settle(begin.index)
+        grown = node.settle(begin.order)
         if self._policy == "ext4":
             self._settle_names(
-                begin.index, lambda each: grown or (each.node is node and not begin.data_only)
+                begin.order, lambda each: grown or (each.node is node and not begin.data_only)
             )
 
     def _settle_names(self, until: int, is_covered: Callable[[_Change], bool]) -> None:
-        covered = [each for each in self._changes if each.index < until and is_covered(each)]
+        covered = [each for each in self._changes if each.order < until and is_covered(each)]
         if not covered:
             return
-        last = covered[-1].index
+        last = covered[-1].order
         if self._policy == "ext4":
-            done = [each for each in self._changes if each.index <= last]
+            done = [each for each in self._changes if each.order <= last]
         else:  # what happened to the same file before cannot come after
-            latest = {each.node: each.index for each in covered}
-            done = [each for each in self._changes if each.index <= latest.get(each.node, -1)]
+            latest = {each.node: each.order for each in covered}
+            done = [each for each in self._changes if each.order <= latest.get(each.node, -1)]
         _rename_all(self._durable, done)
         chosen = set(done)
         self._changes = [each for each in self._changes if each not in chosen]
@@ -336,7 +336,7 @@ class Disk:
                 for chain in chains.values()
                 for each in chain[: _some(mood, len(chain), chance)]
             ]
-            _rename_all(found, sorted(happened, key=lambda each: each.index))
+            _rename_all(found, sorted(happened, key=lambda each: each.order))
         root = str(self.root)
         reachable: dict[str, Node] = {}
         for path in sorted(found):  # a folder comes before what is in it

@@ -12,27 +12,27 @@ design.
 from __future__ import annotations
 
 import argparse
-import collections
-import os
 import pickle
 import random
+import re
 import subprocess
 import sys
 import tempfile
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 _HERE = Path(__file__).resolve().parent
+# Started as a program or imported by a test: the modules beside this one, and the engine's.
 sys.path[:0] = [str(_HERE), str(_HERE.parent / "engine")]
 
-from capture import Capture, Client, Journal, Row, Rows, after, fold, image, read_journal, until
-from power_disk import (
+from capture import Capture, Client, Journal, Row, Rows, after, fold, image, read_journal, until  # noqa: E402
+from power_disk import (  # noqa: E402
     CREATE,
     NOTE,
     POLICIES,
@@ -46,16 +46,15 @@ from power_disk import (
     Record,
     read_records,
 )
-from power_workload import FILL, TABLES
+from power_workload import FILL, TABLES  # noqa: E402
 
-from firebird_cdc.demo.processes import Stack
-from firebird_cdc.errors import JournalError
-from firebird_cdc.journal.format import read_envelope
+from firebird_cdc.demo.processes import Stack  # noqa: E402
+from firebird_cdc.errors import JournalError  # noqa: E402
+from firebird_cdc.journal.format import read_envelope  # noqa: E402
 
 _WORKLOAD = _HERE / "power_workload.py"
 _PAGE_SIZE = 8192
 _OURS = 900_000_000  # marks from here on are of the check
-_PATIENCE_S = 6.0  # until recovery has to be done with everything
 _CUTS_PER_RECORDING = 25
 # A cut is sought where something becomes durable or visible.
 _WEIGHTS = {
@@ -114,6 +113,8 @@ class PowerLoss:
 
     def __init__(self, directory: Path, stack: Stack, mode: str, fsync: bool = True) -> None:
         """``mode``: Super or Classic; ``fsync``: connector.journal.fsync."""
+        # Until recovery has to be done with everything; where loss is the point, nobody waits.
+        self._patience_s = 6.0 if fsync else 1.0
         self._directory = directory
         self._mode = mode
         self._disk = directory / "disk"
@@ -190,7 +191,6 @@ class PowerLoss:
                 else:
                     control.write_bytes(server.pid.to_bytes(4, "little"))
                     server.process.communicate()
-        until("the last journals", lambda: not self._capture.live())
         stop.touch()
         shipper.finish()
         shipper.end()
@@ -226,9 +226,9 @@ class PowerLoss:
             self._look(record, disks[POLICIES[0]], seen)
             for disk in disks.values():
                 disk.apply(record)
-            if record.index in places:
+            if record.order in places:
                 policy = chance.choice(POLICIES)
-                yield self._cut(f"{record.index} {policy} {seed}", disks[policy], seen)
+                yield self._cut(f"{record.order} {policy} {seed}", disks[policy], seen)
 
     def _look(self, record: Record, disk: Disk, seen: Seen) -> None:
         """See what becomes visible outside with this record."""
@@ -258,7 +258,7 @@ class PowerLoss:
             if error is not None:
                 outcome.wrong.append(f"the engine on this disk says: {error}")
                 return outcome
-            deadline = time.monotonic() + _PATIENCE_S
+            deadline = time.monotonic() + self._patience_s
             while True:
                 outcome = self._examine(name, rows, seen)
                 if not outcome.problems or time.monotonic() > deadline:
@@ -272,7 +272,12 @@ class PowerLoss:
         if self._server is None:
             errors = (self._directory / "server.log").open("ab")
             self._server = subprocess.Popen(
-                [sys.executable, "-P", _HERE / "power_server.py", self._capture.root.client_library],
+                [
+                    sys.executable,
+                    "-P",
+                    _HERE / "power_server.py",
+                    self._capture.root.client_library,
+                ],
                 env=self._environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -350,7 +355,7 @@ def _places(records: list[Record], chance: random.Random, count: int) -> set[int
     weights = [_WEIGHTS.get(record.kind, 1) for record in records]
     places: set[int] = set()
     while len(places) < count:
-        place = chance.choices(records, weights)[0].index + chance.choice((-1, 0, 0, 1))
+        place = chance.choices(records, weights)[0].order + chance.choice((-1, 0, 0, 1))
         places.add(min(max(place, 0), len(records) - 1))
     return places
 
@@ -363,7 +368,8 @@ def _marks(journal: Journal) -> list[int]:
 def _unlike(numbers: list[tuple[int, int]], expected: list[tuple[int, int]]) -> str:
     twice = [each for each, count in Counter(numbers).items() if count > 1]
     missing = sorted(set(expected) - set(numbers))[:5]
-    return f"missing {missing}, twice {twice[:5]}, unexpected {sorted(set(numbers) - set(expected))[:5]}"
+    odd = sorted(set(numbers) - set(expected))[:5]
+    return f"missing {missing}, twice {twice[:5]}, unexpected {odd}"
 
 
 def _compare(journals: list[Journal], rows: dict[str, list[Row]], wrong: list[str]) -> None:
@@ -379,7 +385,9 @@ def _compare(journals: list[Journal], rows: dict[str, list[Row]], wrong: list[st
             wrong.append(f"{table}: only in journals {more}, only in the table {less}")
 
 
-def run(directory: Path, cuts: int, seed: str, fsync: bool = True, classic: float = 0.3) -> list[Outcome]:
+def run(
+    directory: Path, cuts: int, seed: str, fsync: bool = True, classic: float = 0.3
+) -> list[Outcome]:
     """Cut the power CUTS times, a share of them under Classic; return what was found."""
     outcomes: list[Outcome] = []
     shares = {"Classic": round(cuts * classic)}
@@ -404,8 +412,12 @@ def run(directory: Path, cuts: int, seed: str, fsync: bool = True, classic: floa
 
 
 def _report(outcome: Outcome) -> None:
-    for problem in outcome.problems[:5]:
-        sys.stderr.write(f"cut {outcome.cut}: {problem[:600]}\n")
+    """Tell the first problem of each sort, and how many there are of it."""
+    sorts: dict[str, list[str]] = {}
+    for problem in outcome.problems:
+        sorts.setdefault(re.sub(r"[0-9a-f-]{8,}|\d+", "", problem)[:60], []).append(problem)
+    for sort in sorts.values():
+        sys.stderr.write(f"cut {outcome.cut}: {len(sort)} times: {sort[0][:600]}\n")
 
 
 def main() -> int:

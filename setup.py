@@ -4,7 +4,7 @@
 ``_embedding.cpython-3XX-*.so`` carries the bridge for the Python that builds it.
 FIREBIRD_CDC_PYTHON_INCLUDE names a folder with Python.h where the system has none;
 FIREBIRD_CDC_SANITIZE=address,undefined builds both with sanitizers;
-FIREBIRD_CDC_FAILPOINTS=1 a plugin that dies where a test tells it to (native/failpoint.h).
+FIREBIRD_CDC_FAILPOINTS=1 only a plugin, that dies where a test tells it to (native/failpoint.h).
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ if sanitize:
     LINK += [f"-fsanitize={sanitize}"]
 
 
-if os.environ.get("FIREBIRD_CDC_FAILPOINTS") == "1":
+failpoints = os.environ.get("FIREBIRD_CDC_FAILPOINTS") == "1"
+if failpoints:
     COMPILE += ["-DFBC_FAILPOINTS"]
     PLUGIN_SOURCES += ("failpoint",)
 
@@ -82,5 +83,5 @@ setup(
             extra_link_args=LINK,
             language="c",
         ),
-    ],
+    ][: 1 if failpoints else None],
 )

@@ -1,8 +1,8 @@
 /* Points between two steps at which a build for tests can be made to die, as kill -9 would.
  *
  * Nothing in any other build: setup.py defines FBC_FAILPOINTS only where the environment says
- * FIREBIRD_CDC_FAILPOINTS=1. Such a build reads FBC_FAILPOINT=<name>:<count> from its own
- * environment and dies at the count-th time it comes to that point (tests/faults). */
+ * FIREBIRD_CDC_FAILPOINTS=1. Such a build looks for FBC_FAILPOINT=<name>:<count> in its own
+ * environment at every point, and dies the count-th time it comes to that one (tests/faults). */
 #ifndef FBC_FAILPOINT_H
 #define FBC_FAILPOINT_H
 

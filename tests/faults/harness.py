@@ -1,0 +1,504 @@
+"""Lives of a server that ends by kill -9, and the comparison of journals and tables after each.
+
+A series has one database and one journal folder. A life starts the server's processes, waits for
+recovery, compares, has 8 connections work, and kills. What was compared is removed from the
+folder, as a shipper would: so the sequence has to go on from the ledger alone.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import select
+import signal
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import workload
+from capture import (
+    PATIENCE_S,
+    Attachment,
+    Capture,
+    Client,
+    Journal,
+    Rows,
+    SqlError,
+    after,
+    before,
+    image,
+    until,
+)
+from points import CONFIRMING, RECOVERING, native_points, python_points
+
+from firebird_cdc.demo.processes import Stack
+from firebird_cdc.errors import SetupError
+
+HERE = Path(__file__).parent
+_POINTS = HERE / "points.py"
+MODES = ("Super", "Classic")
+CONNECTIONS = 8
+_WORK_S = (0.0, 0.6)  # until a kill at random
+_POINT_S = 6.0  # until a point that was not reached is given up
+_MOST_HITS = 12  # at which a point kills; one that is rarer in the work has a limit of its own
+_RARE = (
+    "unseal",
+    "discard",
+    "delete",
+    "unlink",
+    "scan",
+    "complete",
+    "forget",
+    "mark_owner",
+    "take",
+)
+_CREATED = re.compile(r"CREATE TABLE (SIDE_\w+)")
+_DROPPED = re.compile(r"DROP TABLE (SIDE_\w+)")
+_COLUMN_DROPPED = re.compile(r"ALTER TABLE WIDE DROP (C_\w+)")
+
+
+@dataclass
+class Tally:
+    """What many rounds came to."""
+
+    rounds: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
+    not_reached: Counter[str] = field(default_factory=Counter)
+    transactions: int = 0
+    journals: int = 0
+    phantoms: int = 0
+    lost: int = 0
+    duplicates: int = 0
+    half_dropped: int = 0  # tables that the engine itself lost
+    faults: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        kills = ", ".join(f"{name} {count}" for name, count in sorted(self.kills.items()))
+        unreached = ", ".join(f"{name} {n}" for name, n in sorted(self.not_reached.items()))
+        return (
+            f"rounds {self.rounds}\nkills {self.kills.total()}: {kills}\n"
+            f"points not reached in their round: {unreached or 'none'}\n"
+            f"transactions committed {self.transactions}\njournals {self.journals}\n"
+            f"tables that the engine left half dropped {self.half_dropped}\n"
+            f"phantoms {self.phantoms}\nlost {self.lost}\nduplicates {self.duplicates}\n"
+            + "".join(f"FAULT {text}\n" for text in self.faults)
+            + f"faults {len(self.faults)}"
+        )
+
+
+class Truth:
+    """What the journals of a database add up to, journal by journal."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self._last = 0
+        self._marks = 0
+        self._tables: defaultdict[str, Rows] = defaultdict(Counter)
+        self._side_tables: set[str] = set()
+        self._gone: set[str] = set()  # columns that were dropped
+        self._transactions: Counter[int] = Counter()
+
+    def take(self, journals: list[Journal]) -> list[str]:
+        """Add journals in the order of their numbers; return what is wrong with them."""
+        faults = []
+        for journal in journals:
+            name = f"{journal.path.name} (number {journal.sequence})"
+            if journal.sequence != self._last + 1 or journal.stamp.epoch:
+                faults.append(f"{name} follows {self._last}, epoch {journal.stamp.epoch}")
+            self._last = journal.sequence
+            self._transactions[journal.header.transaction] += 1
+            marks = [(after(each) or {})["N"] for each in journal.rows if each.table.name == "MARK"]
+            if marks != [journal.header.transaction]:
+                faults.append(f"{name} of {journal.header.transaction} is marked {marks}")
+            faults += [f"{name}: {fault}" for fault in self._apply(journal)]
+        self._tally.journals += len(journals)
+        return faults
+
+    def forget_side_tables(self, names: set[str]) -> None:
+        """Compare these no more."""
+        self._side_tables -= names
+        for name in names:
+            self._tables.pop(name, None)
+
+    def _apply(self, journal: Journal) -> list[str]:
+        faults = []
+        for statement in journal.statements:
+            if found := _CREATED.match(statement):
+                self._side_tables.add(found[1])
+            elif found := _DROPPED.match(statement):
+                self._side_tables.discard(found[1])
+                self._tables.pop(found[1], None)
+            elif found := _COLUMN_DROPPED.match(statement):
+                self._gone.add(found[1])
+                rows: Rows = Counter()
+                for row, count in self._tables["WIDE"].items():
+                    rows[self._image(dict(row))] += count
+                self._tables["WIDE"] = rows
+        for change in journal.rows:
+            rows = self._tables[change.table.name]
+            if (old := before(change)) is not None:
+                was = self._image(old)
+                if rows[was] <= 0 and change.table.name == "WIDE":
+                    was = self._under_ddl(was, rows, {each.name for each in change.table.columns})
+                if rows[was] <= 0:
+                    faults.append(f"{change.op} of no row of {change.table.name}: {old}")
+                rows[was] -= 1
+            if (new := after(change)) is not None:
+                rows[self._image(new)] += 1
+        return faults
+
+    @staticmethod
+    def _under_ddl(
+        was: frozenset[tuple[str, Any]], rows: Rows, columns: set[str]
+    ) -> frozenset[tuple[str, Any]]:
+        """Return the row that a change means whose transaction saw the table as a DDL was about
+        to make it: the engine shows that to others before it lets the DDL commit."""
+        for row, count in rows.items():
+            if count > 0 and was == frozenset(each for each in row if each[0] in columns):
+                return row
+        return was
+
+    def _image(self, row: dict[str, Any]) -> frozenset[tuple[str, Any]]:
+        return image({name: value for name, value in row.items() if name not in self._gone})
+
+    def compare(self, tables: Mapping[str, Rows]) -> list[str]:
+        """Return how what the journals add up to differs from the tables."""
+        faults = []
+        marks = Counter(dict(row)["N"] for row in tables["MARK"].elements())
+        self._tally.transactions += len(marks) - self._marks
+        self._marks = len(marks)
+        phantoms = sorted(set(self._transactions) - set(marks))
+        lost = sorted(set(marks) - set(self._transactions))
+        twice = sorted(number for number, count in self._transactions.items() if count > 1)
+        self._tally.phantoms += len(phantoms)
+        self._tally.lost += len(lost)
+        self._tally.duplicates += len(twice)
+        for what, numbers in (("phantoms", phantoms), ("lost", lost), ("duplicates", twice)):
+            if numbers:
+                faults.append(f"{what}: transactions {numbers}")
+        if self._side_tables != {name for name in tables if name.startswith("SIDE_")}:
+            faults.append(f"side tables {sorted(self._side_tables)}, but {sorted(tables)}")
+        for name in sorted(set(tables) | set(self._tables)):
+            ours, its = +self._tables[name], tables.get(name, Counter())
+            if ours != its:
+                more, fewer = ours - its, its - ours
+                faults.append(
+                    f"table {name}: {more.total()} rows only in the journals, {fewer.total()} "
+                    f"only in the table: {list(map(dict, more))[:2]}, {list(map(dict, fewer))[:2]}"
+                )
+        return faults
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a life goes."""
+
+    point: str = ""  # "": a kill at a random instant
+    hit: int = 1
+    process: int = 0  # Classic: which one is killed first
+    work_s: float = 0.3
+    recovery_point: str = ""  # of the start after it, which is killed there as well
+    recovery_hit: int = 1
+    survivors: bool = False  # Classic: only one process is killed, the others go on and end work
+    hold_us: int = 0  # by how much commit marks are late
+
+    def __str__(self) -> str:
+        parts = [f"kill at {self.point}:{self.hit}" if self.point else f"{self.work_s:.3f} s"]
+        parts += ["others survive"] if self.survivors else []
+        parts += [f"marks {self.hold_us} us late"] if self.hold_us else []
+        if self.recovery_point:
+            parts.append(f"start killed at {self.recovery_point}:{self.recovery_hit}")
+        return ", ".join(parts)
+
+
+def all_points() -> list[str]:
+    return native_points() + python_points(CONFIRMING | RECOVERING)
+
+
+def most_hits(point: str) -> int:
+    return 2 if point.startswith(_RARE) else _MOST_HITS
+
+
+def random_plan(chance: random.Random, is_classic: bool) -> Plan:
+    """Choose how a life goes."""
+    work = native_points() + python_points(CONFIRMING)
+    start = python_points(RECOVERING | CONFIRMING)
+    point = chance.choice(work) if chance.random() < 0.5 else ""
+    again = chance.choice(start) if chance.random() < 0.3 else ""
+    return Plan(
+        point=point,
+        hit=chance.randint(1, most_hits(point)),
+        process=chance.randrange(3),
+        work_s=chance.uniform(*_WORK_S),
+        recovery_point=again,
+        recovery_hit=chance.randint(1, 2),
+        survivors=is_classic and chance.random() < 0.3,
+        hold_us=chance.choice((0, 0, 300, 3000)),
+    )
+
+
+class Series:
+    """Lives of one database under one mode of the engine."""
+
+    def __init__(
+        self,
+        directory: Path,
+        stack: Stack,
+        mode: str,
+        libraries: Libraries,
+        tally: Tally,
+        confirms: bool = True,
+    ) -> None:
+        self.capture = Capture(directory, stack, {"ServerMode": mode})
+        self.capture.install()
+        libraries.put_into(self.capture)
+        self.capture.create(*workload.TABLES)
+        self.mode = mode
+        self.tally = tally
+        self._libraries = libraries
+        self._processes = 3 if mode == "Classic" else 1
+        self._confirms = confirms
+        self._truth = Truth(tally)
+        self._stop = directory / "stop"
+        self._fault_count = 0
+        self.is_spent = False  # by a fault: what comes after it would show it again
+
+    # -- processes
+
+    def client(self) -> Client:
+        """Start a server process."""
+        environment = self.capture.environment() | {
+            "LD_PRELOAD": str(self._libraries.hold),
+            "FBC_HOLD_DATABASE": str(self.capture.database),
+        }
+        client = Client(
+            self.capture.root.client_library,
+            environment,
+            self.capture.directory / "server.log",
+        )
+        self.capture.clients.append(client)
+        if not self._confirms:
+            client.perform(_POINTS, "confirm_everything")
+        return client
+
+    def kill_all(self) -> None:
+        while self.capture.clients:
+            self._bury(self.capture.clients[0])
+
+    def _bury(self, client: Client) -> None:
+        if client.process.poll() is None:
+            os.kill(client.pid, signal.SIGKILL)
+        client.process.communicate()
+        self.capture.clients.remove(client)
+
+    # -- a life
+
+    def live(self, plan: Plan, label: str) -> None:
+        """Work and kill as PLAN says, start again, and compare. Faults go into the tally."""
+        self._fault_count = len(self.tally.faults)
+        self._stop.unlink(missing_ok=True)
+        while len(self.capture.clients) < self._processes:
+            self.client()
+        clients = list(self.capture.clients)
+        chosen = clients[plan.process % len(clients)]
+        for client in clients:
+            client.perform(_POINTS, "hold_marks", plan.hold_us)
+        if plan.point:
+            chosen.perform(_POINTS, "arm", plan.point, plan.hit)
+        for index, client in enumerate(clients):
+            share = CONNECTIONS // len(clients) + (index < CONNECTIONS % len(clients))
+            arguments = (
+                str(self.capture.database), f"{label}_{index}", share, index == 0, str(self._stop),
+            )  # fmt: skip
+            client.start("perform", str(HERE / "workload.py"), "work", arguments)
+        self._kill(chosen, plan)
+        if plan.survivors:
+            self._stop.touch()
+            for client in self.capture.clients:
+                assert client.process.stdout is not None
+                ready, _, _ = select.select([client.process.stdout], [], [], PATIENCE_S)
+                assert ready, f"{label}: process {client.pid} hangs after the death of another"
+                client.finish()
+        else:
+            self.kill_all()
+            if plan.recovery_point:
+                self._start_again(plan)
+        self._check(label)
+        self.tally.rounds += 1
+
+    def _kill(self, chosen: Client, plan: Plan) -> None:
+        until(
+            "work to begin",
+            lambda: chosen.process.poll() is not None or self.capture.live(),
+        )
+        try:
+            code = chosen.process.wait(_POINT_S if plan.point else plan.work_s)
+        except subprocess.TimeoutExpired:
+            self.tally.kills["at random"] += 1
+            if plan.point:
+                self.tally.not_reached[plan.point] += 1
+        else:
+            assert code == -signal.SIGKILL, (self.capture.directory / "server.log").read_text()
+            self.tally.kills[plan.point] += 1
+        self._bury(chosen)
+
+    def _start_again(self, plan: Plan) -> None:
+        """Start after the crash, and be killed in that too."""
+        client = self.client()
+        client.perform(_POINTS, "arm", plan.recovery_point, plan.recovery_hit)
+        try:
+            self._wake(client)
+            self._settle("", client)
+            self.tally.not_reached[f"start: {plan.recovery_point}"] += 1
+        except (AssertionError, BrokenPipeError):
+            if client.process.wait() != -signal.SIGKILL:
+                raise
+            self.tally.kills[f"start: {plan.recovery_point}"] += 1
+        self._bury(client)
+
+    def _wake(self, client: Client) -> Attachment:
+        """Have the bridge start: it does at a process's first captured change."""
+        attachment = client.attach(self.capture.database)
+        attachment.execute(workload.MARK)
+        attachment.commit()
+        return attachment
+
+    def _settle(self, label: str, client: Client | None = None) -> None:
+        """Wait until no journal waits for its verdict. AssertionError if CLIENT dies."""
+
+        def settled() -> bool:
+            assert client is None or client.process.poll() is None
+            return not self.capture.live()
+
+        try:
+            until("all journals to be decided", settled)
+        except SetupError as error:
+            names = sorted(path.name for path in self.capture.live())
+            self._fault(label, f"{error}: {names}")
+
+    def _check(self, label: str) -> None:
+        """Compare journals and tables when nothing is at work."""
+        if self.capture.clients:  # what the killed process left is theirs, without being asked
+            attachment = self.capture.clients[0].attach(self.capture.database)
+        else:
+            attachment = self._wake(self.client())
+        self._settle(label)
+        quarantine = self.capture.journal_directory / ".firebird-cdc/quarantine"
+        for reason in quarantine.glob("*.reason"):
+            self._fault(label, f"quarantined: {reason.name}: {reason.read_text().strip()}")
+        tables = self._tables(attachment)
+        if not self.is_spent:
+            attachment.close()
+        journals = self.capture.read_all()
+        for fault in self._truth.take(journals) + self._truth.compare(tables):
+            self._fault(label, fault)
+        if self.is_spent:
+            self.kill_all()
+        if self.has_fault:
+            self.is_spent = True
+        else:
+            for journal in journals:
+                journal.path.unlink()
+
+    @property
+    def has_fault(self) -> bool:
+        """Whether the last life found one; the journals stay where they are then."""
+        return len(self.tally.faults) > self._fault_count
+
+    def _tables(self, attachment: Attachment) -> dict[str, Rows]:
+        found = attachment.execute(
+            "SELECT TRIM(RDB$RELATION_NAME) AS NAME FROM RDB$RELATIONS"
+            " WHERE RDB$SYSTEM_FLAG = 0 AND RDB$VIEW_BLR IS NULL"
+        )
+        tables = {}
+        names = sorted((row["NAME"] for row in found), key=lambda name: "SIDE_" in name)
+        for name in names:
+            try:
+                tables[name] = attachment.rows(name)
+            except SqlError as error:
+                # The engine releases a dropped table's pages before its commit mark: killed in
+                # between, it comes back with a table that nobody can read (dfw.epp,
+                # delete_relation). From here on the database serves nobody.
+                if "missing pointer page" not in str(error) or "SIDE_" not in name:
+                    raise
+                self.is_spent = True
+                self.tally.half_dropped += 1
+                self._truth.forget_side_tables(set(names) - set(tables))
+                break
+        return tables
+
+    def _fault(self, label: str, text: str) -> None:
+        self.tally.faults.append(f"{label}: {text}")
+
+
+@dataclass(frozen=True)
+class Libraries:
+    """What is built for these tests alone."""
+
+    plugin: Path  # with failpoints
+    hold: Path  # hold_mark.c
+
+    @classmethod
+    def build(cls, directory: Path) -> Libraries:
+        """Build both into DIRECTORY."""
+        clone = HERE.parents[1]
+        subprocess.run(
+            [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", directory / "lib",
+             "--build-temp", directory / "temp"],
+            cwd=clone,
+            env=os.environ | {"FIREBIRD_CDC_FAILPOINTS": "1", "PYTHONSAFEPATH": "1"},
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        hold = directory / "hold_mark.so"
+        subprocess.run(
+            ["gcc", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC", "-o", hold,
+             HERE / "hold_mark.c", "-ldl"],
+            check=True,
+        )  # fmt: skip
+        return cls(directory / "lib/firebird_cdc/native/libfirebird_cdc.so", hold)
+
+    def put_into(self, capture: Capture) -> None:
+        """Replace the installed plugin by the one with failpoints."""
+        target = capture.root.path / "plugins/libfirebird_cdc.so"
+        assert target.exists()
+        fresh = target.with_suffix(".new")
+        fresh.write_bytes(self.plugin.read_bytes())
+        fresh.rename(target)
+
+
+def run_lives(
+    directory: Path, libraries: Libraries, tally: Tally, lives: Iterable[tuple[str, Plan]]
+) -> None:
+    """Live LIVES, of a mode and a plan each, in series of at most ten."""
+    series: Series | None = None
+    with Stack(directory / "stack") as stack:
+        try:
+            for number, (mode, plan) in enumerate(lives):
+                if series is None or series.is_spent or series.mode != mode or number % 10 == 0:
+                    if series is not None:
+                        series.kill_all()
+                    home = directory / f"{number}-{mode}"
+                    home.mkdir()
+                    series = Series(home, stack, mode, libraries, tally)
+                print(f"round {number}, {mode}: {plan}", flush=True)
+                series.live(plan, f"{mode[0]}{number}")
+                if series.has_fault:
+                    print(f"FAULT, see {home}: " + "; ".join(tally.faults[-3:]), flush=True)
+        finally:
+            if series is not None:
+                series.kill_all()
+
+
+def random_lives(
+    seed: str, rounds: int, modes: Sequence[str] = MODES
+) -> Iterator[tuple[str, Plan]]:
+    """Return lives of all MODES, in tens by turns; the same ones for the same seed."""
+    for number in range(rounds):
+        mode = modes[number // 10 % len(modes)]
+        yield mode, random_plan(random.Random(f"{seed}/{number}"), mode == "Classic")

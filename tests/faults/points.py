@@ -1,0 +1,140 @@
+"""Points at which the bridge's Python, in a server or in a shipper, can be made to die.
+
+Runs inside that process. The product has no code for it: the functions between which a crash
+matters are wrapped, by name, and a name that the product no longer has is an error. The points
+of the plugin's C code are in its source (native/failpoint.h); ``arm`` serves both.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_NATIVE = Path(__file__).parents[2] / "native"
+_CONFIRMER = "firebird_cdc.bridge.confirmer"
+
+
+def _names_any(pattern: str) -> Callable[[tuple[Any, ...]], bool]:
+    """Tell whether a path among the arguments matches; descriptors count as what they lead to."""
+
+    def is_meant(arguments: tuple[Any, ...]) -> bool:
+        found = (_path_of(each) for each in arguments if isinstance(each, int | str | os.PathLike))
+        return any(re.search(pattern, path) for path in found)
+
+    return is_meant
+
+
+def _path_of(given: int | str | os.PathLike[str]) -> str:
+    return str(Path(f"/proc/self/fd/{given}").readlink() if isinstance(given, int) else given)
+
+
+def _any(arguments: tuple[Any, ...]) -> bool:
+    return True
+
+
+# What is wrapped: module, name in it, and which of its calls are meant. The first ones are steps
+# of confirming, the second ones those of a start after a crash.
+CONFIRMING: dict[str, tuple[str, str, Callable[[tuple[Any, ...]], bool]]] = {
+    "decide": (_CONFIRMER, "Confirmer._decide", _any),
+    "ask": (_CONFIRMER, "Confirmer._ask", _any),
+    "publish": (_CONFIRMER, "Confirmer._publish", _any),
+    "number": (_CONFIRMER, "Confirmer._stamp", _any),
+    "write_stamp": ("firebird_cdc.journal.format", "write_stamp", _any),
+    "record": (
+        "firebird_cdc.bridge.sequence",
+        "SequenceLedger.record",
+        lambda given: bool(given[1]),
+    ),
+    "sync_ledger": ("os", "fdatasync", _names_any(r"\.ledger$")),
+    "rename": ("os", "rename", _names_any(r"\.log\.live$")),
+    "fill_pool": ("firebird_cdc.bridge.pool", "PoolFiller.fill", _any),
+}
+RECOVERING: dict[str, tuple[str, str, Callable[[tuple[Any, ...]], bool]]] = {
+    "mark_owner": ("os", "rename", _names_any(r"/owners/")),
+    "scan": (_CONFIRMER, "Confirmer._scan", _any),
+    "complete": (_CONFIRMER, "Confirmer._complete", _any),
+    "delete": (_CONFIRMER, "Confirmer._delete", _any),
+    "unlink": ("os", "unlink", _names_any(r"\.log\.live$")),
+    "forget_owner": ("firebird_cdc.bridge.folder", "JournalFolder.forget", _any),
+}
+
+
+def python_points(steps: dict[str, Any]) -> list[str]:
+    """Return the points before and after each of these steps."""
+    return [f"{name}.{side}" for name in steps for side in ("before", "after")]
+
+
+def native_points() -> list[str]:
+    """Return the points in the plugin's source."""
+    text = "".join(path.read_text("utf-8") for path in sorted(_NATIVE.glob("*.c")))
+    names: list[str] = re.findall(r'\bFBC_FAILPOINT\("([^"]+)"\)', text)
+    return list(dict.fromkeys(names))
+
+
+def arm(point: str, count: int) -> None:
+    """Have this process die at the COUNT-th time from now on that it comes to POINT."""
+    step, _, side = point.partition(".")
+    known = CONFIRMING | RECOVERING
+    if step in known and side in ("before", "after"):
+        _wrap(*known[step], side, count)
+    elif point in native_points():
+        os.environ["FBC_FAILPOINT"] = f"{point}:{count}"
+    else:
+        raise LookupError(f"no point is called {point}")
+
+
+def hold_marks(us: int) -> None:
+    """Have the engine's commit marks be late from now on (hold_mark.c)."""
+    os.environ["FBC_HOLD_US"] = str(us)
+
+
+def confirm_everything() -> None:
+    """Have the confirmer take every transaction as committed: what the harness has to notice."""
+    from firebird_cdc.bridge.host import Verdict
+
+    confirmer: Any = importlib.import_module(_CONFIRMER)
+    if not callable(confirmer.Confirmer._ask):
+        raise LookupError("the confirmer asks in another way now")
+    confirmer.Confirmer._ask = lambda _self, _database, asked: [Verdict.COMMITTED] * len(asked)
+
+
+def _wrap(
+    module_name: str,
+    name: str,
+    is_meant: Callable[[tuple[Any, ...]], bool],
+    side: str,
+    count: int,
+) -> None:
+    importlib.import_module("firebird_cdc.bridge.service")  # all that may hold the function
+    holder: Any = importlib.import_module(module_name)
+    *owner, last = name.split(".")
+    for part in owner:
+        holder = getattr(holder, part)
+    original = getattr(holder, last)
+    hits = itertools.count(1)
+
+    def wrapped(*arguments: Any, **named: Any) -> Any:
+        meant = is_meant(arguments)  # before the call: it may close or remove what is named
+        if meant and side == "before":
+            _die_at(next(hits), count)
+        result = original(*arguments, **named)
+        if meant and side == "after":
+            _die_at(next(hits), count)
+        return result
+
+    setattr(holder, last, wrapped)
+    for module in list(sys.modules.values()):  # those that imported it by its name
+        if module.__name__.startswith("firebird_cdc.") and vars(module).get(last) is original:
+            setattr(module, last, wrapped)
+
+
+def _die_at(hit: int, count: int) -> None:
+    if hit == count:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -141,8 +141,10 @@ class Client:
         self.start(operation, *arguments)
         return self.finish()
 
-    def attach(self, database: Path, charset: str = "UTF8", create: bool = False) -> Attachment:
-        return Attachment(self, self.call("attach", str(database), charset, create))
+    def attach(
+        self, database: Path, charset: str = "UTF8", create: bool = False, dialect: int = 3
+    ) -> Attachment:
+        return Attachment(self, self.call("attach", str(database), charset, create, dialect))
 
     def perform(self, path: Path, function: str, *arguments: Any) -> Any:
         """Run a function of a Python file in the process."""
@@ -238,17 +240,22 @@ def plain(column: Column, value: Value) -> Any:
         if column.storage in (Storage.DECFLOAT16, Storage.DECFLOAT34):
             return decode_decfloat(value)
         if column.storage in (Storage.TIME_TZ, Storage.TIMESTAMP_TZ):
-            return int.from_bytes(value[:-2], "little"), int.from_bytes(value[-2:], "little")
+            signed = column.storage is Storage.TIMESTAMP_TZ
+            units = int.from_bytes(value[:-2], "little", signed=signed)
+            return units, int.from_bytes(value[-2:], "little")
     if isinstance(value, int):
         if column.storage is Storage.DATE:
             return _DAY_0 + timedelta(days=value)
         if column.storage in (Storage.TIME, Storage.TIMESTAMP):
-            days, units = divmod(value, _UNITS_PER_DAY)
-            moment = datetime.combine(_DAY_0, time()) + timedelta(
-                days=days, microseconds=units * 100
-            )
+            moment = moment_of(value)
             return moment if column.storage is Storage.TIMESTAMP else moment.time()
     return value
+
+
+def moment_of(units: int) -> datetime:
+    """Return the time that is UNITS of 1/10000 s after 1858-11-17."""
+    days, rest = divmod(units, _UNITS_PER_DAY)
+    return datetime.combine(_DAY_0, time()) + timedelta(days=days, microseconds=rest * 100)
 
 
 def image(row: Row) -> frozenset[tuple[str, Any]]:

@@ -2,16 +2,24 @@
 
 The plugin's ``commit()`` runs before the engine's own commit mark is on disk, and a server
 killed in between rolls the transaction back. So a journal becomes ``<uuid>.log`` only after
-the engine said that its transaction is committed, durably; then in ticket order, which
-respects every row's history, and never past one that is not decided yet.
+the database file says that its transaction is committed, durably (inventory); then in ticket
+order, which respects every row's history, and never past one that is not decided yet.
 
 Several server processes may write into one folder (Classic). One of them confirms for all: it
 holds ``confirmer.lock`` while there is something to confirm, and finds the others' journals by
-the mark that ``commit()`` left in them. A process that ends at any point leaves its part to
-the next.
+the mark that ``commit()`` left in them. What a process leaves that ends at any point is decided
+by whoever looks next: each bridge does so every second, and so does the shipper (recovery).
+
+What becomes of a journal whose process is gone:
+
+    state of its transaction      sealed               not sealed
+    committed                     published            a gap: the engine has what we don't
+    active, rolled back or dead   removed              removed
+    in limbo                      kept                 kept
+    unknown to the database       quarantined          removed
 
 Guarantees: a number of the sequence is on disk before the journal that bears it is visible,
-and is never given twice. No attachment of ours stays open on an idle database.
+and is never given twice. No attachment of ours is opened but for what the file can't tell.
 """
 
 from __future__ import annotations
@@ -24,6 +32,7 @@ import time
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Protocol
 from uuid import UUID
 
 import logbook
@@ -31,18 +40,26 @@ import logbook
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import (
     CommittedJournal,
+    DatabaseIdentity,
     DatabaseSeen,
     DeadTransactions,
-    Host,
+    Event,
     LastSessionLeft,
     Verdict,
     Witness,
 )
-from firebird_cdc.bridge.sequence import SequenceLedger
+from firebird_cdc.bridge.inventory import (
+    DatabaseReplaced,
+    InventoryUnreadable,
+    TransactionInventory,
+)
+from firebird_cdc.bridge.sequence import SequenceLedger, database_key
 from firebird_cdc.errors import CaptureError, JournalEmpty, JournalError, JournalTorn
 from firebird_cdc.journal.format import (
     DATA_OFFSET,
+    Header,
     JournalReader,
+    JournalWriter,
     Stamp,
     append_catalogue,
     read_envelope,
@@ -52,20 +69,21 @@ from firebird_cdc.journal.lock import try_lock
 
 _log = logbook.Logger("firebird_cdc.bridge.confirmer")
 
-_GATHER_S = 0.008  # between two questions: a busy server's commits are asked for in groups
+_GATHER_S = 0.008  # between two questions: a busy server's commits are decided in groups
 _AGAIN_S = 0.001  # first pause after "still active"; doubles up to _AGAIN_MOST_S
 _AGAIN_MOST_S = 0.050
 _TROUBLE_S = 1.0  # pause when a database can't be asked
-_IDLE_MS = 50  # with nothing to ask for that long, attachments are closed
-_WAIT_MS = 1000
+_WAIT_MS = 1000  # with nothing to do, how often to look for what dead processes left
+_LOOK_AGAIN_MOST_S = 15.0  # the same while what they left can't be decided
 _LAST_TICKET = 2**64 - 1
 _MOST_OPEN = 256  # journals held open, and published with one ledger record
 _MOST_DEFINITIONS = 4096
+_NOBODY = UUID(int=0)  # unknown: an owner, a database
 
 
 @dataclass(slots=True)
 class _Pending:
-    """A sealed journal that waits for its verdict."""
+    """A journal that waits for its verdict."""
 
     uuid: UUID
     database: str
@@ -79,23 +97,51 @@ class _Pending:
     has_ddl: bool = True
     is_unresolved: bool = True
     is_stuck: bool = False  # nobody can say when it will be decided
+    is_sealed: bool = True
+    guid: UUID = _NOBODY  # of the database that it was written for
+    header: Header | None = None  # of a journal that was found, not handed over
+    is_orphan: bool = False  # its process is gone
     catalogue_offset: int = 0  # where its completed definitions are; 0: it has none
 
     @property
-    def order(self) -> tuple[int, int]:
-        """Commits by ticket. Those that never drew one, sealed by a process that died, come by
-        the time of their seal, which respects every row's history as well."""
-        return (self.ticket, self.commit_us)
+    def has_ticket(self) -> bool:
+        return self.ticket != _LAST_TICKET
 
 
-class Confirmer(threading.Thread):
+def _in_order(journals: list[_Pending]) -> list[_Pending]:
+    """Return the journals of one database in an order that respects every row's history.
+
+    That is the order of their tickets. Where one lost its ticket in a power cut, or got none as
+    it was committed from limbo, the time of the seal or commit does as well: a transaction that
+    depends on another one was sealed after that had ended.
+    """
+    if all(each.has_ticket for each in journals):
+        return sorted(journals, key=lambda each: each.ticket)
+    return sorted(journals, key=lambda each: each.commit_us)
+
+
+class Surroundings(Protocol):
+    """What the confirmer needs of the process that it works in; ``Host`` tells more."""
+
+    def last_ticket(self) -> int: ...
+    def take_events(self, timeout_ms: int) -> list[Event]: ...
+    def settle(self, number: int) -> None: ...
+    def database(self, database: int) -> DatabaseIdentity: ...
+    def open_witness(self, database: str) -> Witness: ...
+    def store_definition(
+        self, database: int, generation: int, shown: bytes, complete: bytes
+    ) -> None: ...
+    def new_generation(self) -> None: ...
+    def sync_file_system(self, fd: int) -> None: ...
+
+
+class Confirmer:
     """The confirmer of this process, and of all that share its folder while it leads.
 
-    Runs on its own thread; ``use`` may be called from any.
+    Belongs to one thread; ``use`` may be called from any.
     """
 
-    def __init__(self, host: Host, folder: JournalFolder, fsync: bool) -> None:
-        super().__init__(name="fbc-confirm", daemon=True)
+    def __init__(self, host: Surroundings, folder: JournalFolder, fsync: bool) -> None:
         self._host = host
         self._next = (folder, fsync)
         self._folder = folder
@@ -105,8 +151,11 @@ class Confirmer(threading.Thread):
         self._known = 0  # every journal with a ticket up to this is pending or decided
         self._own_tickets: set[int] = set()  # above _known, handed over by this process
         self._scan_wanted = True  # once per process: a crash may have left something
-        self._let_go = False  # as soon as nothing is pending
+        self._stamps_restored = False
+        self._look_at = 0.0  # when to look again for what dead processes left, monotonic
+        self._left_undecided = 0  # how often in a row
         self._last_number = 0
+        self._inventories: dict[tuple[str, UUID], TransactionInventory] = {}
         self._witnesses: dict[str, Witness] = {}
         self._ledgers: dict[str, SequenceLedger] = {}
         self._troubled: dict[str, float] = {}  # databases that can't be asked, until when
@@ -119,33 +168,54 @@ class Confirmer(threading.Thread):
         """Work in another folder as soon as nothing is pending in the present one."""
         self._next = (folder, fsync)
 
-    def run(self) -> None:
-        while True:
-            try:
-                self._turn()
-            except Exception:
-                _log.exception("confirming journals in {} failed", self._folder.path)
-                self._scan_wanted = True  # what the ledger has already must be finished first
-                self._rest()
-                time.sleep(_TROUBLE_S)
+    def start(self) -> None:
+        """Work on a thread of its own, to the end of the process."""
+        threading.Thread(target=self._run, name="fbc-confirm", daemon=True).start()
 
-    def _turn(self) -> None:
+    def _run(self) -> None:
+        while True:
+            self.turn()
+
+    def let_go(self) -> None:
+        """Close all that is open; the journals stay for the next."""
+        for pending in list(self._pending.values()):
+            self._forget(pending)
+        self._rest()
+        self._close_inventories()
+        while self._ledgers:
+            self._ledgers.popitem()[1].close()
+
+    def turn(self) -> bool:
+        """Do what there is to do, or wait a second for it; return whether anything was done or
+        waits to be. An error is logged, and what it concerned tried again."""
+        try:
+            return self._turn()
+        except Exception:
+            _log.exception("confirming journals in {} failed", self._folder.path)
+            self._scan_wanted = True  # what the ledger has already must be finished first
+            self._rest()
+            time.sleep(_TROUBLE_S)
+            return True
+
+    def _turn(self) -> bool:
         """Take what happened, act on it, and pause as long as is good for everybody."""
         busy = bool(self._pending) or self._scan_wanted
-        heard = self._receive(0 if busy else _IDLE_MS if self._witnesses else _WAIT_MS)
+        heard = self._receive(0 if busy else _WAIT_MS)
         if self._next[0] is not self._folder and (
             not self._pending or not self._folder.is_in_place()
         ):
             self._move()
+        self._look_around()
+        busy = bool(self._pending) or self._scan_wanted
         pause = 0.0
         if self._pending or self._scan_wanted:
             pause = self._lead() if self._is_leader() else self._follow()
-        if not self._pending and (self._let_go or not (heard or busy)):
+        if not self._pending:
             self._rest()
-            self._let_go = False
         self._settle()
         if pause:
             time.sleep(pause)
+        return heard or busy
 
     def _receive(self, timeout_ms: int) -> bool:
         """Take what the plugin has to tell; return whether there was anything."""
@@ -155,19 +225,29 @@ class Confirmer(threading.Thread):
             if isinstance(event, CommittedJournal):
                 self._accept(event)
             elif isinstance(event, DatabaseSeen):
-                path = self._host.database(event.database).path
-                self._numbers.setdefault(path, []).append(event.database)
+                self._meet(event.database)
             elif isinstance(event, DeadTransactions):
                 self._scan_wanted = True
             elif isinstance(event, LastSessionLeft):
-                self._let_go = True
+                self._close_inventories()
         return bool(events)
+
+    def _meet(self, number: int) -> None:
+        """Have the file open before the database may be dropped: what was committed in it can
+        be read then all the same."""
+        path, guid = self._host.database(number)
+        numbers = self._numbers.setdefault(path, [])
+        if number not in numbers:
+            numbers.append(number)
+        with contextlib.suppress(OSError, CaptureError):
+            self._inventory(path, guid)
 
     def _accept(self, event: CommittedJournal) -> None:
         self._own_tickets.add(event.ticket)
+        database = self._host.database(event.database)
         self._pending[event.uuid] = _Pending(
             event.uuid,
-            self._host.database(event.database).path,
+            database.path,
             event.transaction,
             event.ticket,
             event.commit_us,
@@ -177,6 +257,7 @@ class Confirmer(threading.Thread):
             event.number,
             event.has_ddl,
             event.is_unresolved,
+            guid=database.guid,
             catalogue_offset=event.catalogue_offset,
         )
         if len(self._pending) > _MOST_OPEN and event.fd >= 0:
@@ -196,6 +277,7 @@ class Confirmer(threading.Thread):
         self._folder, self._fsync = self._next
         while self._ledgers:
             self._ledgers.popitem()[1].close()
+        self._stamps_restored = False
         for pending in list(self._pending.values()):
             if not self._live_exists(pending):
                 _log.error(
@@ -220,18 +302,41 @@ class Confirmer(threading.Thread):
         accounted = self._folder.accounted
         self._known = accounted if accounted <= self._host.last_ticket() else 0
         self._forget_renamed()  # the leader before us may have decided some
+        self._scan_wanted = self._scan_wanted or self._folder.undecided > 0
         return True
 
     def _rest(self) -> None:
         """Nothing is left to do: stand in nobody's way."""
-        self._dismiss_witnesses()
+        while self._witnesses:
+            self._witnesses.popitem()[1].close()
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
+        self._close_inventories(only_replaced=True)
+
+    def _close_inventories(self, only_replaced: bool = False) -> None:
+        """Close the files in which nothing waits: all, or those of databases that were dropped
+        or replaced."""
+        waiting = {(pending.database, pending.guid) for pending in self._pending.values()}
+        for key, inventory in list(self._inventories.items()):
+            if key not in waiting and not (only_replaced and inventory.is_in_place):
+                del self._inventories[key]
+                inventory.close()
+
+    def _look_around(self) -> None:
+        """Have a process that died looked after, soon and without anybody's help."""
+        if not self._pending and time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + _WAIT_MS / 1000
+            self._scan_wanted = (
+                self._scan_wanted or self._folder.undecided > 0 or self._folder.has_dead_owner()
+            )
 
     def _follow(self) -> float:
         """Another process confirms: watch what becomes of our journals."""
         self._forget_renamed()
+        if not self._pending:
+            self._scan_wanted = False  # it looks around as well
+            return 0.0
         return _GATHER_S
 
     def _forget_renamed(self) -> None:
@@ -257,6 +362,7 @@ class Confirmer(threading.Thread):
         self._folder.accounted = min(
             [self._known, *(pending.ticket - 1 for pending in self._pending.values())]
         )
+        self._leave_undecided()
         if decided:
             self._again = _AGAIN_S
             return _GATHER_S
@@ -264,6 +370,20 @@ class Confirmer(threading.Thread):
             return 0.0
         self._again = min(2 * self._again, _AGAIN_MOST_S)
         return self._again if active else _AGAIN_MOST_S
+
+    def _leave_undecided(self) -> None:
+        """What a dead process left and nobody can decide now, as it is in limbo, must not keep
+        others from leading once it is all that is left: whoever leads next finds it again."""
+        left = list(self._pending.values())
+        if not all(each.is_stuck and not each.number for each in left):
+            return
+        for pending in left:
+            self._forget(pending)
+        self._folder.undecided = len(left)
+        self._left_undecided = self._left_undecided + 1 if left else 0
+        if left:
+            pause = min(2.0**self._left_undecided, _LOOK_AGAIN_MOST_S)
+            self._look_at = time.monotonic() + pause
 
     # -- questions and answers ------------------------------------------------------------------
 
@@ -276,40 +396,29 @@ class Confirmer(threading.Thread):
         decided = active = False
         now = time.monotonic()
         ready = [
-            each
-            for each in self._pending.values()
-            if each.ticket <= last or each.ticket == _LAST_TICKET
+            each for each in self._pending.values() if each.ticket <= last or not each.has_ticket
         ]
-        ordered = sorted(ready, key=lambda each: (each.database, *each.order))
-        for database, group in groupby(ordered, key=lambda each: each.database):
+        ready.sort(key=lambda each: each.database)
+        for database, group in groupby(ready, key=lambda each: each.database):
+            waiting = _in_order(list(group))
             if self._troubled.get(database, 0.0) > now:
-                continue
-            waiting = list(group)
-            try:
-                verdicts = self._ask(database, [each.transaction for each in waiting])
-            except CaptureError as error:
-                if database not in self._troubled:
-                    _log.warning(
-                        "cannot ask {} for the fate of {} transactions, will keep trying: {}",
-                        database,
-                        len(waiting),
-                        str(error).replace("\n", " "),
-                    )
-                self._troubled[database] = now + _TROUBLE_S
                 for pending in waiting:
                     pending.is_stuck = True
+                continue
+            try:
+                verdicts = self._ask(database, waiting)
+            except (CaptureError, OSError) as error:
+                self._tell_trouble(database, waiting, error)
                 continue
             self._troubled.pop(database, None)
             committed: list[_Pending] = []
             blocked = False
             for pending, verdict in zip(waiting, verdicts, strict=True):
+                pending.is_stuck = verdict is Verdict.LIMBO
                 if verdict is Verdict.COMMITTED and not blocked:
                     committed.append(pending)
                 elif verdict is Verdict.ACTIVE or verdict is Verdict.COMMITTED:
                     blocked = True  # strictly in ticket order
-                    pending.is_stuck = False
-                elif verdict is Verdict.LIMBO:
-                    pending.is_stuck = True
                 elif verdict is Verdict.DEAD:
                     self._delete(pending)
                     decided = True
@@ -317,38 +426,96 @@ class Confirmer(threading.Thread):
                     self._set_aside(pending)
                     decided = True
             for start in range(0, len(committed), _MOST_OPEN):
-                self._publish(database, committed[start : start + _MOST_OPEN])
-            decided = decided or bool(committed)
+                decided = self._publish(database, committed[start : start + _MOST_OPEN]) or decided
             active = active or blocked
         return decided, active
 
-    def _ask(self, database: str, transactions: list[int]) -> list[Verdict]:
+    def _tell_trouble(self, database: str, waiting: list[_Pending], error: Exception) -> None:
+        if database not in self._troubled:
+            _log.warning(
+                "cannot learn from {} what became of {} transactions, will keep trying: {}",
+                database,
+                len(waiting),
+                str(error).replace("\n", " "),
+            )
+        self._troubled[database] = time.monotonic() + _TROUBLE_S
+        for pending in waiting:
+            pending.is_stuck = True
+
+    def _ask(self, database: str, journals: list[_Pending]) -> list[Verdict]:
+        """Return the verdict on each, from the file, or from the engine if that can't tell."""
+        found: dict[UUID, Verdict] = {}
+        for guid in {pending.guid for pending in journals}:
+            group = [pending for pending in journals if pending.guid == guid]
+            verdicts = self._ask_incarnation(database, guid, group)
+            if Verdict.LIMBO in verdicts and Verdict.COMMITTED in verdicts:
+                # One that waited for another's limbo to end may have been committed meanwhile.
+                for index, again in enumerate(self._ask_incarnation(database, guid, group)):
+                    if verdicts[index] is Verdict.LIMBO:
+                        verdicts[index] = again
+            found.update(zip((pending.uuid for pending in group), verdicts, strict=True))
+        return [self._final_verdict(pending, found[pending.uuid]) for pending in journals]
+
+    def _ask_incarnation(
+        self, database: str, guid: UUID, journals: list[_Pending]
+    ) -> list[Verdict]:
+        transactions = [pending.transaction for pending in journals]
+        try:
+            inventory = self._inventory(database, guid)
+            verdicts = inventory.verdicts(transactions, self._fsync)
+        except DatabaseReplaced:
+            return [Verdict.UNKNOWN] * len(journals)
+        except InventoryUnreadable:
+            return self._witness_for(database).ask(transactions)
+        inode = inventory.incarnation.inode
+        for index, pending in enumerate(journals):
+            if pending.header is not None and pending.header.database_inode not in (0, inode):
+                verdicts[index] = Verdict.UNKNOWN
+        return verdicts
+
+    @staticmethod
+    def _final_verdict(pending: _Pending, verdict: Verdict) -> Verdict:
+        """What the state means, now that we know who asks."""
+        if not pending.transaction:
+            return Verdict.COMMITTED  # a gap of ours, of no transaction
+        if not pending.is_orphan or verdict not in (Verdict.ACTIVE, Verdict.UNKNOWN):
+            return verdict
+        if verdict is Verdict.ACTIVE:
+            # Nobody works in it any more, unless it was written while no bridge ran.
+            is_ownerless = pending.header is not None and pending.header.owner == _NOBODY
+            return Verdict.LIMBO if is_ownerless else Verdict.DEAD
+        return Verdict.UNKNOWN if pending.is_sealed else Verdict.DEAD
+
+    def _inventory(self, database: str, guid: UUID) -> TransactionInventory:
+        inventory = self._inventories.get((database, guid))
+        if inventory is None:
+            inventory = TransactionInventory(Path(database), guid)
+            self._inventories[database, guid] = inventory
+        return inventory
+
+    def _witness_for(self, database: str) -> Witness:
         witness = self._witnesses.get(database)
         if witness is None:
             witness = self._witnesses[database] = self._host.open_witness(database)
-        try:
-            return witness.ask(transactions)
-        except CaptureError:
-            del self._witnesses[database]
-            witness.close()
-            raise
-
-    def _dismiss_witnesses(self) -> None:
-        while self._witnesses:
-            self._witnesses.popitem()[1].close()
+        return witness
 
     # -- what becomes of a journal --------------------------------------------------------------
 
-    def _publish(self, database: str, committed: list[_Pending]) -> None:
+    def _publish(self, database: str, committed: list[_Pending]) -> bool:
+        """Give COMMITTED their numbers and names; return whether any got one."""
         ledger = self._ledger(database)
         with ledger.exclusive():
             for pending in [each for each in committed if not self._live_exists(each)]:
                 _log.error("journal {} was removed by somebody else", pending.uuid)
                 committed.remove(pending)
                 self._forget(pending)
+            for pending in committed:
+                if not pending.is_sealed:
+                    self._replace_by_gap(pending)
+            committed = self._with_definitions(database, committed)
             if not committed:
-                return
-            self._complete_definitions(database, committed)
+                return False
+            self._begin_epoch_if_replaced(database, committed[0].guid, ledger)
             self._stamp(committed, ledger)
             for pending in committed:
                 os.rename(
@@ -360,42 +527,87 @@ class Confirmer(threading.Thread):
                 if pending.has_ddl:
                     self._host.new_generation()  # the engine shows the change only now
                 self._forget(pending)
+        return True
 
-    def _complete_definitions(self, database: str, committed: list[_Pending]) -> None:
-        """Add to journals what their records could not show of their tables."""
-        for pending in committed:
+    def _replace_by_gap(self, pending: _Pending) -> None:
+        """The engine committed what was not recorded to its end: say so in its place."""
+        reason = (
+            f"transaction {pending.transaction} was committed, from limbo or after a power cut, "
+            "but its changes were not on disk"
+        )
+        _log.error("{}: a gap: {}", pending.database, reason)
+        self._write_gap(pending, reason)
+
+    def _write_gap(self, pending: _Pending, reason: str) -> None:
+        """Make PENDING's journal one gap, whole on disk before it takes its place."""
+        temporary = self._folder.state / f"gap-{pending.uuid}"
+        temporary.unlink(missing_ok=True)
+        header = pending.header
+        with JournalWriter(
+            temporary,
+            uuid=pending.uuid,
+            transaction=pending.transaction,
+            database=pending.database,
+            user="",
+            database_guid=header.database_guid if header else _NOBODY,
+            owner=header.owner if header else self._folder.owner,
+            database_inode=header.database_inode if header else 0,
+        ) as writer:
+            writer.gap(reason)
+            writer.seal()
+            pending.length = writer.journal_length or 0
+        self._folder.sync_file(temporary)
+        temporary.rename(self._folder.live(pending.uuid))
+        if pending.fd >= 0:
+            os.close(pending.fd)
+            pending.fd = -1
+        pending.events, pending.is_sealed, pending.is_unresolved = 1, True, False
+        pending.catalogue_offset = 0
+
+    def _with_definitions(self, database: str, committed: list[_Pending]) -> list[_Pending]:
+        """Complete what the records could not show of their tables, where the plugin did not
+        learn it in time. Return the journals up to the first for which nobody can be asked."""
+        for index, pending in enumerate(committed):
             if pending.fd < 0:
                 pending.fd = os.open(self._folder.live(pending.uuid), os.O_RDWR | os.O_CLOEXEC)
             if not pending.is_unresolved:
                 continue
-            with JournalReader(self._folder.live(pending.uuid)) as reader:
-                unresolved, seal = reader.unresolved_tables(), reader.seal
-            if not unresolved or seal is None:
-                continue
-            generation = self._folder.generation
-            completed = {}
-            for number, shown in unresolved.items():
-                if complete := self._described(database, generation, shown):
-                    completed[number] = complete
-                else:
-                    _log.warning(
-                        "journal {}: a table that it changes was dropped before its key was asked "
-                        "for; its events have no key",
-                        pending.uuid,
-                    )
-            if not completed:
-                continue
-            pending.catalogue_offset = seal.end
-            pending.length = append_catalogue(pending.fd, pending.uuid, seal, completed)
-            if self._fsync:
-                os.fdatasync(pending.fd)
+            try:
+                self._complete_definitions(database, pending)
+            except CaptureError as error:
+                self._tell_trouble(database, committed[index:], error)
+                return committed[:index]
+        return committed
+
+    def _complete_definitions(self, database: str, pending: _Pending) -> None:
+        with JournalReader(self._folder.live(pending.uuid)) as reader:
+            unresolved, seal = reader.unresolved_tables(), reader.seal
+        if not unresolved or seal is None:
+            return
+        generation = self._folder.generation
+        completed = {}
+        for number, shown in unresolved.items():
+            if complete := self._described(database, generation, shown):
+                completed[number] = complete
+            else:
+                _log.warning(
+                    "journal {}: a table that it changes was dropped before its key was asked "
+                    "for; its events have no key",
+                    pending.uuid,
+                )
+        if not completed:
+            return
+        pending.catalogue_offset = seal.end
+        pending.length = append_catalogue(pending.fd, pending.uuid, seal, completed)
+        if self._fsync:
+            os.fdatasync(pending.fd)
 
     def _described(self, database: str, generation: int, shown: bytes) -> bytes:
         """Return the complete form of a definition, and let later transactions know it."""
         known = self._definitions.get((database, shown))
         if known is not None and known[0] == generation:
             return known[1]
-        complete = self._witnesses[database].describe(shown)
+        complete = self._witness_for(database).describe(shown)
         if not complete:
             return complete
         self._definitions[database, shown] = (generation, complete)
@@ -404,6 +616,23 @@ class Confirmer(threading.Thread):
         for number in self._numbers.get(database, ()):
             self._host.store_definition(number, generation, shown, complete)
         return complete
+
+    def _begin_epoch_if_replaced(self, database: str, guid: UUID, ledger: SequenceLedger) -> None:
+        try:
+            inventory = self._inventory(database, guid)
+            incarnation, last = inventory.incarnation, inventory.last_transaction
+        except (InventoryUnreadable, OSError):
+            return  # the next time that it can be read
+        if ledger.incarnation is None:
+            ledger.incarnation = incarnation
+        elif ledger.incarnation != incarnation or last < ledger.highest_transaction:
+            _log.warning(
+                "{} was copied, restored or replaced: its journals are numbered from 1 again, in "
+                "epoch {}",
+                database,
+                ledger.epoch + 1,
+            )
+            ledger.begin_epoch(incarnation)
 
     def _stamp(self, committed: list[_Pending], ledger: SequenceLedger) -> None:
         """Give each its number, on disk before any of them is visible."""
@@ -436,13 +665,13 @@ class Confirmer(threading.Thread):
             pending.database,
             pending.uuid,
         )
-        self._remove(self._folder.live(pending.uuid))
+        self._folder.live(pending.uuid).unlink(missing_ok=True)
         self._forget(pending)
 
     def _set_aside(self, pending: _Pending) -> None:
         reason = (
-            f"transaction {pending.transaction} is unknown to {pending.database}: the journal "
-            "belongs to an earlier state of the database (a restored copy?)"
+            f"transaction {pending.transaction} is not one of {pending.database} as it is now: the "
+            "journal belongs to what was there before it was restored or replaced"
         )
         _log.error("journal {} is set aside: {}", pending.uuid, reason)
         self._folder.set_aside(pending.uuid, reason)
@@ -453,18 +682,13 @@ class Confirmer(threading.Thread):
         if pending.fd >= 0:
             os.close(pending.fd)
 
-    @staticmethod
-    def _remove(path: Path) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
-
     # -- state on disk ----------------------------------------------------------------------------
 
     def _ledger(self, database: str) -> SequenceLedger:
         ledger = self._ledgers.get(database)
         if ledger is None:
             ledger = SequenceLedger(
-                self._folder.databases, database, self._fsync, self._sync_stamps
+                self._folder.databases, database_key(database), self._fsync, self._sync_stamps
             )
             with ledger.exclusive():
                 if ledger.is_new:
@@ -490,64 +714,60 @@ class Confirmer(threading.Thread):
         """Take up every journal marked up to ticket ``last``, whoever wrote it, and what dead
         processes left; remove what they never prepared."""
         dead = self._folder.dead_owners()
+        self._folder.rescue(dead)
         for entry in list(os.scandir(self._folder.path)):
             if not entry.name.endswith(".log.live"):
                 continue
             try:
                 with JournalReader(entry.path) as reader:
-                    self._take_up(reader, Path(entry.path), last)
+                    self._take_up(reader, last)
             except FileNotFoundError:
                 continue
             except JournalError as error:
                 self._remove_if_abandoned(Path(entry.path), error)
-        for owner in dead:  # only now: until here their journals had to be recognised
-            self._folder.forget(owner)
         if self._scan_wanted:
             self._complete()
+            self._restore_stamps()
+        busy = {each.header.owner for each in self._pending.values() if each.header}
+        for owner in dead:  # while a journal of theirs is left, somebody has to look again
+            if owner not in busy:
+                self._folder.forget(owner)
         self._scan_wanted = False
 
-    def _take_up(self, reader: JournalReader, path: Path, last: int) -> None:
+    def _take_up(self, reader: JournalReader, last: int) -> None:
         header, mark = reader.header, reader.commit_mark
         if header.uuid in self._pending:
             return
-        if self._folder.owner_is_gone(header.owner):
-            pass
-        elif mark is None or mark.ticket > last:
+        is_orphan = self._folder.owner_is_gone(header.owner)
+        if not is_orphan and (mark is None or mark.ticket > last):
             return  # still being written, or marked since we looked: the next turn's
         seal = reader.seal
-        if seal is None and mark is not None:
-            reason = "its commit was called, but its seal is damaged: changes may be missing"
-            _log.error("journal {} is set aside: {}", header.uuid, reason)
-            self._folder.set_aside(header.uuid, reason)
-            return
-        if seal is None:
-            _log.info("removing {}: its transaction was never prepared", path.name)
-            self._remove(path)
-            return
-        catalogue_end = reader.finished_catalogue()
-        self._pending[header.uuid] = _Pending(
+        pending = self._pending[header.uuid] = _Pending(
             header.uuid,
             reader.database,
             header.transaction,
             mark.ticket if mark else _LAST_TICKET,
-            mark.commit_us if mark else seal.sealed_us,
-            catalogue_end or seal.end,
-            seal.event_count,
-            is_unresolved=not catalogue_end,
-            catalogue_offset=seal.end if catalogue_end else 0,
+            mark.commit_us if mark else seal.sealed_us if seal else header.started_us,
+            seal.end if seal else 0,
+            seal.event_count if seal else 0,
+            is_sealed=seal is not None,
+            guid=header.database_guid,
+            header=header,
+            is_orphan=is_orphan,
         )
+        if seal is not None and (end := reader.finished_catalogue()):
+            pending.catalogue_offset, pending.length = seal.end, end
+            pending.is_unresolved = False
 
     def _remove_if_abandoned(self, path: Path, error: JournalError) -> None:
         """A file without a readable beginning has no owner to ask for. What was never filled
-        goes once only this process is at work and did not make it; damage is kept."""
-        living = len(list(os.scandir(self._folder.owners))) - len(self._folder.dead_owners())
+        goes once no other process is at work that may have made it; damage is kept, but for
+        what a power cut does to a journal that was never sealed."""
         with contextlib.suppress(FileNotFoundError):
-            began = (self._folder.owners / str(self._folder.owner)).stat().st_ctime_ns
-            if living > 1 or path.stat().st_ctime_ns >= began:
+            if self._folder.has_other_owner() or path.stat().st_ctime_ns >= self._folder.began_ns:
                 return
-            if isinstance(error, JournalEmpty) or (
-                isinstance(error, JournalTorn) and error.offset <= DATA_OFFSET
-            ):
+            is_short = isinstance(error, JournalTorn) and error.offset <= DATA_OFFSET
+            if isinstance(error, JournalEmpty) or (is_short and self._fsync):
                 _log.info("removing {}: nothing was written to it", path.name)
                 path.unlink()
                 return
@@ -562,9 +782,46 @@ class Confirmer(threading.Thread):
             with ledger.exclusive():
                 given = dict(ledger.entries())
             for uuid in [each for each in self._pending if each in given]:
-                pending = self._pending[uuid]
-                live = self._folder.live(uuid)
-                with contextlib.closing(open(live, "r+b", buffering=0)) as file:  # noqa: PTH123
-                    write_stamp(file.fileno(), uuid, given[uuid])
-                live.rename(self._folder.committed(uuid))
+                pending, stamp = self._pending[uuid], given[uuid]
+                if not pending.is_sealed:  # never synced, and a power cut took it
+                    self._replace_by_gap(pending)
+                    stamp = stamp._replace(
+                        journal_length=pending.length, event_count=1, catalogue_offset=0
+                    )
+                self._write_stamp(self._folder.live(uuid), uuid, stamp)
+                self._folder.live(uuid).rename(self._folder.committed(uuid))
                 self._forget(pending)
+
+    def _restore_stamps(self) -> None:
+        """Write again what a power cut took from journals that had their names already. Only
+        where no other process is at work: a machine that stays up loses none."""
+        if self._stamps_restored or self._folder.has_other_owner():
+            return
+        self._stamps_restored = True
+        names = {entry.name for entry in os.scandir(self._folder.path)}
+        for path in self._folder.databases.glob("*.ledger"):
+            ledger = SequenceLedger(
+                self._folder.databases, path.stem, self._fsync, self._sync_stamps
+            )
+            with contextlib.closing(ledger), ledger.exclusive():
+                for uuid, stamp in ledger.entries():
+                    journal = self._folder.committed(uuid)
+                    if journal.name in names:
+                        with contextlib.suppress(FileNotFoundError):  # shipped meanwhile
+                            self._restore_stamp(journal, uuid, stamp)
+
+    def _restore_stamp(self, journal: Path, uuid: UUID, stamp: Stamp) -> None:
+        with contextlib.suppress(JournalError), JournalReader(journal) as reader:
+            if reader.stamp is not None:
+                return
+        _log.info("{} lost its stamp: written again, number {}", journal.name, stamp.sequence)
+        self._write_stamp(journal, uuid, stamp)
+
+    def _write_stamp(self, journal: Path, uuid: UUID, stamp: Stamp) -> None:
+        fd = os.open(journal, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            write_stamp(fd, uuid, stamp)
+            if self._fsync:
+                os.fdatasync(fd)
+        finally:
+            os.close(fd)

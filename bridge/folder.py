@@ -18,20 +18,37 @@ import fcntl
 import mmap
 import os
 import shutil
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from firebird_cdc.errors import CaptureError
+from firebird_cdc.errors import CaptureError, JournalError
+from firebird_cdc.journal.dispose import sync_directory
+from firebird_cdc.journal.format import JournalReader
 from firebird_cdc.journal.lock import STATE_DIRECTORY, is_held
 
 _TICKETS_BYTES = 4096
 
 
+def _make(folder: Path) -> bool:
+    """Make a folder for this user alone; return whether it was missing."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        return False
+    return True
+
+
 class JournalFolder:
     """One opened journal folder. Descriptors stay open for the life of the process, because
-    the plugin uses them; a folder that went away is opened anew as another object."""
+    the plugin uses them; a folder that went away is opened anew as another object.
 
-    def __init__(self, path: Path) -> None:
+    ``writes``: journals are made here (a bridge), so the process has a mark and a pool; a
+    process that only decides what others left (the shipper) has neither. Raises CaptureError.
+    """
+
+    def __init__(self, path: Path, writes: bool = True) -> None:
         self.path = path
         self.state = path / STATE_DIRECTORY
         self.owners = self.state / "owners"
@@ -40,9 +57,11 @@ class JournalFolder:
         self.quarantine = self.state / "quarantine"
         self.owner = uuid4()
         self.pool = self.pools / str(self.owner)
+        self.began_ns = sys.maxsize  # by the file system's clock; journals of ours are younger
+        self.pool_fd = -1
         with contextlib.ExitStack() as undo:
             try:
-                self._open(undo)
+                self._open(undo, writes)
             except OSError as error:
                 raise CaptureError(
                     f"connector.journal.directory {path} can't be used: {error.strerror} "
@@ -51,30 +70,77 @@ class JournalFolder:
                 ) from error
             undo.pop_all()
 
-    def _open(self, undo: contextlib.ExitStack) -> None:
+    def _open(self, undo: contextlib.ExitStack, writes: bool) -> None:
         folders = (self.state, self.owners, self.pools, self.databases, self.quarantine)
-        for folder in (self.path, *folders):
-            folder.mkdir(mode=0o700, exist_ok=True)
-        # Locked before it has its name: whoever finds the mark finds it locked.
-        nameless = self.state / f"owner-{self.owner}"
-        owner_fd = os.open(nameless, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        undo.callback(os.close, owner_fd)
-        fcntl.flock(owner_fd, fcntl.LOCK_EX)
-        mark = nameless.rename(self.owners / str(self.owner))
-        undo.callback(mark.unlink, missing_ok=True)
-        self.pool.mkdir(mode=0o700)
-        undo.callback(shutil.rmtree, self.pool, ignore_errors=True)
+        made = [folder for folder in (self.path, *folders) if _make(folder)]
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         self.journal_fd = os.open(self.path, flags)
         undo.callback(os.close, self.journal_fd)
-        self.pool_fd = os.open(self.pool, flags)
-        undo.callback(os.close, self.pool_fd)
         self.tickets_fd = os.open(
             self.state / "tickets", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
         )
         undo.callback(os.close, self.tickets_fd)
         os.posix_fallocate(self.tickets_fd, 0, _TICKETS_BYTES)
         self.tickets = mmap.mmap(self.tickets_fd, _TICKETS_BYTES)
+        if writes:
+            self._join(undo)
+        for folder in {folder.parent for folder in made} | {self.state, self.pools}:
+            sync_directory(folder)
+        if writes:
+            self._restore_tickets()
+
+    def _join(self, undo: contextlib.ExitStack) -> None:
+        """Make this process known as one that writes journals here."""
+        # Locked before it has its name: whoever finds the mark finds it locked.
+        nameless = self.state / f"owner-{self.owner}"
+        owner_fd = os.open(nameless, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        undo.callback(os.close, owner_fd)
+        self.began_ns = os.fstat(owner_fd).st_ctime_ns
+        fcntl.flock(owner_fd, fcntl.LOCK_EX)
+        mark = nameless.rename(self.owners / str(self.owner))
+        undo.callback(mark.unlink, missing_ok=True)
+        self.pool.mkdir(mode=0o700)
+        undo.callback(shutil.rmtree, self.pool, ignore_errors=True)
+        self.pool_fd = os.open(self.pool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        undo.callback(os.close, self.pool_fd)
+
+    def _restore_tickets(self) -> None:
+        """Go on above every ticket that a journal bears: a power cut may have taken the counter
+        back, and then old journals would come after new ones."""
+        with self.locked_tickets():
+            highest = self.last_ticket
+            for entry in os.scandir(self.path):
+                if entry.name.endswith(".log.live"):
+                    with (
+                        contextlib.suppress(JournalError, OSError),
+                        JournalReader(entry.path) as reader,
+                    ):
+                        mark = reader.commit_mark
+                        highest = max(highest, mark.ticket if mark is not None else 0)
+            if highest > self.last_ticket:
+                self.tickets[:8] = highest.to_bytes(8, "little")
+
+    @contextlib.contextmanager
+    def locked_tickets(self) -> Iterator[None]:
+        """Keep every process from drawing a ticket, as the plugin itself does (host.c)."""
+        fd = os.open(self.state / "tickets", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    @property
+    def last_ticket(self) -> int:
+        """The last ticket drawn by any process; sure to be marked only inside
+        ``locked_tickets``."""
+        return int.from_bytes(self.tickets[:8], "little")
+
+    def close(self) -> None:
+        """Close what is open. Only where no plugin uses it."""
+        self.tickets.close()
+        os.close(self.tickets_fd)
+        os.close(self.journal_fd)
 
     def live(self, uuid: UUID) -> Path:
         """Return the path of a journal that is not confirmed."""
@@ -92,6 +158,15 @@ class JournalFolder:
     @accounted.setter
     def accounted(self, ticket: int) -> None:
         self.tickets[8:16] = ticket.to_bytes(8, "little")
+
+    @property
+    def undecided(self) -> int:
+        """How many journals of ended processes the last leader could not decide."""
+        return int.from_bytes(self.tickets[24:32], "little")
+
+    @undecided.setter
+    def undecided(self, count: int) -> None:
+        self.tickets[24:32] = count.to_bytes(8, "little")
 
     @property
     def generation(self) -> int:
@@ -112,6 +187,27 @@ class JournalFolder:
                 owners.append(UUID(entry.name))
         return [owner for owner in owners if self.owner_is_gone(owner)]
 
+    def has_dead_owner(self) -> bool:
+        """Tell whether a process has ended whose journals were not looked at since."""
+        return bool(self.dead_owners())
+
+    def has_other_owner(self) -> bool:
+        """Tell whether another process lives that writes journals here."""
+        living = len(list(os.scandir(self.owners))) - len(self.dead_owners())
+        return living > (self.owners / str(self.owner)).exists()
+
+    def rescue(self, owners: Sequence[UUID]) -> None:
+        """Bring back to their place the journals of ended processes that lie under the names
+        they had in the pool: a power cut takes back a change of name."""
+        for owner in owners:
+            pool = self.pools / str(owner)
+            with contextlib.suppress(FileNotFoundError):
+                for entry in list(os.scandir(pool)):
+                    with contextlib.suppress(JournalError, ValueError, FileNotFoundError):
+                        JournalReader(entry.path).close()
+                        Path(entry.path).rename(self.live(UUID(entry.name)))
+                        os.fsync(self.journal_fd)
+
     def forget(self, owner: UUID) -> None:
         """Remove what an ended process left beside its journals: its pool and its mark."""
         shutil.rmtree(self.pools / str(owner), ignore_errors=True)
@@ -119,8 +215,21 @@ class JournalFolder:
 
     def set_aside(self, uuid: UUID, reason: str) -> None:
         """Move an unconfirmed journal to the quarantine, with one sentence why."""
-        (self.quarantine / f"{uuid}.reason").write_text(reason + "\n", encoding="utf-8")
+        note = self.quarantine / f"{uuid}.reason"
+        note.write_text(reason + "\n", encoding="utf-8")
+        note.chmod(0o600)
+        self.sync_file(note)
+        sync_directory(self.quarantine)
         self.live(uuid).rename(self.quarantine / f"{uuid}.log")
+
+    @staticmethod
+    def sync_file(path: Path) -> None:
+        """Wait until all of a file is on disk."""
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def is_in_place(self) -> bool:
         """Tell whether the path still leads to the folder that was opened."""

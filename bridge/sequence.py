@@ -6,8 +6,9 @@ group: what a journal's own stamp loses in a power cut is written again from the
 is long, all stamped journals are synced and a new ledger begins.
 
     record:  4s magic, u32 epoch, u32 entries, u32 reserved, u64 last number before the group,
-             then per journal 16s uuid, i64 commit_us, i64 stamped_us, u64 length, u64 events,
-             u64 transaction, u64 catalogue_offset; u32 CRC-32C of all that
+             u64 highest transaction so far, 16s GUID, i32 i32 creation time and u64 inode of the
+             database file, then per journal 16s uuid, i64 commit_us, i64 stamped_us, u64 length,
+             u64 events, u64 transaction, u64 catalogue_offset; u32 CRC-32C of all that
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from uuid import UUID
 
 import google_crc32c
 
+from firebird_cdc.bridge.inventory import Incarnation
 from firebird_cdc.journal.format import Stamp
 
-_HEAD = struct.Struct("<4sIIIQ")
+_HEAD = struct.Struct("<4sIIIQQ16siiQ")
 _ENTRY = struct.Struct("<16sqqQQQQ")
 _CRC = struct.Struct("<I")
 _MAGIC = b"FBCL"
+_UNKNOWN = Incarnation(UUID(int=0), (0, 0), 0)
 _LEDGER_LIMIT = 4 * 1024 * 1024  # bytes; about 70,000 journals
 
 
@@ -55,17 +58,20 @@ class SequenceLedger:
     """The numbers given in one database. Several processes may share it: ``exclusive``."""
 
     def __init__(
-        self, directory: Path, database: str, fsync: bool, sync_stamps: Callable[[], None]
+        self, directory: Path, key: str, fsync: bool, sync_stamps: Callable[[], None]
     ) -> None:
-        """``sync_stamps`` puts every stamp written so far on disk."""
+        """``key``: of the database (``database_key``); ``sync_stamps`` puts every stamp written
+        so far on disk."""
         self._fsync = fsync
         self._sync_stamps = sync_stamps
         self._directory = directory
-        self._path = directory / f"{database_key(database)}.ledger"
+        self._path = directory / f"{key}.ledger"
         self._fd = -1
         self._end = 0
         self.epoch = 0
         self.last = 0
+        self.highest_transaction = 0
+        self.incarnation: Incarnation | None = None  # None: not known yet
         self._lock = os.open(
             self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
         )
@@ -103,7 +109,9 @@ class SequenceLedger:
         content = os.pread(self._fd, max(0, os.fstat(self._fd).st_size - start), start)
         at = 0
         while at + _HEAD.size + _CRC.size <= len(content):
-            magic, epoch, entries, _, before = _HEAD.unpack_from(content, at)
+            magic, epoch, entries, _, before, highest, guid, *created, inode = _HEAD.unpack_from(
+                content, at
+            )
             end = at + _HEAD.size + entries * _ENTRY.size
             if magic != _MAGIC or end + _CRC.size > len(content):
                 break
@@ -117,7 +125,9 @@ class SequenceLedger:
                     UUID(bytes=uuid),
                     Stamp(epoch, before + 1 + index, commit_us, stamped_us, *rest),
                 )
-            self.epoch, self.last = epoch, before + entries
+            self.epoch, self.last, self.highest_transaction = epoch, before + entries, highest
+            known = Incarnation(UUID(bytes=guid), (created[0], created[1]), inode)
+            self.incarnation = known if known != _UNKNOWN else None
             at = end + _CRC.size
         self._end = start + at
 
@@ -134,7 +144,8 @@ class SequenceLedger:
     def record(self, group: Sequence[tuple[UUID, Stamp]], last: int) -> None:
         """Make the numbers of ``group`` durable, ending at ``last``, before anybody can see
         them. Call it inside ``exclusive``."""
-        body = _HEAD.pack(_MAGIC, self.epoch, len(group), 0, last - len(group))
+        highest = max([self.highest_transaction, *(stamp.transaction for _, stamp in group)])
+        body = self._head(len(group), last - len(group), highest)
         for uuid, stamp in group:
             body += _ENTRY.pack(
                 uuid.bytes,
@@ -153,13 +164,28 @@ class SequenceLedger:
             os.fdatasync(self._fd)
         self._end += len(body)
         self.last = last
+        self.highest_transaction = highest
+
+    def begin_epoch(self, incarnation: Incarnation) -> None:
+        """Another database lies at the path: number its journals from 1, in an epoch of their own.
+        Call it inside ``exclusive``."""
+        self.epoch += 1
+        self.last = self.highest_transaction = 0
+        self.incarnation = incarnation
+        self.record([], 0)
+
+    def _head(self, entries: int, before: int, highest: int) -> bytes:
+        guid, created, inode = self.incarnation or _UNKNOWN
+        return _HEAD.pack(
+            _MAGIC, self.epoch, entries, 0, before, highest, guid.bytes, *created, inode
+        )
 
     def _begin_anew(self) -> None:
         """Replace a long ledger by one that only knows the last number. All stamps written so
         far are put on disk first: nothing could write them again."""
         self._sync_stamps()
         temporary = self._path.with_suffix(".new")
-        head = _HEAD.pack(_MAGIC, self.epoch, 0, 0, self.last)
+        head = self._head(0, self.last, self.highest_transaction)
         head += _CRC.pack(google_crc32c.value(head))
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         _write(fd, head, 0)

@@ -49,6 +49,7 @@ def _keep(journal: Path, archive: Path) -> bool:
     """Make JOURNAL appear in ARCHIVE, by a second link or a copy; False if it is in neither."""
     target = archive / journal.name
     try:
+        _sync(journal)  # its stamp may not be on disk yet, and is not written again there
         # Not a rename: watchdog holds back later events by 0.5 s after a move out of its folder.
         os.link(journal, target)
     except FileNotFoundError:
@@ -60,6 +61,14 @@ def _keep(journal: Path, archive: Path) -> bool:
             raise
         _copy(journal, target)
     return True
+
+
+def _sync(journal: Path) -> None:
+    fd = os.open(journal, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fdatasync(fd)
+    finally:
+        os.close(fd)
 
 
 def _check_same(journal: Path, target: Path) -> None:

@@ -11,6 +11,7 @@ from time import monotonic
 
 import logbook
 
+from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.filters import TableFilter
 from firebird_cdc.journal.backlog import Backlog
@@ -51,10 +52,12 @@ class Shipper:
             max(config.poll_interval_ms / 1000, 0.05),
         )
         self._backlog = Backlog(self._directory)
+        self._recovery = Recovery(self._directory, config.journal_fsync)
         self._close_timeout_s = config.close_timeout_ms / 1000
         self._deadline: float | None = None
         self._stops = 0
         self._ending_since: float | None = None
+        self._is_settled = False  # what the servers left is decided
         self._next_bridge_check = 0.0
         self._next_reminder = 0.0
         self._moved_at = monotonic()
@@ -63,11 +66,14 @@ class Shipper:
         """Ship; returns the exit code. Raises ShipError or ConfigError if it can't begin."""
         with self._lock:
             delivery = self._make_delivery()
+            self._recovery.look()
+            self._recovery.start()
             self._watcher.attach()
             _log.info("shipping journals of {}", self._directory)
             try:
                 self._loop(delivery)
             finally:
+                self._recovery.stop()
                 self._watcher.detach()
                 left = delivery.in_flight
                 delivery.abandon()
@@ -202,17 +208,20 @@ class Shipper:
         """Whether no bridge is left; from then on the time for finishing runs."""
         now = monotonic()
         if now < self._next_bridge_check:
-            return self._ending_since is not None
+            return self._is_settled
         self._next_bridge_check = now + _BRIDGE_CHECK_S
         if bridge_present(self._directory):
             self._ending_since = self._deadline = None
+            self._is_settled = False
         elif self._ending_since is None:
             _log.info("the last server process on {} has ended", self._directory)
             self._ending_since = now
             self._deadline = now + self._close_timeout_s
+        elif not self._is_settled and self._recovery.is_clear_since(self._ending_since):
+            self._is_settled = True
             self._watcher.request_scan()
             return False
-        return self._ending_since is not None
+        return self._ending_since is not None and self._is_settled
 
     def _tell_end(self, delivery: Delivery, unfinished: int) -> None:
         left = len(self._backlog) + len(self._backlog.unreadable)

@@ -1,0 +1,153 @@
+"""Decides what servers left that ended at any point: the shipper's part in capturing.
+
+The database file tells what became of a transaction (inventory), so a journal whose server was
+killed right after a commit is confirmed without a server, and without further work in the
+database. It is the same confirmer that runs inside a server, with nobody to ask and nothing to
+hear; the lock in the journal folder sees to it that one works at a time.
+
+Thread: fbc-recovery looks every second; ``look`` does so on the caller's thread, before the
+other is started.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import logbook
+
+from firebird_cdc.bridge.confirmer import Confirmer
+from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.host import DatabaseIdentity, Event, Witness
+from firebird_cdc.errors import CaptureError
+
+_log = logbook.Logger("firebird_cdc.bridge.recovery")
+
+_LOOK_S = 1.0
+_FIRST_LOOK_S = 30.0  # for what one look may take before shipping begins
+
+
+class _NoServer:
+    """The surroundings of a confirmer in a process without the engine."""
+
+    def __init__(self, folder: JournalFolder, stopping: threading.Event) -> None:
+        self._folder = folder
+        self._stopping = stopping
+
+    def last_ticket(self) -> int:
+        with self._folder.locked_tickets():
+            return self._folder.last_ticket
+
+    def take_events(self, timeout_ms: int) -> list[Event]:
+        self._stopping.wait(timeout_ms / 1000)
+        return []
+
+    def settle(self, number: int) -> None:
+        """Nobody waits here."""
+
+    def database(self, database: int) -> DatabaseIdentity:
+        raise KeyError(database)  # no event brought a number
+
+    def open_witness(self, database: str) -> Witness:
+        raise CaptureError(
+            f"only a server can tell more of {database}, and does so at the next change there"
+        )
+
+    def store_definition(
+        self, database: int, generation: int, shown: bytes, complete: bytes
+    ) -> None:
+        """No transaction writes here."""
+
+    def new_generation(self) -> None:
+        """The system tables are no concern here."""
+
+    def sync_file_system(self, fd: int) -> None:  # noqa: ARG002
+        os.sync()
+
+
+class Recovery:
+    """Looks after one journal folder for servers that are gone.
+
+    Never raises: what goes wrong is logged, once, and tried again.
+    """
+
+    def __init__(self, directory: Path, fsync: bool) -> None:
+        self._directory = directory
+        self._fsync = fsync
+        self._stopping = threading.Event()
+        self._folder: JournalFolder | None = None
+        self._confirmer: Confirmer | None = None
+        self._thread = threading.Thread(target=self._run, name="fbc-recovery", daemon=True)
+        self._clear_at = float("-inf")
+        self._told = ""
+
+    def look(self) -> None:
+        """Decide what can be decided now."""
+        self._stopping.set()  # wait for nothing
+        end = time.monotonic() + _FIRST_LOOK_S
+        while self._turn() and time.monotonic() < end:
+            pass
+        self._stopping.clear()
+
+    def start(self) -> None:
+        """Look every second from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping.set()
+        self._thread.join()
+
+    def is_clear_since(self, moment: float) -> bool:
+        """Whether a look that began after MOMENT (monotonic) found nothing to do any more."""
+        return self._clear_at >= moment
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._turn()
+
+    def _turn(self) -> bool:
+        """Look once; return whether more is to be done at once."""
+        began = time.monotonic()
+        try:
+            confirmer = self._opened()
+        except CaptureError as error:
+            if str(error) != self._told:
+                _log.warning("journals of servers that ended can't be looked after: {}", error)
+            self._told = str(error)
+            self._stopping.wait(_LOOK_S)
+            self._clear_at = began
+            return False
+        self._told = ""
+        if confirmer.turn():
+            return True
+        self._clear_at = began
+        return False
+
+    def _opened(self) -> Confirmer:
+        """Return the confirmer of the folder that is there now."""
+        if self._folder is not None and not self._folder.is_in_place():
+            if self._confirmer is not None:
+                self._confirmer.let_go()
+            self._folder.close()
+            self._folder = self._confirmer = None
+        if self._confirmer is None:
+            self._check_user()
+            self._folder = JournalFolder(self._directory, writes=False)
+            surroundings = _NoServer(self._folder, self._stopping)
+            self._confirmer = Confirmer(surroundings, self._folder, self._fsync)
+        return self._confirmer
+
+    def _check_user(self) -> None:
+        """What this process makes in the folder, the server must be able to use."""
+        try:
+            owner = self._directory.stat().st_uid
+        except OSError as error:
+            raise CaptureError(f"{self._directory}: {error.strerror}") from error
+        if owner != os.geteuid():
+            raise CaptureError(
+                f"{self._directory} belongs to user {owner} and the shipper runs as "
+                f"{os.geteuid()}; run it as the user of the database server"
+            )

@@ -1,0 +1,194 @@
+"""What a server leaves that ends at any point is decided without a server, and without work."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from capture import Capture, fold
+
+from firebird_cdc.bridge.host import Verdict
+from firebird_cdc.bridge.inventory import TransactionInventory
+from firebird_cdc.bridge.recovery import Recovery
+
+pytestmark = pytest.mark.engine
+
+_TABLE = "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)"
+
+
+def _recover(capture: Capture) -> None:
+    """Look after the folder as the shipper does, in this process, which has no engine."""
+    assert not any("libfbclient" in name or "libEngine" in name for name in _libraries())
+    Recovery(capture.journal_directory, fsync=True).look()
+
+
+def _libraries() -> list[str]:
+    return Path("/proc/self/maps").read_text().split()
+
+
+def _kill(capture: Capture) -> None:
+    while capture.clients:
+        capture.clients.pop().kill()
+
+
+def _ids(capture: Capture) -> list[int]:
+    return [row["ID"] for journal in capture.journals() for _, _, row in journal.brief() if row]
+
+
+def _quarantine(capture: Capture) -> list[str]:
+    found = (capture.journal_directory / ".firebird-cdc/quarantine").glob("*.reason")
+    return [path.read_text() for path in found]
+
+
+def test_a_commit_followed_by_a_kill_needs_no_further_work(capture: Capture) -> None:
+    capture.create(_TABLE)
+    attachment = capture.attach()
+    for number in range(20):
+        attachment.execute("INSERT INTO T VALUES (?)", number)
+        attachment.commit()
+    attachment.execute("INSERT INTO T VALUES (100)")
+    _kill(capture)
+    _recover(capture)
+    assert not capture.live()
+    assert _ids(capture) == list(range(20))
+    state = capture.journal_directory / ".firebird-cdc"
+    assert not list((state / "owners").iterdir())
+    assert not list((state / "pool").iterdir())
+
+
+def test_what_a_living_server_writes_is_left_alone(capture: Capture) -> None:
+    capture.create(_TABLE)
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO T VALUES (1)")
+    _recover(capture)
+    assert len(capture.live()) == 1
+    attachment.commit()
+    assert _ids(capture) == [1]
+
+
+def test_one_dead_process_among_living_ones(classic: Capture) -> None:
+    classic.create(_TABLE)
+    first, second = classic.attach(), classic.attach()
+    first.execute("INSERT INTO T VALUES (1)")
+    second.execute("INSERT INTO T VALUES (2)")
+    first.commit()
+    classic.clients.pop(0).kill()
+    _recover(classic)
+    assert len(classic.live()) == 1
+    second.commit()
+    assert _ids(classic) == [1, 2]
+    assert fold(classic.journals())["T"] == second.rows("T")
+
+
+def test_the_inventory_tells_what_the_engine_tells(capture: Capture, tmp_path: Path) -> None:
+    """Over several inventory pages; also of one that a killed process left open."""
+    capture.create(_TABLE, publish=False)
+    attachment = capture.attach()
+    page_size = attachment.execute("SELECT MON$PAGE_SIZE S FROM MON$DATABASE")[0]["S"]
+    attachment.commit()
+    per_page = (page_size - 20) * 4
+    attachment.immediate(
+        f"EXECUTE BLOCK AS DECLARE I INT = 0; BEGIN WHILE (I < {2 * per_page + 50}) DO BEGIN"
+        " IN AUTONOMOUS TRANSACTION DO DELETE FROM T; I = I + 1; END END"
+    )
+    attachment.commit()
+    committed = []
+    for number in range(6):
+        attachment.execute("INSERT INTO T VALUES (?)", number)
+        current = attachment.execute("SELECT CURRENT_TRANSACTION N FROM RDB$DATABASE")[0]["N"]
+        committed.append(current)
+        attachment.commit()
+    attachment.execute("INSERT INTO T VALUES (50)")
+    killed = [attachment.execute("SELECT CURRENT_TRANSACTION N FROM RDB$DATABASE")[0]["N"]]
+    _kill(capture)
+    inventory = TransactionInventory(capture.database)
+    assert inventory.verdicts(killed, durable=True) == [Verdict.ACTIVE]
+    attachment = capture.attach()
+    attachment.execute("SELECT COUNT(*) FROM T")
+    attachment.commit()
+    assert inventory.verdicts(committed, durable=True) == [Verdict.COMMITTED] * 6
+    assert inventory.verdicts([inventory.last_transaction + 1], durable=True) == [Verdict.UNKNOWN]
+    assert inventory.last_transaction > 2 * per_page
+    guid = attachment.execute("SELECT RDB$GET_CONTEXT('SYSTEM', 'DB_GUID') G FROM RDB$DATABASE")[0][
+        "G"
+    ]
+    assert guid.strip("{}").lower() == str(inventory.incarnation.guid)
+    inventory.close()
+
+
+def test_a_restored_copy_begins_an_epoch_and_old_orphans_are_set_aside(capture: Capture) -> None:
+    capture.create(_TABLE)
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO T VALUES (1)")
+    attachment.commit()
+    capture.end_clients()
+    copy = capture.directory / "copy.fdb"
+    shutil.copy(capture.database, copy)
+    attachment = capture.attach()
+    for number in (2, 3):
+        attachment.execute("INSERT INTO T VALUES (?)", number)
+        attachment.commit()
+    attachment.execute("INSERT INTO T VALUES (4)")
+    attachment.commit()
+    _kill(capture)
+    copy.rename(capture.database)
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO T VALUES (5)")
+    attachment.commit()
+    capture.end_clients()
+    journals = capture.read_all()
+    epochs = {j.stamp.epoch for j in journals}
+    assert epochs == {0, 1}
+    new = [j for j in journals if j.stamp.epoch == 1]
+    assert [(j.sequence, j.brief()) for j in new] == [(1, [("c", None, {"ID": 5})])]
+    old = [j.sequence for j in journals if j.stamp.epoch == 0]
+    assert old == list(range(1, len(old) + 1))
+    assert len(old) + len(_quarantine(capture)) == 4
+    assert all("restored or replaced" in reason for reason in _quarantine(capture))
+
+
+@pytest.mark.parametrize("place", ["same inode", "another inode"])
+def test_transaction_numbers_that_go_back_begin_an_epoch(capture: Capture, place: str) -> None:
+    capture.create(_TABLE)
+    old = capture.database.read_bytes()
+    attachment = capture.attach()
+    for number in range(10):
+        attachment.execute("INSERT INTO T VALUES (?)", number)
+        attachment.commit()
+    capture.end_clients()
+    if place == "another inode":
+        capture.database.rename(capture.directory / "kept.fdb")
+    capture.database.write_bytes(old)
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO T VALUES (100)")
+    attachment.commit()
+    capture.end_clients()
+    numbers = [(j.stamp.epoch, j.sequence) for j in capture.read_all()]
+    assert sorted(numbers) == [*((0, n) for n in range(1, 11)), (1, 1)]
+
+
+def test_the_numbers_go_on_when_all_journals_are_gone(capture: Capture) -> None:
+    capture.create(_TABLE)
+    for number in range(1, 4):
+        attachment = capture.attach()
+        attachment.execute("INSERT INTO T VALUES (?)", number)
+        attachment.commit()
+        capture.end_clients()
+        (journal,) = capture.read_all()
+        assert journal.sequence == number
+        journal.path.unlink()
+
+
+def test_a_folder_of_another_user_is_not_touched(capture: Capture) -> None:
+    capture.create(_TABLE)
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO T VALUES (1)")
+    attachment.commit()
+    capture.end_clients()
+    state = capture.journal_directory / ".firebird-cdc"
+    before = sorted(path for path in state.rglob("*"))
+    shutil.chown(capture.journal_directory, 12345)
+    Recovery(capture.journal_directory, fsync=True).look()
+    shutil.chown(capture.journal_directory, 0)
+    assert sorted(path for path in state.rglob("*")) == before

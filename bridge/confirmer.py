@@ -152,6 +152,8 @@ class Confirmer:
         self._own_tickets: set[int] = set()  # above _known, handed over by this process
         self._scan_wanted = True  # once per process: a crash may have left something
         self._stamps_restored = False
+        self._ended: list[UUID] = []  # processes whose journals were found
+        self._let_go = False  # of database files, as soon as nothing is pending
         self._look_at = 0.0  # when to look again for what dead processes left, monotonic
         self._left_undecided = 0  # how often in a row
         self._last_number = 0
@@ -212,6 +214,9 @@ class Confirmer:
             pause = self._lead() if self._is_leader() else self._follow()
         if not self._pending:
             self._rest()
+            if self._let_go:
+                self._close_inventories()
+                self._let_go = False
         self._settle()
         if pause:
             time.sleep(pause)
@@ -229,7 +234,7 @@ class Confirmer:
             elif isinstance(event, DeadTransactions):
                 self._scan_wanted = True
             elif isinstance(event, LastSessionLeft):
-                self._close_inventories()
+                self._let_go = True
         return bool(events)
 
     def _meet(self, number: int) -> None:
@@ -362,6 +367,7 @@ class Confirmer:
         self._folder.accounted = min(
             [self._known, *(pending.ticket - 1 for pending in self._pending.values())]
         )
+        self._forget_ended()
         self._leave_undecided()
         if decided:
             self._again = _AGAIN_S
@@ -728,11 +734,16 @@ class Confirmer:
         if self._scan_wanted:
             self._complete()
             self._restore_stamps()
-        busy = {each.header.owner for each in self._pending.values() if each.header}
-        for owner in dead:  # while a journal of theirs is left, somebody has to look again
-            if owner not in busy:
-                self._folder.forget(owner)
+        self._ended = dead
         self._scan_wanted = False
+
+    def _forget_ended(self) -> None:
+        """Tidy up after the processes whose journals are all decided; while one is left,
+        somebody has to look again."""
+        busy = {each.header.owner for each in self._pending.values() if each.header}
+        for owner in [each for each in self._ended if each not in busy]:
+            self._folder.forget(owner)
+        self._ended = [each for each in self._ended if each in busy]
 
     def _take_up(self, reader: JournalReader, last: int) -> None:
         header, mark = reader.header, reader.commit_mark

@@ -694,7 +694,7 @@ static int session_release(struct fbi_replicated_session *self) {
     /* The last attachment may take the database and the process with it: give the bridge the
      * moment it needs to learn what became of this session's commits, and to let go. */
     int is_last = --sessions == 0;
-    if (session->last_handed_over && is_last)
+    if (session->database && is_last)
         session->last_handed_over =
             fbc_host_hand_over(&(struct fbc_event){.kind = FBC_LAST_SESSION_LEFT, .fd = -1});
     if (session->last_handed_over)

@@ -307,7 +307,8 @@ class Confirmer:
         accounted = self._folder.accounted
         self._known = accounted if accounted <= self._host.last_ticket() else 0
         self._forget_renamed()  # the leader before us may have decided some
-        self._scan_wanted = self._scan_wanted or self._folder.undecided > 0
+        if self._folder.undecided or self._folder.is_publishing:
+            self._scan_wanted = True
         return True
 
     def _rest(self) -> None:
@@ -522,6 +523,7 @@ class Confirmer:
             if not committed:
                 return False
             self._begin_epoch_if_replaced(database, committed[0].guid, ledger)
+            self._folder.is_publishing = True
             self._stamp(committed, ledger)
             for pending in committed:
                 os.rename(
@@ -533,6 +535,7 @@ class Confirmer:
                 if pending.has_ddl:
                     self._host.new_generation()  # the engine shows the change only now
                 self._forget(pending)
+            self._folder.is_publishing = False
         return True
 
     def _replace_by_gap(self, pending: _Pending) -> None:
@@ -802,6 +805,7 @@ class Confirmer:
                 self._write_stamp(self._folder.live(uuid), uuid, stamp)
                 self._folder.live(uuid).rename(self._folder.committed(uuid))
                 self._forget(pending)
+        self._folder.is_publishing = False
 
     def _restore_stamps(self) -> None:
         """Write again what a power cut took from journals that had their names already. Only

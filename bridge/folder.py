@@ -169,6 +169,15 @@ class JournalFolder:
         self.tickets[24:32] = count.to_bytes(8, "little")
 
     @property
+    def is_publishing(self) -> bool:
+        """Whether a leader is giving numbers and names just now, or died while it did."""
+        return self.tickets[32] != 0
+
+    @is_publishing.setter
+    def is_publishing(self, state: bool) -> None:
+        self.tickets[32] = state
+
+    @property
     def generation(self) -> int:
         """How often the system tables changed, in all databases of the folder together."""
         return int.from_bytes(self.tickets[16:24], "little")

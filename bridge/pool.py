@@ -67,6 +67,7 @@ class PoolFiller(threading.Thread):
             for _, fd in made:
                 self._host.sync_data(fd)
             os.fsync(made[-1][1])  # carries the metadata of all
+            os.fsync(folder.pool_fd)
             while made and self._host.pool_add(*made[-1]):
                 made.pop()
         finally:

@@ -24,7 +24,7 @@ enum {
     POOL_LOW = 160,         /* the bridge is woken when fewer are left */
     MOST_OPEN_EVENTS = 256, /* descriptors that wait for the bridge; beyond, it opens by name */
     RETRY_MS = 1000,
-    SILENCE_MS = 400 /* a bridge that does not call for so long is not working on anything */
+    SILENCE_MS = 1000 /* a bridge that does not call for so long is not working on anything */
 };
 
 enum { TICKETS, DECIDED, GENERATION }; /* the shared counters */
@@ -381,6 +381,11 @@ static int create_journal(char name[40], unsigned char uuid[16], struct fbc_erro
     name_of(uuid, name);
     snprintf(live, sizeof live, "%s.log.live", name);
     int fd = openat(host.journal_directory, live, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0 && host.fsync && fsync(host.journal_directory) != 0) {
+        unlinkat(host.journal_directory, live, 0);
+        close(fd);
+        fd = -1;
+    }
     if (fd < 0)
         fbc_error_set(error, errno, "cannot create the journal %s in connector.journal.directory",
                       live);

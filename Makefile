@@ -6,11 +6,11 @@
 # because it was started in this directory.
 export PYTHONSAFEPATH := 1
 # PYTEST_ARGS: more arguments for pytest; BENCH_ARGS: for the benchmarks; KEEP=1: leave the
-# demo's stack up; ROUNDS: how often `make soak` repeats the tests; INPUTS: for the fuzzer.
+# demo's stack up; ROUNDS: how often `make soak` kills; INPUTS: for the fuzzer.
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 KEEP ?=
-ROUNDS ?= 10
+ROUNDS ?= 200
 INPUTS ?= 1000000
 BIN := .venv/bin
 C_FILES := $(filter-out native/_embedding.c,$(wildcard native/*.c native/*.h benchmarks/*.c))
@@ -37,12 +37,8 @@ bench: setup ## run the benchmarks one after the other (BENCH_ARGS=--quick: each
 	@set -e; for program in benchmarks/*.py; do \
 	    echo "== $$program $(BENCH_ARGS)"; $(BIN)/python "$$program" $(BENCH_ARGS); done
 
-soak: setup ## repeat the tests with real processes, in a new order each time (ROUNDS=10)
-	@set -e; round=1; while [ $$round -le $(ROUNDS) ]; do \
-	    echo "== round $$round of $(ROUNDS)"; \
-	    $(BIN)/pytest -m "kafka or engine" -p randomly -p "no:cacheprovider" \
-	        --randomly-seed="$$(date +%s)" -x $(PYTEST_ARGS); \
-	    round=$$((round + 1)); done
+soak: setup ## kill the server again and again, and compare; then fuzz (ROUNDS=200)
+	$(BIN)/python tests/faults/soak.py --rounds $(ROUNDS)
 	@$(MAKE) fuzz
 
 fuzz: setup ## damaged and forged journals for the reader (INPUTS=1000000)

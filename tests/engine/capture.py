@@ -60,38 +60,38 @@ class Attachment:
 
     def __init__(self, client: Client, number: int) -> None:
         self._client = client
-        self._number = number
+        self.number = number
 
     def execute(self, sql: str, *parameters: Any) -> list[Row]:
         """Run a statement; return its rows, if it has any."""
-        rows: list[Row] = self._client.call("execute", self._number, sql, parameters)
+        rows: list[Row] = self._client.call("execute", self.number, sql, parameters)
         return rows
 
     def script(self, *statements: str) -> None:
         """Run statements as they are, such as DDL, each committed."""
         for sql in statements:
-            self._client.call("execute", self._number, sql, None)
+            self._client.call("execute", self.number, sql, None)
             self.commit()
 
     def immediate(self, sql: str) -> None:
         """Run a statement as it is, in the current transaction."""
-        self._client.call("execute", self._number, sql, None)
+        self._client.call("execute", self.number, sql, None)
 
     def begin(self, isolation: str = "SNAPSHOT", **options: Any) -> None:
         """Start a transaction; OPTIONS of firebird-driver's TPB."""
-        self._client.call("begin", self._number, isolation, options)
+        self._client.call("begin", self.number, isolation, options)
 
     def commit(self, retaining: bool = False) -> None:
-        self._client.call("commit", self._number, retaining)
+        self._client.call("commit", self.number, retaining)
 
     def rollback(self, retaining: bool = False) -> None:
-        self._client.call("rollback", self._number, retaining)
+        self._client.call("rollback", self.number, retaining)
 
     def close(self) -> None:
-        self._client.call("close", self._number)
+        self._client.call("close", self.number)
 
     def drop_database(self) -> None:
-        self._client.call("drop", self._number)
+        self._client.call("drop", self.number)
 
     def rows(self, table: str) -> Rows:
         """Return what the table holds, as ``fold`` gives it."""

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "engine"))
 
+from capture import Capture
 from harness import Libraries
+
+from firebird_cdc.demo.processes import Stack
 
 
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Libraries:
     """A plugin with failpoints, and a preload that holds back commit marks."""
     return Libraries.build(tmp_path_factory.mktemp("libraries"))
+
+
+@pytest.fixture
+def capture(tmp_path: Path, stack: Stack, libraries: Libraries) -> Iterator[Capture]:
+    """The plugin with failpoints in an engine whose processes have a database to themselves."""
+    made = Capture(tmp_path, stack, {"ServerMode": "Super"})
+    made.install()
+    libraries.put_into(made)
+    yield made
+    for client in made.clients:
+        if client.process.poll() is None:
+            client.kill()

@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,11 +84,26 @@ def arm(point: str, count: int) -> None:
     step, _, side = point.partition(".")
     known = CONFIRMING | RECOVERING
     if step in known and side in ("before", "after"):
-        _wrap(*known[step], side, count)
+        hits = itertools.count(1)
+        _wrap(*known[step], side, lambda: _die_at(next(hits), count))
     elif point in native_points():
         os.environ["FBC_FAILPOINT"] = f"{point}:{count}"
     else:
         raise LookupError(f"no point is called {point}")
+
+
+def stall(point: str) -> None:
+    """Have every thread that comes to POINT of the bridge's Python stay there."""
+    step, _, side = point.partition(".")
+    _wrap(*CONFIRMING[step], side, lambda: threading.Event().wait())
+
+
+def sweep(database: str) -> None:
+    """Sweep a database through the engine's services, as gfix -sweep does."""
+    from firebird.driver import connect_server
+
+    with connect_server("", user="SYSDBA") as server:
+        server.database.sweep(database=database)
 
 
 def hold_marks(us: int) -> None:
@@ -110,7 +126,7 @@ def _wrap(
     name: str,
     is_meant: Callable[[tuple[Any, ...]], bool],
     side: str,
-    count: int,
+    act: Callable[[], Any],
 ) -> None:
     importlib.import_module("firebird_cdc.bridge.service")  # all that may hold the function
     holder: Any = importlib.import_module(module_name)
@@ -118,15 +134,14 @@ def _wrap(
     for part in owner:
         holder = getattr(holder, part)
     original = getattr(holder, last)
-    hits = itertools.count(1)
 
     def wrapped(*arguments: Any, **named: Any) -> Any:
         meant = is_meant(arguments)  # before the call: it may close or remove what is named
         if meant and side == "before":
-            _die_at(next(hits), count)
+            act()
         result = original(*arguments, **named)
         if meant and side == "after":
-            _die_at(next(hits), count)
+            act()
         return result
 
     setattr(holder, last, wrapped)

@@ -123,6 +123,7 @@ static size_t cursor_text(const struct cursor *cursor, unsigned column, char *to
 struct catalogue_column {
     char name[256];
     int precision, char_length, not_null, identity, key_position;
+    int stored_as; /* its place in a definition, -1 if it is not there */
 };
 
 /* TABLE as a literal that needs no quoting and no character set of the attachment. */
@@ -169,6 +170,7 @@ static int read_columns(struct cursor *cursor, const struct fbc_source *source, 
             column->not_null = cursor_int(cursor, 3) != 0;
             column->identity = cursor_int(cursor, 4);
             column->key_position = 0;
+            column->stored_as = -1;
         }
     cursor_close(cursor);
     return row == 0 ? FBC_OK : FBC_FAILED;
@@ -246,33 +248,39 @@ static size_t fill_in(char *definition, size_t length, struct catalogue_column *
                       unsigned count, int key_kind) {
     size_t name_length = get16(definition);
     unsigned stored = get16(definition + 4 + name_length);
-    char *order = definition + length;
-    unsigned placed = 0;
+    char *order = definition + length, *at = definition + 6 + name_length;
+    unsigned placed = 0, gone = 0;
     definition[2 + name_length] = (char)key_kind;
-    for (unsigned turn = 0; turn <= count; turn++) { /* the last turn: columns that are gone */
-        char *at = definition + 6 + name_length;
-        for (unsigned i = 0; i < stored; i++) {
-            char name[256] = "";
-            size_t column_name = get16(at);
-            memcpy(name, at + 2, column_name);
-            at += 2 + column_name;
-            struct catalogue_column *known = column_named(columns, count, name);
-            if (turn < count ? known == &columns[turn] : !known) {
-                fbc_put16(order + 2 * placed++, (uint16_t)i);
-                if (known) {
-                    fbc_put16(at + 12, (uint16_t)known->char_length);
-                    fbc_put16(at + 14, (uint16_t)known->precision);
-                    at[16] =
-                        (char)((known->not_null ? NOT_NULL : 0) | (known->identity ? IDENTITY : 0));
-                    at[17] = (char)known->key_position;
-                }
-            }
-            at += FBC_COLUMN_BYTES;
-        }
+    for (unsigned i = 0; i < stored; i++) {
+        char name[256] = "";
+        size_t column_name = get16(at);
+        memcpy(name, at + 2, column_name);
+        at += 2 + column_name;
+        /* Mostly both have the same order: a table may have thousands of columns. */
+        struct catalogue_column *known = i < count && strcmp(columns[i].name, name) == 0
+                                             ? &columns[i]
+                                             : column_named(columns, count, name);
+        if (known) {
+            known->stored_as = (int)i;
+            fbc_put16(at + 12, (uint16_t)known->char_length);
+            fbc_put16(at + 14, (uint16_t)known->precision);
+            at[16] = (char)((known->not_null ? NOT_NULL : 0) | (known->identity ? IDENTITY : 0));
+            at[17] = (char)known->key_position;
+        } else
+            fbc_put16(order + 2 * (stored - ++gone), (uint16_t)i); /* the last one first */
+        at += FBC_COLUMN_BYTES;
     }
-    for (unsigned i = 0; i < placed; i++)
+    for (unsigned i = 0; i < count; i++)
+        if (columns[i].stored_as >= 0)
+            fbc_put16(order + 2 * placed++, (uint16_t)columns[i].stored_as);
+    for (unsigned from = placed, to = stored; from + 1 < to; from++) {
+        uint16_t first_gone = get16(order + 2 * --to);
+        fbc_put16(order + 2 * to, get16(order + 2 * from));
+        fbc_put16(order + 2 * from, first_gone);
+    }
+    for (unsigned i = 0; i < stored; i++)
         if (get16(order + 2 * i) != i)
-            return length + 2 * (size_t)placed;
+            return length + 2 * (size_t)stored;
     return length; /* as stored: no list */
 }
 

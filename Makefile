@@ -1,6 +1,6 @@
 # Every target does the set-up that it needs: see `make help`.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo demo-stop test bench soak fuzz lint format clean
+.PHONY: help setup build demo demo-stop test bench soak fuzz sanitize leaks valgrind lint format clean
 
 # A folder here is called packaging/: Python must not take it for the library of that name
 # because it was started in this directory.
@@ -13,6 +13,9 @@ KEEP ?=
 ROUNDS ?= 200
 INPUTS ?= 1000000
 BIN := .venv/bin
+LEAK_TESTS := tests/engine/test_ddl.py tests/engine/test_rollbacks.py
+VALGRIND_TESTS := tests/engine/test_ddl.py tests/engine/test_values.py \
+    tests/engine/test_transactions.py tests/engine/test_rollbacks.py
 C_FILES := $(filter-out native/_embedding.c,$(wildcard native/*.c native/*.h benchmarks/*.c))
 
 help: ## show the targets
@@ -32,6 +35,7 @@ demo-stop: setup ## stop the stacks that `make demo KEEP=1` left up
 
 test: lint ## linter, types, then all tests against the real engine, server, Kafka and Spark
 	$(BIN)/pytest $(PYTEST_ARGS)
+	$(if $(PYTEST_ARGS),,@$(MAKE) --no-print-directory sanitize)
 
 bench: setup ## run the benchmarks one after the other (BENCH_ARGS=--quick: each under 50 s)
 	@set -e; for program in benchmarks/*.py; do \
@@ -40,9 +44,21 @@ bench: setup ## run the benchmarks one after the other (BENCH_ARGS=--quick: each
 soak: setup ## kill the server again and again, and compare; then fuzz (ROUNDS=200)
 	$(BIN)/python tests/faults/soak.py --rounds $(ROUNDS)
 	@$(MAKE) fuzz
+	@$(MAKE) leaks
+	@$(MAKE) valgrind
 
 fuzz: setup ## damaged and forged journals for the reader (INPUTS=1000000)
 	$(BIN)/python tests/fuzz/journal_fuzz.py --inputs $(INPUTS)
+
+sanitize: setup ## the engine's tests with the address and undefined-behaviour sanitizers
+	FIREBIRD_CDC_INSTRUMENT=sanitizers $(BIN)/pytest tests/engine
+
+leaks: setup ## what the plugin has not freed at the end, after a part of the engine's tests
+	FIREBIRD_CDC_INSTRUMENT=leaks $(BIN)/pytest $(LEAK_TESTS)
+
+valgrind: setup ## a part of the engine's tests under valgrind
+	$(BIN)/pytest tests/sanitizers/valgrind_proof.py
+	FIREBIRD_CDC_INSTRUMENT=valgrind $(BIN)/pytest -p no:randomly --timeout 1200 $(VALGRIND_TESTS)
 
 lint: setup ## ruff, mypy and clang-format; changes nothing
 	$(BIN)/ruff check .

@@ -33,7 +33,9 @@ LINK = ["-Wl,-z,relro", "-Wl,-z,now", "-Wl,-z,noexecstack", "-Wl,-z,nodelete", "
 
 sanitize = os.environ.get("FIREBIRD_CDC_SANITIZE")
 if sanitize:
-    COMPILE += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-U_FORTIFY_SOURCE"]
+    # Python's own flags have -fwrapv, under which no overflow is undefined.
+    COMPILE += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-fno-wrapv"]
+    COMPILE += ["-U_FORTIFY_SOURCE"]
     LINK += [f"-fsanitize={sanitize}"]
 
 

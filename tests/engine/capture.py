@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any, TypeVar
+
+import instruments
 
 from firebird_cdc.demo.engine import EmbeddedRoot
 from firebird_cdc.demo.processes import Stack, await_condition, tail
@@ -32,7 +34,7 @@ from firebird_cdc.journal.format import (
     Value,
 )
 
-PATIENCE_S = 20.0
+PATIENCE_S = 20.0 * instruments.SLOWNESS
 _HERE = Path(__file__).parent
 _DAY_0 = date(1858, 11, 17)
 _UNITS_PER_DAY = 864_000_000
@@ -103,11 +105,17 @@ class Attachment:
 class Client:
     """A process that has the engine, and so the plugin, in itself."""
 
-    def __init__(self, library: Path, environment: Mapping[str, str], errors: Path) -> None:
+    def __init__(
+        self,
+        library: Path,
+        environment: Mapping[str, str],
+        errors: Path,
+        before: Sequence[str] = (),
+    ) -> None:
         self._errors = errors
         with errors.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", str(_HERE / "client_program.py"), str(library)],
+                [*before, sys.executable, "-P", str(_HERE / "client_program.py"), str(library)],
                 env=dict(environment),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -319,9 +327,13 @@ class Capture:
         """Put the plugin into the root, as a user does."""
         program = [sys.executable, "-P", "-m", "firebird_cdc", "install"]
         arguments = ["--server", self.root.path, "--config", self.config, "--logging", self.logging]
-        self.stack.run("install", [*program, *arguments], self.environment())
+        self.stack.run("install", [*program, *arguments], self._plain_environment())
+        instruments.place(self.root.path)
 
     def environment(self) -> dict[str, str]:
+        return {**self._plain_environment(), **instruments.environment(self.directory)}
+
+    def _plain_environment(self) -> dict[str, str]:
         environment = self.stack.environment(self.root.environment())
         environment["PYTHONSAFEPATH"] = "1"
         return environment
@@ -329,7 +341,12 @@ class Capture:
     def client(self) -> Client:
         """Start a process; the fixture ends it."""
         errors = self.directory / f"client-{len(self.clients) + 1}.log"
-        client = Client(self.root.client_library, self.environment(), errors)
+        client = Client(
+            self.root.client_library,
+            self.environment(),
+            errors,
+            instruments.before(self.directory),
+        )
         self.clients.append(client)
         return client
 

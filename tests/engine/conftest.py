@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import instruments
 import pytest
 from capture import Capture
 
@@ -17,7 +18,9 @@ def _capture(directory: Path, stack: Stack, mode: str) -> Iterator[Capture]:
     yield made
     for client in made.clients:
         if client.process.poll() is None:
-            client.kill()
+            client.end() if instruments.CHOSEN == "leaks" else client.kill()
+    stack.stop()
+    assert not (found := instruments.complaints(directory)), found
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import instruments
 from capture import PATIENCE_S, Capture, SqlError
 
 from firebird_cdc.demo.processes import tail
@@ -36,7 +37,7 @@ class Server:
         self._errors = capture.directory / "server.log"
         with self._errors.open("ab") as log:
             self.process = subprocess.Popen(
-                [*before, str(program)],
+                [*instruments.before(capture.directory), *before, str(program)],
                 env=capture.environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -150,9 +150,15 @@ class Client:
         return self.finish()
 
     def attach(
-        self, database: Path, charset: str = "UTF8", create: bool = False, dialect: int = 3
+        self,
+        database: Path,
+        charset: str = "UTF8",
+        create: bool = False,
+        dialect: int = 3,
+        user: str = "SYSDBA",
     ) -> Attachment:
-        return Attachment(self, self.call("attach", str(database), charset, create, dialect))
+        arguments = (str(database), charset, create, dialect, user)
+        return Attachment(self, self.call("attach", *arguments))
 
     def perform(self, path: Path, function: str, *arguments: Any) -> Any:
         """Run a function of a Python file in the process."""

@@ -31,12 +31,12 @@ class _Server:
     def do(self, operation: str, arguments: tuple[Any, ...]) -> Any:
         return getattr(self, operation)(*arguments)
 
-    def attach(self, database: str, charset: str, create: bool, dialect: int) -> int:
+    def attach(self, database: str, charset: str, create: bool, dialect: int, user: str) -> int:
         number = len(self._attachments) + 1
         open_ = create_database if create else connect
         driver_config.db_defaults.sql_dialect.value = dialect
         driver_config.db_defaults.db_sql_dialect.value = dialect
-        self._attachments[number] = open_(database, user="SYSDBA", charset=charset)
+        self._attachments[number] = open_(database, user=user, charset=charset)
         return number
 
     def execute(self, number: int, sql: str, parameters: tuple[Any, ...] | None) -> Any:

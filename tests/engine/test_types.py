@@ -143,6 +143,36 @@ def test_numerics_of_every_precision_and_scale(capture: Capture, kind: str) -> N
     assert shown == [(p, s, 1 if kind == "NUMERIC" else 2) for p, s in types]
 
 
+def test_dialect_1(capture: Capture) -> None:
+    columns = {
+        "N4": ("NUMERIC(4, 1)", "-999.9"),
+        "N9": ("DECIMAL(9, 9)", "0.123456789"),
+        "N15": ("NUMERIC(15, 2)", "-1234567890123.25"),
+        "N18": ("NUMERIC(18, 4)", "0.5"),
+        "D": ("DATE", "'9999-12-31 23:59:59.9999'"),
+        "V": ("VARCHAR(3)", "'жя'"),
+    }
+    client = capture.client()
+    made = client.attach(capture.database, create=True, dialect=1)
+    declared = ", ".join(f"{name} {sql}" for name, (sql, _) in columns.items())
+    made.script(
+        f"CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, {declared})",
+        "ALTER DATABASE INCLUDE ALL TO PUBLICATION",
+        "ALTER DATABASE ENABLE PUBLICATION",
+    )
+    made.close()
+    attachment = client.attach(capture.database, dialect=1)
+    attachment.execute(f"INSERT INTO T VALUES (1, {', '.join(v for _, v in columns.values())})")
+    attachment.execute("INSERT INTO T (ID, N15, N18) VALUES (2, 0.1, -0.0001)")
+    attachment.execute("UPDATE T SET N9 = NULL, N15 = N15 * 3")
+    attachment.commit()
+    [journal] = capture.journals()
+    assert net([journal]) == read(attachment)
+    shown = {c.name: (c.sql_type, c.scale) for c in journal.rows[0].table.columns}
+    assert shown["N15"] == (480, -2)  # a DOUBLE, unlike in dialect 3
+    assert shown["D"] == (510, 0)  # a TIMESTAMP
+
+
 # Gaps and overlaps of summer time, offsets to the minute, the ends of the calendar.
 MOMENTS = (
     "2026-03-29 02:30:00 Europe/Prague",

@@ -1,0 +1,132 @@
+"""Two-phase commit: what is in limbo is neither published nor forgotten."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from capture import Capture, Client, Journal, fold, read_journal, until
+
+pytestmark = pytest.mark.engine
+
+_DBA = Path(__file__).with_name("dba_work.py")
+
+
+class Pair:
+    """Two captured databases with a table T each, and a process at work in both."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+        self.databases = [capture.directory / name for name in ("test.fdb", "other.fdb")]
+        for database in self.databases:
+            capture.database = database
+            capture.create("CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, N INTEGER)")
+        self.decision = capture.directory / "decision"
+        os.mkfifo(self.decision)
+
+    def start(self, *statements: str) -> Client:
+        """Have a process do statements in both, and the first phase; it awaits ``decide``."""
+        client = self.capture.client()
+        arguments = ([str(each) for each in self.databases], list(statements), str(self.decision))
+        client.start("perform", str(_DBA), "two_phases", arguments)
+        return client
+
+    def decide(self, what: str) -> None:
+        """Tell the process, once it is through with the first phase."""
+        self.decision.write_text(what)
+
+    def run(self, what: str, *statements: str) -> None:
+        client = self.start(*statements)
+        self.decide(what)
+        client.finish()
+        client.end()
+        self.capture.clients.remove(client)
+
+    def leave_in_limbo(self, *statements: str) -> None:
+        """Kill the process between the phases."""
+        client = self.start(*statements)
+        with self.decision.open("w"):  # it is through with the first phase
+            client.kill()
+        self.capture.clients.remove(client)
+
+    def limbo(self) -> list[list[int]]:
+        client = self.capture.client()
+        found = [client.perform(_DBA, "limbo", str(each)) for each in self.databases]
+        client.end()
+        self.capture.clients.remove(client)
+        return found
+
+    def resolve(self, commit: bool) -> None:
+        """Resolve what is in limbo in each database for itself."""
+        client = self.capture.client()
+        for database in self.databases:
+            for number in client.perform(_DBA, "limbo", str(database)):
+                client.perform(_DBA, "end_limbo", str(database), number, commit)
+        client.end()
+        self.capture.clients.remove(client)
+
+    def journals(self) -> list[list[Journal]]:
+        """Return the committed journals of each database, in order, once no other is left."""
+        until("all journals to be decided", lambda: not self.capture.live())
+        aside = self.capture.journal_directory / ".firebird-cdc/quarantine"
+        assert not list(aside.glob("*.reason"))
+        found = sorted(
+            map(read_journal, self.capture.committed()), key=lambda journal: journal.sequence
+        )
+        each = [[j for j in found if j.database == str(path)] for path in self.databases]
+        for own in each:
+            assert [journal.sequence for journal in own] == list(range(1, len(own) + 1))
+        return each
+
+    def balance(self) -> list[list[Journal]]:
+        """Assert that journals and tables agree; return the journals."""
+        each = self.journals()
+        for database, own in zip(self.databases, each, strict=True):
+            client = self.capture.client()
+            assert fold(own).get("T", {}) == client.attach(database).rows("T")
+            client.end()
+            self.capture.clients.remove(client)
+        return each
+
+
+@pytest.fixture
+def pair(classic: Capture) -> Pair:
+    return Pair(classic)
+
+
+def test_committed_after_both_phases(pair: Pair) -> None:
+    pair.run("commit", "INSERT INTO T VALUES (1, 0)", "UPDATE T SET N = 1")
+    pair.run("commit", "INSERT INTO T VALUES (2, 0)")
+    for journals in pair.balance():
+        assert [[row.op for row in journal.rows] for journal in journals] == [["c", "u"], ["c"]]
+
+
+def test_rolled_back_after_the_first_phase(pair: Pair) -> None:
+    pair.run("rollback", "INSERT INTO T VALUES (1, 0)")
+    pair.run("commit", "INSERT INTO T VALUES (2, 0)")
+    for journals in pair.balance():
+        assert [journal.brief() for journal in journals] == [[("c", None, {"ID": 2, "N": 0})]]
+
+
+def test_others_are_published_while_it_is_between_the_phases(pair: Pair) -> None:
+    client = pair.start("INSERT INTO T VALUES (1, 0)")
+    with pair.decision.open("w") as decision:
+        other = pair.capture.client().attach(pair.databases[0])
+        other.execute("INSERT INTO T VALUES (2, 0)")
+        other.commit()
+        until("the other's journal", lambda: len(pair.capture.committed()) == 1)
+        assert len(pair.capture.live()) >= 1
+        decision.write("commit")
+    client.finish()
+    one, two = pair.balance()
+    assert [len(one), len(two)] == [2, 1]
+
+
+def test_killed_between_the_phases_and_rolled_back(pair: Pair) -> None:
+    pair.leave_in_limbo("INSERT INTO T VALUES (1, 0)")
+    assert [len(each) for each in pair.limbo()] == [1, 1]
+    pair.resolve(commit=False)
+    pair.run("commit", "INSERT INTO T VALUES (2, 0)")
+    for journals in pair.balance():
+        assert [journal.brief() for journal in journals] == [[("c", None, {"ID": 2, "N": 0})]]

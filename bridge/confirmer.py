@@ -27,23 +27,27 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import threading
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Protocol
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import logbook
 
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import (
     CommittedJournal,
+    CountedGap,
     DatabaseIdentity,
     DatabaseSeen,
     DeadTransactions,
     Event,
+    GapsCounted,
     LastSessionLeft,
     Verdict,
     Witness,
@@ -98,6 +102,7 @@ class _Pending:
     is_unresolved: bool = True
     is_stuck: bool = False  # nobody can say when it will be decided
     is_sealed: bool = True
+    is_unsynced: bool = False  # a sync of it failed; what comes after may say that it worked
     guid: UUID = _NOBODY  # of the database that it was written for
     header: Header | None = None  # of a journal that was found, not handed over
     is_orphan: bool = False  # its process is gone
@@ -132,6 +137,8 @@ class Surroundings(Protocol):
         self, database: int, generation: int, shown: bytes, complete: bytes
     ) -> None: ...
     def new_generation(self) -> None: ...
+    def read_gap(self, database: int) -> CountedGap | None: ...
+    def clear_gap(self, database: int, gap: CountedGap) -> None: ...
     def sync_file_system(self, fd: int) -> None: ...
 
 
@@ -165,6 +172,7 @@ class Confirmer:
         self._numbers: dict[str, list[int]] = {}  # the plugin's numbers of a database path
         # completed table definitions by database and shown form, with their generation
         self._definitions: dict[tuple[str, bytes], tuple[int, bytes]] = {}
+        self._uncounted: set[int] = set()  # databases whose counters of gaps are to be read
 
     def use(self, folder: JournalFolder, fsync: bool) -> None:
         """Work in another folder as soon as nothing is pending in the present one."""
@@ -209,6 +217,9 @@ class Confirmer:
             self._move()
         self._look_around()
         busy = bool(self._pending) or self._scan_wanted
+        if self._uncounted and self._folder.is_in_place():
+            for database in list(self._uncounted):
+                self._mark_gap(database)
         pause = 0.0
         if self._pending or self._scan_wanted:
             pause = self._lead() if self._is_leader() else self._follow()
@@ -231,6 +242,9 @@ class Confirmer:
                 self._accept(event)
             elif isinstance(event, DatabaseSeen):
                 self._meet(event.database)
+                self._uncounted.add(event.database)  # a process that has ended may have counted
+            elif isinstance(event, GapsCounted):
+                self._uncounted.add(event.database)
             elif isinstance(event, DeadTransactions):
                 self._scan_wanted = True
             elif isinstance(event, LastSessionLeft):
@@ -248,6 +262,13 @@ class Confirmer:
             self._inventory(path, guid)
 
     def _accept(self, event: CommittedJournal) -> None:
+        if event.is_gap:
+            _log.error(
+                "{}: a gap: transaction {} was committed, but could not be recorded: {}",
+                self._host.database(event.database).path,
+                event.transaction,
+                event.reason,
+            )
         self._own_tickets.add(event.ticket)
         database = self._host.database(event.database)
         self._pending[event.uuid] = _Pending(
@@ -262,12 +283,70 @@ class Confirmer:
             event.number,
             event.has_ddl,
             event.is_unresolved,
+            is_unsynced=event.is_unsynced,
             guid=database.guid,
             catalogue_offset=event.catalogue_offset,
         )
         if len(self._pending) > _MOST_OPEN and event.fd >= 0:
             os.close(event.fd)  # a server's descriptors are not ours to use up
             self._pending[event.uuid].fd = -1
+
+    def _mark_gap(self, number: int) -> None:
+        """Leave a gap for transactions that could leave nothing themselves. Raises OSError;
+        what is counted stays so until the gap is on disk."""
+        gap = self._host.read_gap(number)
+        if gap is not None:
+            path, guid = self._host.database(number)
+            first, last = (
+                datetime.fromtimestamp(us / 1_000_000, UTC).isoformat(timespec="milliseconds")
+                for us in (gap.first_us, gap.last_us)
+            )
+            reason = (
+                f"{gap.transactions} transactions were committed from {first} to {last}, but "
+                "their changes could not be recorded: "
+                + (gap.reason or "their process has ended, see the server's log")
+            )
+            _log.error("{}: a gap: {}", path, reason)
+            self._pend_gap(path, guid, reason, gap.last_us)
+            self._host.clear_gap(number, gap)
+        self._uncounted.discard(number)
+
+    def _pend_gap(self, database: str, guid: UUID, reason: str, commit_us: int) -> None:
+        """Add a gap of no transaction to what waits, as a commit of now."""
+        uuid = uuid4()
+        temporary = self._folder.state / f"gap-{uuid}"
+        try:
+            with JournalWriter(
+                temporary,
+                uuid=uuid,
+                database=database,
+                database_guid=guid,
+                owner=self._folder.owner,
+            ) as writer:
+                writer.gap(reason)
+                writer.seal()
+                length = writer.journal_length or 0
+                with self._folder.locked_tickets():
+                    ticket = self._folder.last_ticket + 1
+                    writer.commit(ticket, commit_us)
+                    temporary.rename(self._folder.live(uuid))
+                    self._folder.tickets[:8] = ticket.to_bytes(8, "little")
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        self._own_tickets.add(ticket)
+        self._pending[uuid] = _Pending(
+            uuid,
+            database,
+            0,
+            ticket,
+            commit_us,
+            length,
+            1,
+            has_ddl=False,
+            is_unresolved=False,
+            guid=guid,
+        )
 
     def _settle(self) -> None:
         """Tell sessions that wait to leave how far their commits are decided."""
@@ -519,6 +598,8 @@ class Confirmer:
             for pending in committed:
                 if not pending.is_sealed:
                     self._replace_by_gap(pending)
+                if pending.is_unsynced:
+                    self._copy_anew(pending)
             committed = self._with_definitions(database, committed)
             if not committed:
                 return False
@@ -546,6 +627,23 @@ class Confirmer:
         )
         _log.error("{}: a gap: {}", pending.database, reason)
         self._write_gap(pending, reason)
+
+    def _copy_anew(self, pending: _Pending) -> None:
+        """The sync of a committed journal failed: after that the system may take its bytes for
+        written that are not. Put a copy in its place, whole on disk."""
+        live, copy = self._folder.live(pending.uuid), self._folder.state / f"copy-{pending.uuid}"
+        try:
+            shutil.copyfile(live, copy)
+            self._folder.sync_file(copy)
+            copy.rename(live)
+        except BaseException:
+            copy.unlink(missing_ok=True)
+            raise
+        if pending.fd >= 0:
+            os.close(pending.fd)
+            pending.fd = -1
+        pending.is_unsynced = False
+        _log.warning("journal {} could not be synced at first and was copied", pending.uuid)
 
     def _write_gap(self, pending: _Pending, reason: str) -> None:
         """Make PENDING's journal one gap, whole on disk before it takes its place."""

@@ -35,6 +35,9 @@ class CommittedJournal(NamedTuple):
     events: int
     has_ddl: bool
     is_unresolved: bool  # table definitions in it have to be completed
+    is_unsynced: bool  # its sync failed: it has to be copied, with a sync that works
+    is_gap: bool  # all that is in it is a gap
+    reason: str  # of the gap or of the failed sync
     fd: int  # owned by the bridge; -1: open the file by its name
 
 
@@ -59,7 +62,23 @@ class LastSessionLeft(NamedTuple):
     number: int
 
 
-Event = CommittedJournal | DatabaseSeen | DeadTransactions | LastSessionLeft
+class GapsCounted(NamedTuple):
+    """Transactions committed that left nothing in the folder: see ``Host.read_gap``."""
+
+    number: int
+    database: int
+
+
+Event = CommittedJournal | DatabaseSeen | DeadTransactions | LastSessionLeft | GapsCounted
+
+
+class CountedGap(NamedTuple):
+    """Transactions of one database that committed and could not even leave a gap."""
+
+    transactions: int
+    first_us: int  # microseconds since 1970, UTC
+    last_us: int
+    reason: str  # of the first; empty: a process that has ended knew it
 
 
 class DatabaseIdentity(NamedTuple):
@@ -119,7 +138,7 @@ class OpenFolder(Protocol):
     journal_fd: int
     pool_fd: int
     owner: UUID
-    tickets: mmap.mmap  # starts with the counter, 8 bytes, shared by all processes
+    tickets: mmap.mmap  # 4096 bytes, starting with the counter, shared by all processes
     tickets_fd: int
 
 
@@ -128,8 +147,9 @@ class Host(Protocol):
 
     root: Path
 
-    def configure(self, folder: OpenFolder, fsync: bool) -> None:
-        """Say where journals lie. What the folder has open stays open and in place."""
+    def configure(self, folder: OpenFolder, fsync: bool, gap: bool) -> None:
+        """Say where journals lie, and whether what can't be recorded is let through. What the
+        folder has open stays open and in place."""
 
     def last_ticket(self) -> int:
         """Return the last ticket drawn by any process. Every journal with one up to it is
@@ -146,6 +166,12 @@ class Host(Protocol):
 
     def settle(self, number: int) -> None:
         """Tell sessions that wait to leave that all events up to ``number`` are decided."""
+
+    def read_gap(self, database: int) -> CountedGap | None:
+        """Return what all processes have counted of a database's gaps; None: nothing."""
+
+    def clear_gap(self, database: int, gap: CountedGap) -> None:
+        """Take off the counters what was read and is marked now; what came since stays."""
 
     def database(self, database: int) -> DatabaseIdentity:
         """Return which database a number stands for."""
@@ -226,7 +252,7 @@ class CffiHost:
         self._tickets: Any = None
         self.root = Path(ffi.string(api.root).decode())
 
-    def configure(self, folder: OpenFolder, fsync: bool) -> None:
+    def configure(self, folder: OpenFolder, fsync: bool, gap: bool) -> None:
         self._tickets = self._ffi.from_buffer("uint64_t[]", folder.tickets, require_writable=True)
         self._api.configure(
             os.fsencode(folder.path),
@@ -236,6 +262,7 @@ class CffiHost:
             self._tickets,
             folder.tickets_fd,
             fsync,
+            gap,
         )
 
     def last_ticket(self) -> int:
@@ -254,6 +281,8 @@ class CffiHost:
     def _event(self, raw: Any) -> Event:
         if raw.kind == 4:
             return LastSessionLeft(raw.number)
+        if raw.kind == 5:
+            return GapsCounted(raw.number, raw.database)
         if raw.kind == 1:
             return CommittedJournal(
                 number=raw.number,
@@ -267,6 +296,9 @@ class CffiHost:
                 events=raw.events,
                 has_ddl=bool(raw.has_ddl),
                 is_unresolved=bool(raw.is_unresolved),
+                is_unsynced=bool(raw.is_unsynced),
+                is_gap=bool(raw.is_gap),
+                reason=self._ffi.string(raw.reason).decode("utf-8", "replace"),
                 fd=raw.fd,
             )
         if raw.kind == 2:
@@ -275,6 +307,18 @@ class CffiHost:
 
     def settle(self, number: int) -> None:
         self._api.settle(number)
+
+    def read_gap(self, database: int) -> CountedGap | None:
+        raw = self._ffi.new("struct fbc_gap *")
+        if not self._api.read_gap(database, raw):
+            return None
+        reason = self._ffi.string(raw.reason).decode("utf-8", "replace")
+        return CountedGap(raw.count, raw.first_us, raw.last_us, reason)
+
+    def clear_gap(self, database: int, gap: CountedGap) -> None:
+        raw = self._ffi.new("struct fbc_gap *")
+        raw.count, raw.first_us, raw.last_us = gap.transactions, gap.first_us, gap.last_us
+        self._api.clear_gap(database, raw)
 
     def database(self, database: int) -> DatabaseIdentity:
         path = os.fsdecode(self._ffi.string(self._api.database_path(database)))

@@ -20,7 +20,7 @@ import logbook
 
 from firebird_cdc.bridge.confirmer import Confirmer
 from firebird_cdc.bridge.folder import JournalFolder
-from firebird_cdc.bridge.host import DatabaseIdentity, Event, Witness
+from firebird_cdc.bridge.host import CountedGap, DatabaseIdentity, Event, Witness
 from firebird_cdc.errors import CaptureError
 
 _log = logbook.Logger("firebird_cdc.bridge.recovery")
@@ -62,6 +62,12 @@ class _NoServer:
 
     def new_generation(self) -> None:
         """The system tables are no concern here."""
+
+    def read_gap(self, database: int) -> CountedGap | None:  # noqa: ARG002
+        return None  # counted by database numbers, which only a server has
+
+    def clear_gap(self, database: int, gap: CountedGap) -> None:
+        """Nothing was read."""
 
     def sync_file_system(self, fd: int) -> None:  # noqa: ARG002
         os.sync()

@@ -22,11 +22,32 @@ from firebird_cdc.bridge.confirmer import Confirmer
 from firebird_cdc.bridge.definitions import DefinitionFinder
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Host
-from firebird_cdc.bridge.pool import PoolFiller
+from firebird_cdc.bridge.pool import JOURNAL_BYTES, PoolFiller
 from firebird_cdc.bridge.shipper import ShipperSupervisor, python_program
 from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.errors import CaptureError
 
 _log = logbook.Logger("firebird_cdc.bridge")
+
+
+def _probe(folder: JournalFolder) -> None:
+    """Show that the folder can be written and synced: a new start is what ends a refusal.
+
+    Raises CaptureError.
+    """
+    path = folder.state / f"probe-{folder.owner}"
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, bytes(JOURNAL_BYTES))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+            path.unlink()
+    except OSError as error:
+        raise CaptureError(
+            f"connector.journal.directory {folder.path} can't be written: {error.strerror} ({path})"
+        ) from error
 
 
 class Bridge:
@@ -50,7 +71,8 @@ class Bridge:
         folder = self._folder
         if folder is None or folder.path != config.journal_directory or not folder.is_in_place():
             folder = self._folder = JournalFolder(config.journal_directory)
-        self._host.configure(folder, config.journal_fsync)
+        _probe(folder)
+        self._host.configure(folder, config.journal_fsync, config.capture_failure_mode == "gap")
         if self._filler is None:
             self._filler = PoolFiller(self._host, folder)
             self._filler.start()

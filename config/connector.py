@@ -155,11 +155,6 @@ class _Loader:
         value = self._parse(entry, option)
         if value is None:
             return
-        if value in option.later:
-            self.warnings.append(
-                f"{self._place(entry)}: {entry.key}: {value} is not built in this version and acts"
-                f" as {option.default}"
-            )
         if option.group is Group.KAFKA:
             name = entry.key if option.is_family else option.name
             self.producer[name.removeprefix(kafka.PREFIX)] = entry

@@ -64,8 +64,7 @@ class Option:
     ``name``: the dotted key; a part in angle brackets stands for any text.
     ``default``: as it would be written in the file; None: unset.
     ``low``, ``high``: the range of an INTEGER, in ``unit``.
-    ``allowed``: the values of a CHOICE; ``later``: those of them that act as the default until
-    they are built.
+    ``allowed``: the values of a CHOICE.
     ``aliases``: older names, accepted with a warning.
     ``instead``: for Status.NEVER, why the option has no effect and what serves instead.
     """
@@ -80,7 +79,6 @@ class Option:
     low: int = 0
     high: int = LONG_MAX
     allowed: tuple[str, ...] = ()
-    later: tuple[str, ...] = ()
     required: bool = False
     aliases: tuple[str, ...] = ()
     instead: str = ""
@@ -147,9 +145,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "connector.capture.failure.mode", Kind.CHOICE, "refuse", "What happens to a transaction"
         " whose changes cannot be recorded. refuse: its commit fails with the cause, which needs"
-        " `report_errors = true` and `disable_on_error = false` in replication.conf. gap (not built"
-        " yet, acts as refuse): it commits, and a marked gap tells of the loss.",
-        Group.CONNECTOR, allowed=("refuse", "gap"), later=("gap",),
+        " `report_errors = true` and `disable_on_error = false` in replication.conf: with any other"
+        " setting there it acts as gap. gap: it commits, and a marked gap tells of the loss.",
+        Group.CONNECTOR, allowed=("refuse", "gap"),
     ),
     Option(
         "connector.shipper", Kind.CHOICE, "embedded", "Who starts the shipper. embedded: the"

@@ -8,7 +8,8 @@ enum fbc_event_kind {
     FBC_COMMITTED = 1,         /* commit() was called */
     FBC_DATABASE_SEEN = 2,     /* the first transaction of this process in a database */
     FBC_DEAD_TRANSACTIONS = 3, /* the engine found some; transaction 0: all that a crash left */
-    FBC_LAST_SESSION_LEFT = 4  /* the database may be closed, the process may end */
+    FBC_LAST_SESSION_LEFT = 4, /* the database may be closed, the process may end */
+    FBC_GAPS_COUNTED = 5       /* there is something to read with read_gap */
 };
 
 struct fbc_event {
@@ -22,9 +23,19 @@ struct fbc_event {
     uint64_t catalogue_offset; /* of the completed definitions, 0: none */
     uint32_t has_ddl;          /* call new_generation once the commit is decided */
     uint32_t is_unresolved;    /* it has table definitions that are not complete */
+    uint32_t is_unsynced;      /* its sync failed: it has to be copied, with a sync that works */
+    uint32_t is_gap;           /* all that is in it is a gap, see `reason` */
     uint64_t events;           /* changes in it */
     int32_t fd;                /* the journal, owned by the bridge; -1: open it by name */
     unsigned char uuid[16];
+    char reason[256]; /* of a gap, or of the failed sync; UTF-8 */
+};
+
+/* Transactions of one database that committed without leaving anything in the folder. */
+struct fbc_gap {
+    uint64_t count;
+    int64_t first_us, last_us; /* when, since 1970, UTC */
+    char reason[256];          /* of the first one; empty: another process knew it */
 };
 
 /* A table definition as a record shows it, to be completed from the system tables. */
@@ -43,10 +54,12 @@ struct fbc_host_api {
     const char *root; /* the server's root directory */
 
     /* Where the plugin works from now on; the descriptors stay the bridge's, and open. `shared`
-     * is a page of three counters that all processes of the folder share: tickets drawn, tickets
-     * decided (the bridge's), generation of the system tables. */
+     * is a page of 4096 bytes that all processes of the folder share: tickets drawn, tickets
+     * decided (the bridge's), generation of the system tables; from byte 1024 on the plugin's
+     * counters of gaps. `gap`: connector.capture.failure.mode is gap. */
     void (*configure)(const char *journal_path, int journal_directory, int pool_directory,
-                      const unsigned char *owner, uint64_t *shared, int tickets_fd, int fsync);
+                      const unsigned char *owner, uint64_t *shared, int tickets_fd, int fsync,
+                      int gap);
     /* Returns the last ticket drawn by any process. All up to it are marked in their journals
      * and, those of this process, handed over, or their process died in between. */
     uint64_t (*last_ticket)(void);
@@ -58,6 +71,10 @@ struct fbc_host_api {
     int (*take_events)(struct fbc_event *to, int most, int timeout_ms);
     /* All events up to this number are decided: sessions that wait may go. */
     void (*settle)(uint64_t number);
+    /* Returns 1 and what is counted of a database's gaps, by all processes; 0: none. */
+    int (*read_gap)(uint32_t database, struct fbc_gap *gap);
+    /* Takes what was read off the counters; others may have counted on meanwhile. */
+    void (*clear_gap)(uint32_t database, const struct fbc_gap *gap);
     const char *(*database_path)(uint32_t database);
     const unsigned char *(*database_guid)(uint32_t database);
     /* The engine as a witness (native/witness.h): open, ask, close; answers 0 active, -1 limbo,

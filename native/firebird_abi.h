@@ -287,8 +287,8 @@ struct fbi_config_manager {
 };
 struct fbi_config_manager_vt {
     FBI_VT_HEAD;
-    fbi_unused get_directory, get_firebird_conf, get_database_conf, get_plugin_config,
-        get_install_directory;
+    const char *(*get_directory)(struct fbi_config_manager *, unsigned code);
+    fbi_unused get_firebird_conf, get_database_conf, get_plugin_config, get_install_directory;
     const char *(*get_root_directory)(struct fbi_config_manager *);
 };
 

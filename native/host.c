@@ -16,7 +16,9 @@
 #include <unistd.h>
 
 #include "catalogue.h"
+#include "crc32c.h"
 #include "failpoint.h"
+#include "policy.h"
 #include "witness.h"
 
 enum {
@@ -28,6 +30,15 @@ enum {
 };
 
 enum { TICKETS, DECIDED, GENERATION }; /* the shared counters */
+
+/* Gaps that are counted in the shared page, so that they outlive a process. */
+enum { SLOTS_AT = 1024, SLOTS_END = 4096 };
+struct gap_slot {
+    uint64_t database; /* its key; 0: the slot is free */
+    uint64_t count;
+    int64_t first_us, last_us;
+};
+enum { SLOTS = (SLOTS_END - SLOTS_AT) / sizeof(struct gap_slot) };
 
 struct pool_entry {
     int fd;
@@ -45,12 +56,13 @@ static struct {
 
     pthread_mutex_t start_lock; /* one start at a time; taken before any other lock */
     atomic_int ready;
+    atomic_int distrusted; /* a sync failed after prepare; until a start works */
     int64_t tried_us;
     struct fbc_error reason;
     fbc_bridge_start_function start;
 
     pthread_rwlock_t folder_lock; /* the descriptors below, changed by a new start only */
-    int journal_directory, pool_directory, fsync;
+    int journal_directory, pool_directory, fsync, gap;
     char journal_path[4096];
     dev_t journal_device;
     ino_t journal_inode;
@@ -69,6 +81,7 @@ static struct {
     struct event_node *first, *last;
     int open_events;
     uint64_t handed_over, settled;
+    uint64_t lost;  /* number of the last event that there was no memory for */
     uint64_t calls; /* of the bridge for events: it is alive */
 
     pthread_mutex_t database_lock;
@@ -146,8 +159,138 @@ static void drain_pool(void) {
     pthread_mutex_unlock(&host.pool_lock);
 }
 
+static struct fbc_database *database_by_id(uint32_t id) {
+    pthread_mutex_lock(&host.database_lock);
+    struct fbc_database *database = host.databases;
+    while (database && database->id != id)
+        database = database->next;
+    pthread_mutex_unlock(&host.database_lock);
+    return database;
+}
+
+/* ---- Gaps --------------------------------------------------------------------------------- */
+
+static uint64_t key_of(const struct fbc_database *database) {
+    uint32_t path = fbc_crc32c(0, database->path, strlen(database->path));
+    return (uint64_t)path << 32 | fbc_crc32c(path, database->guid, 16) | 1;
+}
+
+static struct gap_slot *slots(void) {
+    return (struct gap_slot *)((char *)host.shared + SLOTS_AT);
+}
+
+/* The slot of DATABASE; a free one if IS_WANTED says so. Called with the tickets locked. */
+static struct gap_slot *slot_of(const struct fbc_database *database, int is_wanted) {
+    struct gap_slot *vacant = NULL;
+    uint64_t key = key_of(database);
+    for (unsigned i = 0; i < SLOTS; i++) {
+        if (slots()[i].database == key)
+            return &slots()[i];
+        if (!slots()[i].database && !vacant)
+            vacant = &slots()[i];
+    }
+    if (!is_wanted || !vacant)
+        return NULL;
+    *vacant = (struct gap_slot){.database = key};
+    return vacant;
+}
+
+static void add_slot(struct fbc_gap *gap, const struct gap_slot *slot) {
+    if (!gap->count || slot->first_us < gap->first_us)
+        gap->first_us = slot->first_us;
+    if (slot->last_us > gap->last_us)
+        gap->last_us = slot->last_us;
+    gap->count += slot->count;
+}
+
+/* Count in the databases what the page of a folder that may be left behind has of them. */
+static void take_gaps_back(void) {
+    if (!host.shared)
+        return;
+    pthread_mutex_lock(&host.database_lock);
+    lock_tickets();
+    for (struct fbc_database *each = host.databases; each; each = each->next) {
+        struct gap_slot *slot = slot_of(each, 0);
+        if (slot) {
+            add_slot(&each->gap, slot);
+            slot->database = 0;
+        }
+    }
+    unlock_tickets();
+    pthread_mutex_unlock(&host.database_lock);
+}
+
+static int read_gap(uint32_t id, struct fbc_gap *gap) {
+    struct fbc_database *database = database_by_id(id);
+    if (!database || !host.shared)
+        return 0;
+    pthread_mutex_lock(&host.database_lock);
+    lock_tickets();
+    *gap = database->gap;
+    struct gap_slot *slot = slot_of(database, 0);
+    if (slot)
+        add_slot(gap, slot);
+    unlock_tickets();
+    pthread_mutex_unlock(&host.database_lock);
+    return gap->count != 0;
+}
+
+static void clear_gap(uint32_t id, const struct fbc_gap *gap) {
+    struct fbc_database *database = database_by_id(id);
+    uint64_t left = gap->count;
+    if (!database || !host.shared)
+        return;
+    pthread_mutex_lock(&host.database_lock);
+    lock_tickets();
+    struct gap_slot *slot = slot_of(database, 0);
+    uint64_t own = left < database->gap.count ? left : database->gap.count;
+    database->gap.count -= own;
+    database->gap.first_us = gap->last_us;
+    database->gap.reason[0] = 0;
+    left -= own;
+    if (slot) {
+        slot->count -= left < slot->count ? left : slot->count;
+        slot->first_us = gap->last_us;
+        if (!slot->count)
+            slot->database = 0;
+    }
+    unlock_tickets();
+    pthread_mutex_unlock(&host.database_lock);
+}
+
+void fbc_host_count_gap(struct fbc_database *database, const char *reason) {
+    struct fbc_error ignored;
+    int64_t now = fbc_now_us();
+    int is_first = 0, is_counted = 0, in_folder = host.shared && fbc_host_folder_in_place(&ignored);
+    pthread_mutex_lock(&host.database_lock);
+    if (in_folder) {
+        lock_tickets();
+        struct gap_slot *slot = slot_of(database, 1);
+        if (slot) {
+            is_counted = 1;
+            is_first = !slot->count++;
+            slot->first_us = is_first ? now : slot->first_us;
+            slot->last_us = now;
+        }
+        unlock_tickets();
+    }
+    if (!is_counted) {
+        is_first = !database->gap.count++;
+        database->gap.first_us = is_first ? now : database->gap.first_us;
+        database->gap.last_us = now;
+    }
+    if (!database->gap.reason[0])
+        snprintf(database->gap.reason, sizeof database->gap.reason, "%.255s", reason);
+    pthread_mutex_unlock(&host.database_lock);
+    if (is_first)
+        fbc_host_hand_over(
+            &(struct fbc_event){.kind = FBC_GAPS_COUNTED, .database = database->id, .fd = -1});
+}
+
 static void configure(const char *journal_path, int journal_directory, int pool_directory,
-                      const unsigned char *owner, uint64_t *shared, int tickets_fd, int fsync) {
+                      const unsigned char *owner, uint64_t *shared, int tickets_fd, int fsync,
+                      int gap) {
+    take_gaps_back();
     drain_pool(); /* a new start may have moved to another folder */
     pthread_rwlock_wrlock(&host.folder_lock);
     struct stat status = {0};
@@ -158,6 +301,7 @@ static void configure(const char *journal_path, int journal_directory, int pool_
     host.journal_directory = journal_directory;
     host.pool_directory = pool_directory;
     host.fsync = fsync;
+    host.gap = gap;
     memcpy(host.owner, owner, 16);
     host.shared = (_Atomic(uint64_t) *)shared;
     host.tickets_fd = tickets_fd;
@@ -194,7 +338,7 @@ static int take_events(struct fbc_event *to, int most, int timeout_ms) {
     int taken = 0;
     pthread_mutex_lock(&host.event_lock);
     host.calls++;
-    while (!host.first)
+    while (!host.first && !host.lost)
         if (pthread_cond_timedwait(&host.event_added, &host.event_lock, &until) == ETIMEDOUT)
             break;
     while (host.first && taken < most) {
@@ -205,6 +349,11 @@ static int take_events(struct fbc_event *to, int most, int timeout_ms) {
         host.open_events -= node->event.fd >= 0;
         to[taken++] = node->event;
         free(node);
+    }
+    if (host.lost && taken < most) { /* the journal is in the folder: have it looked for there */
+        to[taken++] =
+            (struct fbc_event){.kind = FBC_DEAD_TRANSACTIONS, .number = host.lost, .fd = -1};
+        host.lost = 0;
     }
     pthread_mutex_unlock(&host.event_lock);
     return taken;
@@ -223,15 +372,6 @@ static uint64_t last_ticket(void) {
     uint64_t last = host.shared[TICKETS];
     unlock_tickets();
     return last;
-}
-
-static struct fbc_database *database_by_id(uint32_t id) {
-    pthread_mutex_lock(&host.database_lock);
-    struct fbc_database *database = host.databases;
-    while (database && database->id != id)
-        database = database->next;
-    pthread_mutex_unlock(&host.database_lock);
-    return database;
 }
 
 static const char *database_path(uint32_t id) {
@@ -266,6 +406,8 @@ static int start_bridge(const struct fbc_settings *settings, struct fbc_error *e
         .pool_add = pool_add,
         .take_events = take_events,
         .settle = settle,
+        .read_gap = read_gap,
+        .clear_gap = clear_gap,
         .database_path = database_path,
         .database_guid = database_guid,
         .witness_open = fbc_witness_open,
@@ -304,6 +446,8 @@ int fbc_host_ready(const struct fbc_settings *settings, struct fbc_error *error)
     if (!host.ready && (now - host.tried_us > RETRY_MS * 1000 || now < host.tried_us)) {
         int done = start_bridge(settings, &host.reason);
         host.tried_us = fbc_now_us();
+        if (done)
+            host.distrusted = 0;
         atomic_store_explicit(&host.ready, done, memory_order_release);
     }
     int ready = host.ready;
@@ -318,6 +462,66 @@ void fbc_host_fail(const struct fbc_error *error) {
     host.ready = 0;
     host.reason = *error;
     pthread_mutex_unlock(&host.start_lock);
+}
+
+void fbc_host_distrust(const struct fbc_error *error) {
+    fbc_host_fail(error);
+    host.distrusted = 1;
+}
+
+int fbc_host_trusted(const struct fbc_settings *settings, struct fbc_error *error) {
+    return !host.distrusted || fbc_host_ready(settings, error);
+}
+
+int fbc_host_has_folder(void) {
+    return host.journal_directory >= 0;
+}
+
+/* ---- What holds without the bridge --------------------------------------------------------- */
+
+static const char *root_directory(void) {
+    struct fbi_config_manager *manager = host.master->vt->get_config_manager(host.master);
+    const char *root = manager->vt->get_root_directory(manager);
+    return root ? root : "";
+}
+
+/* The path of the connector's file, as config/locate.py finds it but for jvm.args. */
+static void connector_file(const struct fbc_settings *settings, char *path, size_t size) {
+    const char *name = secure_getenv("FIREBIRD_CONNECTOR_CONFIG");
+    if (!name || !*name)
+        name = settings->connector_config;
+    if (!*name)
+        name = "reddatabase.connector.yaml";
+    if (*name == '/')
+        snprintf(path, size, "%s", name);
+    else
+        snprintf(path, size, "%s/%s", root_directory(), name);
+}
+
+int fbc_host_mode_is_gap(const struct fbc_settings *settings) {
+    char path[8192], mode[32];
+    if (host.ready)
+        return host.gap;
+    connector_file(settings, path, sizeof path);
+    if (!fbc_policy_option(path, "connector.capture.failure.mode", mode, sizeof mode))
+        return host.gap; /* as it was when the bridge ran; else refuse */
+    return strcmp(mode, "gap") == 0;
+}
+
+int fbc_host_heeds_errors(const char *database) {
+    enum { DIRECTORY_CONF = 2 }; /* IConfigManager::DIR_CONF */
+    struct fbi_config_manager *manager = host.master->vt->get_config_manager(host.master);
+    const char *directory = manager->vt->get_directory(manager, DIRECTORY_CONF);
+    char path[8192];
+    if (!directory || !*directory)
+        directory = root_directory();
+    snprintf(path, sizeof path, "%s/replication.conf", directory);
+    return fbc_policy_heeds_errors(path, root_directory(), database);
+}
+
+void fbc_host_tell(const char *text) {
+    if (!host.ready)
+        fbc_policy_tell(text);
 }
 
 int fbc_host_folder_in_place(struct fbc_error *error) {
@@ -369,8 +573,9 @@ static void name_of(const unsigned char *uuid, char name[40]) {
     }
 }
 
-/* The pool is empty: make one here rather than wait for the bridge. */
-static int create_journal(char name[40], unsigned char uuid[16], struct fbc_error *error) {
+/* Create a journal with a random name in FOLDER. */
+static int create_journal(int folder, char name[40], unsigned char uuid[16],
+                          struct fbc_error *error) {
     char live[64];
     if (getrandom(uuid, 16, 0) != 16) {
         fbc_error_set(error, errno, "no random bytes for a journal's name");
@@ -380,9 +585,9 @@ static int create_journal(char name[40], unsigned char uuid[16], struct fbc_erro
     uuid[8] = (uuid[8] & 0x3f) | 0x80;
     name_of(uuid, name);
     snprintf(live, sizeof live, "%s.log.live", name);
-    int fd = openat(host.journal_directory, live, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd >= 0 && host.fsync && fsync(host.journal_directory) != 0) {
-        unlinkat(host.journal_directory, live, 0);
+    int fd = openat(folder, live, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0 && host.fsync && fsync(folder) != 0) {
+        unlinkat(folder, live, 0);
         close(fd);
         fd = -1;
     }
@@ -411,8 +616,8 @@ int fbc_host_take_journal(char name[40], unsigned char uuid[16], struct fbc_erro
             entry.fd = -1;
         }
     }
-    if (entry.fd < 0)
-        entry.fd = create_journal(entry.name, entry.uuid, error);
+    if (entry.fd < 0) /* the pool is empty: do not wait for the bridge */
+        entry.fd = create_journal(host.journal_directory, entry.name, entry.uuid, error);
     pthread_rwlock_unlock(&host.folder_lock);
     if (entry.fd < 0) {
         fbc_host_fail(error);
@@ -422,6 +627,38 @@ int fbc_host_take_journal(char name[40], unsigned char uuid[16], struct fbc_erro
     memcpy(name, entry.name, 40);
     memcpy(uuid, entry.uuid, 16);
     return entry.fd;
+}
+
+int fbc_host_make_ownerless(const struct fbc_settings *settings, char name[40],
+                            unsigned char uuid[16], int *folder, struct fbc_error *error) {
+    char file[8192], path[4096];
+    connector_file(settings, file, sizeof file);
+    *folder = -1;
+    if (!fbc_policy_option(file, "connector.journal.directory", path, sizeof path) ||
+        *path != '/') {
+        fbc_error_set(error, 0, "no connector.journal.directory is found in %.300s", file);
+        return -1;
+    }
+    *folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*folder < 0) {
+        fbc_error_set(error, errno, "cannot open connector.journal.directory %.300s", path);
+        return -1;
+    }
+    int fd = create_journal(*folder, name, uuid, error);
+    if (fd < 0) {
+        close(*folder);
+        *folder = -1;
+    }
+    return fd;
+}
+
+int fbc_host_is_folder(int folder) {
+    struct stat status;
+    pthread_rwlock_rdlock(&host.folder_lock);
+    int same = host.ready && fstat(folder, &status) == 0 && status.st_dev == host.journal_device &&
+               status.st_ino == host.journal_inode;
+    pthread_rwlock_unlock(&host.folder_lock);
+    return same;
 }
 
 void fbc_host_discard_journal(const char *name) {
@@ -452,8 +689,12 @@ uint64_t fbc_host_hand_over(const struct fbc_event *event) {
             pthread_cond_signal(&host.event_added);
         }
         host.last = node;
-    } else if (event->fd >= 0)
-        close(event->fd); /* the journal is sealed on disk: recovery finds it */
+    } else {
+        if (event->fd >= 0)
+            close(event->fd);
+        host.lost = number;
+        pthread_cond_signal(&host.event_added);
+    }
     pthread_mutex_unlock(&host.event_lock);
     return number;
 }
@@ -495,5 +736,6 @@ uint64_t fbc_host_generation(void) {
 }
 
 void fbc_host_new_generation(void) {
-    host.shared[GENERATION]++;
+    if (host.shared) /* else nobody has read anything yet */
+        host.shared[GENERATION]++;
 }

@@ -20,6 +20,7 @@ struct fbc_database {
     unsigned id; /* from 1, in this process */
     char path[1024];
     unsigned char guid[16];
+    struct fbc_gap gap; /* counted here, not in the folder; under a lock of host.c */
 };
 
 /* Settings of the plugin's section in plugins.conf; empty: not set. */
@@ -35,6 +36,26 @@ void fbc_host_init(struct fbi_master *master);
  * start is tried again, at most once a second. May take a second the first time: Python. */
 int fbc_host_ready(const struct fbc_settings *settings, struct fbc_error *error);
 
+/* fbc_host_mode_is_gap tells whether the connector's options let transactions through that can't
+ * be recorded; read without the bridge where that does not run. */
+int fbc_host_mode_is_gap(const struct fbc_settings *settings);
+
+/* fbc_host_heeds_errors tells whether the engine acts upon errors that we report for DATABASE (a
+ * path), and asks us again afterwards. */
+int fbc_host_heeds_errors(const char *database);
+
+/* fbc_host_count_gap notes that a transaction of DATABASE committed and left nothing. */
+void fbc_host_count_gap(struct fbc_database *database, const char *reason);
+
+/* fbc_host_tell says loudly what can't be recorded, unless the bridge runs, which logs it. */
+void fbc_host_tell(const char *text);
+
+/* fbc_host_distrust puts the bridge back to "not started", as a sync failed after it was too
+ * late to refuse. fbc_host_trusted tells whether a new start has since shown that the disk can
+ * be written, and tries one. */
+void fbc_host_distrust(const struct fbc_error *error);
+int fbc_host_trusted(const struct fbc_settings *settings, struct fbc_error *error);
+
 /* fbc_host_fail puts the bridge back to "not started" after ERROR, which a new start may mend,
  * such as a journal folder that went away. */
 void fbc_host_fail(const struct fbc_error *error);
@@ -49,6 +70,18 @@ struct fbc_database *fbc_host_database(const char *path, const unsigned char *gu
 
 /* fbc_host_take_journal gives an empty journal file, already named <uuid>.log.live. */
 int fbc_host_take_journal(char name[40], unsigned char uuid[16], struct fbc_error *error);
+
+/* fbc_host_has_folder tells whether journals can be made at all: a bridge ran once. */
+int fbc_host_has_folder(void);
+
+/* fbc_host_make_ownerless creates a journal where no bridge ran yet, in the folder that the
+ * connector's file names, if it is there. *FOLDER is a descriptor of it, the caller's too. */
+int fbc_host_make_ownerless(const struct fbc_settings *settings, char name[40],
+                            unsigned char uuid[16], int *folder, struct fbc_error *error);
+
+/* fbc_host_is_folder tells whether the descriptor FOLDER is the journal folder of a bridge that
+ * runs now. */
+int fbc_host_is_folder(int folder);
 
 /* fbc_host_discard_journal removes <name>.log.live; its descriptor stays the caller's. */
 void fbc_host_discard_journal(const char *name);

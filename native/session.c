@@ -20,10 +20,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "catalogue.h"
 #include "failpoint.h"
 #include "sync.h"
+
+enum { GAP_BYTES = 4096 }; /* a journal made beforehand, so that a gap fits on a full disk */
 
 enum { SETTLE_MS = 2000 }; /* how long a leaving attachment waits for its commits' verdicts */
 
@@ -32,7 +35,9 @@ static atomic_int sessions; /* of this process */
 struct sequence {
     struct sequence *next;
     int64_t value;
-    int changed; /* since it was last written to a journal */
+    int changed;         /* since it was last in a journal that was committed */
+    uint64_t written_by; /* transaction whose journal has it, not committed yet; 0: none */
+    int64_t written;     /* the value there */
     char name[];
 };
 
@@ -44,6 +49,8 @@ struct session {
     const char *refusal;               /* why this engine can't be served, or null */
     struct fbi_attachment *attachment; /* borrowed: the session belongs to it */
     struct fbc_database *database;     /* null until the first transaction */
+    struct fbc_error unidentified;     /* why it is not known exactly which one; empty: it is */
+    int heeds_errors;                  /* the engine does, and goes on asking us */
     char user[1024];                   /* UTF-8 */
     struct fbc_shape *shapes;
     struct sequence *sequences;
@@ -66,8 +73,12 @@ struct transaction {
     struct fbc_journal journal;
     struct fbc_sync sync; /* of the sealed journal, begun in prepare */
     int has_journal;
-    int broken; /* a change of it could not be recorded: prepare must refuse */
+    int broken;     /* a change of it could not be recorded: prepare must refuse */
+    int is_lenient; /* or let it through and leave a gap: no callback gives an error */
+    int is_gap;     /* the journal, sealed, holds a gap in place of the changes */
+    int folder;     /* where an ownerless journal lies; -1: it has an owner */
     int has_ddl;
+    uint64_t changes;         /* that were reported, recorded or not */
     int is_unresolved;        /* a table definition stays incomplete after the seal */
     struct fbc_error error;   /* why it is broken */
     struct table_use *tables; /* by table number - 1 */
@@ -87,13 +98,15 @@ static void report(struct fbi_status *status, const char *text) {
     status->vt->set_errors(status, vector);
 }
 
-/* Remember the first failure of TXN and tell the engine. */
+/* Remember the first failure of TXN, and tell the engine unless it is to be let through. */
 static void refuse(struct transaction *txn, struct fbi_status *status,
                    const struct fbc_error *error) {
     if (!txn->broken) {
         txn->broken = 1;
         txn->error = *error;
     }
+    if (txn->is_lenient)
+        return;
     char text[1024];
     snprintf(text, sizeof text,
              "firebird-cdc: %s; transaction %llu can't be committed, no change of it is lost "
@@ -139,8 +152,9 @@ static const unsigned char *info_item(const unsigned char *buffer, size_t size, 
 }
 
 /* Learn which database this is and who works in it, once per session. The engine's information
- * calls wait for nothing, so they may be made inside its callbacks; statements may not. */
-static int identify(struct transaction *txn, struct fbc_error *error) {
+ * calls wait for nothing, so they may be made inside its callbacks; statements may not. Only for
+ * lack of memory is no database known afterwards. */
+static void identify(struct transaction *txn, struct fbc_error *error) {
     enum { LONGEST_PATH = 254 }; /* the engine cuts longer ones to 255 bytes */
     static const unsigned char place[] = {FBI_INFO_DB_ID, FBI_INFO_DB_GUID};
     static const unsigned char user[] = {FBI_INFO_USERNAME};
@@ -154,16 +168,16 @@ static int identify(struct transaction *txn, struct fbc_error *error) {
                                       sizeof buffer, buffer);
     /* the item holds: 2, length of the path, path, length of the host's name, name */
     const unsigned char *item = info_item(buffer, sizeof buffer, FBI_INFO_DB_ID, &length);
-    if (!item || length < 2 || item[1] > LONGEST_PATH || (size_t)item[1] + 2 > length) {
-        fbc_error_set(error, 0,
-                      item && length >= 2
-                          ? "the database's path is longer than 254 bytes, and the engine "
-                            "does not tell more of it"
-                          : "the engine does not tell the database's path");
-        return FBC_FAILED;
+    size_t known = item && length >= 2 ? item[1] : 0;
+    if (!known || known > LONGEST_PATH || known + 2 > length) {
+        fbc_error_set(&session->unidentified, 0,
+                      known ? "the database's path is longer than 254 bytes, and the engine "
+                              "does not tell more of it"
+                            : "the engine does not tell the database's path");
+        known = known > LONGEST_PATH ? LONGEST_PATH : 0;
     }
-    memcpy(path, item + 2, item[1]);
-    path[item[1]] = 0;
+    memcpy(path, known ? (const char *)item + 2 : "", known);
+    path[known] = 0;
     if (stat(path, &file) == 0)
         session->database_inode = (uint64_t)file.st_ino;
     item = info_item(buffer, sizeof buffer, FBI_INFO_DB_GUID, &length);
@@ -181,8 +195,8 @@ static int identify(struct transaction *txn, struct fbc_error *error) {
         memcpy(session->user, item, length);
         session->user[length] = 0;
     }
+    session->heeds_errors = fbc_host_heeds_errors(path);
     session->database = fbc_host_database(path, guid, error);
-    return session->database ? FBC_OK : FBC_FAILED;
 }
 
 static void free_shapes(struct session *session) {
@@ -254,28 +268,38 @@ static int unseal(struct transaction *txn, struct fbc_error *error) {
     return broken;
 }
 
-/* Make sure that TXN has a journal that can take a record. */
-static int open_journal(struct transaction *txn, struct fbc_error *error) {
+/* Begin TXN's journal in the file FD, which it owns from then on. */
+static int begin_journal(struct transaction *txn, int fd, const char *name,
+                         const unsigned char *uuid, struct fbc_error *error) {
     struct session *session = txn->session;
-    if (txn->broken) {
-        *error = txn->error;
-        return FBC_FAILED;
-    }
-    if (txn->has_journal)
-        return unseal(txn, error);
-    char name[40];
-    struct fbc_journal_identity identity = {.transaction = txn->number, .started_us = fbc_now_us()};
-    int fd = fbc_host_take_journal(name, identity.uuid, error);
-    if (fd < 0)
-        return FBC_FAILED;
+    struct fbc_journal_identity identity = {.transaction = txn->number,
+                                            .started_us = fbc_now_us(),
+                                            .database_inode = session->database_inode};
+    memcpy(identity.uuid, uuid, 16);
     memcpy(identity.database_guid, session->database->guid, 16);
-    memcpy(identity.owner, fbc_host_owner(), 16);
-    identity.database_inode = session->database_inode;
+    if (txn->folder < 0)
+        memcpy(identity.owner, fbc_host_owner(), 16);
     fbc_journal_open(&txn->journal, fd, name, &identity);
     txn->has_journal = 1;
     return fbc_journal_begin(&txn->journal, session->database->path,
                              strlen(session->database->path), session->user, strlen(session->user),
                              error);
+}
+
+/* Make sure that TXN has a journal that can take a record. */
+static int open_journal(struct transaction *txn, struct fbc_error *error) {
+    char name[40];
+    unsigned char uuid[16];
+    if (txn->broken) {
+        if (txn->has_journal && unseal(txn, error))
+            txn->is_gap = 0;
+        *error = txn->error;
+        return FBC_FAILED;
+    }
+    if (txn->has_journal)
+        return unseal(txn, error);
+    int fd = fbc_host_take_journal(name, uuid, error);
+    return fd >= 0 && begin_journal(txn, fd, name, uuid, error);
 }
 
 static void drop_question(struct table_use *use) {
@@ -330,7 +354,14 @@ static void drop_journal(struct transaction *txn) {
         return;
     fbc_sync_wait(&txn->sync); /* it has the descriptor */
     FBC_FAILPOINT("discard.before");
-    fbc_host_discard_journal(txn->journal.name);
+    if (txn->folder >= 0) {
+        char live[64];
+        snprintf(live, sizeof live, "%s.log.live", txn->journal.name);
+        unlinkat(txn->folder, live, 0);
+        close(txn->folder);
+        txn->folder = -1;
+    } else
+        fbc_host_discard_journal(txn->journal.name);
     FBC_FAILPOINT("discard.after");
     fbc_journal_free(&txn->journal);
     txn->has_journal = 0;
@@ -366,6 +397,7 @@ static void row_change(struct fbi_replicated_transaction *self, struct fbi_statu
     int result = FBC_STALE;
     if (strlen(table) > 3 && is_system_table(table))
         return; /* direct changes of system tables are not captured */
+    txn->changes++;
     if (!open_journal(txn, &error)) {
         refuse(txn, status, &error);
         return;
@@ -409,11 +441,12 @@ static void transaction_execute_intl(struct fbi_replicated_transaction *self,
     struct fbc_error error;
     size_t length = strlen(sql);
     char *body = NULL;
+    txn->changes++;
+    txn->has_ddl = 1;
     if (open_journal(txn, &error) && (body = fbc_record_begin(&txn->journal, 2 + length, &error))) {
         fbc_put16(body, (uint16_t)charset);
         memcpy(body + 2, sql, length);
         fbc_record_end(&txn->journal, FBC_DDL, 0, 0, 2 + length);
-        txn->has_ddl = 1;
         fbc_host_new_generation();
         return;
     }
@@ -465,16 +498,22 @@ static void transaction_rollback_savepoint(struct fbi_replicated_transaction *se
     }
     struct fbc_position *savepoint = &txn->savepoints[--txn->savepoint_count];
     txn->savepoint_rollbacks++;
-    if (!txn->has_journal || txn->broken)
+    if (!txn->has_journal)
         return;
-    if (!unseal(txn, &error) || !fbc_journal_cut(&txn->journal, savepoint, &error))
+    if (txn->broken)
+        open_journal(txn, &error); /* it stays broken, but is not sealed */
+    else if (!unseal(txn, &error) || !fbc_journal_cut(&txn->journal, savepoint, &error))
         refuse(txn, status, &error);
+    for (struct sequence *each = txn->session->sequences; each; each = each->next)
+        if (each->written_by == txn->number)
+            each->written_by = 0;
 }
 
 /* Append the last values of the session's sequences that no journal has yet. */
 static int write_sequences(struct transaction *txn, struct fbc_error *error) {
     for (struct sequence *sequence = txn->session->sequences; sequence; sequence = sequence->next) {
-        if (!sequence->changed)
+        if (!sequence->changed ||
+            (sequence->written_by == txn->number && sequence->written == sequence->value))
             continue;
         size_t length = strlen(sequence->name);
         char *body =
@@ -484,6 +523,8 @@ static int write_sequences(struct transaction *txn, struct fbc_error *error) {
         fbc_put64(body, (uint64_t)sequence->value);
         memcpy(body + 8, sequence->name, length);
         fbc_record_end(&txn->journal, FBC_SEQUENCE, 0, 0, 8 + length);
+        sequence->written_by = txn->number;
+        sequence->written = sequence->value;
     }
     return FBC_OK;
 }
@@ -547,36 +588,142 @@ static struct fbc_appendix gather_catalogue(struct transaction *txn) {
     return catalogue;
 }
 
-static void transaction_prepare(struct fbi_replicated_transaction *self,
-                                struct fbi_status *status) {
-    struct transaction *txn = transaction_of(self);
-    struct fbc_error error = {{0}};
-    if (txn->broken) {
-        refuse(txn, status, &txn->error);
-        return;
-    }
-    /* The engine has taken none of its exclusive locks yet: our attachment is not in its way, and
-     * sees the tables as they were before a DDL of this transaction. */
-    await_answers(txn);
-    if (!savepoints_add_up(txn, &error) || !write_sequences(txn, &error)) {
-        refuse(txn, status, &error);
-        return;
-    }
+/* Write what is left of TXN, its seal and the definitions that were completed, and start the
+ * sync: all that can fail before the commit. */
+static int seal(struct transaction *txn, struct fbc_error *error) {
+    if (!savepoints_add_up(txn, error) || !write_sequences(txn, error))
+        return FBC_FAILED;
     if (is_empty(txn) || txn->journal.sealed_at)
-        return; /* sealed: a second prepare with nothing in between */
+        return FBC_OK; /* sealed: a second prepare with nothing in between */
     struct fbc_appendix catalogue = gather_catalogue(txn);
     FBC_FAILPOINT("prepare.before_seal");
-    int done = fbc_host_folder_in_place(&error) &&
-               fbc_journal_seal(&txn->journal, fbc_now_us(), &catalogue, &error);
+    int done = fbc_host_trusted(txn->session->settings, error) && fbc_host_folder_in_place(error) &&
+               fbc_journal_seal(&txn->journal, fbc_now_us(), &catalogue, error);
     free(catalogue.block);
-    if (!done) {
-        refuse(txn, status, &error);
-        return;
-    }
+    if (!done)
+        return FBC_FAILED;
     FBC_FAILPOINT("prepare.sealed");
     if (fbc_host_fsync())
         fbc_sync_start(&txn->sync, txn->journal.fd);
     FBC_FAILPOINT("prepare.sync_started");
+    return FBC_OK;
+}
+
+/* ---- Gaps --------------------------------------------------------------------------------- */
+
+/* Make TEXT valid UTF-8: it may quote a path in another character set, or be cut off. */
+static void make_utf8(char *text) {
+    for (unsigned char *at = (unsigned char *)text; *at;) {
+        unsigned length = *at < 0x80                  ? 1
+                          : *at >= 0xc2 && *at < 0xe0 ? 2
+                          : *at >= 0xe0 && *at < 0xf0 ? 3
+                          : *at >= 0xf0 && *at < 0xf5 ? 4
+                                                      : 0;
+        unsigned good = length > 0;
+        while (good && good < length && (at[good] & 0xc0) == 0x80)
+            good++;
+        /* overlong forms, surrogates, and what is beyond the last character */
+        int is_wrong = (*at == 0xe0 && at[1] < 0xa0) || (*at == 0xed && at[1] > 0x9f) ||
+                       (*at == 0xf0 && at[1] < 0x90) || (*at == 0xf4 && at[1] > 0x8f);
+        if (!length || good < length || is_wrong) {
+            *at++ = '?';
+            continue;
+        }
+        at += length;
+    }
+}
+
+/* Fill the file FD, beginning anew, with BEGIN, GAP and seal. */
+static int write_gap(struct transaction *txn, int fd, const char *name, const unsigned char *uuid,
+                     const char *reason) {
+    struct fbc_error ignored;
+    size_t length = strlen(reason);
+    struct stat file;
+    if (fstat(fd, &file) == 0 && file.st_size > GAP_BYTES && ftruncate(fd, GAP_BYTES) != 0)
+        fbc_host_tell("a journal that holds a gap can't be cut"); /* long, but right */
+    char *body = begin_journal(txn, fd, name, uuid, &ignored)
+                     ? fbc_record_begin(&txn->journal, 2 + length, &ignored)
+                     : NULL;
+    if (!body)
+        return FBC_FAILED;
+    fbc_put16(body, (uint16_t)length);
+    memcpy(body + 2, reason, length);
+    fbc_record_end(&txn->journal, FBC_GAP, 0, 0, 2 + length);
+    return fbc_journal_seal(&txn->journal, fbc_now_us(), NULL, &ignored);
+}
+
+/* Use the journal that TXN has: its beginning is on disk, so that it can be written again even
+ * where nothing else fits. */
+static int rewrite_as_gap(struct transaction *txn, const char *reason) {
+    char name[40];
+    unsigned char uuid[16];
+    struct fbc_error ignored;
+    if (!unseal(txn, &ignored))
+        return FBC_FAILED;
+    int fd = txn->journal.fd;
+    memcpy(name, txn->journal.name, sizeof name);
+    memcpy(uuid, txn->journal.uuid, sizeof uuid);
+    txn->journal.fd = -1;
+    fbc_journal_free(&txn->journal);
+    return write_gap(txn, fd, name, uuid, reason);
+}
+
+static int gap_in_new_file(struct transaction *txn, const char *reason) {
+    char name[40];
+    unsigned char uuid[16];
+    struct fbc_error ignored;
+    int fd = fbc_host_has_folder() ? fbc_host_take_journal(name, uuid, &ignored)
+                                   : fbc_host_make_ownerless(txn->session->settings, name, uuid,
+                                                             &txn->folder, &ignored);
+    return fd >= 0 && write_gap(txn, fd, name, uuid, reason);
+}
+
+/* Put a sealed gap in the place of what TXN changed. Where nothing can be written there is none
+ * afterwards, and commit counts it. A transaction that changed nothing leaves nothing. */
+static void seal_gap(struct transaction *txn) {
+    char reason[640];
+    struct fbc_error ignored;
+    if (txn->is_gap)
+        return; /* a second prepare with nothing in between */
+    if (!txn->changes) {
+        drop_journal(txn);
+        return;
+    }
+    snprintf(reason, sizeof reason,
+             "transaction %llu was committed, but its changes could not be recorded: %s",
+             (unsigned long long)txn->number, txn->error.text);
+    make_utf8(reason);
+    fbc_host_tell(reason);
+    if (fbc_host_has_folder() && !fbc_host_folder_in_place(&ignored)) {
+        drop_journal(txn); /* nobody would find it */
+        return;
+    }
+    if (txn->has_journal) {
+        txn->is_gap = rewrite_as_gap(txn, reason);
+        if (!txn->is_gap)
+            drop_journal(txn);
+    }
+    if (!txn->has_journal) {
+        txn->is_gap = gap_in_new_file(txn, reason);
+        if (!txn->is_gap)
+            drop_journal(txn);
+    }
+    if (txn->is_gap && (fbc_host_fsync() || txn->folder >= 0))
+        fbc_sync_start(&txn->sync, txn->journal.fd);
+}
+
+static void transaction_prepare(struct fbi_replicated_transaction *self,
+                                struct fbi_status *status) {
+    struct transaction *txn = transaction_of(self);
+    struct fbc_error error = txn->error;
+    /* The engine has taken none of its exclusive locks yet: our attachment is not in its way, and
+     * sees the tables as they were before a DDL of this transaction. */
+    await_answers(txn);
+    if (!txn->broken && seal(txn, &error))
+        return;
+    refuse(txn, status, &error);
+    if (txn->is_lenient)
+        seal_gap(txn);
 }
 
 static void end_without_commit(struct transaction *txn, struct fbi_status *status) {
@@ -584,42 +731,58 @@ static void end_without_commit(struct transaction *txn, struct fbi_status *statu
     await_answers(txn); /* the next thing may be to drop the database */
     if (!txn->has_journal)
         return;
-    if (!unseal(txn, &error) && status)
+    if (!unseal(txn, &error) && status && !txn->is_lenient)
         report(status, error.text);
     drop_journal(txn);
+}
+
+/* End the work on a gap that was written where no bridge ran. Whoever works in its folder next
+ * finds it; returns 0 if that is the bridge of this process, which has been started since. */
+static int leave_ownerless(struct transaction *txn) {
+    int is_left = !fbc_host_is_folder(txn->folder);
+    fsync(txn->folder);
+    close(txn->folder);
+    txn->folder = -1;
+    if (is_left) {
+        fbc_journal_free(&txn->journal);
+        txn->has_journal = 0;
+    }
+    return is_left;
 }
 
 static void transaction_commit(struct fbi_replicated_transaction *self, struct fbi_status *status) {
     struct transaction *txn = transaction_of(self);
     struct session *session = txn->session;
     struct fbc_error error;
+    int may_report = !txn->is_lenient;
+    txn->is_lenient = 1; /* it can't be refused any more */
     if (txn->has_ddl)
         fbc_host_new_generation();
-    if (txn->broken) { /* only where the engine does not heed a refusal: report_errors = false */
-        refuse(txn, status, &txn->error);
-        end_without_commit(txn, status);
+    if (!txn->has_journal || !txn->journal.sealed_at) /* the engine did not ask for a prepare, */
+        transaction_prepare(self, status);            /* or did not heed the answer */
+    if (txn->broken && !txn->is_gap) {
+        if (txn->changes)
+            fbc_host_count_gap(session->database, txn->error.text);
+        drop_journal(txn);
         return;
-    }
-    if (!is_empty(txn) && !txn->journal.sealed_at) { /* the engine did not ask for a prepare */
-        transaction_prepare(self, status);
-        if (txn->broken)
-            return;
     }
     if (is_empty(txn)) {
         drop_journal(txn);
         return;
     }
-    for (struct sequence *each = session->sequences; each; each = each->next)
-        each->changed = 0;
     FBC_FAILPOINT("commit.before_sync");
     int sync_error = fbc_sync_wait(&txn->sync);
     FBC_FAILPOINT("commit.synced");
     if (sync_error) { /* too late to refuse this one: refuse the next, until a new start works */
         fbc_error_set(&error, sync_error, "cannot sync %s.log.live of committed transaction %llu",
                       txn->journal.name, (unsigned long long)txn->number);
-        report(status, error.text);
-        fbc_host_fail(&error);
+        if (may_report)
+            report(status, error.text);
+        fbc_host_tell(error.text);
+        fbc_host_distrust(&error);
     }
+    if (txn->folder >= 0 && leave_ownerless(txn))
+        return;
     struct fbc_event event = {
         .kind = FBC_COMMITTED,
         .database = session->database->id,
@@ -630,13 +793,20 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
         .catalogue_offset = txn->journal.catalogue_at,
         .events = txn->journal.at.events,
         .has_ddl = (uint32_t)txn->has_ddl,
-        .is_unresolved = (uint32_t)txn->is_unresolved,
+        .is_unresolved = (uint32_t)(txn->is_unresolved && !txn->is_gap),
+        .is_unsynced = sync_error != 0,
+        .is_gap = (uint32_t)txn->is_gap,
         .fd = txn->journal.fd,
     };
     FBC_FAILPOINT("commit.ticket_drawn");
     memcpy(event.uuid, txn->journal.uuid, 16);
+    if (txn->is_gap || sync_error)
+        snprintf(event.reason, sizeof event.reason, "%.255s",
+                 txn->is_gap ? txn->error.text : error.text);
     /* The mark is for readers of the file; the hand-over below does not depend on it. */
-    if (!fbc_journal_mark_commit(&txn->journal, event.ticket, event.commit_us, txn->number, &error))
+    if (!fbc_journal_mark_commit(&txn->journal, event.ticket, event.commit_us, txn->number,
+                                 &error) &&
+        may_report)
         report(status, error.text);
     FBC_FAILPOINT("commit.marked");
     txn->journal.fd = -1;
@@ -644,6 +814,11 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
     FBC_FAILPOINT("commit.handed_over");
     fbc_host_end_commit();
     FBC_FAILPOINT("commit.end");
+    for (struct sequence *each = session->sequences; each; each = each->next)
+        if (each->written_by == txn->number) {
+            each->changed = each->value != each->written;
+            each->written_by = 0;
+        }
     fbc_journal_free(&txn->journal);
     txn->has_journal = 0;
 }
@@ -725,14 +900,18 @@ static fbi_bool session_init(struct fbi_replicated_session *self, struct fbi_sta
     return 1;
 }
 
+/* Whether what can't be recorded is let through: the user wants that, or the engine would stop
+ * asking us at the first error. */
+static int is_lenient(const struct session *session) {
+    return !session->heeds_errors || fbc_host_mode_is_gap(session->settings);
+}
+
 static struct transaction *new_transaction(struct session *session, struct fbi_transaction *engine,
                                            int64_t number, struct fbc_error *error) {
     if (session->refusal) {
         fbc_error_set(error, 0, "%s", session->refusal);
         return NULL;
     }
-    if (!fbc_host_ready(session->settings, error))
-        return NULL;
     struct transaction *txn = calloc(1, sizeof *txn);
     if (!txn || !(txn->status = fbc_host_new_status())) {
         fbc_error_set(error, 0, "no memory for a transaction");
@@ -744,12 +923,27 @@ static struct transaction *new_transaction(struct session *session, struct fbi_t
     txn->engine = engine;
     txn->number = (uint64_t)number;
     txn->journal.fd = -1;
+    txn->folder = -1;
     session_add_ref(&session->base);
-    if (!session->database && !identify(txn, error)) {
+    if (!session->database)
+        identify(txn, error);
+    if (!session->database) {
         free_transaction(txn);
         return NULL;
     }
-    return txn;
+    txn->is_lenient = is_lenient(session);
+    int is_ready = fbc_host_ready(session->settings, error);
+    if (is_ready && !session->unidentified.text[0])
+        return txn;
+    if (is_ready)
+        *error = session->unidentified;
+    if (txn->is_lenient) {
+        txn->broken = 1;
+        txn->error = *error;
+        return txn;
+    }
+    free_transaction(txn);
+    return NULL;
 }
 
 static struct fbi_replicated_transaction *
@@ -759,6 +953,11 @@ session_start_transaction(struct fbi_replicated_session *self, struct fbi_status
     struct transaction *txn = new_transaction(session_of(self), engine, number, &error);
     if (txn)
         return &txn->base;
+    struct session *session = session_of(self);
+    if (!session->refusal && session->database && is_lenient(session)) { /* no memory */
+        fbc_host_count_gap(session->database, error.text);
+        return NULL;
+    }
     char text[1024];
     snprintf(text, sizeof text,
              "firebird-cdc: capture can't start, so writes to captured tables are refused: %s",
@@ -783,13 +982,14 @@ static void session_cleanup_transaction(struct fbi_replicated_session *self,
 static void session_set_sequence(struct fbi_replicated_session *self, struct fbi_status *status,
                                  const char *name, int64_t value) {
     struct session *session = session_of(self);
+    (void)status;
     struct sequence *sequence = session->sequences;
     while (sequence && strcmp(sequence->name, name) != 0)
         sequence = sequence->next;
     if (!sequence) {
         sequence = calloc(1, sizeof *sequence + strlen(name) + 1);
         if (!sequence) {
-            report(status, "firebird-cdc: no memory for the value of a sequence");
+            fbc_host_tell("no memory for the value of a sequence; it is not recorded");
             return;
         }
         memcpy(sequence->name, name, strlen(name) + 1);

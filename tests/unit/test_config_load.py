@@ -233,12 +233,6 @@ def test_option_of_an_unbuilt_feature_loads_with_a_warning(load: Load, option: O
     assert len(found) == 1 + len(extra)
 
 
-def test_value_that_is_not_built_yet_says_what_it_acts_as(load: Load) -> None:
-    warning = only_warning(load, "connector.capture.failure.mode: gap")
-    assert "gap is not built in this version and acts as refuse" in warning
-    assert load("connector.capture.failure.mode: refuse").warnings == ()
-
-
 @pytest.mark.parametrize(
     "option", [o for o in OPTIONS if o.status is Status.NEVER], ids=lambda o: o.name
 )

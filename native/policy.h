@@ -1,0 +1,23 @@
+/* What becomes of a transaction whose changes can't be recorded: refused, or let through with a
+ * marked gap. Read here in C, so that it holds also where Python can't start; see policy.c.
+ */
+#ifndef FIREBIRD_CDC_POLICY_H
+#define FIREBIRD_CDC_POLICY_H
+
+#include <stddef.h>
+
+/* fbc_policy_heeds_errors tells from the engine's own replication.conf, the file at PATH, whether
+ * it refuses a commit of DATABASE when we report an error, and goes on asking us afterwards:
+ * report_errors = true and disable_on_error = false. ROOT is the server's folder, for macros.
+ * A file that can't be read heeds nothing: those are the engine's defaults. */
+int fbc_policy_heeds_errors(const char *path, const char *root, const char *database);
+
+/* fbc_policy_option finds the value of KEY, written flat on a line of its own as in the sample, in
+ * the connector's YAML file at PATH. Returns 1, or 0 if it is not there or longer than SIZE. For
+ * when the bridge, which reads all of YAML, could not start. */
+int fbc_policy_option(const char *path, const char *key, char *value, size_t size);
+
+/* fbc_policy_tell writes TEXT to syslog and standard error, the same one at most once a minute. */
+void fbc_policy_tell(const char *text);
+
+#endif

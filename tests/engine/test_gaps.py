@@ -1,0 +1,246 @@
+"""Where nothing may be refused: commits go through, and what is missing is marked as a gap."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from capture import Capture, until
+from server import Server, SmallDisk
+from test_refusals import FAULTS, StartServer, program, small_disk, start_server
+
+from firebird_cdc.journal.format import Gap
+
+__all__ = ["program", "small_disk", "start_server"]
+
+pytestmark = pytest.mark.engine
+
+
+def _choose_gap(capture: Capture) -> None:
+    capture.options["connector.capture.failure.mode"] = "gap"
+    capture.write_config()
+
+
+def _leave_engine_defaults(capture: Capture) -> None:
+    conf = capture.root.path / "replication.conf"
+    text, count = re.subn(r"(?m)^\s*(report_errors|disable_on_error) =.*\n", "", conf.read_text())
+    assert count == 2
+    conf.write_text(text)
+
+
+MODES: dict[str, Callable[[Capture], None]] = {
+    "gap": _choose_gap,
+    "engine's defaults": _leave_engine_defaults,
+}
+
+
+@pytest.fixture(params=MODES)
+def lenient(capture: Capture, request: pytest.FixtureRequest) -> Capture:
+    MODES[request.param](capture)
+    return capture
+
+
+def _gaps(capture: Capture) -> list[tuple[Path, str]]:
+    return [
+        (journal.path, change.reason)
+        for journal in capture.journals()
+        for change in journal.changes
+        if isinstance(change, Gap)
+    ]
+
+
+def _captured(capture: Capture) -> list[int]:
+    return [row["ID"] for j in capture.journals() for _, _, row in j.brief() if row]
+
+
+def _assert_one_gap(capture: Capture, words: str, captured: list[int]) -> None:
+    """One gap, with the cause, which ``journal show`` prints; all else is captured."""
+    until("the gap to be marked", lambda: not capture.live() and _gaps(capture))
+    [(path, reason)] = _gaps(capture)
+    assert re.search(f"(?s)committed.*could not be recorded: .*{words}", reason), reason
+    assert _captured(capture) == captured
+    shown = subprocess.run(
+        [sys.executable, "-P", "-m", "firebird_cdc", "journal", "show", path],
+        env=capture.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert re.search(f"(?si)gap.*{words}", shown.stdout), shown
+
+
+def _rows(capture: Capture) -> list[int]:
+    reader = capture.attach()
+    rows = sorted({row["ID"] for row in reader.execute("SELECT ID FROM T")})
+    capture.end_clients()
+    return rows
+
+
+def _has_no_error(capture: Capture) -> bool:
+    log = capture.replication_log
+    return not log.exists() or "firebird-cdc" not in log.read_text()
+
+
+def _await_bridge(capture: Capture, server: Server) -> None:
+    """Have a bridge start by transactions that are rolled back, and so leave nothing."""
+
+    def is_capturing() -> bool:
+        server.execute("INSERT INTO T VALUES (99, NULL)")
+        server.call("rollback")
+        return capture.log.exists() and " capturing into " in capture.log.read_text()
+
+    until("the bridge to start", is_capturing)
+
+
+STARTS = [
+    (mode, name)
+    for mode in MODES
+    for name in FAULTS
+    if (mode, name) != ("gap", "no configuration file")  # it would say so
+]
+
+
+@pytest.mark.parametrize(("lenient", "name"), STARTS, indirect=["lenient"])
+def test_a_bridge_that_cannot_start_lets_commits_through_and_leaves_a_gap(
+    lenient: Capture, start_server: StartServer, name: str
+) -> None:
+    fault = FAULTS[name]
+    fault.cause(lenient)
+    server = start_server()
+    server.read()
+    server.execute("INSERT INTO T VALUES (98, NULL)")
+    server.call("rollback")
+    server.write(1)
+    fault.mend(lenient)
+    _await_bridge(lenient, server)
+    server.write(2)
+    server.end()
+    _assert_one_gap(lenient, fault.words, [2])
+    assert _rows(lenient) == [1, 2]
+    assert _has_no_error(lenient)
+
+
+def test_a_gap_outlives_a_process_that_never_had_a_bridge(
+    lenient: Capture, start_server: StartServer
+) -> None:
+    fault = FAULTS["Python library missing"]
+    fault.cause(lenient)
+    server = start_server()
+    server.write(1)
+    server.end()
+    fault.mend(lenient)
+    server = start_server()
+    server.write(2)
+    server.end()
+    _assert_one_gap(lenient, fault.words, [2])
+
+
+def test_a_folder_that_is_deleted_and_made_again(
+    lenient: Capture, start_server: StartServer
+) -> None:
+    server = start_server()
+    server.write(0)
+    until("the journal to be confirmed", lenient.committed)
+
+    def is_deleted() -> bool:  # not at once: journals are being made beforehand in it
+        shutil.rmtree(lenient.journal_directory, ignore_errors=True)
+        return not lenient.journal_directory.exists()
+
+    until("the folder to be deleted", is_deleted)
+    lenient.journal_directory.write_text("in the way")
+    for number in (1, 2, 3):
+        server.write(number)
+    server.execute("INSERT INTO T VALUES (98, NULL)")
+    server.call("rollback")
+    lenient.journal_directory.unlink()
+    lenient.log.unlink()
+    _await_bridge(lenient, server)
+    server.write(4)
+    server.end()
+    _assert_one_gap(lenient, "journal", [4])
+    [(_, reason)] = _gaps(lenient)
+    assert reason.startswith("3 transactions were committed from ")
+    assert _rows(lenient) == [0, 1, 2, 3, 4]
+    assert _has_no_error(lenient)
+
+
+def test_a_full_disk_leaves_gaps_for_what_does_not_fit(
+    lenient: Capture, start_server: StartServer, small_disk: SmallDisk
+) -> None:
+    server = start_server()
+    server.write(0)
+    server.write(1, rows=8_000)
+    server.write(2)  # the space of the one that did not fit is free again
+    small_disk.resize(64)
+    server.write(3, rows=8_000)
+    server.end()
+    _assert_one_gap(lenient, "No space left on device", [0, 2, *[3] * 8_000])
+    assert [journal.sequence for journal in lenient.journals()] == [1, 2, 3, 4]
+    assert _has_no_error(lenient)
+
+
+def test_a_disk_without_a_byte_left(
+    lenient: Capture, start_server: StartServer, small_disk: SmallDisk
+) -> None:
+    server = start_server()
+    server.write(0)
+    until("the journal to be confirmed", lenient.committed)
+    filler = small_disk.path / "filler"
+    with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+        while True:
+            file.write(bytes(4096))
+    server.write(1, rows=100)
+    assert _captured(lenient) == [0]
+    filler.unlink()
+    _await_bridge(lenient, server)
+    server.write(2, rows=100)
+    server.end()
+    _assert_one_gap(lenient, "No space left on device", [0, *[2] * 100])
+    assert _has_no_error(lenient)
+
+
+def test_what_could_not_even_leave_a_gap_is_counted_for_the_next_process(
+    lenient: Capture, start_server: StartServer, small_disk: SmallDisk
+) -> None:
+    server = start_server()
+    server.write(0)
+    until("the journal to be confirmed", lenient.committed)
+    filler = small_disk.path / "filler"
+    with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+        while True:
+            file.write(bytes(512))
+    state = lenient.journal_directory / ".firebird-cdc"
+    count = 1
+    while list(state.glob("pool/*/*")):  # each takes one, and no more can be made
+        server.write(count)
+        count += 1
+    for _ in range(3):
+        server.write(1_000)
+    server.end()
+    filler.unlink()
+    server = start_server()
+    server.write(1_001)
+    server.end()
+    _assert_one_gap(lenient, "their process has ended", [*range(count), 1_001])
+    [(_, reason)] = _gaps(lenient)
+    assert reason.startswith("3 transactions were committed from ")
+
+
+def test_a_savepoint_that_the_engine_does_not_report_exactly(lenient: Capture) -> None:
+    lenient.create("CREATE TABLE T (ID INTEGER)")
+    attachment = lenient.attach()
+    for sql in ("SAVEPOINT A", "SAVEPOINT B", "RELEASE SAVEPOINT A ONLY", "SAVEPOINT C"):
+        attachment.immediate(sql)
+        attachment.execute("INSERT INTO T VALUES (1)")
+    attachment.immediate("ROLLBACK TO C")
+    attachment.commit()
+    attachment.execute("INSERT INTO T VALUES (2)")
+    attachment.commit()
+    lenient.end_clients()
+    _assert_one_gap(lenient, "released out of turn", [2])
+    assert _has_no_error(lenient)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from capture import Capture, Journal, until
+from capture import Capture, Journal
 
 pytestmark = pytest.mark.engine
 
@@ -15,13 +15,26 @@ def _key(journal: Journal) -> list[str]:
     return [table.columns[index].name for index in table.key_columns]
 
 
+@pytest.mark.parametrize("mode", ["capture", "classic"])
+def test_the_database_can_be_dropped_right_after_the_first_commit(
+    mode: str, request: pytest.FixtureRequest
+) -> None:
+    capture: Capture = request.getfixturevalue(mode)
+    capture.create(TABLE)
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO T VALUES (1, 'a')")
+    attachment.commit()
+    attachment.drop_database()
+    assert not capture.database.exists()
+
+
 def test_the_database_can_be_dropped_right_after_a_first_rollback(capture: Capture) -> None:
     capture.create(TABLE)
     attachment = capture.attach()
     attachment.execute("INSERT INTO T VALUES (1, 'a')")
     attachment.rollback()
     attachment.drop_database()
-    until("the database file to go", lambda: not capture.database.exists())
+    assert not capture.database.exists()
     assert not capture.committed()
 
 

@@ -12,11 +12,18 @@ from pathlib import Path
 import pytest
 from capture import Capture, until
 from server import Server, SmallDisk
-from test_refusals import FAULTS, StartServer, program, small_disk, start_server
+from test_refusals import (
+    FAULTS,
+    StartServer,
+    failing_sync,
+    program,
+    small_disk,
+    start_server,
+)
 
 from firebird_cdc.journal.format import Gap
 
-__all__ = ["program", "small_disk", "start_server"]
+__all__ = ["failing_sync", "program", "small_disk", "start_server"]
 
 pytestmark = pytest.mark.engine
 
@@ -56,6 +63,10 @@ def _gaps(capture: Capture) -> list[tuple[Path, str]]:
 
 def _captured(capture: Capture) -> list[int]:
     return [row["ID"] for j in capture.journals() for _, _, row in j.brief() if row]
+
+
+def _captured_so_far(capture: Capture) -> list[int]:
+    return [row["ID"] for j in capture.read_all() for _, _, row in j.brief() if row]
 
 
 def _assert_one_gap(capture: Capture, words: str, captured: list[int]) -> None:
@@ -166,6 +177,45 @@ def test_a_folder_that_is_deleted_and_made_again(
     [(_, reason)] = _gaps(lenient)
     assert reason.startswith("3 transactions were committed from ")
     assert _rows(lenient) == [0, 1, 2, 3, 4]
+    assert _has_no_error(lenient)
+
+
+def test_permissions_that_are_lost_while_the_server_runs(
+    lenient: Capture, start_server: StartServer
+) -> None:
+    server = start_server()
+    server.write(0)
+    until("the journal to be confirmed", lenient.committed)
+    lenient.journal_directory.chmod(0o500)
+    server.write(1)
+    lenient.journal_directory.chmod(0o700)
+    lenient.log.unlink()
+    _await_bridge(lenient, server)
+    server.write(2)
+    server.end()
+    _assert_one_gap(lenient, "Permission denied", [0, 2])
+    assert _has_no_error(lenient)
+
+
+def test_a_sync_that_fails_once_the_commit_is_certain(
+    lenient: Capture, program: Path, failing_sync: Path
+) -> None:
+    lenient.create("CREATE TABLE T (ID INTEGER, TEXT VARCHAR(1000))")
+    flag = lenient.directory / "failing"
+    environment = ["env", f"LD_PRELOAD={failing_sync}", f"FAILING_SYNC={flag}"]
+    server = Server(lenient, program, environment)
+    server.write(0)
+    until("the journal to be confirmed", lenient.committed)
+    flag.touch()
+    server.write(1)
+    server.write(2)  # after that nothing is trusted before it has been tried
+    assert _captured_so_far(lenient) == [0]
+    flag.unlink()
+    lenient.log.unlink()
+    _await_bridge(lenient, server)
+    server.write(3)
+    server.end()
+    _assert_one_gap(lenient, "(cannot sync|can't be written)", [0, 1, 3])
     assert _has_no_error(lenient)
 
 

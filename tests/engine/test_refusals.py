@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 from capture import Capture, SqlError, until
 from server import Server, SmallDisk, compile_server
+
+from firebird_cdc.journal.format import SequenceChange
 
 pytestmark = pytest.mark.engine
 
@@ -85,6 +88,20 @@ def _misplaced(capture: Capture, name: str, number: int) -> Path:
     return capture.directory / f"{name}-{number}"
 
 
+def _shadow_file(capture: Capture) -> Path:
+    return capture.directory / "shadow" / "yaml.py"
+
+
+def _shadow(capture: Capture, code: str) -> None:
+    """Put a module of that CODE before the one that the bridge needs."""
+    conf = capture.root.path / "plugins.conf"
+    shutil.copy(conf, conf.with_name("plugins.conf.good"))
+    _shadow_file(capture).parent.mkdir()
+    _shadow_file(capture).write_text(code)
+    dirs = _plugin_option(capture, "PythonDirs")
+    _set_plugin_option(capture, "PythonDirs", f"{_shadow_file(capture).parent}:{dirs}")
+
+
 FAULTS = {
     "folder not writable": Fault(
         lambda capture: capture.journal_directory.chmod(0o500),
@@ -120,6 +137,11 @@ FAULTS = {
         lambda capture: _misplace(capture, "PythonDirs"),
         "PythonDirs",
         lambda capture: _put_in_place(capture, "PythonDirs"),
+    ),
+    "bridge fails": Fault(
+        lambda capture: _shadow(capture, "raise RuntimeError('out of luck')"),
+        "out of luck",
+        lambda capture: (_shadow_file(capture).unlink(), None)[1],
     ),
     "Python library missing": Fault(
         lambda capture: _misplace(capture, "Python"),
@@ -198,6 +220,74 @@ def test_a_folder_moved_away_while_the_server_runs(
     until("writes to work again", lambda: server.can_write(2))
     server.end()
     _assert_captured(capture, [0, 2])
+
+
+def test_permissions_that_are_lost_while_the_server_runs(
+    capture: Capture, start_server: StartServer
+) -> None:
+    server = start_server()
+    server.write(0)
+    until("the journal to be confirmed", capture.committed)
+    capture.journal_directory.chmod(0o500)
+    _assert_refused(capture, server, "Permission denied")
+    capture.journal_directory.chmod(0o700)
+    until("writes to work again", lambda: server.can_write(2))
+    server.end()
+    _assert_captured(capture, [0, 2])
+
+
+@pytest.fixture(scope="session")
+def failing_sync(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    library = tmp_path_factory.mktemp("preload") / "failing_sync.so"
+    source = Path(__file__).with_name("failing_sync.c")
+    argv = ["gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-O1", "-o", library, source]
+    subprocess.run(argv, check=True)
+    return library
+
+
+def test_a_sync_that_fails_once_the_commit_is_certain(
+    capture: Capture, program: Path, failing_sync: Path
+) -> None:
+    capture.create("CREATE TABLE T (ID INTEGER, TEXT VARCHAR(1000))")
+    flag = capture.directory / "failing"
+    environment = ["env", f"LD_PRELOAD={failing_sync}", f"FAILING_SYNC={flag}"]
+    server = Server(capture, program, environment)
+    server.write(0)
+    until("the journal to be confirmed", capture.committed)
+    flag.touch()
+    server.write(1)  # nobody can refuse this one, and it is not published until it is on disk
+    _assert_refused(capture, server, "(cannot sync|can't be written).*(EIO|Input/output error)")
+    assert len(capture.committed()) == 1
+    flag.unlink()
+    until("writes to work again", lambda: server.can_write(3))
+    server.end()
+    _assert_captured(capture, [0, 1, 3])
+    assert "was copied" in capture.log.read_text()
+
+
+def test_values_of_sequences_survive_what_is_rolled_back_or_refused(
+    capture: Capture, start_server: StartServer, small_disk: SmallDisk
+) -> None:
+    server = start_server()
+    server.execute("CREATE SEQUENCE S")
+    server.commit()
+    advance = "EXECUTE BLOCK AS DECLARE N BIGINT; BEGIN N = NEXT VALUE FOR S; END"
+    server.execute("INSERT INTO T VALUES (1, NULL)")
+    server.execute(advance)
+    server.call("rollback")
+    server.write(2)
+    server.execute(advance)
+    with pytest.raises(SqlError, match="No space"):
+        server.write(3, rows=8_000)
+    server.write(4)
+    server.write(5)
+    server.end()
+    values = [
+        [change.value for change in journal.changes if isinstance(change, SequenceChange)]
+        for journal in capture.journals()
+        if journal.rows
+    ]
+    assert values == [[1], [2], []]
 
 
 @pytest.fixture

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
-from capture import Capture, Row, after
+from capture import Attachment, Capture, Row, SqlError, after
 
 pytestmark = pytest.mark.engine
 
@@ -12,6 +14,18 @@ pytestmark = pytest.mark.engine
 def published(capture: Capture) -> Capture:
     capture.create("CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, NAME VARCHAR(10))")
     return capture
+
+
+def _columns(attachment: Attachment) -> list[str]:
+    """Return the names of T's columns that are not computed, in order."""
+    found = attachment.execute(
+        "SELECT TRIM(R.RDB$FIELD_NAME) AS NAME FROM RDB$RELATION_FIELDS R"
+        " JOIN RDB$FIELDS F ON F.RDB$FIELD_NAME = R.RDB$FIELD_SOURCE"
+        " WHERE R.RDB$RELATION_NAME = 'T' AND F.RDB$COMPUTED_BLR IS NULL"
+        " ORDER BY R.RDB$FIELD_POSITION"
+    )
+    attachment.commit()
+    return [row["NAME"] for row in found]
 
 
 def _rows(capture: Capture) -> list[Row | None]:
@@ -139,3 +153,150 @@ def test_a_table_dropped_and_made_anew_under_its_name(published: Capture) -> Non
     attachment.execute("INSERT INTO T VALUES (1, 'a')")
     attachment.commit()
     assert _rows(published) == [{"ID": 1, "NAME": "a"}, {"NAME": 1, "ID": "a"}]
+
+
+def test_ddl_that_is_rolled_back_leaves_rows_as_they_were(published: Capture) -> None:
+    attachment = published.attach()
+    attachment.execute("INSERT INTO T VALUES (1, 'a')")
+    attachment.commit()
+    row: Row | None = None
+    for ddl in (
+        "ALTER TABLE T ADD N INTEGER",
+        "ALTER TABLE T ALTER NAME TYPE VARCHAR(20)",
+        "DROP TABLE T",
+    ):
+        attachment.immediate(ddl)
+        attachment.rollback()
+        attachment.immediate(ddl)
+        with suppress(SqlError):  # after a DROP, say
+            attachment.execute("INSERT INTO T (ID) VALUES (2)")
+        attachment.rollback()
+        attachment.execute("UPDATE T SET NAME = NAME || 'b'")
+        attachment.commit()
+        [(op, _, row)] = published.last_rows()
+        assert (op, row and row["ID"], row and len(row)) == ("u", 1, 2)
+    assert row == {"ID": 1, "NAME": "abbb"}
+    assert [journal.statements for journal in published.journals()] == [[], [], [], []]
+
+
+# Each changes the format of new rows; those on disk stay as they were written.
+ALTERATIONS = (
+    "ALTER TABLE T ADD N SMALLINT",
+    "ALTER TABLE T ALTER N TYPE INTEGER",
+    "ALTER TABLE T ALTER N TYPE NUMERIC(18, 4)",
+    "ALTER TABLE T ALTER NAME TYPE VARCHAR(300)",
+    "ALTER TABLE T ADD D DATE DEFAULT DATE '2001-02-03' NOT NULL, ADD B BLOB",
+    'ALTER TABLE T ALTER D TO "день"',
+    "ALTER TABLE T ADD C CHAR(3) DEFAULT 'c' NOT NULL, ADD TWICE COMPUTED BY (N * 2)",
+    "ALTER TABLE T DROP B",
+    "ALTER DOMAIN WORDS TYPE VARCHAR(9)",
+    "ALTER TABLE T ALTER N TYPE VARCHAR(30)",
+)
+
+
+def test_rows_in_old_formats_are_changed_and_deleted(capture: Capture) -> None:
+    capture.create(
+        "CREATE DOMAIN WORDS AS VARCHAR(5) CHARACTER SET UTF8",
+        "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, NAME VARCHAR(10), W WORDS)",
+    )
+    attachment = capture.attach()
+    other = capture.clients[0].attach(capture.database)
+    for number, ddl in enumerate(("COMMENT ON TABLE T IS ''", *ALTERATIONS)):
+        other.script(ddl)
+        for i in range(3):
+            attachment.execute(f"INSERT INTO T (ID, NAME, W) VALUES ({3 * number + i}, 'y', 'жук')")
+            if number > 1:
+                attachment.execute("UPDATE T SET N = ID WHERE N IS NULL AND ID > 2")
+        attachment.commit()
+    columns = ", ".join(f'"{name}"' for name in _columns(attachment))
+    select = f"SELECT {columns} FROM T ORDER BY ID"
+    seen = {row["ID"]: row for row in attachment.execute(select)}
+    attachment.execute("UPDATE T SET NAME = NAME || 'z' WHERE MOD(ID, 3) < 2")
+    changed = {row["ID"]: row for row in attachment.execute(select)}
+    attachment.execute("DELETE FROM T")
+    attachment.commit()
+    found = capture.last_rows()
+    updates = {old["ID"]: (old, new) for op, old, new in found if old and op == "u"}
+    deletes = {old["ID"]: old for op, old, _ in found if old and op == "d"}
+    assert len(updates) == 2 * (len(ALTERATIONS) + 1)
+    assert updates == {number: (seen[number], changed[number]) for number in updates}
+    assert deletes == changed
+
+
+def test_a_change_that_another_process_makes_is_seen_at_once(classic: Capture) -> None:
+    """Nothing but the record itself tells of these in time: types and lengths stay."""
+    classic.create("CREATE TABLE T (ID INTEGER, A NUMERIC(9, 2), B NUMERIC(9, 2))")
+    writer, changer = classic.attach(), classic.attach()
+    writer.execute("INSERT INTO T VALUES (0, 1, 2)")
+    writer.commit()
+    changer.script("ALTER TABLE T ALTER A TO X, ALTER B TO A, ALTER X TO B")
+    writer.execute("INSERT INTO T (ID, A, B) VALUES (1, 1, 2)")
+    writer.commit()
+    changer.script("ALTER TABLE T ALTER A TYPE NUMERIC(9, 1)")
+    writer.execute("INSERT INTO T (ID, A, B) VALUES (2, 1, 2)")
+    writer.commit()
+    rows = [row for row in _rows(classic) if row]
+    assert [(str(row["A"]), str(row["B"])) for row in rows] == [
+        ("1.00", "2.00"),
+        ("1.00", "2.00"),
+        ("1.0", "2.00"),
+    ]
+
+
+@pytest.mark.parametrize("client", ["UTF8", "WIN1251", "NONE"])
+def test_the_text_of_ddl_in_the_clients_character_set(published: Capture, client: str) -> None:
+    attachment = published.client().attach(published.database, charset=client)
+    name = "СПИСОК" if client != "NONE" else "PLAIN"
+    texts = (
+        f'RECREATE TABLE "{name}" ("{name}" VARCHAR(3) DEFAULT \'{name[:3]}\') -- {name}',
+        f'CREATE OR ALTER VIEW "V{name}" AS\n\n\tSELECT * FROM "{name}"',
+        f'ALTER TABLE "{name}" ADD N INTEGER',
+        f'DROP VIEW "V{name}"',
+        f'RECREATE TABLE "{name}" (N INTEGER)',
+        "GRANT SELECT ON T TO PUBLIC",
+    )
+    attachment.script(*texts)
+    nested = f'CREATE TABLE "{name}2" (ID INTEGER)'
+    attachment.execute(f"EXECUTE BLOCK AS BEGIN EXECUTE STATEMENT '{nested}'; END")
+    attachment.commit()
+    attachment.execute(f'INSERT INTO "{name}2" VALUES (1)')
+    attachment.commit()
+    *journals, written = published.journals()
+    assert [journal.statements for journal in journals] == [[text] for text in (*texts, nested)]
+    assert [change.table.name for change in written.rows] == [f"{name}2"]
+
+
+def test_a_statement_of_400_kib(published: Capture) -> None:
+    client = published.client()
+    attachment = client.attach(published.database)
+    body = "\n".join(f"  X = 'строка {number}';" for number in range(16_000))
+    text = f"CREATE PROCEDURE P AS DECLARE X VARCHAR(50); BEGIN\n{body}\nEND"
+    assert len(text.encode()) > 400 * 1024
+    attachment.script(text, "ALTER PROCEDURE P AS BEGIN END")
+    assert [journal.statements for journal in published.journals()] == [
+        [text],
+        ["ALTER PROCEDURE P AS BEGIN END"],
+    ]
+
+
+def test_keys_right_after_a_ddl_of_the_same_attachment(capture: Capture) -> None:
+    capture.create("CREATE TABLE OTHER (ID INTEGER)")
+    attachment = capture.attach()
+    expected = []
+    for ddl, key in (
+        ("CREATE TABLE T (A INTEGER NOT NULL, B INTEGER NOT NULL, N INTEGER)", ""),
+        ("ALTER TABLE T ADD CONSTRAINT K PRIMARY KEY (B, A)", "BA"),
+        ("ALTER TABLE T DROP CONSTRAINT K, ADD CONSTRAINT K PRIMARY KEY (A)", "A"),
+        ("ALTER TABLE T DROP CONSTRAINT K, ADD CONSTRAINT U UNIQUE (B)", "B"),
+        ("ALTER TABLE T DROP CONSTRAINT U", ""),
+        ("RECREATE TABLE T (A INTEGER NOT NULL PRIMARY KEY)", "A"),
+    ):
+        attachment.script(ddl)
+        columns = _columns(attachment)
+        marks = ", ".join("?" * len(columns))
+        numbers = [len(expected)] * len(columns)
+        attachment.execute(f"INSERT INTO T ({', '.join(columns)}) VALUES ({marks})", *numbers)
+        attachment.commit()
+        expected.append(list(key))
+    tables = [c.table for j in capture.journals() for c in j.rows if c.table.name == "T"]
+    assert [[t.columns[i].name for i in t.key_columns] for t in tables] == expected

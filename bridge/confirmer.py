@@ -48,6 +48,7 @@ from firebird_cdc.bridge.host import (
     DeadTransactions,
     Event,
     GapsCounted,
+    JournalAbandoned,
     LastSessionLeft,
     Verdict,
     Witness,
@@ -61,12 +62,14 @@ from firebird_cdc.bridge.sequence import SequenceLedger, database_key
 from firebird_cdc.errors import CaptureError, JournalEmpty, JournalError, JournalTorn
 from firebird_cdc.journal.format import (
     DATA_OFFSET,
+    CommitMark,
     Header,
     JournalReader,
     JournalWriter,
     Stamp,
     append_catalogue,
     read_envelope,
+    write_commit_mark,
     write_stamp,
 )
 from firebird_cdc.journal.lock import try_lock
@@ -80,6 +83,7 @@ _TROUBLE_S = 1.0  # pause when a database can't be asked
 _WAIT_MS = 1000  # with nothing to do, how often to look for what dead processes left
 _LOOK_AGAIN_MOST_S = 15.0  # the same while what they left can't be decided
 _LAST_TICKET = 2**64 - 1
+_LIMBO_TICKET = 0
 _MOST_OPEN = 256  # journals held open, and published with one ledger record
 _MOST_DEFINITIONS = 4096
 _NOBODY = UUID(int=0)  # unknown: an owner, a database
@@ -172,6 +176,7 @@ class Confirmer:
         self._numbers: dict[str, list[int]] = {}  # the plugin's numbers of a database path
         # completed table definitions by database and shown form, with their generation
         self._definitions: dict[tuple[str, bytes], tuple[int, bytes]] = {}
+        self._abandoned: list[JournalAbandoned] = []
         self._uncounted: set[int] = set()  # databases whose counters of gaps are to be read
 
     def use(self, folder: JournalFolder, fsync: bool) -> None:
@@ -220,6 +225,9 @@ class Confirmer:
         if self._uncounted and self._folder.is_in_place():
             for database in list(self._uncounted):
                 self._mark_gap(database)
+        while self._abandoned:
+            self._mark_limbo(self._abandoned[0])
+            self._abandoned.pop(0)
         pause = 0.0
         if self._pending or self._scan_wanted:
             pause = self._lead() if self._is_leader() else self._follow()
@@ -243,6 +251,8 @@ class Confirmer:
             elif isinstance(event, DatabaseSeen):
                 self._meet(event.database)
                 self._uncounted.add(event.database)  # a process that has ended may have counted
+            elif isinstance(event, JournalAbandoned):
+                self._abandoned.append(event)
             elif isinstance(event, GapsCounted):
                 self._uncounted.add(event.database)
             elif isinstance(event, DeadTransactions):
@@ -290,6 +300,38 @@ class Confirmer:
         if len(self._pending) > _MOST_OPEN and event.fd >= 0:
             os.close(event.fd)  # a server's descriptors are not ours to use up
             self._pending[event.uuid].fd = -1
+
+    def _mark_limbo(self, event: JournalAbandoned) -> None:
+        """Mark the journal of a transaction that is in limbo now, so that whoever leads keeps it
+        until that is resolved. What is not goes: publication was switched off."""
+        database = self._host.database(event.database)
+        live = self._folder.live(event.uuid)
+        try:
+            with JournalReader(live) as reader:
+                pending = self._found(reader, is_orphan=True)
+        except (FileNotFoundError, JournalError):
+            return  # found and decided already, by a scan of another process
+        (verdict,) = self._ask(database.path, [pending])
+        if verdict is Verdict.COMMITTED:  # undone, or resolved meanwhile: nobody can tell
+            self._replace_by_gap(pending)
+        elif verdict is Verdict.DEAD:
+            _log.error(
+                "the engine let transaction {} of {} go before its end, as publication was "
+                "switched off: its changes are not captured",
+                event.transaction,
+                database.path,
+            )
+            live.unlink(missing_ok=True)
+            return
+        mark = CommitMark(_LIMBO_TICKET, pending.commit_us, event.transaction)
+        fd = os.open(live, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            write_commit_mark(fd, event.uuid, mark)
+            if self._fsync:
+                os.fdatasync(fd)
+        finally:
+            os.close(fd)
+        self._scan_wanted = True
 
     def _mark_gap(self, number: int) -> None:
         """Leave a gap for transactions that could leave nothing themselves. Raises OSError;
@@ -850,15 +892,21 @@ class Confirmer:
         header, mark = reader.header, reader.commit_mark
         if header.uuid in self._pending:
             return
-        is_orphan = self._folder.owner_is_gone(header.owner)
+        is_limbo = mark is not None and mark.ticket == _LIMBO_TICKET
+        is_orphan = is_limbo or self._folder.owner_is_gone(header.owner)
         if not is_orphan and (mark is None or mark.ticket > last):
             return  # still being written, or marked since we looked: the next turn's
-        seal = reader.seal
-        pending = self._pending[header.uuid] = _Pending(
+        self._pending[header.uuid] = self._found(reader, is_orphan)
+
+    @staticmethod
+    def _found(reader: JournalReader, is_orphan: bool) -> _Pending:
+        header, mark, seal = reader.header, reader.commit_mark, reader.seal
+        has_ticket = mark is not None and mark.ticket != _LIMBO_TICKET
+        pending = _Pending(
             header.uuid,
             reader.database,
             header.transaction,
-            mark.ticket if mark else _LAST_TICKET,
+            mark.ticket if mark and has_ticket else _LAST_TICKET,
             mark.commit_us if mark else seal.sealed_us if seal else header.started_us,
             seal.end if seal else 0,
             seal.event_count if seal else 0,
@@ -870,6 +918,7 @@ class Confirmer:
         if seal is not None and (end := reader.finished_catalogue()):
             pending.catalogue_offset, pending.length = seal.end, end
             pending.is_unresolved = False
+        return pending
 
     def _remove_if_abandoned(self, path: Path, error: JournalError) -> None:
         """A file without a readable beginning has no owner to ask for. What was never filled

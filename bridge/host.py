@@ -69,7 +69,24 @@ class GapsCounted(NamedTuple):
     database: int
 
 
-Event = CommittedJournal | DatabaseSeen | DeadTransactions | LastSessionLeft | GapsCounted
+class JournalAbandoned(NamedTuple):
+    """The engine let a transaction go without commit or rollback: it is in limbo, or publication
+    was switched off meanwhile. Its journal is sealed."""
+
+    number: int
+    database: int
+    uuid: UUID
+    transaction: int
+
+
+Event = (
+    CommittedJournal
+    | DatabaseSeen
+    | DeadTransactions
+    | LastSessionLeft
+    | GapsCounted
+    | JournalAbandoned
+)
 
 
 class CountedGap(NamedTuple):
@@ -283,6 +300,9 @@ class CffiHost:
             return LastSessionLeft(raw.number)
         if raw.kind == 5:
             return GapsCounted(raw.number, raw.database)
+        if raw.kind == 6:
+            uuid = UUID(bytes=bytes(self._ffi.buffer(raw.uuid)))
+            return JournalAbandoned(raw.number, raw.database, uuid, raw.transaction)
         if raw.kind == 1:
             return CommittedJournal(
                 number=raw.number,

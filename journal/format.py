@@ -428,6 +428,15 @@ def write_stamp(fd: int, uuid: UUID, stamp: Stamp) -> None:
     _pwrite(fd, _sector(uuid.bytes, content), STAMP_OFFSET)
 
 
+def write_commit_mark(fd: int, uuid: UUID, mark: CommitMark) -> None:
+    """Write the commit mark of the journal that is open for writing at FD; syncs nothing.
+
+    Ticket 0: the transaction was seen in limbo, and nobody works in it any more. Raises OSError.
+    """
+    content = _COMMIT.pack(_COMMIT_MAGIC, 0, mark.ticket, mark.commit_us, mark.transaction)
+    _pwrite(fd, _sector(uuid.bytes, content), COMMIT_OFFSET)
+
+
 def append_catalogue(fd: int, uuid: UUID, seal: Seal, completed: Mapping[int, bytes]) -> int:
     """Write the catalogue behind the seal of the journal open for writing at FD; syncs nothing.
 
@@ -1631,8 +1640,7 @@ class JournalWriter:
     def commit(self, ticket: int, commit_us: int) -> None:
         """Write the commit mark, and sync."""
         self._commit_us = commit_us
-        mark = _COMMIT.pack(_COMMIT_MAGIC, 0, ticket, commit_us, self._transaction)
-        _pwrite(self._fd, _sector(self.uuid.bytes, mark), COMMIT_OFFSET)
+        write_commit_mark(self._fd, self.uuid, CommitMark(ticket, commit_us, self._transaction))
         os.fsync(self._fd)
 
     def stamp(self, sequence: int, stamped_us: int | None = None) -> None:

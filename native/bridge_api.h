@@ -9,7 +9,8 @@ enum fbc_event_kind {
     FBC_DATABASE_SEEN = 2,     /* the first transaction of this process in a database */
     FBC_DEAD_TRANSACTIONS = 3, /* the engine found some; transaction 0: all that a crash left */
     FBC_LAST_SESSION_LEFT = 4, /* the database may be closed, the process may end */
-    FBC_GAPS_COUNTED = 5       /* there is something to read with read_gap */
+    FBC_GAPS_COUNTED = 5,      /* there is something to read with read_gap */
+    FBC_ABANDONED = 6          /* the engine let a transaction go without commit or rollback */
 };
 
 struct fbc_event {

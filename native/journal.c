@@ -284,6 +284,24 @@ int fbc_journal_break_seal(struct fbc_journal *journal, int sync, struct fbc_err
     return FBC_OK;
 }
 
+int fbc_journal_flush(struct fbc_journal *journal, struct fbc_error *error) {
+    return write_block(journal, NULL, NULL, error);
+}
+
+int fbc_journal_void(struct fbc_journal *journal, int sync, struct fbc_error *error) {
+    static const char zeros[FBC_SECTOR];
+    if (!journal->header_written)
+        return FBC_OK;
+    struct iovec part = {(char *)zeros, sizeof zeros};
+    if (!write_all(journal, &part, 1, 0, error))
+        return FBC_FAILED;
+    if (sync && fdatasync(journal->fd) != 0) {
+        fbc_error_set(error, errno, "cannot sync %s.log.live", journal->name);
+        return FBC_FAILED;
+    }
+    return FBC_OK;
+}
+
 int fbc_journal_mark_commit(struct fbc_journal *journal, uint64_t ticket, int64_t commit_us,
                             uint64_t transaction, struct fbc_error *error) {
     unsigned char *sector = journal->sectors + FBC_SECTOR;

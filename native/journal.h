@@ -111,6 +111,14 @@ int fbc_journal_seal(struct fbc_journal *journal, int64_t sealed_us,
  * committed once its changes are undone, and recovery trusts an intact seal. */
 int fbc_journal_break_seal(struct fbc_journal *journal, int sync, struct fbc_error *error);
 
+/* fbc_journal_flush writes out what is in the buffer; nothing is synced. */
+int fbc_journal_flush(struct fbc_journal *journal, struct fbc_error *error);
+
+/* fbc_journal_void makes the beginning unreadable, as of a journal that was never begun, and waits
+ * until that is on disk. Needed before a rollback goes on: see above; an unsealed journal that has
+ * a beginning stands for a transaction whose end nobody told. */
+int fbc_journal_void(struct fbc_journal *journal, int sync, struct fbc_error *error);
+
 /* fbc_journal_mark_commit writes the commit sector: commit() was called, with this TICKET. */
 int fbc_journal_mark_commit(struct fbc_journal *journal, uint64_t ticket, int64_t commit_us,
                             uint64_t transaction, struct fbc_error *error);

@@ -88,6 +88,8 @@ struct transaction {
     struct fbc_position *savepoints; /* where each began */
     unsigned savepoint_count, savepoint_capacity;
     unsigned savepoint_rollbacks;
+    int is_rootless; /* no savepoint is the transaction's own, that is left to the commit */
+    int is_ended;    /* commit or rollback was called */
 };
 
 /* ---- Helpers ------------------------------------------------------------------------------ */
@@ -281,9 +283,12 @@ static int begin_journal(struct transaction *txn, int fd, const char *name,
         memcpy(identity.owner, fbc_host_owner(), 16);
     fbc_journal_open(&txn->journal, fd, name, &identity);
     txn->has_journal = 1;
+    /* At once in the file: if the process is killed between the phases of a two-phase commit,
+     * this is all that tells of the transaction. */
     return fbc_journal_begin(&txn->journal, session->database->path,
                              strlen(session->database->path), session->user, strlen(session->user),
-                             error);
+                             error) &&
+           fbc_journal_flush(&txn->journal, error);
 }
 
 /* Make sure that TXN has a journal that can take a record. */
@@ -352,8 +357,12 @@ static unsigned table_number(struct transaction *txn, const struct fbc_shape *sh
 static void drop_journal(struct transaction *txn) {
     if (!txn->has_journal)
         return;
+    struct fbc_error error;
     fbc_sync_wait(&txn->sync); /* it has the descriptor */
     FBC_FAILPOINT("discard.before");
+    if (!fbc_journal_void(&txn->journal, fbc_host_fsync(), &error))
+        fbc_host_tell(error.text); /* it goes all the same, if no power cut brings it back */
+    FBC_FAILPOINT("discard.voided");
     if (txn->folder >= 0) {
         char live[64];
         snprintf(live, sizeof live, "%s.log.live", txn->journal.name);
@@ -485,6 +494,7 @@ static void transaction_release_savepoint(struct fbi_replicated_transaction *sel
     (void)status;
     if (txn->savepoint_count)
         txn->savepoint_count--;
+    txn->is_rootless = txn->is_rootless || !txn->savepoint_count;
 }
 
 static void transaction_rollback_savepoint(struct fbi_replicated_transaction *self,
@@ -498,6 +508,7 @@ static void transaction_rollback_savepoint(struct fbi_replicated_transaction *se
     }
     struct fbc_position *savepoint = &txn->savepoints[--txn->savepoint_count];
     txn->savepoint_rollbacks++;
+    txn->is_rootless = txn->is_rootless || !txn->savepoint_count;
     if (!txn->has_journal)
         return;
     if (txn->broken)
@@ -529,18 +540,32 @@ static int write_sequences(struct transaction *txn, struct fbc_error *error) {
     return FBC_OK;
 }
 
-/* Before prepare the engine has released every savepoint but the transaction's own. It does not
- * tell of one that it ends out of turn: RELEASE SAVEPOINT ... ONLY, or the same name set again
- * while a later one exists. A rollback after that cut the journal at the wrong place. */
-static int savepoints_add_up(const struct transaction *txn, struct fbc_error *error) {
-    if (txn->savepoint_count <= 1 || !txn->savepoint_rollbacks)
-        return FBC_OK;
+/* Tell that the journal was cut at the wrong place. The engine does not tell of a savepoint that it
+ * ends out of turn: RELEASE SAVEPOINT ... ONLY, or the same name set again while a later one
+ * exists. */
+static int cut_wrongly(struct fbc_error *error) {
     fbc_error_set(
         error, 0,
         "a savepoint was released out of turn (RELEASE SAVEPOINT ... ONLY, or a name that "
         "was set again) and another one rolled back, which the engine does not report "
         "exactly enough to record the changes that remain");
     return FBC_FAILED;
+}
+
+/* Before prepare the engine has released every savepoint but the transaction's own. */
+static int savepoints_add_up(const struct transaction *txn, struct fbc_error *error) {
+    unsigned own = !txn->is_rootless;
+    return txn->savepoint_count <= own || !txn->savepoint_rollbacks ? FBC_OK : cut_wrongly(error);
+}
+
+/* Between prepare and commit the engine releases the transaction's own savepoint. If that did not
+ * come, what was left was another one, as there is none of its own under NO AUTO UNDO. Only that
+ * of a large transaction may be given up without a word (Savepoint::rollforward). */
+static int root_was_released(const struct transaction *txn, struct fbc_error *error) {
+    enum { LARGE = 2048 };
+    return !txn->savepoint_rollbacks || !txn->savepoint_count || txn->changes >= LARGE
+               ? FBC_OK
+               : cut_wrongly(error);
 }
 
 static int is_empty(const struct transaction *txn) {
@@ -760,6 +785,11 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
         fbc_host_new_generation();
     if (!txn->has_journal || !txn->journal.sealed_at) /* the engine did not ask for a prepare, */
         transaction_prepare(self, status);            /* or did not heed the answer */
+    txn->is_ended = 1;
+    if (!txn->broken && !root_was_released(txn, &error)) {
+        refuse(txn, status, &error);
+        seal_gap(txn);
+    }
     if (txn->broken && !txn->is_gap) {
         if (txn->changes)
             fbc_host_count_gap(session->database, txn->error.text);
@@ -823,13 +853,49 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
     txn->has_journal = 0;
 }
 
+/* The engine lets TXN go without a word on its end: it is in limbo, between the phases of a
+ * two-phase commit, or publication was switched off. Leave all that is known of it on disk for the
+ * bridge, which can tell the two apart. */
+static void abandon(struct transaction *txn) {
+    struct fbc_error error = txn->error;
+    await_answers(txn);
+    txn->is_lenient = 1;
+    if (txn->broken || !seal(txn, &error)) {
+        refuse(txn, NULL, &error);
+        seal_gap(txn);
+    }
+    if (is_empty(txn) || txn->folder >= 0) {
+        drop_journal(txn);
+        return;
+    }
+    int sync_error = fbc_sync_wait(&txn->sync);
+    if (sync_error) {
+        fbc_error_set(&error, sync_error, "cannot sync %s.log.live of transaction %llu in limbo",
+                      txn->journal.name, (unsigned long long)txn->number);
+        fbc_host_tell(error.text);
+        fbc_host_distrust(&error);
+    }
+    struct fbc_event event = {.kind = FBC_ABANDONED,
+                              .database = txn->session->database->id,
+                              .transaction = txn->number,
+                              .fd = -1};
+    memcpy(event.uuid, txn->journal.uuid, 16);
+    txn->session->last_handed_over = fbc_host_hand_over(&event);
+    fbc_journal_free(&txn->journal);
+    txn->has_journal = 0;
+}
+
 static void transaction_rollback(struct fbi_replicated_transaction *self,
                                  struct fbi_status *status) {
-    end_without_commit(transaction_of(self), status);
+    struct transaction *txn = transaction_of(self);
+    txn->is_ended = 1;
+    end_without_commit(txn, status);
 }
 
 static void transaction_dispose(struct fbi_replicated_transaction *self) {
     struct transaction *txn = transaction_of(self);
+    if (txn->has_journal && !txn->is_ended)
+        abandon(txn);
     end_without_commit(txn, NULL);
     fbc_journal_free(&txn->journal);
     free_transaction(txn);

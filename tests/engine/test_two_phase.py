@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from capture import Capture, Client, Journal, fold, read_journal, until
 
+from firebird_cdc.journal.format import Gap
+
 pytestmark = pytest.mark.engine
 
 _DBA = Path(__file__).with_name("dba_work.py")
@@ -90,6 +92,15 @@ class Pair:
         return each
 
 
+def _gaps(journals: list[Journal]) -> list[str]:
+    return [
+        change.reason
+        for journal in journals
+        for change in journal.changes
+        if isinstance(change, Gap)
+    ]
+
+
 @pytest.fixture
 def pair(classic: Capture) -> Pair:
     return Pair(classic)
@@ -123,6 +134,38 @@ def test_others_are_published_while_it_is_between_the_phases(pair: Pair) -> None
     assert [len(one), len(two)] == [2, 1]
 
 
+@pytest.mark.parametrize("commit", [True, False], ids=["committed", "rolled back"])
+def test_its_attachments_leave_between_the_phases(pair: Pair, commit: bool) -> None:
+    pair.run("leave", "INSERT INTO T VALUES (1, 0)", "UPDATE T SET N = 1")
+    assert [len(each) for each in pair.limbo()] == [1, 1]
+    other = pair.capture.client().attach(pair.databases[0])
+    other.execute("INSERT INTO T VALUES (2, 0)")
+    other.commit()
+    until("the other's journal", lambda: len(pair.capture.committed()) == 1)
+    assert len(pair.capture.live()) == 2
+    other.close()
+    pair.resolve(commit)
+    one, two = pair.balance()
+    kinds = [[row.op for row in journal.rows] for journal in one]
+    assert kinds == ([["c"], ["c", "u"]] if commit else [["c"]])
+    assert len(two) == commit
+    assert not _gaps(one + two)
+
+
+def test_who_changes_its_rows_comes_after_it(pair: Pair) -> None:
+    for number in range(5):
+        pair.run("leave", f"INSERT INTO T VALUES ({number}, 0)")
+        pair.resolve(commit=True)
+        other = pair.capture.client()
+        attachment = other.attach(pair.databases[0])
+        attachment.execute("UPDATE T SET N = N + 1")
+        attachment.commit()
+        pair.capture.clients.remove(other)
+        other.end()
+    one, two = pair.balance()
+    assert [len(one), len(two)] == [10, 5]
+
+
 def test_killed_between_the_phases_and_rolled_back(pair: Pair) -> None:
     pair.leave_in_limbo("INSERT INTO T VALUES (1, 0)")
     assert [len(each) for each in pair.limbo()] == [1, 1]
@@ -130,3 +173,34 @@ def test_killed_between_the_phases_and_rolled_back(pair: Pair) -> None:
     pair.run("commit", "INSERT INTO T VALUES (2, 0)")
     for journals in pair.balance():
         assert [journal.brief() for journal in journals] == [[("c", None, {"ID": 2, "N": 0})]]
+
+
+def test_killed_between_the_phases_and_committed_leaves_a_gap_not_silence(pair: Pair) -> None:
+    pair.leave_in_limbo("INSERT INTO T VALUES (1, 0)")
+    [[number], _] = pair.limbo()
+    other = pair.capture.client().attach(pair.databases[0])
+    other.execute("INSERT INTO T VALUES (2, 0)")
+    other.commit()
+    until("the other's journal", lambda: len(pair.capture.committed()) == 1)
+    assert len(pair.capture.live()) == 2
+    other.close()
+    pair.resolve(commit=True)
+    one, two = pair.journals()
+    assert [len(one), len(two)] == [2, 1]
+    for journals in one, two:
+        [reason] = _gaps(journals)
+        assert "limbo" in reason or "two-phase" in reason
+    assert one[1].header.transaction == number
+
+
+def test_killed_and_resolved_before_any_of_ours_looked(pair: Pair) -> None:
+    pair.leave_in_limbo("INSERT INTO T VALUES (1, 0)")
+    client = pair.capture.client()
+    [[number], _] = pair.limbo()
+    client.perform(_DBA, "commit_limbo", str(pair.databases[0]), number)
+    assert pair.limbo() == [[], []]
+    other = pair.capture.client().attach(pair.databases[0])
+    other.execute("INSERT INTO T VALUES (2, 0)")
+    other.commit()
+    one, two = pair.journals()
+    assert [len(_gaps(one)), len(_gaps(two))] == [1, 1]

@@ -84,7 +84,7 @@ class JournalFolder:
         self.tickets = mmap.mmap(self.tickets_fd, _TICKETS_BYTES)
         if writes:
             self._join(undo)
-        for folder in {folder.parent for folder in made} | {self.state, self.pools}:
+        for folder in {folder.parent for folder in made} | {self.state, self.owners, self.pools}:
             sync_directory(folder)
         if writes:
             self._restore_tickets()
@@ -109,16 +109,22 @@ class JournalFolder:
         back, and then old journals would come after new ones."""
         with self.locked_tickets():
             highest = self.last_ticket
-            for entry in os.scandir(self.path):
-                if entry.name.endswith(".log.live"):
-                    with (
-                        contextlib.suppress(JournalError, OSError),
-                        JournalReader(entry.path) as reader,
-                    ):
-                        mark = reader.commit_mark
-                        highest = max(highest, mark.ticket if mark is not None else 0)
+            for path in self._unconfirmed():
+                with contextlib.suppress(JournalError, OSError), JournalReader(path) as reader:
+                    mark = reader.commit_mark
+                    highest = max(highest, mark.ticket if mark is not None else 0)
             if highest > self.last_ticket:
                 self.tickets[:8] = highest.to_bytes(8, "little")
+
+    def _unconfirmed(self) -> Iterator[str]:
+        """Yield the paths of all journals that may bear a ticket, also of those that a power cut
+        took back into the pool; pools first: others may be bringing them to their place."""
+        for pool in os.scandir(self.pools):
+            with contextlib.suppress(FileNotFoundError):  # tidied up meanwhile
+                yield from [entry.path for entry in os.scandir(pool)]
+        for entry in os.scandir(self.path):
+            if entry.name.endswith(".log.live"):
+                yield entry.path
 
     @contextlib.contextmanager
     def locked_tickets(self) -> Iterator[None]:

@@ -720,6 +720,8 @@ class Confirmer:
             if pending.fd < 0:
                 pending.fd = os.open(self._folder.live(pending.uuid), os.O_RDWR | os.O_CLOEXEC)
             if not pending.is_unresolved:
+                if pending.header and pending.catalogue_offset and self._fsync:
+                    os.fdatasync(pending.fd)  # found: who wrote that may have died before its sync
                 continue
             try:
                 self._complete_definitions(database, pending)

@@ -43,6 +43,7 @@ bench: setup ## run the benchmarks one after the other (BENCH_ARGS=--quick: each
 
 soak: setup ## kill the server again and again, and compare; then fuzz (ROUNDS=200)
 	$(BIN)/python tests/faults/soak.py --rounds $(ROUNDS)
+	$(BIN)/python tests/faults/power_loss.py --cuts 200
 	@$(MAKE) fuzz
 	@$(MAKE) leaks
 	@$(MAKE) valgrind

@@ -12,26 +12,40 @@ design.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import pickle
 import random
 import re
+import select
 import subprocess
 import sys
 import tempfile
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 _HERE = Path(__file__).resolve().parent
-# Started as a program or imported by a test: the modules beside this one, and the engine's.
-sys.path[:0] = [str(_HERE), str(_HERE.parent / "engine")]
+# Started as a program or imported by a test: the modules beside this one, and others of tests.
+sys.path[:0] = [str(_HERE), str(_HERE.parent / "engine"), str(_HERE.parent)]
 
-from capture import Capture, Client, Journal, Row, Rows, after, fold, image, read_journal, until  # noqa: E402
+from capture import (  # noqa: E402
+    PATIENCE_S,
+    Capture,
+    Client,
+    Journal,
+    Row,
+    Rows,
+    after,
+    fold,
+    image,
+    read_journal,
+    until,
+)
 from power_disk import (  # noqa: E402
     CREATE,
     NOTE,
@@ -50,7 +64,7 @@ from power_workload import FILL, TABLES  # noqa: E402
 
 from firebird_cdc.demo.processes import Stack  # noqa: E402
 from firebird_cdc.errors import JournalError  # noqa: E402
-from firebird_cdc.journal.format import read_envelope  # noqa: E402
+from firebird_cdc.journal.format import Gap, read_envelope  # noqa: E402
 
 _WORKLOAD = _HERE / "power_workload.py"
 _PAGE_SIZE = 8192
@@ -101,7 +115,7 @@ class Outcome:
     lost: list[str] = field(default_factory=list)  # committed, and in no journal
     wrong: list[str] = field(default_factory=list)  # any other promise that does not hold
     recovered: int = 0  # journals that became visible only after the cut
-    commits: int = 0
+    gaps: int = 0  # marked for transactions that were rolled back, whose journals came back
 
     @property
     def problems(self) -> list[str]:
@@ -113,8 +127,6 @@ class PowerLoss:
 
     def __init__(self, directory: Path, stack: Stack, mode: str, fsync: bool = True) -> None:
         """``mode``: Super or Classic; ``fsync``: connector.journal.fsync."""
-        # Until recovery has to be done with everything; where loss is the point, nobody waits.
-        self._patience_s = 6.0 if fsync else 1.0
         self._directory = directory
         self._mode = mode
         self._disk = directory / "disk"
@@ -186,13 +198,15 @@ class PowerLoss:
                 until("enough work", lambda: log.stat().st_size > enough)  # noqa: B023
             for server in servers:
                 if is_last:
-                    server.finish()
+                    _finish(server)
                     server.end()
                 else:
-                    control.write_bytes(server.pid.to_bytes(4, "little"))
+                    with control.open("r+b") as victim:  # not cut short: it is mapped
+                        victim.write(server.pid.to_bytes(4, "little"))
+                    until("a process to be killed", lambda: server.process.poll() is not None)  # noqa: B023
                     server.process.communicate()
         stop.touch()
-        shipper.finish()
+        _finish(shipper)
         shipper.end()
         records = list(read_records(log))
         for record in records:
@@ -211,7 +225,9 @@ class PowerLoss:
 
     # -- cuts
 
-    def cuts(self, recording: Recording, seed: str, count: int) -> Iterator[Outcome]:
+    def cuts(
+        self, recording: Recording, seed: str, count: int, policies: Sequence[str] = POLICIES
+    ) -> Iterator[Outcome]:
         """Cut the power COUNT times while this was recorded; yield what is found each time.
 
         Once for a recording.
@@ -227,7 +243,7 @@ class PowerLoss:
             for disk in disks.values():
                 disk.apply(record)
             if record.order in places:
-                policy = chance.choice(POLICIES)
+                policy = chance.choice(policies)
                 yield self._cut(f"{record.order} {policy} {seed}", disks[policy], seen)
 
     def _look(self, record: Record, disk: Disk, seen: Seen) -> None:
@@ -254,18 +270,31 @@ class PowerLoss:
         self._next_mark += 1
         outcome = Outcome(name)
         error, rows = self._open(self._next_mark)
+        if error is not None:
+            outcome.wrong.append(f"the engine on this disk says: {error}")
+            return outcome
         try:
-            if error is not None:
-                outcome.wrong.append(f"the engine on this disk says: {error}")
-                return outcome
-            deadline = time.monotonic() + self._patience_s
+            deadline = time.monotonic() + PATIENCE_S
             while True:
+                is_last = self._is_settled(self._next_mark) or time.monotonic() > deadline
                 outcome = self._examine(name, rows, seen)
-                if not outcome.problems or time.monotonic() > deadline:
+                if is_last or not outcome.problems:
                     return outcome
                 time.sleep(0.02)
         finally:
             self._close()
+
+    def _is_settled(self, mark: int) -> bool:
+        """Tell whether recovery is through: what ended processes left is decided and they are
+        forgotten, and the journal with MARK, the last commit, has its name."""
+        journals = self._capture.journal_directory
+        if len(list((journals / ".firebird-cdc/owners").iterdir())) > 1 or self._capture.live():
+            return False
+        for path in journals.glob("*.log"):
+            with contextlib.suppress(AssertionError, JournalError, OSError):
+                if mark in _marks(self._read(path)):
+                    return True
+        return False
 
     def _open(self, mark: int) -> Any:
         """Have a fresh engine open the database and commit a transaction; return the rows."""
@@ -284,22 +313,27 @@ class PowerLoss:
                 stderr=errors,
             )
             errors.close()
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.write(f"{self._capture.database} {mark}\n".encode())
-        self._server.stdin.flush()
-        return pickle.load(self._server.stdout)
+        return self._ask(f"{self._capture.database} {mark}")
 
     def _close(self) -> None:
+        """Have the engine's process end."""
+        error, _ = self._ask("")
+        assert error is None, error
+
+    def _ask(self, line: str) -> Any:
         assert self._server is not None
         assert self._server.stdin is not None
-        self._server.stdin.write(b"\n")
+        assert self._server.stdout is not None
+        self._server.stdin.write(line.encode() + b"\n")
         self._server.stdin.flush()
+        ready, _, _ = select.select([self._server.stdout], [], [], PATIENCE_S)
+        assert ready, f"process {self._server.pid} or its child hangs on this disk"
+        return pickle.load(self._server.stdout)
 
     def end(self) -> None:
         """End the process that opens disks."""
         if self._server is not None:
-            self._server.communicate()
+            self._server.communicate(timeout=PATIENCE_S)
             self._server = None
 
     # -- what has to hold
@@ -333,7 +367,7 @@ class PowerLoss:
 
         marks = Counter(mark for journal in ordered for mark in _marks(journal))
         committed = {row["ID"] for row in rows["MARK"]}
-        outcome.commits = len(committed)
+        outcome.gaps = sum(isinstance(c, Gap) for each in ordered for c in each.changes)
         outcome.recovered = len(found.keys() - seen.numbers.keys())
         outcome.lost += [f"committed, in no journal: {each}" for each in committed - marks.keys()]
         wrong += [f"in a journal, not committed: {each}" for each in marks.keys() - committed]
@@ -348,6 +382,13 @@ class PowerLoss:
         if key not in self._parsed:
             self._parsed[key] = read_journal(path)
         return self._parsed[key]
+
+
+def _finish(client: Client) -> None:
+    """Wait for what a client is at, but not for ever."""
+    ready, _, _ = select.select([client.process.stdout], [], [], 3 * PATIENCE_S)
+    assert ready, f"the recorded process {client.pid} hangs"
+    client.finish()
 
 
 def _places(records: list[Record], chance: random.Random, count: int) -> set[int]:
@@ -386,7 +427,12 @@ def _compare(journals: list[Journal], rows: dict[str, list[Row]], wrong: list[st
 
 
 def run(
-    directory: Path, cuts: int, seed: str, fsync: bool = True, classic: float = 0.3
+    directory: Path,
+    cuts: int,
+    seed: str,
+    fsync: bool = True,
+    classic: float = 0.3,
+    policies: Sequence[str] = POLICIES,
 ) -> list[Outcome]:
     """Cut the power CUTS times, a share of them under Classic; return what was found."""
     outcomes: list[Outcome] = []
@@ -403,7 +449,7 @@ def run(
             while done < share:
                 part = min(_CUTS_PER_RECORDING, share - done)
                 recording = power.record(f"{seed}/{mode}/{done}")
-                for outcome in power.cuts(recording, f"{seed}/{mode}/{done}", part):
+                for outcome in power.cuts(recording, f"{seed}/{mode}/{done}", part, policies):
                     outcomes.append(outcome)
                     _report(outcome)
                 done += part
@@ -424,15 +470,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Cut the power while the engine is captured.")
     parser.add_argument("--cuts", type=int, default=200)
     parser.add_argument("--seed", default=str(int(time.time())))
+    parser.add_argument("--policy", choices=POLICIES, action="append", help="default: both")
     parser.add_argument("--no-fsync", action="store_true", help="connector.journal.fsync: false")
     arguments = parser.parse_args()
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="power-") as directory:
-        outcomes = run(Path(directory), arguments.cuts, arguments.seed, not arguments.no_fsync)
+        outcomes = run(
+            Path(directory),
+            arguments.cuts,
+            arguments.seed,
+            not arguments.no_fsync,
+            policies=arguments.policy or POLICIES,
+        )
     bad = [each for each in outcomes if each.problems]
     sys.stdout.write(
         f"power cuts: {len(outcomes)}, seed {arguments.seed}, {time.monotonic() - started:.0f} s; "
         f"journals completed by recovery: {sum(each.recovered for each in outcomes)}; "
+        f"gaps marked for nothing: {sum(each.gaps for each in outcomes)}; "
         f"cuts that lost a committed transaction: {sum(bool(each.lost) for each in outcomes)}; "
         f"cuts with any broken promise: {len(bad)}\n"
     )

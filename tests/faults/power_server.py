@@ -1,9 +1,9 @@
 """Engine processes, each fresh, for the disks that power cuts left.
 
 A line on standard input, ``DATABASE MARK``, makes this process fork: the child loads the engine,
-attaches, commits a transaction with that mark, and answers with the rows of all tables, or what
-went wrong, pickled; with the next line it ends in peace. What takes time to import is imported
-before, once.
+attaches, commits a transaction with that mark, and answers with the rows of all tables; with the
+next line it ends in peace, and this process answers. Answers are pickled: (error, rows). What
+takes time to import is imported before, once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _serve(database: str, mark: int, stream: int) -> None:
             ]
     connection.commit()
     _answer(stream, (None, rows))
-    _line()
+    _line()  # and the parent answers when this process has ended
     connection.close()
 
 
@@ -74,12 +74,11 @@ def main() -> None:
             try:
                 _serve(database, int(mark), stream)
             except DatabaseError as error:
-                _answer(stream, (str(error), None))
-                _line()
+                sys.stderr.write(f"{error}\n")
+                os._exit(1)
             os._exit(0)
         _, status = os.waitpid(child, 0)
-        if status != 0:
-            _answer(stream, (f"the server's process ended with status {status}", None))
+        _answer(stream, (f"its process ended with status {status}" if status else None, None))
 
 
 if __name__ == "__main__":

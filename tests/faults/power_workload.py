@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from firebird.driver import Connection, DatabaseError, Isolation, connect, tpb
+from firebird.driver import Connection, DatabaseError, Isolation, connect, get_api, tpb
 
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.dispose import dispose_shipped
@@ -52,6 +52,7 @@ def work(database: str, seed: str, connections: int, turns: int, first: int) -> 
         finally:
             connection.close()
 
+    get_api()  # loaded by one thread: the driver doesn't expect several
     threads = [threading.Thread(target=run, args=(number,)) for number in range(connections)]
     for thread in threads:
         thread.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,14 +18,22 @@ pytestmark = pytest.mark.engine
 _TABLE = "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)"
 
 
+# In a process of its own: another test may have loaded a client library into this one.
+_LOOK_AS_THE_SHIPPER_DOES = """
+import sys
+from pathlib import Path
+from firebird_cdc.bridge.recovery import Recovery
+
+Recovery(Path(sys.argv[1]), fsync=True).look()
+libraries = Path("/proc/self/maps").read_text()
+assert "libfbclient" not in libraries and "libEngine" not in libraries
+"""
+
+
 def _recover(capture: Capture) -> None:
-    """Look after the folder as the shipper does, in this process, which has no engine."""
-    assert not any("libfbclient" in name or "libEngine" in name for name in _libraries())
-    Recovery(capture.journal_directory, fsync=True).look()
-
-
-def _libraries() -> list[str]:
-    return Path("/proc/self/maps").read_text().split()
+    """Look after the folder once, without an engine."""
+    program = [sys.executable, "-P", "-c", _LOOK_AS_THE_SHIPPER_DOES]
+    capture.stack.run("recovery", [*program, capture.journal_directory])
 
 
 def _kill(capture: Capture) -> None:

@@ -30,6 +30,9 @@ _HIGH_WORD_AT = 120
 _CLUMPLETS_AT = 128
 _CLUMPLET_END, _CLUMPLET_SECOND_FILE, _CLUMPLET_GUID = 0, 2, 10
 _ODS_13 = 0x8000 | 13
+# DROP DATABASE leaves everything else as it was, and then removes the file (jrd.cpp). What was
+# committed right before can still be read by who has it open.
+_BEING_DROPPED = 0
 _FORCED_WRITES = 0x2
 _BACKUP_STATES = 0xC00  # not 0: changes go to a difference file (nbackup)
 _HEADER_PAGE, _INVENTORY_PAGE = 1, 3
@@ -165,7 +168,7 @@ class TransactionInventory:
     def _header(self) -> _Header:
         page = self._read(_HEADER_BYTES, 0)
         size, ods, low, _, flags, *created = _PAGE.unpack_from(page)
-        if page[0] != _HEADER_PAGE or ods != _ODS_13:
+        if page[0] != _HEADER_PAGE or ods not in (_ODS_13, _BEING_DROPPED):
             raise InventoryUnreadable(
                 f"{self.path} has on-disk structure {ods & 0x7FFF}, of which only 13 is known here"
             )

@@ -572,9 +572,11 @@ class Confirmer:
 
     def _ask(self, database: str, journals: list[_Pending]) -> list[Verdict]:
         """Return the verdict on each, from the file, or from the engine if that can't tell."""
-        found: dict[UUID, Verdict] = {}
-        for guid in {pending.guid for pending in journals}:
-            group = [pending for pending in journals if pending.guid == guid]
+        # A gap of ours is of no transaction, and perhaps of a database that can't be opened.
+        asked = [pending for pending in journals if pending.transaction]
+        found = dict.fromkeys((pending.uuid for pending in journals), Verdict.COMMITTED)
+        for guid in {pending.guid for pending in asked}:
+            group = [pending for pending in asked if pending.guid == guid]
             verdicts = self._ask_incarnation(database, guid, group)
             if Verdict.LIMBO in verdicts and Verdict.COMMITTED in verdicts:
                 # One that waited for another's limbo to end may have been committed meanwhile.
@@ -582,7 +584,8 @@ class Confirmer:
                     if verdicts[index] is Verdict.LIMBO:
                         verdicts[index] = again
             found.update(zip((pending.uuid for pending in group), verdicts, strict=True))
-        return [self._final_verdict(pending, found[pending.uuid]) for pending in journals]
+        found |= {each.uuid: self._final_verdict(each, found[each.uuid]) for each in asked}
+        return [found[pending.uuid] for pending in journals]
 
     def _ask_incarnation(
         self, database: str, guid: UUID, journals: list[_Pending]
@@ -604,8 +607,6 @@ class Confirmer:
     @staticmethod
     def _final_verdict(pending: _Pending, verdict: Verdict) -> Verdict:
         """What the state means, now that we know who asks."""
-        if not pending.transaction:
-            return Verdict.COMMITTED  # a gap of ours, of no transaction
         if not pending.is_orphan or verdict not in (Verdict.ACTIVE, Verdict.UNKNOWN):
             return verdict
         if verdict is Verdict.ACTIVE:

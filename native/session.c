@@ -719,8 +719,9 @@ static void seal_gap(struct transaction *txn) {
              (unsigned long long)txn->number, txn->error.text);
     make_utf8(reason);
     fbc_host_tell(reason);
-    if (fbc_host_has_folder() && !fbc_host_folder_in_place(&ignored)) {
-        drop_journal(txn); /* nobody would find it */
+    if (txn->session->unidentified.text[0] ||
+        (fbc_host_has_folder() && !fbc_host_folder_in_place(&ignored))) {
+        drop_journal(txn); /* nobody could ask what became of it, or find it */
         return;
     }
     if (txn->has_journal) {

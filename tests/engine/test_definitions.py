@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import pytest
-from capture import Capture, Journal
+
+if TYPE_CHECKING:  # a client runs a function of this file, and has no such module
+    from capture import Capture, Journal
 
 pytestmark = pytest.mark.engine
 
@@ -95,3 +100,35 @@ def test_a_definition_that_was_cut_off_with_its_savepoint_is_asked_for_again(
         ("c", None, {"ID": 4, "TEXT": "b    "}),
     ]
     assert [change.table.key_columns for change in journal.rows] == [(1,), (0,)]
+
+
+def test_a_database_that_lets_nobody_else_in(capture: Capture) -> None:
+    capture.create(TABLE)
+    client = capture.client()
+    waited_s = client.perform(Path(__file__), "_write_alone", str(capture.database))
+    assert waited_s < 0.4  # refused at once, not waited for
+    [journal] = capture.journals()
+    assert (_key(journal), journal.brief()) == (["ID"], [("c", None, {"ID": 1, "TEXT": "a    "})])
+
+
+def _write_alone(database: str) -> float:
+    """Write in single-user mode, in the client's process; return how long a commit took."""
+    import time
+
+    from firebird.driver import ShutdownMethod, ShutdownMode, connect, connect_server
+
+    with connect_server("", user="SYSDBA") as service:
+        service.database.shutdown(
+            database=database,
+            mode=ShutdownMode.SINGLE,
+            method=ShutdownMethod.DENY_ATTACHMENTS,
+            timeout=0,
+        )
+        connection = connect(database, user="SYSDBA", charset="UTF8")
+        connection.execute_immediate("INSERT INTO T VALUES (1, 'a')")
+        before = time.monotonic()
+        connection.commit()
+        waited_s = time.monotonic() - before
+        connection.close()
+        service.database.bring_online(database=database)
+    return waited_s

@@ -127,6 +127,10 @@ def test_a_bridge_that_cannot_start_lets_commits_through_and_leaves_a_gap(
     server.execute("INSERT INTO T VALUES (98, NULL)")
     server.call("rollback")
     server.write(1)
+    told = (lenient.directory / "server.log").read_text()
+    assert re.search(
+        f"(?s)firebird-cdc: transaction .* could not be recorded: .*{fault.words}", told
+    )
     fault.mend(lenient)
     _await_bridge(lenient, server)
     server.write(2)
@@ -281,6 +285,21 @@ def test_what_could_not_even_leave_a_gap_is_counted_for_the_next_process(
     _assert_one_gap(lenient, "their process has ended", [*range(count), 1_001])
     [(_, reason)] = _gaps(lenient)
     assert reason.startswith("3 transactions were committed from ")
+
+
+def test_a_path_that_the_engine_does_not_tell(lenient: Capture) -> None:
+    lenient.database = lenient.directory / ("d" * 100) / ("e" * 100) / "test.fdb"
+    lenient.database.parent.mkdir(parents=True)
+    assert len(str(lenient.database)) > 254
+    lenient.create("CREATE TABLE T (ID INTEGER)")
+    attachment = lenient.attach()
+    attachment.execute("INSERT INTO T VALUES (1)")
+    attachment.commit()
+    lenient.end_clients()
+    _assert_one_gap(lenient, "longer than 254 bytes", [])
+    [journal] = lenient.journals()
+    assert str(lenient.database).startswith(journal.database)
+    assert _has_no_error(lenient)
 
 
 def test_a_savepoint_that_the_engine_does_not_report_exactly(lenient: Capture) -> None:

@@ -237,3 +237,43 @@ def test_swept_between_commits(request: pytest.FixtureRequest, mode: str) -> Non
         _service(client, "sweep", str(capture.database))
     assert fold(capture.journals())["T"] == attachment.rows("T")
     assert len(capture.journals()) == 10
+
+
+@in_both_modes
+def test_no_attachment_of_ours_stays(request: pytest.FixtureRequest, mode: str) -> None:
+    capture: Capture = request.getfixturevalue(mode)
+    capture.create(_TABLE, "CREATE TABLE U (ID INTEGER)")
+    client = capture.client()
+    attachment = client.attach(capture.database)
+    watching = _neighbour(capture, client, mode)
+    seen = []
+
+    def others() -> int:
+        [row] = watching.execute(_OTHERS)
+        watching.commit()
+        return int(row["N"])
+
+    for number in range(1, 21):
+        attachment.execute("INSERT INTO T VALUES (?, 0)", number)
+        attachment.execute("INSERT INTO U VALUES (?)", number)
+        attachment.commit()
+        seen.append(others())
+    assert seen == [1] * 20  # the one that writes
+    _decided(capture, 20)
+    assert others() == 1
+    attachment.close()
+    assert others() == 0
+
+
+def test_a_client_killed_beside_another(classic: Capture) -> None:
+    classic.create(_TABLE)
+    stays = classic.attach()
+    victim = classic.attach()
+    _insert(victim, 1)
+    victim.execute("INSERT INTO T VALUES (2, 0)")
+    classic.clients.pop().kill()
+    # The engine itself takes 10 s to find that the process holds its locks no more.
+    stays.execute("UPDATE T SET N = N + 1 WHERE ID = 1")
+    _insert(stays, 3)
+    _decided(classic, 2)
+    assert fold(classic.journals())["T"] == stays.rows("T")

@@ -1,0 +1,133 @@
+"""Values of every type that a client over TCP writes into a Firebird 4 server, in its journals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firebird_cdc.demo.firebird4 import Firebird4
+from firebird_cdc.demo.processes import await_condition
+from firebird_cdc.journal.arrays import decode_array
+from firebird_cdc.journal.canonical import canonical_value
+from firebird_cdc.journal.format import (
+    Blob,
+    DdlChange,
+    JournalReader,
+    RowChange,
+    SequenceChange,
+    Storage,
+)
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
+
+# SQL type: the value as SQL or as a parameter, and its canonical text (docs/replay.md).
+TYPES: dict[str, tuple[Any, str]] = {
+    "SMALLINT": (-32768, "-32768"),
+    "BIGINT": (2**63 - 1, "9223372036854775807"),
+    "INT128": (Decimal(-(2**127)), f'"{-(2**127)}"'),
+    "NUMERIC(4, 1)": (Decimal("-999.9"), '"-999.9"'),
+    "DECIMAL(38, 20)": (Decimal("-0.00000000000000000001"), '"-0.00000000000000000001"'),
+    "DECFLOAT(16)": (Decimal("-9.999999999999999E+384"), '"-9.999999999999999E+384"'),
+    "DECFLOAT(34)": (Decimal("1E-6176"), '"1E-6176"'),
+    "DOUBLE PRECISION": (5e-324, "5e-324"),
+    "FLOAT": (-0.0, "-0.0"),
+    "BOOLEAN": (True, "true"),
+    "CHAR(5) CHARACTER SET UTF8": ("жя", '"жя"'),
+    "VARCHAR(5) CHARACTER SET WIN1251": ("Ёж ", '"Ёж "'),
+    "VARCHAR(5) CHARACTER SET ISO8859_1": ("é", '"é"'),
+    "CHAR(2) CHARACTER SET OCTETS": (b"\0\xff", '"AP8="'),
+    "BLOB SUB_TYPE TEXT CHARACTER SET WIN1251": ("жук", '"жук"'),
+    "BLOB SUB_TYPE BINARY": (b"", '""'),
+}
+LITERALS = {
+    "DATE": ("DATE '0001-01-01'", '"0001-01-01"'),
+    "TIME": ("TIME '23:59:59.9999'", '"23:59:59.9999"'),
+    "TIMESTAMP": ("TIMESTAMP '9999-12-31 23:59:59.9999'", '"9999-12-31T23:59:59.9999"'),
+}
+
+
+@pytest.fixture
+def shop(firebird4: Firebird4, client: Any) -> Iterator[tuple[Any, Path]]:
+    """A connection to a new database with nothing in it, and where its journals are."""
+    journals, _ = firebird4.install("127.0.0.1:9", "types")
+    firebird4.start()
+    database = firebird4.create_database(client)
+    with client.connect(firebird4.dsn(database), charset="UTF8") as connection:
+        yield connection, journals
+
+
+def _changes(journals: Path) -> list[list[Any]]:
+    """Return the changes of each journal in order, once all are committed."""
+    await_condition("all journals to be confirmed", lambda: not list(journals.glob("*.live")), 30)
+    found = []
+    for path in journals.glob("*.log"):
+        with JournalReader(path) as reader:
+            assert reader.stamp is not None
+            changes = [
+                (change, _texts(change) if isinstance(change, RowChange) else None)
+                for change in reader.changes()
+            ]
+            found.append((reader.stamp.sequence, changes))
+    return [changes for _, changes in sorted(found, key=lambda pair: pair[0])]
+
+
+def _texts(change: RowChange) -> dict[str, Any]:
+    row = change.after or change.before or ()
+    return {
+        column.name: decode_array(value.read(), column)[1:]
+        if isinstance(value, Blob) and column.storage is Storage.ARRAY
+        else canonical_value(column, value)
+        for column, value in zip(change.table.columns, row, strict=True)
+    }
+
+
+def test_every_type(shop: tuple[Any, Path]) -> None:
+    connection, journals = shop
+    types = [*TYPES, *LITERALS]
+    declared = ", ".join(f"C{n} {sql}" for n, sql in enumerate(types))
+    connection.execute_immediate(
+        f"CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, {declared}, A INTEGER[2, 0:1])"
+    )
+    connection.commit()
+    array = [[1, -2], [2**31 - 1, 0]]
+    marks = ", ".join([*"?" * len(TYPES), *(sql for sql, _ in LITERALS.values())])
+    cursor = connection.cursor()
+    parameters = [value for value, _ in TYPES.values()]
+    cursor.execute(f"INSERT INTO T VALUES (1, {marks}, ?)", (*parameters, array))
+    cursor.execute("UPDATE T SET C7 = ?, C8 = ?", (math.nan, -math.inf))
+    cursor.execute("INSERT INTO T (ID) VALUES (2)")
+    connection.commit()
+    texts = [text for _, text in (*TYPES.values(), *LITERALS.values())]
+    expected = {f"C{n}": text for n, text in enumerate(texts)} | {"A": (((1, 2), (0, 1)), array)}
+    *_, [(_, inserted), (_, updated), (_, nulls)] = _changes(journals)
+    assert inserted == {"ID": "1", **expected}
+    assert updated == inserted | {"C7": '"NaN"', "C8": '"-Infinity"'}
+    assert set(nulls.values()) == {"2", "null"}
+
+
+def test_a_blob_of_20_mib_ddl_and_a_sequence(shop: tuple[Any, Path]) -> None:
+    connection, journals = shop
+    ddl = 'CREATE TABLE "Кружки" ("№" INTEGER NOT NULL PRIMARY KEY, B BLOB)'
+    for sql in (ddl, "CREATE SEQUENCE S"):
+        connection.execute_immediate(sql)
+        connection.commit()
+    content = bytes(range(256)) * (20 * 4096)
+    cursor = connection.cursor()
+    cursor.execute('INSERT INTO "Кружки" VALUES (NEXT VALUE FOR S, ?)', (content,))
+    connection.commit()
+    [made], [_], written = _changes(journals)[-3:]
+    assert isinstance(made[0], DdlChange)
+    assert made[0].sql == ddl
+    values = {c.name: c.value for c, _ in written if isinstance(c, SequenceChange)}
+    assert values == {"S": 1}
+    [row] = [change for change, _ in written if isinstance(change, RowChange)]
+    assert row.table.name == "Кружки"
+    assert row.table.key_columns == (0,)
+    assert row.after is not None
+    assert isinstance(row.after[1], Blob)
+    assert row.after[1].length == len(content)

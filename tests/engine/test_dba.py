@@ -277,3 +277,23 @@ def test_a_client_killed_beside_another(classic: Capture) -> None:
     _insert(stays, 3)
     _decided(classic, 2)
     assert fold(classic.journals())["T"] == stays.rows("T")
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["still attached", "left"])
+def test_dropped_right_after_a_commit(capture: Capture, leaves: bool) -> None:
+    client = capture.client()
+    for number in range(8):
+        database = capture.directory / f"{number}.fdb"
+        attachment = client.attach(database, create=True)
+        attachment.script(
+            _TABLE,
+            "ALTER DATABASE INCLUDE ALL TO PUBLICATION",
+            "ALTER DATABASE ENABLE PUBLICATION",
+        )
+        _insert(attachment, number)
+        if leaves:
+            attachment.close()
+            attachment = client.attach(database)
+        attachment.drop_database()
+        assert not database.exists()
+        _decided(capture, number + 1)

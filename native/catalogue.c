@@ -381,7 +381,9 @@ void fbc_catalogue_store(unsigned database, uint64_t generation, const char *sho
 
 /* ---- Questions to the bridge ---------------------------------------------------------------- */
 
-enum { MOST_QUESTIONS = 1024, PATIENCE_MS = 500 };
+/* An answer takes milliseconds, but a busy machine may not get to it for a second. Whoever
+ * waits in vain waits once: a question that stays open is shared with its time. */
+enum { MOST_QUESTIONS = 1024, PATIENCE_MS = 5000 };
 
 struct fbc_question {
     struct fbc_question *next; /* while it is not answered */
@@ -477,7 +479,19 @@ void fbc_question_drop(struct fbc_question *question) {
     pthread_mutex_unlock(&questions_lock);
 }
 
+/* Called with the lock held. Questions that all who asked have given up are dropped: what they
+ * cost, an attachment of ours after a commit, would be in somebody's way. */
 static struct fbc_question *first_untaken(void) {
+    for (struct fbc_question **link = &questions; *link;) {
+        struct fbc_question *question = *link;
+        if (question->is_taken || question->references > 1)
+            link = &question->next;
+        else {
+            *link = question->next;
+            question_count--;
+            unreference(question);
+        }
+    }
     struct fbc_question *question = questions;
     while (question && question->is_taken)
         question = question->next;

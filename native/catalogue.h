@@ -38,7 +38,7 @@ struct fbc_question *fbc_question_ask(unsigned database, uint64_t generation, co
                                       size_t shown_length);
 
 /* fbc_question_await returns the complete form, valid until the question is dropped, or null:
- * there is none, or half a second has passed since it was asked. Unless that time is over, no
+ * there is none, or five seconds have passed since it was asked. Unless that time is over, no
  * attachment of ours is open for it any more. */
 const char *fbc_question_await(struct fbc_question *question, size_t *length);
 void fbc_question_drop(struct fbc_question *question);

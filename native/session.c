@@ -51,6 +51,7 @@ struct session {
     struct fbc_database *database;     /* null until the first transaction */
     struct fbc_error unidentified;     /* why it is not known exactly which one; empty: it is */
     int heeds_errors;                  /* the engine does, and goes on asking us */
+    int is_rootless;                   /* its transactions are, as the engine tells of them */
     char user[1024];                   /* UTF-8 */
     struct fbc_shape *shapes;
     struct sequence *sequences;
@@ -153,12 +154,31 @@ static const unsigned char *info_item(const unsigned char *buffer, size_t size, 
     return NULL;
 }
 
+/* Tell from a version such as LI-V5.0.4.1812 whether the engine announces the savepoint that is the
+ * transaction's own: since 4.0.7 and 5.0.4. */
+static int announces_root(const unsigned char *text, size_t length) {
+    unsigned parts[3] = {0}, count = 0;
+    while (length && (*text < '0' || *text > '9'))
+        text++, length--;
+    for (; length && count < 3; text++, length--)
+        if (*text >= '0' && *text <= '9')
+            parts[count] = parts[count] * 10 + *text - '0';
+        else if (*text == '.')
+            count++;
+        else
+            break;
+    if (parts[0] == 4 && parts[1] == 0)
+        return parts[2] >= 7;
+    return parts[0] != 5 || parts[1] != 0 || parts[2] >= 4;
+}
+
 /* Learn which database this is and who works in it, once per session. The engine's information
  * calls wait for nothing, so they may be made inside its callbacks; statements may not. Only for
  * lack of memory is no database known afterwards. */
 static void identify(struct transaction *txn, struct fbc_error *error) {
     enum { LONGEST_PATH = 254 }; /* the engine cuts longer ones to 255 bytes */
-    static const unsigned char place[] = {FBI_INFO_DB_ID, FBI_INFO_DB_GUID};
+    static const unsigned char place[] = {FBI_INFO_DB_ID, FBI_INFO_DB_GUID,
+                                          FBI_INFO_FIREBIRD_VERSION};
     static const unsigned char user[] = {FBI_INFO_USERNAME};
     struct session *session = txn->session;
     unsigned char buffer[1024] = {FBI_INFO_END}, guid[16] = {0};
@@ -188,6 +208,10 @@ static void identify(struct transaction *txn, struct fbc_error *error) {
         text[length] = 0;
         parse_guid(text, guid);
     }
+    /* the item holds: 1, length of the text, text */
+    item = info_item(buffer, sizeof buffer, FBI_INFO_FIREBIRD_VERSION, &length);
+    if (item && length > 2)
+        session->is_rootless = !announces_root(item + 2, length - 2);
     memset(buffer, FBI_INFO_END, sizeof buffer);
     txn->status->vt->init(txn->status);
     session->attachment->vt->get_info(session->attachment, txn->status, sizeof user, user,
@@ -494,7 +518,7 @@ static void transaction_release_savepoint(struct fbi_replicated_transaction *sel
     (void)status;
     if (txn->savepoint_count)
         txn->savepoint_count--;
-    txn->is_rootless = txn->is_rootless || !txn->savepoint_count;
+    txn->is_rootless |= !txn->savepoint_count;
 }
 
 static void transaction_rollback_savepoint(struct fbi_replicated_transaction *self,
@@ -508,7 +532,7 @@ static void transaction_rollback_savepoint(struct fbi_replicated_transaction *se
     }
     struct fbc_position *savepoint = &txn->savepoints[--txn->savepoint_count];
     txn->savepoint_rollbacks++;
-    txn->is_rootless = txn->is_rootless || !txn->savepoint_count;
+    txn->is_rootless |= !txn->savepoint_count;
     if (!txn->has_journal)
         return;
     if (txn->broken)
@@ -998,6 +1022,7 @@ static struct transaction *new_transaction(struct session *session, struct fbi_t
         free_transaction(txn);
         return NULL;
     }
+    txn->is_rootless = session->is_rootless;
     txn->is_lenient = is_lenient(session);
     int is_ready = fbc_host_ready(session->settings, error);
     if (is_ready && !session->unidentified.text[0])

@@ -26,6 +26,7 @@ from firebird_cdc.journal.watch import Folder, JournalWatcher
 _log = logbook.Logger("firebird_cdc.journal.ship")
 
 _BRIDGE_CHECK_S = 1.0
+_LAST_LOOK_S = 30.0  # for deciding what the last server left, however little time sends have
 _ANSWER_WAIT_S = 0.02
 _DEFAULT_GIVE_UP_S = 120.0
 
@@ -216,9 +217,10 @@ class Shipper:
         elif self._ending_since is None:
             _log.info("the last server process on {} has ended", self._directory)
             self._ending_since = now
-            self._deadline = now + self._close_timeout_s
+            self._deadline = now + max(self._close_timeout_s, _LAST_LOOK_S)
         elif not self._is_settled and self._recovery.is_clear_since(self._ending_since):
             self._is_settled = True
+            self._deadline = now + self._close_timeout_s
             self._watcher.request_scan()
             return False
         return self._ending_since is not None and self._is_settled

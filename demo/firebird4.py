@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shutil
+import signal
 import socket
 from pathlib import Path
 from typing import Any
 
 from firebird_cdc.demo import trixie as debian
-from firebird_cdc.demo.processes import Stack, await_condition, tail
+from firebird_cdc.demo.processes import Stack, await_condition, members, tail
 
 _BINARY = "/usr/lib/firebird/4.0/bin/firebird"
+# DeadlockTimeout: how long, in seconds, a process waits under Classic before it looks whether the
+# holder of a lock has died.
 _SETTINGS = """\
 Providers = Remote,Engine13,Loopback
 SecurityDatabase = /var/lib/firebird/4.0/system/security4.fdb
 RemoteBindAddress = 127.0.0.1
 RemoteServicePort = {port}
+ServerMode = {mode}
+DeadlockTimeout = 1
 """
 
 
@@ -34,10 +41,13 @@ decimal.handling.mode: string
 class Firebird4:
     """The server of one test, with a folder of its own for databases and journals.
 
-    ``folder`` is seen from outside, ``inner(folder / ...)`` is its name inside.
+    ``folder`` is seen from outside, ``inner(folder / ...)`` is its name inside. ``mode``: of the
+    server, as firebird.conf calls it; under Classic each connection has a process of its own.
     """
 
-    def __init__(self, system: debian.Trixie, folder: Path, stack: Stack) -> None:
+    def __init__(
+        self, system: debian.Trixie, folder: Path, stack: Stack, mode: str = "Super"
+    ) -> None:
         self.system = system
         self.folder = folder
         self.inner = system.inner
@@ -48,7 +58,9 @@ class Firebird4:
         self._process: Any = None
         secret = (self.configuration / "SYSDBA.password").read_text()
         self.password = re.search(r'^ISC_PASSWORD="?([^"\n]+)', secret, re.M)[1]  # type: ignore[index]
-        (self.configuration / "firebird.conf").write_text(_SETTINGS.format(port=self.port))
+        (self.configuration / "firebird.conf").write_text(
+            _SETTINGS.format(port=self.port, mode=mode)
+        )
 
     def own_directory(self, name: str) -> Path:
         """Return a new folder that belongs to the server's user."""
@@ -99,10 +111,24 @@ class Firebird4:
             self._process = None
 
     def kill(self) -> None:
-        """Kill the server at once."""
+        """Kill the server at once, under Classic with the processes of its connections."""
         self._process.kill()
+        while processes := self.processes():
+            for process in processes:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            self._process.poll()
         self._process.wait()
         self._process = None
+
+    def processes(self) -> list[int]:
+        """Return the server's living processes; more than one only under Classic."""
+        found = []
+        for process in members(self.stack.mark):
+            with contextlib.suppress(OSError):  # ended meanwhile
+                if Path(f"/proc/{process}/exe").readlink().name == Path(_BINARY).name:
+                    found.append(process)
+        return found
 
     def dsn(self, database: Path) -> str:
         """Return how a client outside calls a database."""

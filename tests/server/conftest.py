@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import secrets
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+sys.path.insert(1, str(Path(__file__).parents[1] / "engine"))
 
 from firebird_cdc.demo import trixie as debian
 from firebird_cdc.demo.firebird4 import Firebird4
@@ -36,13 +39,19 @@ def trixie(request: pytest.FixtureRequest) -> Iterator[debian.Trixie]:
 
 
 @pytest.fixture
-def firebird4(trixie: debian.Trixie, tmp_path: Path) -> Iterator[Firebird4]:
+def server_mode() -> str:
+    """ServerMode of the server; tests of several modes have it as a parameter."""
+    return "Super"
+
+
+@pytest.fixture
+def firebird4(trixie: debian.Trixie, tmp_path: Path, server_mode: str) -> Iterator[Firebird4]:
     """A Firebird 4 server as it was packaged, not started yet, without our plugin."""
     trixie.reset()
     folder = trixie.path / debian.DATA / f"t{secrets.token_hex(4)}"
     folder.mkdir(mode=0o770)
     with Stack(tmp_path / "firebird4") as stack:
-        server = Firebird4(trixie, folder, stack)
+        server = Firebird4(trixie, folder, stack, server_mode)
         server.give_to_server(folder)
         try:
             yield server

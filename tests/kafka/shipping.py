@@ -42,7 +42,11 @@ ITEM = (column("ID", Storage.BIGINT, 1), column("NAME", Storage.TEXT))
 
 
 class Folder:
-    """A journal folder, filled as a server would: written as live, stamped, then renamed."""
+    """A journal folder, filled as a server would: written as live, stamped, then renamed.
+
+    Written beside the folder: without a server that holds its lock, a journal with no seal yet
+    is what a dead one has left, and a shipper that starts just then removes it.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -82,8 +86,9 @@ class Folder:
         """Add a journal with what FILL writes."""
         identity = identity or uuid.uuid4()
         live = self.directory / f"{identity}.log.live"
+        draft = self.directory.with_name(live.name)
         writer = JournalWriter(
-            live,
+            draft,
             uuid=identity,
             transaction=transaction,
             database=database,
@@ -96,6 +101,7 @@ class Folder:
         writer.commit(sequence, commit_us)
         writer.stamp(sequence)
         writer.close()
+        draft.rename(live)
         return live.rename(live.with_suffix(""))
 
     @property

@@ -49,7 +49,7 @@ def environment(directory: Path) -> Mapping[str, str]:
     """Return what a process needs in its environment to be under the instrument."""
     if CHOSEN in ("sanitizers", "leaks"):
         return {
-            "LD_PRELOAD": f"{_runtime('libasan.so')}:{_runtime('libubsan.so')}",
+            "LD_PRELOAD": preload(),
             # exitcode=0: that of a process which ends with leaks, as every Python does.
             "ASAN_OPTIONS": f"log_path={directory / _REPORT}:abort_on_error=1:exitcode=0"
             f":detect_leaks={int(CHOSEN == 'leaks')}"
@@ -59,6 +59,13 @@ def environment(directory: Path) -> Mapping[str, str]:
     if CHOSEN == "valgrind":
         return {"PYTHONMALLOC": "malloc"}
     return {}
+
+
+def preload(*libraries: Path) -> str:
+    """Return LD_PRELOAD for a process that needs libraries of the test's own in front of all but
+    the instrument's: that one must come first."""
+    runtimes = ["libasan.so", "libubsan.so"] if CHOSEN in ("sanitizers", "leaks") else []
+    return ":".join([*map(_runtime, runtimes), *map(str, libraries)])
 
 
 def before(directory: Path) -> list[str]:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import instruments
 import pytest
 from capture import Capture, until
 from server import Server, SmallDisk
@@ -206,7 +207,7 @@ def test_a_sync_that_fails_once_the_commit_is_certain(
 ) -> None:
     lenient.create("CREATE TABLE T (ID INTEGER, TEXT VARCHAR(1000))")
     flag = lenient.directory / "failing"
-    environment = ["env", f"LD_PRELOAD={failing_sync}", f"FAILING_SYNC={flag}"]
+    environment = ["env", f"LD_PRELOAD={instruments.preload(failing_sync)}", f"FAILING_SYNC={flag}"]
     server = Server(lenient, program, environment)
     server.write(0)
     until("the journal to be confirmed", lenient.committed)

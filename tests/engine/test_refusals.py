@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import instruments
 import pytest
 from capture import Capture, SqlError, until
 from server import Server, SmallDisk, compile_server
@@ -250,7 +251,7 @@ def test_a_sync_that_fails_once_the_commit_is_certain(
 ) -> None:
     capture.create("CREATE TABLE T (ID INTEGER, TEXT VARCHAR(1000))")
     flag = capture.directory / "failing"
-    environment = ["env", f"LD_PRELOAD={failing_sync}", f"FAILING_SYNC={flag}"]
+    environment = ["env", f"LD_PRELOAD={instruments.preload(failing_sync)}", f"FAILING_SYNC={flag}"]
     server = Server(capture, program, environment)
     server.write(0)
     until("the journal to be confirmed", capture.committed)

@@ -17,6 +17,7 @@ import pickle
 import random
 import re
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -70,6 +71,7 @@ _WORKLOAD = _HERE / "power_workload.py"
 _PAGE_SIZE = 8192
 _OURS = 900_000_000  # marks from here on are of the check
 _CUTS_PER_RECORDING = 25
+_UNINTERESTING = shutil.ignore_patterns("engine", "stack", "power_recorder.so")
 # A cut is sought where something becomes durable or visible.
 _WEIGHTS = {
     CREATE: 2,
@@ -125,8 +127,17 @@ class Outcome:
 class PowerLoss:
     """One engine with the plugin, a folder that is recorded, and the cuts in it."""
 
-    def __init__(self, directory: Path, stack: Stack, mode: str, fsync: bool = True) -> None:
-        """``mode``: Super or Classic; ``fsync``: connector.journal.fsync."""
+    def __init__(
+        self,
+        directory: Path,
+        stack: Stack,
+        mode: str,
+        fsync: bool = True,
+        keep: Path | None = None,
+    ) -> None:
+        """``mode``: Super or Classic; ``fsync``: connector.journal.fsync; ``keep``: a folder for
+        copies of all that a cut leaves that breaks a promise."""
+        self._keep = keep
         self._directory = directory
         self._mode = mode
         self._disk = directory / "disk"
@@ -279,6 +290,9 @@ class PowerLoss:
                 is_last = self._is_settled(self._next_mark) or time.monotonic() > deadline
                 outcome = self._examine(name, rows, seen)
                 if is_last or not outcome.problems:
+                    if outcome.problems and self._keep is not None:
+                        place = self._keep / re.sub(r"[ /]", "-", name)
+                        shutil.copytree(self._directory, place, ignore=_UNINTERESTING)
                     return outcome
                 time.sleep(0.02)
         finally:
@@ -433,6 +447,7 @@ def run(
     fsync: bool = True,
     classic: float = 0.3,
     policies: Sequence[str] = POLICIES,
+    keep: Path | None = None,
 ) -> list[Outcome]:
     """Cut the power CUTS times, a share of them under Classic; return what was found."""
     outcomes: list[Outcome] = []
@@ -444,7 +459,7 @@ def run(
         place = directory / mode.lower()
         place.mkdir(parents=True)
         with Stack(place / "stack") as stack:
-            power = PowerLoss(place, stack, mode, fsync)
+            power = PowerLoss(place, stack, mode, fsync, keep)
             done = 0
             while done < share:
                 part = min(_CUTS_PER_RECORDING, share - done)
@@ -472,6 +487,7 @@ def main() -> int:
     parser.add_argument("--seed", default=str(int(time.time())))
     parser.add_argument("--policy", choices=POLICIES, action="append", help="default: both")
     parser.add_argument("--no-fsync", action="store_true", help="connector.journal.fsync: false")
+    parser.add_argument("--keep", type=Path, help="copy there what breaks a promise")
     arguments = parser.parse_args()
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="power-") as directory:
@@ -481,6 +497,7 @@ def main() -> int:
             arguments.seed,
             not arguments.no_fsync,
             policies=arguments.policy or POLICIES,
+            keep=arguments.keep,
         )
     bad = [each for each in outcomes if each.problems]
     sys.stdout.write(

@@ -98,11 +98,13 @@ class SequenceLedger:
                 self._fd = -1
         if self._fd < 0:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            if os.fstat(self._fd).st_size == 0:
-                _sync_directory(self._directory)
+            _sync_directory(self._directory)
             self._end = 0
-        for _ in self._read(self._end):
+        known = self._end
+        for _ in self._read(known):
             pass
+        if self._end > known and self._fsync:
+            os.fdatasync(self._fd)  # another process gave these, and may have died before its sync
 
     def _read(self, start: int) -> Iterator[tuple[UUID, Stamp]]:
         """Yield what was given from byte ``start`` on; a torn record ends the ledger."""

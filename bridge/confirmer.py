@@ -870,13 +870,15 @@ class Confirmer:
         for entry in list(os.scandir(self._folder.path)):
             if not entry.name.endswith(".log.live"):
                 continue
+            owner = None
             try:
                 with JournalReader(entry.path) as reader:
+                    owner = reader.header.owner
                     self._take_up(reader, last)
             except FileNotFoundError:
                 continue
             except JournalError as error:
-                self._remove_if_abandoned(Path(entry.path), error)
+                self._remove_if_abandoned(Path(entry.path), owner, error)
         if self._scan_wanted:
             self._complete()
             self._restore_stamps()
@@ -923,12 +925,11 @@ class Confirmer:
             pending.is_unresolved = False
         return pending
 
-    def _remove_if_abandoned(self, path: Path, error: JournalError) -> None:
-        """A file without a readable beginning has no owner to ask for. What was never filled
-        goes once no other process is at work that may have made it; damage is kept, but for
+    def _remove_if_abandoned(self, path: Path, owner: UUID | None, error: JournalError) -> None:
+        """What was never filled goes once nobody can be at work on it; damage is kept, but for
         what a power cut does to a journal that was never sealed."""
         with contextlib.suppress(FileNotFoundError):
-            if self._folder.has_other_owner() or path.stat().st_ctime_ns >= self._folder.began_ns:
+            if not self._is_abandoned(path, owner):
                 return
             is_short = isinstance(error, JournalTorn) and error.offset <= DATA_OFFSET
             if isinstance(error, JournalEmpty) or (is_short and self._fsync):
@@ -938,6 +939,14 @@ class Confirmer:
             uuid = UUID(path.name.partition(".")[0])
             _log.error("journal {} is set aside: {}", uuid, error)
             self._folder.set_aside(uuid, str(error))
+
+    def _is_abandoned(self, path: Path, owner: UUID | None) -> bool:
+        """Tell whether the process that made a journal has ended; where the header doesn't name
+        it, whether all have that may have made it."""
+        if owner is not None:
+            return self._folder.owner_is_gone(owner)
+        is_older = path.stat().st_ctime_ns < self._folder.began_ns
+        return is_older and not self._folder.has_other_owner()
 
     def _complete(self) -> None:
         """Finish what a crash cut off after a ledger had it: stamps and names."""

@@ -3,6 +3,12 @@
 A series has one database and one journal folder. A life starts the server's processes, waits for
 recovery, compares, has 8 connections work, and kills. What was compared is removed from the
 folder, as a shipper would: so the sequence has to go on from the ledger alone.
+
+What the engine itself does to a database that is killed is told apart from our faults and counted
+in the tally: committed rows that a scan does not find any more (hidden_rows.py), damage that it
+reports itself (its consistency checks: a table of which half a DROP is left, a record version
+whose predecessor is gone), and, as Classic, survivors that wait for what a dead one held. It does
+all of that without the plugin too (soak.py --bare).
 """
 
 from __future__ import annotations
@@ -15,12 +21,13 @@ import signal
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import workload
+from builds import built
 from capture import (
     PATIENCE_S,
     Attachment,
@@ -34,6 +41,7 @@ from capture import (
     image,
     until,
 )
+from hidden_rows import all_rows
 from points import CONFIRMING, RECOVERING, native_points, python_points
 
 from firebird_cdc.demo.processes import Stack
@@ -44,6 +52,7 @@ _POINTS = HERE / "points.py"
 MODES = ("Super", "Classic")
 CONNECTIONS = 8
 _WORK_S = (0.0, 0.6)  # until a kill at random
+_PATIENCE_S = 3 * PATIENCE_S  # the machine may have other work
 _POINT_S = 6.0  # until a point that was not reached is given up
 _MOST_HITS = 12  # at which a point kills; one that is rarer in the work has a limit of its own
 _RARE = (
@@ -59,6 +68,7 @@ _RARE = (
 )
 _CREATED = re.compile(r"CREATE TABLE (SIDE_\w+)")
 _DROPPED = re.compile(r"DROP TABLE (SIDE_\w+)")
+_FINDING = re.compile(r"internal Firebird consistency check \((.+?\(\d+\))")
 _COLUMN_DROPPED = re.compile(r"ALTER TABLE WIDE DROP (C_\w+)")
 
 
@@ -74,17 +84,24 @@ class Tally:
     phantoms: int = 0
     lost: int = 0
     duplicates: int = 0
-    half_dropped: int = 0  # tables that the engine itself lost
+    hidden_rows: int = 0  # committed ones that the engine's scans skip after a kill
+    damaged: Counter[str] = field(default_factory=Counter)  # databases, by the engine's finding
+    left_to_server: int = 0  # recoveries that a shipper could not end
+    engine_hangs: int = 0  # survivors that wait in the engine for a dead one
     faults: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         kills = ", ".join(f"{name} {count}" for name, count in sorted(self.kills.items()))
+        damaged = ", ".join(f"{text} {n}" for text, n in sorted(self.damaged.items()))
         unreached = ", ".join(f"{name} {n}" for name, n in sorted(self.not_reached.items()))
         return (
             f"rounds {self.rounds}\nkills {self.kills.total()}: {kills}\n"
             f"points not reached in their round: {unreached or 'none'}\n"
             f"transactions committed {self.transactions}\njournals {self.journals}\n"
-            f"tables that the engine left half dropped {self.half_dropped}\n"
+            f"committed rows that the engine hides {self.hidden_rows}\n"
+            f"databases that the engine left damaged: {damaged or 'none'}\n"
+            f"shipper's recoveries that a server had to end {self.left_to_server}\n"
+            f"survivors hung in the engine {self.engine_hangs}\n"
             f"phantoms {self.phantoms}\nlost {self.lost}\nduplicates {self.duplicates}\n"
             + "".join(f"FAULT {text}\n" for text in self.faults)
             + f"faults {len(self.faults)}"
@@ -118,12 +135,6 @@ class Truth:
             faults += [f"{name}: {fault}" for fault in self._apply(journal)]
         self._tally.journals += len(journals)
         return faults
-
-    def forget_side_tables(self, names: set[str]) -> None:
-        """Compare these no more."""
-        self._side_tables -= names
-        for name in names:
-            self._tables.pop(name, None)
 
     def _apply(self, journal: Journal) -> list[str]:
         faults = []
@@ -166,9 +177,14 @@ class Truth:
     def _image(self, row: dict[str, Any]) -> frozenset[tuple[str, Any]]:
         return image({name: value for name, value in row.items() if name not in self._gone})
 
-    def compare(self, tables: Mapping[str, Rows]) -> list[str]:
-        """Return how what the journals add up to differs from the tables."""
-        faults = []
+    def compare(self, tables: Mapping[str, Rows], unread: Collection[str]) -> list[str]:
+        """Return how what the journals add up to differs from the tables.
+
+        UNREAD: names of tables of which the engine can't tell any more what they hold.
+        """
+        faults: list[str] = []
+        if "MARK" in unread:
+            return faults
         marks = Counter(dict(row)["N"] for row in tables["MARK"].elements())
         self._tally.transactions += len(marks) - self._marks
         self._marks = len(marks)
@@ -181,9 +197,10 @@ class Truth:
         for what, numbers in (("phantoms", phantoms), ("lost", lost), ("duplicates", twice)):
             if numbers:
                 faults.append(f"{what}: transactions {numbers}")
-        if self._side_tables != {name for name in tables if name.startswith("SIDE_")}:
+        side_tables = {name for name in tables if name.startswith("SIDE_")}
+        if self._side_tables - set(unread) != side_tables - set(unread):
             faults.append(f"side tables {sorted(self._side_tables)}, but {sorted(tables)}")
-        for name in sorted(set(tables) | set(self._tables)):
+        for name in sorted((set(tables) | set(self._tables)) - set(unread)):
             ours, its = +self._tables[name], tables.get(name, Counter())
             if ours != its:
                 more, fewer = ours - its, its - ours
@@ -204,6 +221,7 @@ class Plan:
     work_s: float = 0.3
     recovery_point: str = ""  # of the start after it, which is killed there as well
     recovery_hit: int = 1
+    by_shipper: bool = False  # it recovers, and is the one that is killed at recovery_point
     survivors: bool = False  # Classic: only one process is killed, the others go on and end work
     hold_us: int = 0  # by how much commit marks are late
 
@@ -211,8 +229,11 @@ class Plan:
         parts = [f"kill at {self.point}:{self.hit}" if self.point else f"{self.work_s:.3f} s"]
         parts += ["others survive"] if self.survivors else []
         parts += [f"marks {self.hold_us} us late"] if self.hold_us else []
+        who = "shipper" if self.by_shipper else "start"
         if self.recovery_point:
-            parts.append(f"start killed at {self.recovery_point}:{self.recovery_hit}")
+            parts.append(f"{who} killed at {self.recovery_point}:{self.recovery_hit}")
+        elif self.by_shipper:
+            parts.append("recovery by the shipper")
         return ", ".join(parts)
 
 
@@ -229,7 +250,8 @@ def random_plan(chance: random.Random, is_classic: bool) -> Plan:
     work = native_points() + python_points(CONFIRMING)
     start = python_points(RECOVERING | CONFIRMING)
     point = chance.choice(work) if chance.random() < 0.5 else ""
-    again = chance.choice(start) if chance.random() < 0.3 else ""
+    survivors = is_classic and chance.random() < 0.3
+    again = chance.choice(start) if not survivors and chance.random() < 0.4 else ""
     return Plan(
         point=point,
         hit=chance.randint(1, most_hits(point)),
@@ -237,7 +259,8 @@ def random_plan(chance: random.Random, is_classic: bool) -> Plan:
         work_s=chance.uniform(*_WORK_S),
         recovery_point=again,
         recovery_hit=chance.randint(1, 2),
-        survivors=is_classic and chance.random() < 0.3,
+        by_shipper=not survivors and chance.random() < 0.4,
+        survivors=survivors,
         hold_us=chance.choice((0, 0, 300, 3000)),
     )
 
@@ -253,16 +276,18 @@ class Series:
         libraries: Libraries,
         tally: Tally,
         confirms: bool = True,
+        captures: bool = True,
     ) -> None:
         self.capture = Capture(directory, stack, {"ServerMode": mode})
         self.capture.install()
         libraries.put_into(self.capture)
-        self.capture.create(*workload.TABLES)
+        self.capture.create(*workload.TABLES, publish=captures)
         self.mode = mode
         self.tally = tally
         self._libraries = libraries
         self._processes = 3 if mode == "Classic" else 1
         self._confirms = confirms
+        self._captures = captures  # or else the engine alone is killed, and nothing is compared
         self._truth = Truth(tally)
         self._stop = directory / "stop"
         self._fault_count = 0
@@ -319,23 +344,33 @@ class Series:
         self._kill(chosen, plan)
         if plan.survivors:
             self._stop.touch()
-            for client in self.capture.clients:
-                assert client.process.stdout is not None
-                ready, _, _ = select.select([client.process.stdout], [], [], PATIENCE_S)
-                assert ready, f"{label}: process {client.pid} hangs after the death of another"
-                client.finish()
+            if not all(self._ends_work(client, label) for client in self.capture.clients):
+                self.kill_all()
         else:
             self.kill_all()
-            if plan.recovery_point:
+            if plan.by_shipper:
+                self._ship(plan, label)
+            elif plan.recovery_point:
                 self._start_again(plan)
-        self._check(label)
+        self._check(label, plan.by_shipper)
+        if finding := self._finding():
+            self.tally.damaged[finding] += 1
+            self.is_spent = True
+        if self.is_spent:
+            self.kill_all()
         self.tally.rounds += 1
 
     def _kill(self, chosen: Client, plan: Plan) -> None:
-        until(
-            "work to begin",
-            lambda: chosen.process.poll() is not None or self.capture.live(),
-        )
+        before_ns = self.capture.database.stat().st_mtime_ns
+
+        def has_begun() -> bool:
+            if chosen.process.poll() is not None:
+                return True
+            if self._captures:
+                return bool(self.capture.live())
+            return self.capture.database.stat().st_mtime_ns > before_ns
+
+        until("work to begin", has_begun, _PATIENCE_S)
         try:
             code = chosen.process.wait(_POINT_S if plan.point else plan.work_s)
         except subprocess.TimeoutExpired:
@@ -346,6 +381,23 @@ class Series:
             assert code == -signal.SIGKILL, (self.capture.directory / "server.log").read_text()
             self.tally.kills[plan.point] += 1
         self._bury(chosen)
+
+    def _ends_work(self, client: Client, label: str) -> bool:
+        """Wait for a survivor's work to end; False if the engine keeps it for ever."""
+        assert client.process.stdout is not None
+        hangs = 0
+        for _ in range(int(_PATIENCE_S)):
+            if select.select([client.process.stdout], [], [], 1)[0]:
+                client.finish()
+                return True
+            waits = any(_waits_in_vain(each.pid) for each in self.capture.clients)
+            hangs = hangs + 1 if waits else 0
+            if hangs == 8:
+                self.tally.engine_hangs += 1
+                break
+        else:
+            self._fault(label, f"process {client.pid} hangs after the death of another one")
+        return False
 
     def _start_again(self, plan: Plan) -> None:
         """Start after the crash, and be killed in that too."""
@@ -359,7 +411,49 @@ class Series:
             if client.process.wait() != -signal.SIGKILL:
                 raise
             self.tally.kills[f"start: {plan.recovery_point}"] += 1
+        except SqlError:
+            if not self._finding():
+                raise
         self._bury(client)
+
+    def _ship(self, plan: Plan, label: str) -> None:
+        """Have a shipper recover what the servers left, with none of them there."""
+        owners = self.capture.journal_directory / ".firebird-cdc/owners"
+        point = [plan.recovery_point, str(plan.recovery_hit)] if plan.recovery_point else []
+        for arguments in [point, []] if point else [[]]:
+            program = [sys.executable, "-P", HERE / "ship_program.py"]
+            files = [self.capture.config, self.capture.logging]
+            logged = self.capture.log.stat().st_size
+            shipper = self.capture.stack.start("shipper", [*program, *files, *arguments])
+            try:
+                until(
+                    "the shipper to recover",
+                    lambda: (
+                        shipper.poll() is not None  # noqa: B023
+                        or not (self.capture.live() or list(owners.iterdir()))
+                        or self._needs_server(logged)  # noqa: B023
+                    ),
+                    _PATIENCE_S,
+                )
+            except SetupError as error:
+                left = [*self.capture.live(), *owners.iterdir()]
+                self._fault(label, f"{error}: {sorted(path.name for path in left)}")
+            if shipper.poll() is None:
+                shipper.kill()
+                self.tally.left_to_server += bool(self.capture.live())
+                if arguments:
+                    self.tally.not_reached[f"shipper: {plan.recovery_point}"] += 1
+            else:
+                assert shipper.returncode == -signal.SIGKILL, shipper.returncode
+                self.tally.kills[f"shipper: {plan.recovery_point}"] += 1
+            shipper.wait()
+
+    def _needs_server(self, logged: int) -> bool:
+        """Tell whether since LOGGED bytes of the log a shipper said that it can't decide all:
+        a server was killed that had not yet learnt what a table that it captured looks like."""
+        with self.capture.log.open("rb") as log:
+            log.seek(logged)
+            return b"only a server can tell more" in log.read()
 
     def _wake(self, client: Client) -> Attachment:
         """Have the bridge start: it does at a process's first captured change."""
@@ -368,37 +462,49 @@ class Series:
         attachment.commit()
         return attachment
 
-    def _settle(self, label: str, client: Client | None = None) -> None:
-        """Wait until no journal waits for its verdict. AssertionError if CLIENT dies."""
+    def _settle(self, label: str, client: Client | None = None, ignore_empty: bool = False) -> None:
+        """Wait until no journal waits for its verdict. AssertionError if CLIENT dies.
 
-        def settled() -> bool:
+        Nobody knows whose an empty one is, so it stays while other processes live.
+        """
+
+        def waiting() -> list[str]:
             assert client is None or client.process.poll() is None
-            return not self.capture.live()
+            return sorted(
+                path.name for path in self.capture.live() if not (ignore_empty and _is_empty(path))
+            )
 
         try:
-            until("all journals to be decided", settled)
+            until("all journals to be decided", lambda: not waiting(), _PATIENCE_S)
         except SetupError as error:
-            names = sorted(path.name for path in self.capture.live())
-            self._fault(label, f"{error}: {names}")
+            self._fault(label, f"{error}: {len(waiting())} wait: {waiting()[:5]}")
 
-    def _check(self, label: str) -> None:
+    def _check(self, label: str, is_recovered: bool) -> None:
         """Compare journals and tables when nothing is at work."""
-        if self.capture.clients:  # what the killed process left is theirs, without being asked
-            attachment = self.capture.clients[0].attach(self.capture.database)
-        else:
-            attachment = self._wake(self.client())
-        self._settle(label)
+        has_survivors = bool(self.capture.clients)
+        try:
+            if has_survivors:  # what the killed process left is theirs, without being asked
+                attachment = self.capture.clients[0].attach(self.capture.database)
+            elif is_recovered:
+                attachment = self.client().attach(self.capture.database)
+            else:
+                attachment = self._wake(self.client())
+        except SqlError:
+            if not self._finding():
+                raise
+            return
+        self._settle(label, ignore_empty=has_survivors)
         quarantine = self.capture.journal_directory / ".firebird-cdc/quarantine"
         for reason in quarantine.glob("*.reason"):
             self._fault(label, f"quarantined: {reason.name}: {reason.read_text().strip()}")
-        tables = self._tables(attachment)
-        if not self.is_spent:
+        tables, unread = self._tables(attachment)
+        if not unread and not self._finding():
             attachment.close()
+        if not self._captures:
+            return
         journals = self.capture.read_all()
-        for fault in self._truth.take(journals) + self._truth.compare(tables):
+        for fault in self._truth.take(journals) + self._truth.compare(tables, unread):
             self._fault(label, fault)
-        if self.is_spent:
-            self.kill_all()
         if self.has_fault:
             self.is_spent = True
         else:
@@ -410,30 +516,79 @@ class Series:
         """Whether the last life found one; the journals stay where they are then."""
         return len(self.tally.faults) > self._fault_count
 
-    def _tables(self, attachment: Attachment) -> dict[str, Rows]:
+    def _tables(self, attachment: Attachment) -> tuple[dict[str, Rows], list[str]]:
+        """Return what the tables hold, and the names of those that can't be read any more."""
         found = attachment.execute(
             "SELECT TRIM(RDB$RELATION_NAME) AS NAME FROM RDB$RELATIONS"
             " WHERE RDB$SYSTEM_FLAG = 0 AND RDB$VIEW_BLR IS NULL"
         )
         tables = {}
-        names = sorted((row["NAME"] for row in found), key=lambda name: "SIDE_" in name)
-        for name in names:
+        names = sorted((row["NAME"] for row in found), key=lambda name: (name != "MARK", name))
+        for index, name in enumerate(names):
             try:
-                tables[name] = attachment.rows(name)
-            except SqlError as error:
-                # The engine releases a dropped table's pages before its commit mark: killed in
-                # between, it comes back with a table that nobody can read (dfw.epp,
-                # delete_relation). From here on the database serves nobody.
-                if "missing pointer page" not in str(error) or "SIDE_" not in name:
+                rows, hidden = all_rows(attachment, self.capture.database, name)
+            except SqlError:
+                if not self._finding():
                     raise
-                self.is_spent = True
-                self.tally.half_dropped += 1
-                self._truth.forget_side_tables(set(names) - set(tables))
-                break
-        return tables
+                return tables, names[index:]
+            tables[name] = Counter(map(image, rows))
+            self.tally.hidden_rows += hidden
+        return tables, []
+
+    def _finding(self) -> str:
+        """Return what the engine found to be wrong with its database, "" if nothing: after that
+        it serves the database no more."""
+        log = self.capture.root.path / "firebird.log"
+        found = _FINDING.search(log.read_text(errors="replace")) if log.exists() else None
+        return found[1] if found else ""
 
     def _fault(self, label: str, text: str) -> None:
         self.tally.faults.append(f"{label}: {text}")
+
+
+def _waits_in_vain(pid: int) -> bool:
+    """Tell whether a thread waits for a mutex in shared memory whose owner is dead, or walks in
+    circles through what a dead process left half written.
+
+    The plugin has no such mutexes. The engine's are not robust where it was built without
+    USE_ROBUST_MUTEX (isc_sync.cpp), and those of its events never are. With priority inheritance
+    glibc has the thread wait on a word of its own stack (pthread_mutex_lock, ESRCH), else on the
+    mutex, which bears the number of the thread that took it.
+    """
+    futex, wait_shared, owner_at = 202, 0, 8
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            number, *rest = (task / "syscall").read_text().split()
+            if number != str(futex):
+                continue
+            word, operation, stack = (int(rest[index], 16) for index in (0, 1, 6))
+            if 0 <= word - stack < 4096:
+                return True
+            if operation == wait_shared:
+                with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+                    memory.seek(word + owner_at)
+                    owner = int.from_bytes(memory.read(4), "little")
+                if owner and _is_gone_or_busy(owner):
+                    return True
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # a thread that has just ended
+    return False
+
+
+def _is_gone_or_busy(thread: int) -> bool:
+    try:
+        return Path(f"/proc/{thread}/syscall").read_text().startswith("running")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def _is_empty(journal: Path) -> bool:
+    """Tell whether nothing was written to it since it was made."""
+    try:
+        with journal.open("rb") as file:
+            return not any(file.read(512))
+    except FileNotFoundError:
+        return True
 
 
 @dataclass(frozen=True)
@@ -445,23 +600,15 @@ class Libraries:
 
     @classmethod
     def build(cls, directory: Path) -> Libraries:
-        """Build both into DIRECTORY."""
-        clone = HERE.parents[1]
-        subprocess.run(
-            [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", directory / "lib",
-             "--build-temp", directory / "temp"],
-            cwd=clone,
-            env=os.environ | {"FIREBIRD_CDC_FAILPOINTS": "1", "PYTHONSAFEPATH": "1"},
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+        """Build what is not built yet, the preload into DIRECTORY."""
+        plugin = built("failpoints", {"FIREBIRD_CDC_FAILPOINTS": "1"}) / "libfirebird_cdc.so"
         hold = directory / "hold_mark.so"
         subprocess.run(
             ["gcc", "-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC", "-o", hold,
              HERE / "hold_mark.c", "-ldl"],
             check=True,
         )  # fmt: skip
-        return cls(directory / "lib/firebird_cdc/native/libfirebird_cdc.so", hold)
+        return cls(plugin, hold)
 
     def put_into(self, capture: Capture) -> None:
         """Replace the installed plugin by the one with failpoints."""
@@ -473,7 +620,11 @@ class Libraries:
 
 
 def run_lives(
-    directory: Path, libraries: Libraries, tally: Tally, lives: Iterable[tuple[str, Plan]]
+    directory: Path,
+    libraries: Libraries,
+    tally: Tally,
+    lives: Iterable[tuple[str, Plan]],
+    captures: bool = True,
 ) -> None:
     """Live LIVES, of a mode and a plan each, in series of at most ten."""
     series: Series | None = None
@@ -485,7 +636,7 @@ def run_lives(
                         series.kill_all()
                     home = directory / f"{number}-{mode}"
                     home.mkdir()
-                    series = Series(home, stack, mode, libraries, tally)
+                    series = Series(home, stack, mode, libraries, tally, captures=captures)
                 print(f"round {number}, {mode}: {plan}", flush=True)
                 series.live(plan, f"{mode[0]}{number}")
                 if series.has_fault:
@@ -502,3 +653,9 @@ def random_lives(
     for number in range(rounds):
         mode = modes[number // 10 % len(modes)]
         yield mode, random_plan(random.Random(f"{seed}/{number}"), mode == "Classic")
+
+
+def without_points(lives: Iterable[tuple[str, Plan]]) -> Iterator[tuple[str, Plan]]:
+    """Return the same lives with no more than kills at random, for an engine without plugin."""
+    for mode, plan in lives:
+        yield mode, replace(plan, point="", recovery_point="", by_shipper=False)

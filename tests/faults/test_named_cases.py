@@ -155,6 +155,43 @@ def test_killed_in_the_rollback_of_a_commit_that_failed(capture: Capture, point:
     _write_after_restart(capture)
 
 
+def test_a_sweep_without_the_plugin_after_a_kill(capture: Capture) -> None:
+    capture.create("CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO T VALUES (0)")
+    attachment.commit()
+    assert _keys(capture) == [0]
+    client = capture.clients[-1]
+    client.perform(_POINTS, "stall", "number.before")
+    client.perform(_POINTS, "arm", "commit.end", 2)
+    attachment.execute("INSERT INTO T VALUES (1)")
+    attachment.commit()
+    attachment.execute("INSERT INTO T VALUES (2)")
+    [dead] = attachment.execute("SELECT CURRENT_TRANSACTION AS N FROM RDB$DATABASE")
+    _dies(capture, attachment.commit)
+    assert len(capture.live()) >= 2
+
+    replication = capture.root.path / "replication.conf"
+    with_plugin = replication.read_text()
+    replication.write_text("")
+    bare = capture.client()
+    attachment = bare.attach(capture.database)
+    for _ in range(2):
+        bare.perform(_POINTS, "sweep", str(capture.database))
+        for _ in range(5):  # only so many transactions later does the engine forget
+            answer = attachment.execute(f"SELECT RDB$GET_TRANSACTION_CN({dead['N']}) AS CN FROM T")
+            attachment.commit()
+    assert [row["CN"] for row in answer] == [1, 1], "the engine takes it for committed"
+    capture.end_clients()
+    replication.write_text(with_plugin)
+
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO T VALUES (3)")
+    attachment.commit()
+    assert _keys(capture) == [0, 1, 3]
+    assert fold(capture.journals())["T"] == attachment.rows("T")
+
+
 def test_the_harness_finds_the_phantoms_of_a_confirmer_that_confirms_everything(
     tmp_path: Path, stack: Stack, libraries: Libraries
 ) -> None:

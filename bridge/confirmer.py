@@ -76,7 +76,9 @@ from firebird_cdc.journal.lock import try_lock
 
 _log = logbook.Logger("firebird_cdc.bridge.confirmer")
 
-_GATHER_S = 0.008  # between two questions: a busy server's commits are decided in groups
+_GATHER_S = 0.010  # between two questions: a busy server's commits are decided in groups,
+_GATHER_MORE_S = 0.080  # and in larger ones where there are many: each group costs some syncs
+_MANY = 32
 _AGAIN_S = 0.001  # first pause after "still active"; doubles up to _AGAIN_MOST_S
 _AGAIN_MOST_S = 0.050
 _TROUBLE_S = 1.0  # pause when a database can't be asked
@@ -173,6 +175,7 @@ class Confirmer:
         self._ledgers: dict[str, SequenceLedger] = {}
         self._troubled: dict[str, float] = {}  # databases that can't be asked, until when
         self._again = _AGAIN_S
+        self._published = 0  # in this turn
         self._numbers: dict[str, list[int]] = {}  # the plugin's numbers of a database path
         # completed table definitions by database and shown form, with their generation
         self._definitions: dict[tuple[str, bytes], tuple[int, bytes]] = {}
@@ -474,6 +477,11 @@ class Confirmer:
     def _live_exists(self, pending: _Pending) -> bool:
         return self._folder.live(pending.uuid).exists()
 
+    def _was_removed(self, pending: _Pending) -> bool:
+        if pending.fd >= 0:
+            return os.fstat(pending.fd).st_nlink == 0
+        return not self._live_exists(pending)
+
     def _lead(self) -> float:
         """Find all that is marked, ask about it, act on the answers; return how long to pause."""
         last = self._host.last_ticket()
@@ -485,6 +493,7 @@ class Confirmer:
         self._known = max(self._known, last)
         self._own_tickets = {ticket for ticket in self._own_tickets if ticket > self._known}
 
+        self._published = 0
         decided, active = self._decide(last)
         self._folder.accounted = min(
             [self._known, *(pending.ticket - 1 for pending in self._pending.values())]
@@ -493,7 +502,7 @@ class Confirmer:
         self._leave_undecided()
         if decided:
             self._again = _AGAIN_S
-            return _GATHER_S
+            return _GATHER_MORE_S if self._published >= _MANY else _GATHER_S
         if not self._pending:
             return 0.0
         self._again = min(2 * self._again, _AGAIN_MOST_S)
@@ -634,7 +643,7 @@ class Confirmer:
         """Give COMMITTED their numbers and names; return whether any got one."""
         ledger = self._ledger(database)
         with ledger.exclusive():
-            for pending in [each for each in committed if not self._live_exists(each)]:
+            for pending in [each for each in committed if self._was_removed(each)]:
                 _log.error("journal {} was removed by somebody else", pending.uuid)
                 committed.remove(pending)
                 self._forget(pending)
@@ -660,6 +669,7 @@ class Confirmer:
                     self._host.new_generation()  # the engine shows the change only now
                 self._forget(pending)
             self._folder.is_publishing = False
+        self._published += len(committed)
         return True
 
     def _replace_by_gap(self, pending: _Pending) -> None:

@@ -172,12 +172,6 @@ class Host(Protocol):
         """Return the last ticket drawn by any process. Every journal with one up to it is
         marked, and handed over if it is of this process, or its process died in between."""
 
-    def pool_wanted(self, timeout_ms: int) -> int:
-        """Return how many journals the pool can take, waiting while it wants none."""
-
-    def pool_add(self, uuid: UUID, fd: int) -> bool:
-        """Give the pool a journal made beforehand; False: it is full, the file stays ours."""
-
     def take_events(self, timeout_ms: int) -> list[Event]:
         """Return what happened, oldest first; empty when the time is up."""
 
@@ -213,9 +207,6 @@ class Host(Protocol):
 
     def new_generation(self) -> None:
         """Say that the system tables changed: definitions are made anew."""
-
-    def sync_data(self, fd: int) -> None:
-        """Wait until a file's data is written out (not its metadata). Raises OSError."""
 
     def sync_file_system(self, fd: int) -> None:
         """Wait until all of the file system that ``fd`` is on is on disk. Raises OSError."""
@@ -284,12 +275,6 @@ class CffiHost:
 
     def last_ticket(self) -> int:
         return int(self._api.last_ticket())
-
-    def pool_wanted(self, timeout_ms: int) -> int:
-        return int(self._api.pool_wanted(timeout_ms))
-
-    def pool_add(self, uuid: UUID, fd: int) -> bool:
-        return bool(self._api.pool_add(str(uuid).encode(), fd, uuid.bytes))
 
     def take_events(self, timeout_ms: int) -> list[Event]:
         count = self._api.take_events(self._events, EVENT_BATCH, timeout_ms)
@@ -379,11 +364,6 @@ class CffiHost:
         result = self._api.sync_file_system(fd)
         if result < 0:
             raise OSError(-result, "cannot sync the journal folder's file system")
-
-    def sync_data(self, fd: int) -> None:
-        result = self._api.sync_data(fd)
-        if result < 0:
-            raise OSError(-result, "cannot write out a journal made beforehand")
 
     def spawn(self, program: Path, arguments: list[str], environment: dict[str, str]) -> int:
         def strings(values: list[str]) -> tuple[Any, list[Any]]:

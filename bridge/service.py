@@ -2,7 +2,6 @@
 
 Threads, all of them daemons that the server neither sees nor waits for:
 
-    fbc-pool       makes journals beforehand                               (pool)
     fbc-confirm    verdict, stamp and name of what the plugin handed over  (confirmer)
     fbc-definitions  asks for what records don't show of their tables     (definitions)
     fbc-shipper    keeps an embedded shipper running                       (shipper)
@@ -22,12 +21,13 @@ from firebird_cdc.bridge.confirmer import Confirmer
 from firebird_cdc.bridge.definitions import DefinitionFinder
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Host
-from firebird_cdc.bridge.pool import JOURNAL_BYTES, PoolFiller
 from firebird_cdc.bridge.shipper import ShipperSupervisor, python_program
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.errors import CaptureError
 
 _log = logbook.Logger("firebird_cdc.bridge")
+
+_PROBE_BYTES = 4096
 
 
 def _probe(folder: JournalFolder) -> None:
@@ -39,7 +39,7 @@ def _probe(folder: JournalFolder) -> None:
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.write(fd, bytes(JOURNAL_BYTES))
+            os.write(fd, bytes(_PROBE_BYTES))
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -56,7 +56,6 @@ class Bridge:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._folder: JournalFolder | None = None
-        self._filler: PoolFiller | None = None
         self._finder: DefinitionFinder | None = None
         self._confirmer: Confirmer | None = None
         self._supervisor: ShipperSupervisor | None = None
@@ -73,10 +72,6 @@ class Bridge:
             folder = self._folder = JournalFolder(config.journal_directory)
         _probe(folder)
         self._host.configure(folder, config.journal_fsync, config.capture_failure_mode == "gap")
-        if self._filler is None:
-            self._filler = PoolFiller(self._host, folder)
-            self._filler.start()
-        self._filler.use(folder)
         if self._finder is None:
             self._finder = DefinitionFinder(self._host)
             self._finder.start()

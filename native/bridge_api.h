@@ -64,10 +64,6 @@ struct fbc_host_api {
     /* Returns the last ticket drawn by any process. All up to it are marked in their journals
      * and, those of this process, handed over, or their process died in between. */
     uint64_t (*last_ticket)(void);
-    /* Returns how many journals the pool wants, waiting up to timeout_ms while it wants none. */
-    int (*pool_wanted)(int timeout_ms);
-    /* Returns 1 if the pool took the journal, a file named by its uuid in the pool folder. */
-    int (*pool_add)(const char *name, int fd, const unsigned char *uuid);
     /* Returns how many events were written to `to`, waiting up to timeout_ms for the first. */
     int (*take_events)(struct fbc_event *to, int most, int timeout_ms);
     /* All events up to this number are decided: sessions that wait may go. */
@@ -97,7 +93,6 @@ struct fbc_host_api {
     /* Answers a question with the complete form; length 0: there is none. No attachment of ours
      * may be open any more that was opened for it. */
     void (*answer_question)(uint64_t number, const char *complete, size_t length);
-    int (*sync_data)(int fd);        /* waits until the file's data is written; 0 or -errno */
     int (*sync_file_system)(int fd); /* all of the file system that FD is on; 0 or -errno */
     void (*new_generation)(void);    /* the system tables changed: read shapes anew */
     int (*spawn)(const char *program, char *const arguments[], char *const environment[]);

@@ -19,11 +19,10 @@
 #include "crc32c.h"
 #include "failpoint.h"
 #include "policy.h"
+#include "pool.h"
 #include "witness.h"
 
 enum {
-    POOL_SIZE = 256,
-    POOL_LOW = 160,         /* the bridge is woken when fewer are left */
     MOST_OPEN_EVENTS = 256, /* descriptors that wait for the bridge; beyond, it opens by name */
     RETRY_MS = 1000,
     SILENCE_MS = 1000 /* a bridge that does not call for so long is not working on anything */
@@ -39,12 +38,6 @@ struct gap_slot {
     int64_t first_us, last_us;
 };
 enum { SLOTS = (SLOTS_END - SLOTS_AT) / sizeof(struct gap_slot) };
-
-struct pool_entry {
-    int fd;
-    char name[40];
-    unsigned char uuid[16];
-};
 
 struct event_node {
     struct event_node *next;
@@ -71,11 +64,6 @@ static struct {
     _Atomic(uint64_t) *shared;   /* counters: TICKETS, then the bridge's, then GENERATION */
     int tickets_fd;
 
-    pthread_mutex_t pool_lock;
-    pthread_cond_t pool_changed;
-    struct pool_entry pool[POOL_SIZE];
-    int pool_used;
-
     pthread_mutex_t event_lock;
     pthread_cond_t event_added, event_settled;
     struct event_node *first, *last;
@@ -90,10 +78,8 @@ static struct {
     .start_lock = PTHREAD_MUTEX_INITIALIZER,
     .folder_lock = PTHREAD_RWLOCK_INITIALIZER,
     .journal_directory = -1,
-    .pool_directory = -1,
     .ticket_lock = PTHREAD_MUTEX_INITIALIZER,
     .tickets_fd = -1,
-    .pool_lock = PTHREAD_MUTEX_INITIALIZER,
     .event_lock = PTHREAD_MUTEX_INITIALIZER,
     .database_lock = PTHREAD_MUTEX_INITIALIZER,
 };
@@ -123,7 +109,6 @@ void fbc_host_init(struct fbi_master *master) {
     fbc_catalogue_init();
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&host.pool_changed, &attributes);
     pthread_cond_init(&host.event_added, &attributes);
     pthread_cond_init(&host.event_settled, &attributes);
     pthread_condattr_destroy(&attributes);
@@ -147,16 +132,6 @@ static void unlock_tickets(void) {
     flock(host.tickets_fd, LOCK_UN);
     pthread_mutex_unlock(&host.ticket_lock);
     pthread_rwlock_unlock(&host.folder_lock);
-}
-
-static void drain_pool(void) {
-    pthread_mutex_lock(&host.pool_lock);
-    while (host.pool_used) {
-        struct pool_entry *entry = &host.pool[--host.pool_used];
-        unlinkat(host.pool_directory, entry->name, 0);
-        close(entry->fd);
-    }
-    pthread_mutex_unlock(&host.pool_lock);
 }
 
 static struct fbc_database *database_by_id(uint32_t id) {
@@ -291,7 +266,6 @@ static void configure(const char *journal_path, int journal_directory, int pool_
                       const unsigned char *owner, uint64_t *shared, int tickets_fd, int fsync,
                       int gap) {
     take_gaps_back();
-    drain_pool(); /* a new start may have moved to another folder */
     pthread_rwlock_wrlock(&host.folder_lock);
     struct stat status = {0};
     fstat(journal_directory, &status);
@@ -305,32 +279,8 @@ static void configure(const char *journal_path, int journal_directory, int pool_
     memcpy(host.owner, owner, 16);
     host.shared = (_Atomic(uint64_t) *)shared;
     host.tickets_fd = tickets_fd;
+    fbc_pool_use(pool_directory, fsync);
     pthread_rwlock_unlock(&host.folder_lock);
-}
-
-static int pool_wanted(int timeout_ms) {
-    struct timespec until = monotonic_in(timeout_ms);
-    pthread_mutex_lock(&host.pool_lock);
-    while (host.pool_used >= POOL_LOW)
-        if (pthread_cond_timedwait(&host.pool_changed, &host.pool_lock, &until) == ETIMEDOUT)
-            break;
-    int wanted = host.pool_used >= POOL_LOW ? 0 : POOL_SIZE - host.pool_used;
-    pthread_mutex_unlock(&host.pool_lock);
-    return wanted;
-}
-
-static int pool_add(const char *name, int fd, const unsigned char *uuid) {
-    int taken = 0;
-    pthread_mutex_lock(&host.pool_lock);
-    if (host.pool_used < POOL_SIZE) {
-        struct pool_entry *entry = &host.pool[host.pool_used++];
-        entry->fd = fd;
-        snprintf(entry->name, sizeof entry->name, "%s", name);
-        memcpy(entry->uuid, uuid, 16);
-        taken = 1;
-    }
-    pthread_mutex_unlock(&host.pool_lock);
-    return taken;
 }
 
 static int take_events(struct fbc_event *to, int most, int timeout_ms) {
@@ -385,11 +335,6 @@ static const unsigned char *database_guid(uint32_t id) {
     return database ? database->guid : unknown;
 }
 
-static int sync_data(int fd) {
-    int flags = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-    return sync_file_range(fd, 0, 0, flags) == 0 ? 0 : -errno;
-}
-
 static int sync_file_system(int fd) {
     return syncfs(fd) == 0 ? 0 : -errno;
 }
@@ -402,8 +347,6 @@ static int start_bridge(const struct fbc_settings *settings, struct fbc_error *e
         .version = 1,
         .configure = configure,
         .last_ticket = last_ticket,
-        .pool_wanted = pool_wanted,
-        .pool_add = pool_add,
         .take_events = take_events,
         .settle = settle,
         .read_gap = read_gap,
@@ -417,7 +360,6 @@ static int start_bridge(const struct fbc_settings *settings, struct fbc_error *e
         .store_definition = fbc_catalogue_store,
         .take_questions = fbc_question_take,
         .answer_question = fbc_question_answer,
-        .sync_data = sync_data,
         .sync_file_system = sync_file_system,
         .new_generation = fbc_host_new_generation,
         .spawn = fbc_spawn,
@@ -564,27 +506,15 @@ struct fbc_database *fbc_host_database(const char *path, const unsigned char *gu
     return database;
 }
 
-static void name_of(const unsigned char *uuid, char name[40]) {
-    char *to = name;
-    for (int i = 0; i < 16; i++) {
-        if (i == 4 || i == 6 || i == 8 || i == 10)
-            *to++ = '-';
-        to += snprintf(to, 3, "%02x", uuid[i]);
-    }
-}
-
 /* Create a journal with a random name in FOLDER. */
-static int create_journal(int folder, char name[40], unsigned char uuid[16],
-                          struct fbc_error *error) {
+static int create_journal(int folder, struct fbc_pooled *journal, struct fbc_error *error) {
     char live[64];
-    if (getrandom(uuid, 16, 0) != 16) {
-        fbc_error_set(error, errno, "no random bytes for a journal's name");
+    int reason = fbc_pool_name(journal);
+    if (reason) {
+        fbc_error_set(error, reason, "no random bytes for a journal's name");
         return -1;
     }
-    uuid[6] = (uuid[6] & 0x0f) | 0x40;
-    uuid[8] = (uuid[8] & 0x3f) | 0x80;
-    name_of(uuid, name);
-    snprintf(live, sizeof live, "%s.log.live", name);
+    snprintf(live, sizeof live, "%s.log.live", journal->name);
     int fd = openat(folder, live, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd >= 0 && host.fsync && fsync(folder) != 0) {
         unlinkat(folder, live, 0);
@@ -597,36 +527,33 @@ static int create_journal(int folder, char name[40], unsigned char uuid[16],
     return fd;
 }
 
-int fbc_host_take_journal(char name[40], unsigned char uuid[16], struct fbc_error *error) {
-    struct pool_entry entry = {.fd = -1};
-    pthread_mutex_lock(&host.pool_lock);
-    if (host.pool_used)
-        entry = host.pool[--host.pool_used];
-    if (host.pool_used == POOL_LOW - 1 || host.pool_used == 0)
-        pthread_cond_signal(&host.pool_changed);
-    pthread_mutex_unlock(&host.pool_lock);
+/* Give the journal from the pool its name; -1: that can't be done. */
+static int open_pooled(const struct fbc_pooled *journal) {
+    char live[64];
+    snprintf(live, sizeof live, "%s.log.live", journal->name);
+    FBC_FAILPOINT("take.before");
+    if (renameat(host.pool_directory, journal->name, host.journal_directory, live) != 0)
+        return -1;
+    return openat(host.journal_directory, live, O_RDWR | O_CLOEXEC);
+}
 
+int fbc_host_take_journal(char name[40], unsigned char uuid[16], struct fbc_error *error) {
+    struct fbc_pooled journal;
+    int fd = -1;
     pthread_rwlock_rdlock(&host.folder_lock);
-    if (entry.fd >= 0) {
-        char live[64];
-        snprintf(live, sizeof live, "%s.log.live", entry.name);
-        FBC_FAILPOINT("take.before");
-        if (renameat(host.pool_directory, entry.name, host.journal_directory, live) != 0) {
-            close(entry.fd);
-            entry.fd = -1;
-        }
-    }
-    if (entry.fd < 0) /* the pool is empty: do not wait for the bridge */
-        entry.fd = create_journal(host.journal_directory, entry.name, entry.uuid, error);
+    if (fbc_pool_take(&journal))
+        fd = open_pooled(&journal);
+    if (fd < 0)
+        fd = create_journal(host.journal_directory, &journal, error);
     pthread_rwlock_unlock(&host.folder_lock);
-    if (entry.fd < 0) {
+    if (fd < 0) {
         fbc_host_fail(error);
         return -1;
     }
     FBC_FAILPOINT("take.after");
-    memcpy(name, entry.name, 40);
-    memcpy(uuid, entry.uuid, 16);
-    return entry.fd;
+    memcpy(name, journal.name, 40);
+    memcpy(uuid, journal.uuid, 16);
+    return fd;
 }
 
 int fbc_host_make_ownerless(const struct fbc_settings *settings, char name[40],
@@ -644,11 +571,15 @@ int fbc_host_make_ownerless(const struct fbc_settings *settings, char name[40],
         fbc_error_set(error, errno, "cannot open connector.journal.directory %.300s", path);
         return -1;
     }
-    int fd = create_journal(*folder, name, uuid, error);
+    struct fbc_pooled journal;
+    int fd = create_journal(*folder, &journal, error);
     if (fd < 0) {
         close(*folder);
         *folder = -1;
+        return -1;
     }
+    memcpy(name, journal.name, 40);
+    memcpy(uuid, journal.uuid, 16);
     return fd;
 }
 

@@ -3,22 +3,30 @@
 #include "sync.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { MOST_THREADS = 8, STACK_SIZE = 64 * 1024 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t queued = PTHREAD_COND_INITIALIZER, finished = PTHREAD_COND_INITIALIZER;
-static struct fbc_sync *first, *last;
-static int threads, idle, queue_length, waiting;
+/* A waiter turns PENDING into AWAITED, so that nobody is woken in vain. */
+enum { IDLE, PENDING, AWAITED, DONE };
 
-static int sync_now(int fd) {
-    return fdatasync(fd) == 0 ? 0 : errno;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows */
+static pthread_cond_t queued = PTHREAD_COND_INITIALIZER;
+static struct fbc_sync *first, *last;
+static int threads, idle, queue_length;
+
+/* After this SYNC may be gone: its owner needs no lock to see that it is done. */
+static void finish(struct fbc_sync *sync) {
+    sync->error = fdatasync(sync->fd) == 0 ? 0 : errno;
+    if (atomic_exchange_explicit(&sync->state, DONE, memory_order_acq_rel) == AWAITED)
+        syscall(SYS_futex, &sync->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-static void *work(void *unused) {
+static void *serve(void *unused) {
     (void)unused;
     pthread_mutex_lock(&lock);
     for (;;) {
@@ -33,18 +41,14 @@ static void *work(void *unused) {
         if (!first)
             last = NULL;
         pthread_mutex_unlock(&lock);
-        int error = sync_now(sync->fd);
+        finish(sync);
         pthread_mutex_lock(&lock);
-        sync->error = error;
-        sync->state = 2;
-        if (waiting)
-            pthread_cond_broadcast(&finished);
     }
     return NULL;
 }
 
 /* Called with the lock held. The server's signals are not for these threads. */
-static int start_thread(void) {
+static void start_thread(void) {
     pthread_attr_t attributes;
     pthread_t thread;
     sigset_t all, before;
@@ -53,18 +57,18 @@ static int start_thread(void) {
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attributes, STACK_SIZE);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&thread, &attributes, work, NULL);
+    if (pthread_create(&thread, &attributes, serve, NULL) == 0) {
+        pthread_setname_np(thread, "fbc-sync");
+        threads++;
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
-    threads += !failed;
-    return !failed;
 }
 
 void fbc_sync_start(struct fbc_sync *sync, int fd) {
     sync->fd = fd;
-    sync->error = 0;
     sync->next = NULL;
-    sync->state = 1;
+    atomic_store_explicit(&sync->state, PENDING, memory_order_relaxed);
     pthread_mutex_lock(&lock);
     if (idle <= queue_length && threads < MOST_THREADS)
         start_thread();
@@ -76,23 +80,22 @@ void fbc_sync_start(struct fbc_sync *sync, int fd) {
             first = sync;
         last = sync;
         queue_length++;
-        pthread_cond_signal(&queued);
+        if (idle)
+            pthread_cond_signal(&queued);
     }
     pthread_mutex_unlock(&lock);
-    if (!has_thread) {
-        sync->error = sync_now(fd);
-        sync->state = 2;
-    }
+    if (!has_thread)
+        finish(sync);
 }
 
 int fbc_sync_wait(struct fbc_sync *sync) {
-    pthread_mutex_lock(&lock);
-    waiting++;
-    while (sync->state == 1)
-        pthread_cond_wait(&finished, &lock);
-    waiting--;
-    int error = sync->state == 2 ? sync->error : 0;
-    sync->state = 0;
-    pthread_mutex_unlock(&lock);
-    return error;
+    unsigned state = atomic_load_explicit(&sync->state, memory_order_acquire);
+    if (state == IDLE)
+        return 0;
+    if (state == PENDING)
+        atomic_compare_exchange_strong(&sync->state, &state, AWAITED);
+    while (atomic_load_explicit(&sync->state, memory_order_acquire) != DONE)
+        syscall(SYS_futex, &sync->state, FUTEX_WAIT_PRIVATE, AWAITED, NULL, NULL, 0);
+    atomic_store_explicit(&sync->state, IDLE, memory_order_relaxed);
+    return sync->error;
 }

@@ -6,11 +6,13 @@
 #ifndef FIREBIRD_CDC_SYNC_H
 #define FIREBIRD_CDC_SYNC_H
 
+#include <stdatomic.h>
+
 struct fbc_sync {
     struct fbc_sync *next;
     int fd;
-    int state; /* 0 idle, 1 queued or running, 2 done */
-    int error; /* errno of the sync, 0: on disk */
+    int error;         /* errno of the sync, 0: on disk */
+    atomic_uint state; /* a futex; see sync.c */
 };
 
 /* fbc_sync_start begins to sync FD, which must stay open until fbc_sync_wait has returned. */

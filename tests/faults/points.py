@@ -55,7 +55,6 @@ CONFIRMING: dict[str, tuple[str, str, Callable[[tuple[Any, ...]], bool]]] = {
     ),
     "sync_ledger": ("os", "fdatasync", _names_any(r"\.ledger$")),
     "rename": ("os", "rename", _names_any(r"\.log\.live$")),
-    "fill_pool": ("firebird_cdc.bridge.pool", "PoolFiller.fill", _any),
 }
 RECOVERING: dict[str, tuple[str, str, Callable[[tuple[Any, ...]], bool]]] = {
     "mark_owner": ("os", "rename", _names_any(r"/owners/")),

@@ -379,6 +379,11 @@ class Capture:
 
     # -- what is in the journal folder
 
+    def await_pool(self) -> None:
+        """Wait until journals were made beforehand: the first batch is the plugin's."""
+        pool = self.journal_directory / ".firebird-cdc/pool"
+        until("journals made beforehand", lambda: len(list(pool.glob("*/*"))) > 32)
+
     def live(self) -> list[Path]:
         """Return the journals of open transactions, and of those that are not confirmed."""
         return list(self.journal_directory.glob("*.log.live"))

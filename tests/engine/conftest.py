@@ -12,6 +12,16 @@ from capture import Capture
 from firebird_cdc.demo.processes import Stack
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what an instrument can't learn from."""
+    if not instruments.CHOSEN:
+        return
+    left_out = [item for item in items if item.get_closest_marker("plain")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
 def _capture(directory: Path, stack: Stack, mode: str) -> Iterator[Capture]:
     made = Capture(directory, stack, {"ServerMode": mode})
     made.install()

@@ -52,6 +52,7 @@ def _peak_of_bare_engine(capture: Capture, directory: Path) -> int:
     return peak
 
 
+@pytest.mark.plain
 def test_300_000_rows_with_savepoints_rolled_back_need_little_memory(
     capture: Capture, tmp_path: Path
 ) -> None:
@@ -105,6 +106,7 @@ def _insert_blob(attachment: Attachment, number: int, pieces: int) -> None:
     attachment.commit()
 
 
+@pytest.mark.plain
 def test_a_blob_of_100_mib_needs_no_more_memory_than_one_of_16(capture: Capture) -> None:
     capture.create("CREATE TABLE T (ID INTEGER, B BLOB)", "CREATE TABLE U (ID INTEGER, B BLOB)")
     client = capture.client()

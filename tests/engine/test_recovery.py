@@ -90,6 +90,7 @@ def test_one_dead_process_among_living_ones(classic: Capture) -> None:
     assert fold(classic.journals())["T"] == second.rows("T")
 
 
+@pytest.mark.plain
 def test_the_inventory_tells_what_the_engine_tells(capture: Capture, tmp_path: Path) -> None:
     """Over several inventory pages; also of one that a killed process left open."""
     capture.create(_TABLE, publish=False)

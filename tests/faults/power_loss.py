@@ -76,6 +76,7 @@ _CALLED_EMPTY = 16
 _RELATIONS = {128: "ITEM", 129: "LOG_"}  # the engine's numbers of the tables that grow
 _OURS = 900_000_000  # marks from here on are of the check
 _CUTS_PER_RECORDING = 25
+_PATIENCE_S = 3 * PATIENCE_S  # a busy machine opens a disk slowly
 _UNINTERESTING = shutil.ignore_patterns("engine", "stack", "power_recorder.so")
 # A cut is sought where something becomes durable or visible.
 _WEIGHTS = {
@@ -213,7 +214,7 @@ class PowerLoss:
                 server.start("perform", str(_WORKLOAD), "work", arguments)
             if not is_last:
                 enough = start + chance.randint(500_000, 4_000_000)
-                until("enough work", lambda: log.stat().st_size > enough)  # noqa: B023
+                until("enough work", lambda: log.stat().st_size > enough, _PATIENCE_S)  # noqa: B023
             for server in servers:
                 if is_last:
                     _finish(server)
@@ -293,7 +294,7 @@ class PowerLoss:
             outcome.wrong.append(f"the engine on this disk says: {error}")
             return outcome
         try:
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + _PATIENCE_S
             while True:
                 is_last = self._is_settled(self._next_mark) or time.monotonic() > deadline
                 outcome = self._examine(name, rows, seen, hidden)
@@ -348,14 +349,14 @@ class PowerLoss:
         assert self._server.stdout is not None
         self._server.stdin.write(line.encode() + b"\n")
         self._server.stdin.flush()
-        ready, _, _ = select.select([self._server.stdout], [], [], PATIENCE_S)
+        ready, _, _ = select.select([self._server.stdout], [], [], _PATIENCE_S)
         assert ready, f"process {self._server.pid} or its child hangs on this disk"
         return pickle.load(self._server.stdout)
 
     def end(self) -> None:
         """End the process that opens disks."""
         if self._server is not None:
-            self._server.communicate(timeout=PATIENCE_S)
+            self._server.communicate(timeout=_PATIENCE_S)
             self._server = None
 
     # -- what has to hold
@@ -413,7 +414,7 @@ class PowerLoss:
 
 def _finish(client: Client) -> None:
     """Wait for what a client is at, but not for ever."""
-    ready, _, _ = select.select([client.process.stdout], [], [], 3 * PATIENCE_S)
+    ready, _, _ = select.select([client.process.stdout], [], [], _PATIENCE_S)
     assert ready, f"the recorded process {client.pid} hangs"
     client.finish()
 

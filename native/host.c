@@ -481,6 +481,21 @@ int fbc_host_folder_in_place(struct fbc_error *error) {
     return in_place;
 }
 
+int fbc_host_journal_in_place(int fd, const char *name, struct fbc_error *error) {
+    struct stat own, named;
+    char live[64];
+    snprintf(live, sizeof live, "%s.log.live", name);
+    pthread_rwlock_rdlock(&host.folder_lock);
+    int in_place = fstat(fd, &own) == 0 &&
+                   fstatat(host.journal_directory, live, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+                   own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+    if (!in_place)
+        fbc_error_set(error, 0, "the journal %s is no longer in connector.journal.directory %s",
+                      live, host.journal_path);
+    pthread_rwlock_unlock(&host.folder_lock);
+    return in_place;
+}
+
 /* ---- What sessions call ------------------------------------------------------------------- */
 
 struct fbc_database *fbc_host_database(const char *path, const unsigned char *guid,

@@ -64,6 +64,10 @@ void fbc_host_fail(const struct fbc_error *error);
  * journals are written to; if not, ERROR says so and the bridge is put back as above. */
 int fbc_host_folder_in_place(struct fbc_error *error);
 
+/* fbc_host_journal_in_place tells whether <name>.log.live in the journal folder of now is the file
+ * FD: it was removed, or the folder was replaced since and the bridge works in another one. */
+int fbc_host_journal_in_place(int fd, const char *name, struct fbc_error *error);
+
 /* fbc_host_database finds or adds the database; the entry lives as long as the process. */
 struct fbc_database *fbc_host_database(const char *path, const unsigned char *guid,
                                        struct fbc_error *error);

@@ -647,6 +647,7 @@ static int seal(struct transaction *txn, struct fbc_error *error) {
     struct fbc_appendix catalogue = gather_catalogue(txn);
     FBC_FAILPOINT("prepare.before_seal");
     int done = fbc_host_trusted(txn->session->settings, error) && fbc_host_folder_in_place(error) &&
+               fbc_host_journal_in_place(txn->journal.fd, txn->journal.name, error) &&
                fbc_journal_seal(&txn->journal, fbc_now_us(), &catalogue, error);
     free(catalogue.block);
     if (!done)
@@ -748,6 +749,9 @@ static void seal_gap(struct transaction *txn) {
         drop_journal(txn); /* nobody could ask what became of it, or find it */
         return;
     }
+    if (txn->has_journal && fbc_host_has_folder() &&
+        !fbc_host_journal_in_place(txn->journal.fd, txn->journal.name, &ignored))
+        drop_journal(txn);
     if (txn->has_journal) {
         txn->is_gap = rewrite_as_gap(txn, reason);
         if (!txn->is_gap)

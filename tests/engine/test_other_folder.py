@@ -1,0 +1,59 @@
+"""A journal folder that is taken away and made anew while transactions and commits are at work."""
+
+from __future__ import annotations
+
+import pytest
+from capture import Attachment, Capture, SqlError, until
+
+from firebird_cdc.journal.format import Gap
+
+pytestmark = pytest.mark.engine
+
+
+def _can_commit(attachment: Attachment, number: int) -> bool:
+    try:
+        attachment.execute("INSERT INTO T VALUES (?)", number)
+        attachment.commit()
+    except SqlError:
+        attachment.rollback()
+        return False
+    return True
+
+
+def _replace_folder(capture: Capture, other: Attachment) -> None:
+    """Take the folder away, and have another attachment's commits find that out."""
+    capture.journal_directory.rename(capture.journal_directory.with_name("elsewhere"))
+
+    def is_at_work() -> bool:
+        return _can_commit(other, 1) and bool(capture.live() or capture.committed())
+
+    until("a bridge to be at work in a new folder", is_at_work)
+
+
+@pytest.mark.parametrize("mode", ["refuse", "gap"])
+def test_a_transaction_that_began_in_the_folder_before(capture: Capture, mode: str) -> None:
+    capture.options["connector.capture.failure.mode"] = mode
+    capture.write_config()
+    capture.create("CREATE TABLE T (ID INTEGER)")
+    client = capture.client()
+    early, other = client.attach(capture.database), client.attach(capture.database)
+    assert _can_commit(other, 0)
+    until("the journal to be confirmed", lambda: not capture.live())
+    early.execute("INSERT INTO T VALUES (9)")
+    _replace_folder(capture, other)
+    if mode == "refuse":
+        with pytest.raises(SqlError, match="(?s)firebird-cdc.*journal"):
+            early.commit()
+        early.rollback()
+    else:
+        early.commit()
+    assert _can_commit(other, 2)
+    client.end()
+    capture.clients.remove(client)
+    until("all to be confirmed", lambda: not capture.live())
+    changes = [change for journal in capture.journals() for change in journal.changes]
+    gaps = [change.reason for change in changes if isinstance(change, Gap)]
+    assert any("is no longer in" in reason for reason in gaps) is (mode == "gap"), gaps
+    captured = [row["ID"] for j in capture.journals() for _, _, row in j.brief() if row]
+    assert captured[-1] == 2
+    assert 9 not in captured

@@ -32,6 +32,7 @@ import threading
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Protocol
@@ -131,6 +132,14 @@ def _in_order(journals: list[_Pending]) -> list[_Pending]:
     return sorted(journals, key=lambda each: each.commit_us)
 
 
+def _is_live_name(name: str) -> bool:
+    uuid, ending = name[:36], name[36:]
+    try:
+        return ending == ".log.live" and str(UUID(uuid)) == uuid
+    except ValueError:
+        return False
+
+
 class Surroundings(Protocol):
     """What the confirmer needs of the process that it works in; ``Host`` tells more."""
 
@@ -162,6 +171,7 @@ class Confirmer:
         self._pending: dict[UUID, _Pending] = {}
         self._lock_fd: int | None = None  # held while this process confirms for all
         self._known = 0  # every journal with a ticket up to this is pending or decided
+        self._led_from = 0  # what it was when this process began to lead
         self._own_tickets: set[int] = set()  # above _known, handed over by this process
         self._scan_wanted = True  # once per process: a crash may have left something
         self._stamps_restored = False
@@ -180,6 +190,7 @@ class Confirmer:
         # completed table definitions by database and shown form, with their generation
         self._definitions: dict[tuple[str, bytes], tuple[int, bytes]] = {}
         self._abandoned: list[JournalAbandoned] = []
+        self._mark_at = 0.0  # when to try again to mark what could not be, monotonic
         self._uncounted: set[int] = set()  # databases whose counters of gaps are to be read
 
     def use(self, folder: JournalFolder, fsync: bool) -> None:
@@ -225,14 +236,11 @@ class Confirmer:
             self._move()
         self._look_around()
         busy = bool(self._pending) or self._scan_wanted
-        if self._uncounted and self._folder.is_in_place():
-            for database in list(self._uncounted):
-                self._mark_gap(database)
-        while self._abandoned:
-            self._mark_limbo(self._abandoned[0])
-            self._abandoned.pop(0)
+        self._mark_what_can_be()
         pause = 0.0
-        if self._pending or self._scan_wanted:
+        if self._pending and not self._folder.is_in_place():
+            pause = _TROUBLE_S  # another one at its path would tell us nothing of them
+        elif self._pending or self._scan_wanted:
             pause = self._lead() if self._is_leader() else self._follow()
         if not self._pending:
             self._rest()
@@ -243,6 +251,24 @@ class Confirmer:
         if pause:
             time.sleep(pause)
         return heard or busy
+
+    def _mark_what_can_be(self) -> None:
+        """Mark gaps that were counted, and journals in limbo. What can't be now, as the disk is
+        full or a database can't be asked, is tried again and holds up nothing else."""
+        if time.monotonic() < self._mark_at or not (self._uncounted or self._abandoned):
+            return
+        if not self._folder.is_in_place():
+            return
+        marks = [
+            *(partial(self._mark_gap, database) for database in list(self._uncounted)),
+            *(partial(self._settle_abandoned, event) for event in list(self._abandoned)),
+        ]
+        for mark in marks:
+            try:
+                mark()
+            except (OSError, CaptureError) as error:
+                _log.error("cannot mark a gap or limbo yet, will keep trying: {}", error)
+                self._mark_at = time.monotonic() + _TROUBLE_S
 
     def _receive(self, timeout_ms: int) -> bool:
         """Take what the plugin has to tell; return whether there was anything."""
@@ -303,6 +329,11 @@ class Confirmer:
         if len(self._pending) > _MOST_OPEN and event.fd >= 0:
             os.close(event.fd)  # a server's descriptors are not ours to use up
             self._pending[event.uuid].fd = -1
+
+    def _settle_abandoned(self, event: JournalAbandoned) -> None:
+        """Mark or remove the journal of a transaction that the engine let go."""
+        self._mark_limbo(event)
+        self._abandoned.remove(event)
 
     def _mark_limbo(self, event: JournalAbandoned) -> None:
         """Mark the journal of a transaction that is in limbo now, so that whoever leads keeps it
@@ -401,22 +432,22 @@ class Confirmer:
 
     def _move(self) -> None:
         """Go on in another folder. Journals that waited in one that was taken away are lost to
-        us; those of the new one that were handed over already go with us."""
+        us, and become gaps; those of the new one that were handed over already go with us."""
         self._rest()
-        self._folder, self._fsync = self._next
+        before, self._folder = self._folder, self._next[0]
+        try:
+            for pending in list(self._pending.values()):
+                if not self._live_exists(pending):
+                    why = "its journal went with its folder before it could be confirmed"
+                    self._replace_by_gap(pending, why)
+                    pending.ticket = _LAST_TICKET  # what it had was of the other folder
+        except BaseException:
+            self._folder = before
+            raise
+        self._fsync = self._next[1]
         while self._ledgers:
             self._ledgers.popitem()[1].close()
         self._stamps_restored = False
-        for pending in list(self._pending.values()):
-            if not self._live_exists(pending):
-                _log.error(
-                    "journal {} of transaction {} in {} went with its folder before it could be "
-                    "confirmed: its changes are missing from now on",
-                    pending.uuid,
-                    pending.transaction,
-                    pending.database,
-                )
-                self._forget(pending)
         self._own_tickets = {each.ticket for each in self._pending.values() if each.number}
         self._scan_wanted = True
 
@@ -430,7 +461,10 @@ class Confirmer:
             return False
         accounted = self._folder.accounted
         self._known = accounted if accounted <= self._host.last_ticket() else 0
-        self._forget_renamed()  # the leader before us may have decided some
+        self._led_from = self._known
+        for pending in list(self._pending.values()):
+            if pending.ticket <= self._led_from and not self._live_exists(pending):
+                self._forget(pending)  # the leader before us has decided it
         if self._folder.undecided or self._folder.is_publishing:
             self._scan_wanted = True
         return True
@@ -464,6 +498,8 @@ class Confirmer:
     def _follow(self) -> float:
         """Another process confirms: watch what becomes of our journals."""
         self._forget_renamed()
+        accounted = self._folder.accounted
+        self._own_tickets = {ticket for ticket in self._own_tickets if ticket > accounted}
         if not self._pending:
             self._scan_wanted = False  # it looks around as well
             return 0.0
@@ -478,9 +514,11 @@ class Confirmer:
         return self._folder.live(pending.uuid).exists()
 
     def _was_removed(self, pending: _Pending) -> bool:
-        if pending.fd >= 0:
-            return os.fstat(pending.fd).st_nlink == 0
-        return not self._live_exists(pending)
+        try:
+            os.stat(f"{pending.uuid}.log.live", dir_fd=self._folder.journal_fd)
+        except FileNotFoundError:
+            return True
+        return False
 
     def _lead(self) -> float:
         """Find all that is marked, ask about it, act on the answers; return how long to pause."""
@@ -576,6 +614,8 @@ class Confirmer:
                 str(error).replace("\n", " "),
             )
         self._troubled[database] = time.monotonic() + _TROUBLE_S
+        if witness := self._witnesses.pop(database, None):
+            witness.close()  # it may be the attachment that ended, and is in the way if not
         for pending in waiting:
             pending.is_stuck = True
 
@@ -643,10 +683,14 @@ class Confirmer:
         """Give COMMITTED their numbers and names; return whether any got one."""
         ledger = self._ledger(database)
         with ledger.exclusive():
-            for pending in [each for each in committed if self._was_removed(each)]:
-                _log.error("journal {} was removed by somebody else", pending.uuid)
-                committed.remove(pending)
-                self._forget(pending)
+            if removed := [each for each in committed if self._was_removed(each)]:
+                given = {uuid for uuid, _ in ledger.entries()}
+                for pending in removed:
+                    if pending.ticket <= self._led_from or pending.uuid in given:
+                        committed.remove(pending)  # by the leader before us
+                        self._forget(pending)
+                    else:
+                        self._replace_by_gap(pending, "its journal was removed")
             for pending in committed:
                 if not pending.is_sealed:
                     self._replace_by_gap(pending)
@@ -672,11 +716,14 @@ class Confirmer:
         self._published += len(committed)
         return True
 
-    def _replace_by_gap(self, pending: _Pending) -> None:
-        """The engine committed what was not recorded to its end: say so in its place."""
+    def _replace_by_gap(self, pending: _Pending, why: str = "") -> None:
+        """The engine committed what was not recorded to its end, or is gone: say so in its
+        place."""
         reason = (
-            f"transaction {pending.transaction} was committed, from limbo or after a power cut, "
-            "but its changes were not on disk"
+            f"transaction {pending.transaction} was committed, but {why}"
+            if why
+            else f"transaction {pending.transaction} was committed, from limbo or after a power "
+            "cut, but its changes were not on disk"
         )
         _log.error("{}: a gap: {}", pending.database, reason)
         self._write_gap(pending, reason)
@@ -709,7 +756,7 @@ class Confirmer:
             transaction=pending.transaction,
             database=pending.database,
             user="",
-            database_guid=header.database_guid if header else _NOBODY,
+            database_guid=header.database_guid if header else pending.guid,
             owner=header.owner if header else self._folder.owner,
             database_inode=header.database_inode if header else 0,
         ) as writer:
@@ -722,7 +769,7 @@ class Confirmer:
             os.close(pending.fd)
             pending.fd = -1
         pending.events, pending.is_sealed, pending.is_unresolved = 1, True, False
-        pending.catalogue_offset = 0
+        pending.catalogue_offset, pending.is_unsynced = 0, False
 
     def _with_definitions(self, database: str, committed: list[_Pending]) -> list[_Pending]:
         """Complete what the records could not show of their tables, where the plugin did not
@@ -878,11 +925,13 @@ class Confirmer:
         dead = self._folder.dead_owners()
         self._folder.rescue(dead)
         for entry in list(os.scandir(self._folder.path)):
-            if not entry.name.endswith(".log.live"):
-                continue
+            if not _is_live_name(entry.name):
+                continue  # nobody's journal: a copy, or something else that was put here
             owner = None
             try:
                 with JournalReader(entry.path) as reader:
+                    if f"{reader.header.uuid}.log.live" != entry.name:
+                        continue
                     owner = reader.header.owner
                     self._take_up(reader, last)
             except FileNotFoundError:
@@ -966,6 +1015,9 @@ class Confirmer:
                 given = dict(ledger.entries())
             for uuid in [each for each in self._pending if each in given]:
                 pending, stamp = self._pending[uuid], given[uuid]
+                if self._was_removed(pending):  # it has its name already
+                    self._forget(pending)
+                    continue
                 if not pending.is_sealed:  # never synced, and a power cut took it
                     self._replace_by_gap(pending)
                     stamp = stamp._replace(

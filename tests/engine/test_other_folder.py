@@ -42,7 +42,7 @@ def test_a_transaction_that_began_in_the_folder_before(capture: Capture, mode: s
     early.execute("INSERT INTO T VALUES (9)")
     _replace_folder(capture, other)
     if mode == "refuse":
-        with pytest.raises(SqlError, match="(?s)firebird-cdc.*journal"):
+        with pytest.raises(SqlError, match=r"(?s)firebird-cdc.*journal"):
             early.commit()
         early.rollback()
     else:

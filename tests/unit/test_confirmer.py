@@ -1,0 +1,231 @@
+"""The confirmer beside a server that is played: what goes wrong in one place stays there."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from firebird_cdc.bridge import confirmer as module
+from firebird_cdc.bridge.confirmer import Confirmer
+from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.host import (
+    CommittedJournal,
+    CountedGap,
+    DatabaseIdentity,
+    Event,
+    JournalAbandoned,
+    Verdict,
+    Witness,
+)
+from firebird_cdc.errors import CaptureError
+from firebird_cdc.journal.format import Gap, JournalReader, JournalWriter
+
+GUID = UUID(int=7)
+
+
+class Attachment:
+    """A witness that was ended by somebody else, or was not."""
+
+    def __init__(self, is_ended: bool) -> None:
+        self.is_ended = is_ended
+        self.is_closed = False
+
+    def ask(self, transactions: Sequence[int]) -> list[Verdict]:
+        if self.is_ended:
+            raise CaptureError("connection shutdown")
+        return [Verdict.COMMITTED] * len(transactions)
+
+    def describe(self, definition: bytes) -> bytes:
+        return definition
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class PlayedServer:
+    """Writes journals of one database, and tells of them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.database_path = directory / "test.fdb"
+        self.folder = JournalFolder(directory / "journals")
+        self.events: list[Event] = []
+        self.settled = 0
+        self.attachments: list[Attachment] = []
+        self.ended_attachments = 0  # so many of the first ones
+        self._number = 0
+
+    def commit(self, transaction: int) -> UUID:
+        """Leave a journal, which is one gap, and tell of it. Nothing asks about transaction 0."""
+        uuid, number = self._journal(transaction)
+        ticket = self.folder.last_ticket + 1
+        self.folder.tickets[:8] = ticket.to_bytes(8, "little")
+        length = self._write(uuid, transaction, ticket)
+        names = CommittedJournal._fields
+        values = dict.fromkeys(names, 0) | {
+            "number": number,
+            "database": 1,
+            "uuid": uuid,
+            "transaction": transaction,
+            "ticket": ticket,
+            "commit_us": time.time_ns() // 1000,
+            "length": length,
+            "events": 1,
+            "reason": "",
+            "fd": -1,
+        }
+        self.events.append(CommittedJournal(**values))  # type: ignore[arg-type]
+        return uuid
+
+    def abandon(self, transaction: int) -> UUID:
+        """Leave a journal without a word on its end."""
+        uuid, number = self._journal(transaction)
+        self._write(uuid, transaction, None)
+        self.events.append(JournalAbandoned(number, 1, uuid, transaction))
+        return uuid
+
+    def _journal(self, transaction: int) -> tuple[UUID, int]:
+        self._number += 1
+        return UUID(int=(transaction << 32) + self._number, version=4), self._number
+
+    def _write(self, uuid: UUID, transaction: int, ticket: int | None) -> int:
+        with JournalWriter(
+            self.folder.live(uuid),
+            uuid=uuid,
+            transaction=transaction,
+            database=str(self.database_path),
+            database_guid=GUID,
+            owner=self.folder.owner,
+        ) as writer:
+            writer.gap("it")
+            writer.seal()
+            if ticket is not None:
+                writer.commit(ticket, time.time_ns() // 1000)
+            return writer.journal_length or 0
+
+    # -- what the confirmer asks
+
+    def last_ticket(self) -> int:
+        return self.folder.last_ticket
+
+    def take_events(self, timeout_ms: int) -> list[Event]:
+        events, self.events = self.events, []
+        return events
+
+    def settle(self, number: int) -> None:
+        self.settled = number
+
+    def database(self, database: int) -> DatabaseIdentity:
+        return DatabaseIdentity(str(self.database_path), GUID)
+
+    def open_witness(self, database: str) -> Witness:
+        attachment = Attachment(len(self.attachments) < self.ended_attachments)
+        self.attachments.append(attachment)
+        return attachment
+
+    def store_definition(
+        self, database: int, generation: int, shown: bytes, complete: bytes
+    ) -> None:
+        pass
+
+    def new_generation(self) -> None:
+        pass
+
+    def read_gap(self, database: int) -> CountedGap | None:
+        return None
+
+    def clear_gap(self, database: int, gap: CountedGap) -> None:
+        pass
+
+    def sync_file_system(self, fd: int) -> None:
+        pass
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedServer:
+    monkeypatch.setattr(module, "_TROUBLE_S", 0.01)
+    return PlayedServer(tmp_path)
+
+
+def _published(folder: JournalFolder, uuid: UUID) -> str:
+    """Return the reason of the gap that the journal is, once it has its name."""
+    with JournalReader(folder.committed(uuid)) as reader:
+        assert reader.stamp is not None
+        [gap] = reader.changes()
+        assert isinstance(gap, Gap)
+        return gap.reason
+
+
+def _work(confirmer: Confirmer, turns: int = 5) -> None:
+    for _ in range(turns):
+        confirmer.turn()
+
+
+def test_a_journal_that_somebody_removed_becomes_a_gap(server: PlayedServer) -> None:
+    confirmer = Confirmer(server, server.folder, fsync=False)
+    confirmer.turn()  # looks around first
+    uuids = [server.commit(0) for _ in range(3)]
+    server.folder.live(uuids[1]).unlink()
+    _work(confirmer)
+    assert [_published(server.folder, uuid) == "it" for uuid in uuids] == [True, False, True]
+    assert "its journal was removed" in _published(server.folder, uuids[1])
+    with JournalReader(server.folder.committed(uuids[2])) as reader:
+        assert reader.stamp is not None
+        assert reader.stamp.sequence == 3
+
+
+def test_journals_that_went_with_their_folder_become_gaps_in_the_next(
+    server: PlayedServer,
+) -> None:
+    confirmer = Confirmer(server, server.folder, fsync=False)
+    confirmer.turn()
+    path = server.folder.path
+    uuid = server.commit(0)
+    path.rename(path.with_name("elsewhere"))
+    _work(confirmer)
+    assert not path.exists()
+    server.folder = JournalFolder(path)
+    confirmer.use(server.folder, fsync=False)
+    later = server.commit(0)
+    _work(confirmer)
+    assert "went with its folder" in _published(server.folder, uuid)
+    assert _published(server.folder, later) == "it"
+
+
+def test_an_attachment_that_was_ended_is_not_asked_again(server: PlayedServer) -> None:
+    server.database_path.write_bytes(bytes(8192))  # a file that can't tell
+    server.ended_attachments = 1
+    confirmer = Confirmer(server, server.folder, fsync=False)
+    uuid = server.commit(12)
+    _work(confirmer, 20)
+    assert _published(server.folder, uuid) == "it"
+    assert len(server.attachments) == 2
+    assert all(attachment.is_closed for attachment in server.attachments)
+
+
+def test_a_limbo_that_cannot_be_asked_about_holds_up_nothing_else(server: PlayedServer) -> None:
+    confirmer = Confirmer(server, server.folder, fsync=False)
+    limbo = server.abandon(12)  # there is no database
+    uuid = server.commit(0)
+    _work(confirmer)
+    assert _published(server.folder, uuid) == "it"
+    assert server.folder.live(limbo).exists()
+
+
+def test_files_that_are_no_journals_of_ours_hold_up_nothing(server: PlayedServer) -> None:
+    confirmer = Confirmer(server, server.folder, fsync=False)
+    first = server.commit(0)
+    shutil.copy(server.folder.live(first), server.folder.path / f"{UUID(int=1)}.log.live")
+    shutil.copy(server.folder.live(first), server.folder.path / "copy.log.live")
+    (server.folder.path / "notes.log.live").write_text("x" * 4096)
+    _work(confirmer)
+    server.folder = JournalFolder(server.folder.path)
+    confirmer = Confirmer(server, server.folder, fsync=False)
+    second = server.commit(0)
+    _work(confirmer)
+    assert _published(server.folder, first) == _published(server.folder, second) == "it"
+    assert len(list(server.folder.path.glob("*.log.live"))) == 3

@@ -15,6 +15,7 @@ from firebird.driver import (
     Isolation,
     TransactionManager,
     connect,
+    load_api,
     tpb,
 )
 
@@ -39,6 +40,7 @@ def work(database: str, seed: str, connections: int, turns: int) -> int:
         finally:
             connection.close()
 
+    load_api()  # else the first of several threads does, and the others find half of it
     threads = [threading.Thread(target=run, args=(number,)) for number in range(connections)]
     for thread in threads:
         thread.start()

@@ -5,10 +5,10 @@ recovery, compares, has 8 connections work, and kills. What was compared is remo
 folder, as a shipper would: so the sequence has to go on from the ledger alone.
 
 What the engine itself does to a database that is killed is told apart from our faults and counted
-in the tally: committed rows that a scan does not find any more (hidden_rows.py), damage that it
-reports itself (its consistency checks: a table of which half a DROP is left, a record version
-whose predecessor is gone), and, as Classic, survivors that wait for what a dead one held. It does
-all of that without the plugin too (soak.py --bare).
+in the tally: committed rows that a scan does not find any more (hidden_rows.py), damage that its
+own consistency checks report (half a DROP TABLE; dead rows in a format that died with its ALTER
+TABLE, so that nobody can remove them), and, as Classic, survivors that wait for what a dead process
+held. ``soak.py --bare`` lives the same lives with nothing captured.
 """
 
 from __future__ import annotations
@@ -378,7 +378,8 @@ class Series:
             if plan.point:
                 self.tally.not_reached[plan.point] += 1
         else:
-            assert code == -signal.SIGKILL, (self.capture.directory / "server.log").read_text()
+            log = self.capture.directory / "server.log"
+            assert code == -signal.SIGKILL, f"ended with {code}: {log.read_text()}"
             self.tally.kills[plan.point] += 1
         self._bury(chosen)
 

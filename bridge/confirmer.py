@@ -410,6 +410,8 @@ class Confirmer:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+        if self._fsync:
+            os.fsync(self._folder.journal_fd)  # the counters are cleared next
         self._own_tickets.add(ticket)
         self._pending[uuid] = _Pending(
             uuid,
@@ -733,6 +735,7 @@ class Confirmer:
         written that are not. Put a copy in its place, whole on disk."""
         live, copy = self._folder.live(pending.uuid), self._folder.state / f"copy-{pending.uuid}"
         try:
+            copy.touch(0o600)  # as all journals are
             shutil.copyfile(live, copy)
             self._folder.sync_file(copy)
             copy.rename(live)
@@ -765,6 +768,8 @@ class Confirmer:
             pending.length = writer.journal_length or 0
         self._folder.sync_file(temporary)
         temporary.rename(self._folder.live(pending.uuid))
+        if self._fsync:
+            os.fsync(self._folder.journal_fd)  # where the journal was removed there is no other
         if pending.fd >= 0:
             os.close(pending.fd)
             pending.fd = -1

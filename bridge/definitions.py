@@ -36,9 +36,13 @@ class DefinitionFinder(threading.Thread):
 
     def run(self) -> None:
         while True:
-            questions = self._host.take_questions(_WAIT_MS)
-            if questions:
-                self._answer(questions[0].database, questions)
+            try:
+                questions = self._host.take_questions(_WAIT_MS)
+                if questions:
+                    self._answer(questions[0].database, questions)
+            except Exception:  # who waits for an answer gives up, others ask again
+                _log.exception("answering questions about tables failed")
+                time.sleep(_TROUBLE_S)
 
     def _answer(self, database: int, questions: list[Question]) -> None:
         found: dict[int, bytes] = {}

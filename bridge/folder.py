@@ -30,6 +30,7 @@ from firebird_cdc.journal.format import JournalReader
 from firebird_cdc.journal.lock import STATE_DIRECTORY, is_held
 
 _TICKETS_BYTES = 4096
+_GENERATIONS_AHEAD = 1 << 16  # more than there can be while one is written
 
 # linux/fs.h: get and set the attributes that chattr shows, and its T
 _FS_IOC_GETFLAGS, _FS_IOC_SETFLAGS = 0x80086601, 0x40086602
@@ -132,12 +133,12 @@ class JournalFolder:
     def _restore_tickets(self) -> None:
         """Go on above every ticket that a journal bears: a power cut may have taken the counter
         back, and then old journals would come after new ones."""
+        highest = 0
+        for path in self._unconfirmed():  # many, under Classic: nobody's commit waits for that
+            with contextlib.suppress(JournalError, OSError), JournalReader(path) as reader:
+                mark = reader.commit_mark
+                highest = max(highest, mark.ticket if mark is not None else 0)
         with self.locked_tickets():
-            highest = self.last_ticket
-            for path in self._unconfirmed():
-                with contextlib.suppress(JournalError, OSError), JournalReader(path) as reader:
-                    mark = reader.commit_mark
-                    highest = max(highest, mark.ticket if mark is not None else 0)
             if highest > self.last_ticket:
                 self.tickets[:8] = highest.to_bytes(8, "little")
 
@@ -212,6 +213,12 @@ class JournalFolder:
     def generation(self) -> int:
         """How often the system tables changed, in all databases of the folder together."""
         return int.from_bytes(self.tickets[16:24], "little")
+
+    def new_generation(self) -> None:
+        """Say that the system tables changed, to the servers of the folder. They count by
+        themselves meanwhile: take a step that brings none of them back to where it was."""
+        following = self.generation + _GENERATIONS_AHEAD
+        self.tickets[16:24] = following.to_bytes(8, "little")
 
     def owner_is_gone(self, owner: UUID) -> bool:
         """Tell whether the bridge process that wrote a journal has ended, and forget it."""

@@ -61,7 +61,8 @@ class _NoServer:
         """No transaction writes here."""
 
     def new_generation(self) -> None:
-        """The system tables are no concern here."""
+        """Servers that live may have to read their system tables anew."""
+        self._folder.new_generation()
 
     def read_gap(self, database: int) -> CountedGap | None:  # noqa: ARG002
         return None  # counted by database numbers, which only a server has

@@ -450,7 +450,7 @@ int fbc_host_mode_is_gap(const struct fbc_settings *settings) {
     return strcmp(mode, "gap") == 0;
 }
 
-int fbc_host_heeds_errors(const char *database) {
+int fbc_host_heeds_errors(struct fbc_database *database) {
     enum { DIRECTORY_CONF = 2 }; /* IConfigManager::DIR_CONF */
     struct fbi_config_manager *manager = host.master->vt->get_config_manager(host.master);
     const char *directory = manager->vt->get_directory(manager, DIRECTORY_CONF);
@@ -458,7 +458,9 @@ int fbc_host_heeds_errors(const char *database) {
     if (!directory || !*directory)
         directory = root_directory();
     snprintf(path, sizeof path, "%s/replication.conf", directory);
-    return fbc_policy_heeds_errors(path, root_directory(), database);
+    if (!fbc_policy_heeds_errors(path, root_directory(), database->path))
+        database->ignores_errors = 1;
+    return !database->ignores_errors;
 }
 
 void fbc_host_tell(const char *text) {

@@ -9,6 +9,7 @@
 #ifndef FIREBIRD_CDC_HOST_H
 #define FIREBIRD_CDC_HOST_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "bridge_api.h"
@@ -20,7 +21,8 @@ struct fbc_database {
     unsigned id; /* from 1, in this process */
     char path[1024];
     unsigned char guid[16];
-    struct fbc_gap gap; /* counted here, not in the folder; under a lock of host.c */
+    struct fbc_gap gap;        /* counted here, not in the folder; under a lock of host.c */
+    atomic_int ignores_errors; /* or did once: see fbc_host_heeds_errors */
 };
 
 /* Settings of the plugin's section in plugins.conf; empty: not set. */
@@ -40,9 +42,10 @@ int fbc_host_ready(const struct fbc_settings *settings, struct fbc_error *error)
  * be recorded; read without the bridge where that does not run. */
 int fbc_host_mode_is_gap(const struct fbc_settings *settings);
 
-/* fbc_host_heeds_errors tells whether the engine acts upon errors that we report for DATABASE (a
- * path), and asks us again afterwards. */
-int fbc_host_heeds_errors(const char *database);
+/* fbc_host_heeds_errors tells whether the engine acts upon errors that we report for DATABASE,
+ * and asks us again afterwards. It reads replication.conf when it opens a database, we for each
+ * session: one that was changed since may not count yet, so all that was read has to say so. */
+int fbc_host_heeds_errors(struct fbc_database *database);
 
 /* fbc_host_count_gap notes that a transaction of DATABASE committed and left nothing. */
 void fbc_host_count_gap(struct fbc_database *database, const char *reason);

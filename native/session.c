@@ -221,8 +221,8 @@ static void identify(struct transaction *txn, struct fbc_error *error) {
         memcpy(session->user, item, length);
         session->user[length] = 0;
     }
-    session->heeds_errors = fbc_host_heeds_errors(path);
     session->database = fbc_host_database(path, guid, error);
+    session->heeds_errors = session->database && fbc_host_heeds_errors(session->database);
 }
 
 static void free_shapes(struct session *session) {

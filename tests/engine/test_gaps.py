@@ -315,3 +315,33 @@ def test_a_savepoint_that_the_engine_does_not_report_exactly(lenient: Capture) -
     lenient.end_clients()
     _assert_one_gap(lenient, "released out of turn", [2])
     assert _has_no_error(lenient)
+
+
+def test_settings_that_the_engine_has_not_read_again(capture: Capture) -> None:
+    """It would still stop asking at the first error, whatever replication.conf says now."""
+    conf = capture.root.path / "replication.conf"
+    strict = conf.read_text()
+    _leave_engine_defaults(capture)
+    capture.create("CREATE TABLE T (ID INTEGER)")
+    client = capture.client()
+    first, second = client.attach(capture.database), client.attach(capture.database)
+    first.execute("INSERT INTO T VALUES (1)")
+    first.commit()
+    conf.write_text(strict)
+    elsewhere = capture.journal_directory.with_name("elsewhere")
+    capture.journal_directory.rename(elsewhere)
+    second.execute("INSERT INTO T VALUES (2)")
+    second.commit()
+    elsewhere.rename(capture.journal_directory)
+
+    def is_captured() -> bool:
+        second.execute("INSERT INTO T VALUES (3)")
+        second.commit()
+        return 3 in _captured_so_far(capture)
+
+    until("capture to go on", is_captured)
+    client.end()
+    capture.clients.remove(client)
+    until("the gap to be marked", lambda: not capture.live() and _gaps(capture))
+    assert 2 not in _captured(capture)
+    assert _has_no_error(capture)

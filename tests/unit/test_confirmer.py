@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -22,8 +23,10 @@ from firebird_cdc.bridge.host import (
     Verdict,
     Witness,
 )
+from firebird_cdc.bridge.recovery import _NoServer
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.format import Gap, JournalReader, JournalWriter
+from firebird_cdc.journal.lock import is_held
 
 GUID = UUID(int=7)
 
@@ -59,7 +62,7 @@ class PlayedServer:
         self.ended_attachments = 0  # so many of the first ones
         self._number = 0
 
-    def commit(self, transaction: int) -> UUID:
+    def commit(self, transaction: int, is_unsynced: bool = False) -> UUID:
         """Leave a journal, which is one gap, and tell of it. Nothing asks about transaction 0."""
         uuid, number = self._journal(transaction)
         ticket = self.folder.last_ticket + 1
@@ -75,6 +78,7 @@ class PlayedServer:
             "commit_us": time.time_ns() // 1000,
             "length": length,
             "events": 1,
+            "is_unsynced": is_unsynced,
             "reason": "",
             "fd": -1,
         }
@@ -229,3 +233,37 @@ def test_files_that_are_no_journals_of_ours_hold_up_nothing(server: PlayedServer
     _work(confirmer)
     assert _published(server.folder, first) == _published(server.folder, second) == "it"
     assert len(list(server.folder.path.glob("*.log.live"))) == 3
+
+
+def test_a_journal_that_is_copied_is_readable_by_its_owner_only(server: PlayedServer) -> None:
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    uuid = server.commit(0, is_unsynced=True)
+    inode = server.folder.live(uuid).stat().st_ino
+    _work(confirmer)
+    published = server.folder.committed(uuid).stat()
+    assert published.st_ino != inode
+    assert published.st_mode & 0o777 == 0o600
+
+
+def test_servers_hear_of_a_ddl_that_the_shipper_confirms(server: PlayedServer) -> None:
+    before = server.folder.generation
+    shippers = JournalFolder(server.folder.path, writes=False)
+    _NoServer(shippers, threading.Event()).new_generation()
+    assert server.folder.generation > before
+
+
+def test_no_commit_waits_while_a_process_that_starts_looks_for_tickets(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.commit(0)
+    server.folder.tickets[:8] = bytes(8)  # as a power cut does
+    unconfirmed, held = JournalFolder._unconfirmed, []
+
+    def watched(folder: JournalFolder) -> Iterator[str]:
+        for path in unconfirmed(folder):
+            held.append(is_held(folder.state / "tickets"))
+            yield path
+
+    monkeypatch.setattr(JournalFolder, "_unconfirmed", watched)
+    assert JournalFolder(server.folder.path).last_ticket == 1
+    assert held == [False]

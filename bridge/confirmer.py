@@ -655,11 +655,16 @@ class Confirmer:
                 verdicts[index] = Verdict.UNKNOWN
         return verdicts
 
-    @staticmethod
-    def _final_verdict(pending: _Pending, verdict: Verdict) -> Verdict:
+    def _final_verdict(self, pending: _Pending, verdict: Verdict) -> Verdict:
         """What the state means, now that we know who asks."""
-        if not pending.is_orphan or verdict not in (Verdict.ACTIVE, Verdict.UNKNOWN):
+        if verdict not in (Verdict.ACTIVE, Verdict.UNKNOWN):
             return verdict
+        if not pending.is_orphan:
+            # Its process may have ended since it was found, but also have committed before that
+            # and since we asked: what the state means then, the next answer tells.
+            if pending.header is not None:
+                pending.is_orphan = self._folder.owner_is_gone(pending.header.owner)
+            return Verdict.ACTIVE if pending.is_orphan else verdict
         if verdict is Verdict.ACTIVE:
             # Nobody works in it any more, unless it was written while no bridge ran.
             is_ownerless = pending.header is not None and pending.header.owner == _NOBODY

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
+import struct
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -96,14 +99,32 @@ class PlayedServer:
         self._number += 1
         return UUID(int=(transaction << 32) + self._number, version=4), self._number
 
-    def _write(self, uuid: UUID, transaction: int, ticket: int | None) -> int:
+    def commit_elsewhere(self, transaction: int, owner: UUID) -> UUID:
+        """Leave a journal as another process does, which tells us nothing."""
+        uuid, _ = self._journal(transaction)
+        ticket = self.folder.last_ticket + 1
+        self._write(uuid, transaction, ticket, owner)
+        self.folder.tickets[:8] = ticket.to_bytes(8, "little")
+        return uuid
+
+    def create_database(self) -> None:
+        """Make a file with a header and an inventory page, by which all is active."""
+        header = bytearray(4096)
+        header[0] = 1
+        struct.pack_into("<HH16xI", header, 16, 4096, 0x800D, 1000)
+        header[128:146] = bytes([10, 16]) + GUID.bytes_le
+        self.database_path.write_bytes(header + bytes([3]) + bytes(4095))
+
+    def _write(
+        self, uuid: UUID, transaction: int, ticket: int | None, owner: UUID | None = None
+    ) -> int:
         with JournalWriter(
             self.folder.live(uuid),
             uuid=uuid,
             transaction=transaction,
             database=str(self.database_path),
             database_guid=GUID,
-            owner=self.folder.owner,
+            owner=owner or self.folder.owner,
         ) as writer:
             writer.gap("it")
             writer.seal()
@@ -267,3 +288,21 @@ def test_no_commit_waits_while_a_process_that_starts_looks_for_tickets(
     monkeypatch.setattr(JournalFolder, "_unconfirmed", watched)
     assert JournalFolder(server.folder.path).last_ticket == 1
     assert held == [False]
+
+
+def test_a_process_that_ends_after_its_journal_was_found(server: PlayedServer) -> None:
+    server.create_database()
+    owner = UUID(int=5, version=4)
+    mark = os.open(server.folder.owners / str(owner), os.O_RDWR | os.O_CREAT)
+    fcntl.flock(mark, fcntl.LOCK_EX)
+    confirmer = Confirmer(server, server.folder, fsync=False)
+    unfinished = server.commit_elsewhere(12, owner)
+    later = server.commit(0)
+    _work(confirmer)
+    assert server.folder.live(unfinished).exists()  # and the later one waits for it
+    assert not server.folder.committed(later).exists()
+    os.close(mark)
+    _work(confirmer)
+    assert not server.folder.live(unfinished).exists()
+    assert not server.folder.committed(unfinished).exists()
+    assert _published(server.folder, later) == "it"

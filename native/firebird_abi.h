@@ -56,6 +56,9 @@ enum { FBI_CHARSET_OCTETS = 1 };
 enum { /* database information items (inf_pub.h) */
        FBI_INFO_END = 1,
        FBI_INFO_DB_ID = 4,
+       FBI_INFO_INSERT_COUNT = 25,
+       FBI_INFO_UPDATE_COUNT = 26,
+       FBI_INFO_DELETE_COUNT = 27,
        FBI_INFO_FIREBIRD_VERSION = 103,
        FBI_INFO_DB_GUID = 144,
        FBI_INFO_USERNAME = 147 /* since 5.0 */

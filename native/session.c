@@ -57,6 +57,7 @@ struct session {
     struct sequence *sequences;
     uint64_t last_handed_over; /* 0: nothing to wait for */
     uint64_t database_inode;   /* 0: unknown */
+    uint64_t counted_changes;  /* of rows, by the attachment, when they were last counted */
 };
 
 /* A table definition in a journal. */
@@ -582,12 +583,48 @@ static int savepoints_add_up(const struct transaction *txn, struct fbc_error *er
     return txn->savepoint_count <= own || !txn->savepoint_rollbacks ? FBC_OK : cut_wrongly(error);
 }
 
+/* The rows that the attachment has changed, in all tables, captured or not, since this was last
+ * asked. A number that is too large where the engine does not tell. */
+static uint64_t changes_since_last_count(struct transaction *txn) {
+    enum { SIZE = 32 * 1024, ENTRY = 6 }; /* u16 relation, u32 count */
+    static const unsigned char counts[] = {FBI_INFO_INSERT_COUNT, FBI_INFO_UPDATE_COUNT,
+                                           FBI_INFO_DELETE_COUNT};
+    struct session *session = txn->session;
+    unsigned char *buffer = malloc(SIZE);
+    uint64_t total = 0;
+    if (!buffer)
+        return UINT64_MAX;
+    memset(buffer, FBI_INFO_END, SIZE);
+    txn->status->vt->init(txn->status);
+    session->attachment->vt->get_info(session->attachment, txn->status, sizeof counts, counts, SIZE,
+                                      buffer);
+    for (unsigned i = 0; i < sizeof counts; i++) {
+        size_t length = 0;
+        const unsigned char *item = info_item(buffer, SIZE, counts[i], &length);
+        if (!item) {
+            free(buffer);
+            return UINT64_MAX;
+        }
+        for (size_t at = 0; at + ENTRY <= length; at += ENTRY) {
+            uint32_t count;
+            memcpy(&count, item + at + 2, sizeof count);
+            total += count;
+        }
+    }
+    free(buffer);
+    uint64_t before = session->counted_changes;
+    session->counted_changes = total;
+    return total >= before ? total - before : UINT64_MAX;
+}
+
 /* Between prepare and commit the engine releases the transaction's own savepoint. If that did not
  * come, what was left was another one, as there is none of its own under NO AUTO UNDO. Only that
- * of a large transaction may be given up without a word (Savepoint::rollforward). */
-static int root_was_released(const struct transaction *txn, struct fbc_error *error) {
+ * of a large transaction may be given up without a word (Savepoint::rollforward); large is what it
+ * changed in tables that are not captured, too. */
+static int root_was_released(struct transaction *txn, struct fbc_error *error) {
     enum { LARGE = 2048 };
-    return !txn->savepoint_rollbacks || !txn->savepoint_count || txn->changes >= LARGE
+    return !txn->savepoint_rollbacks || !txn->savepoint_count || txn->changes >= LARGE ||
+                   changes_since_last_count(txn) >= LARGE
                ? FBC_OK
                : cut_wrongly(error);
 }

@@ -574,3 +574,25 @@ def test_a_savepoint_ended_out_of_turn_is_refused_rather_than_recorded_wrongly(
     attachment.rollback()
     play(attachment, "INSERT INTO LOG_ VALUES (5, 'last')\n\nCOMMIT")
     assert _kinds(balance(published, attachment)) == ["c"]
+
+
+def test_a_large_transaction_that_changed_little_of_what_is_captured(capture: Capture) -> None:
+    """The engine gives up the transaction's own savepoint then, and tells nobody."""
+    capture.create("CREATE TABLE T (ID INTEGER)", "CREATE TABLE UNSEEN (ID INTEGER)", publish=False)
+    attachment = capture.attach()
+    attachment.script(
+        "ALTER DATABASE INCLUDE TABLE T TO PUBLICATION", "ALTER DATABASE ENABLE PUBLICATION"
+    )
+    attachment.execute("INSERT INTO T VALUES (1)")
+    attachment.immediate("SAVEPOINT S")
+    attachment.execute("INSERT INTO T VALUES (2)")
+    attachment.immediate("ROLLBACK TO SAVEPOINT S")
+    attachment.immediate(
+        "EXECUTE BLOCK AS DECLARE I INT = 0; BEGIN WHILE (I < 200000) DO BEGIN"
+        " INSERT INTO UNSEEN VALUES (:I); I = I + 1; END END"
+    )
+    attachment.execute("UPDATE T SET ID = 3")
+    attachment.commit()
+    capture.end_clients()
+    [journal] = capture.journals()
+    assert journal.brief() == [("c", None, {"ID": 1}), ("u", {"ID": 1}, {"ID": 3})]

@@ -909,9 +909,13 @@ class Confirmer:
             ledger = SequenceLedger(
                 self._folder.databases, database_key(database), self._fsync, self._sync_stamps
             )
-            with ledger.exclusive():
-                if ledger.is_new:
-                    ledger.record([], self._highest_stamp(database))
+            try:
+                with ledger.exclusive():
+                    if ledger.is_new:
+                        ledger.record([], self._highest_stamp(database))
+            except BaseException:
+                ledger.close()  # it is tried again, and the server needs its descriptors
+                raise
             self._ledgers[database] = ledger
         return ledger
 
@@ -1043,7 +1047,6 @@ class Confirmer:
         where no other process is at work: a machine that stays up loses none."""
         if self._stamps_restored or self._folder.has_other_owner():
             return
-        self._stamps_restored = True
         names = {entry.name for entry in os.scandir(self._folder.path)}
         for path in self._folder.databases.glob("*.ledger"):
             ledger = SequenceLedger(
@@ -1055,6 +1058,7 @@ class Confirmer:
                     if journal.name in names:
                         with contextlib.suppress(FileNotFoundError):  # shipped meanwhile
                             self._restore_stamp(journal, uuid, stamp)
+        self._stamps_restored = True
 
     def _restore_stamp(self, journal: Path, uuid: UUID, stamp: Stamp) -> None:
         with contextlib.suppress(JournalError), JournalReader(journal) as reader:

@@ -97,9 +97,9 @@ class SequenceLedger:
                 os.close(self._fd)  # another process began a new ledger
                 self._fd = -1
         if self._fd < 0:
+            self._end = 0
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             _sync_directory(self._directory)
-            self._end = 0
         known = self._end
         for _ in self._read(known):
             pass
@@ -190,10 +190,14 @@ class SequenceLedger:
         head = self._head(0, self.last, self.highest_transaction)
         head += _CRC.pack(google_crc32c.value(head))
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        _write(fd, head, 0)
-        os.fsync(fd)
-        temporary.rename(self._path)
-        _sync_directory(self._directory)
+        try:
+            _write(fd, head, 0)
+            os.fsync(fd)
+            temporary.rename(self._path)
+            _sync_directory(self._directory)
+        except BaseException:  # where it has its name already, it is opened anew
+            os.close(fd)
+            raise
         os.close(self._fd)
         self._fd = fd
         self._end = len(head)

@@ -1517,9 +1517,13 @@ class JournalWriter:
         )
         (self._previous_crc,) = _CRC.unpack_from(header, SECTOR - 4)
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        _pwrite(self._fd, header + bytes(DATA_OFFSET - SECTOR), 0)
-        self._flags = _DEFINES
-        self._add(_BEGIN, 0, _with_length(database) + _with_length(user))
+        try:
+            _pwrite(self._fd, header + bytes(DATA_OFFSET - SECTOR), 0)
+            self._flags = _DEFINES
+            self._add(_BEGIN, 0, _with_length(database) + _with_length(user))
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> JournalWriter:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -15,6 +16,7 @@ from uuid import UUID
 import pytest
 
 from firebird_cdc.bridge import confirmer as module
+from firebird_cdc.bridge import sequence
 from firebird_cdc.bridge.confirmer import Confirmer
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import (
@@ -22,12 +24,14 @@ from firebird_cdc.bridge.host import (
     CountedGap,
     DatabaseIdentity,
     Event,
+    GapsCounted,
     JournalAbandoned,
     Verdict,
     Witness,
 )
 from firebird_cdc.bridge.recovery import _NoServer
 from firebird_cdc.errors import CaptureError
+from firebird_cdc.journal import format as journal_format
 from firebird_cdc.journal.format import Gap, JournalReader, JournalWriter
 from firebird_cdc.journal.lock import is_held
 
@@ -63,6 +67,7 @@ class PlayedServer:
         self.settled = 0
         self.attachments: list[Attachment] = []
         self.ended_attachments = 0  # so many of the first ones
+        self.gap: CountedGap | None = None
         self._number = 0
 
     def commit(self, transaction: int, is_unsynced: bool = False) -> UUID:
@@ -161,7 +166,7 @@ class PlayedServer:
         pass
 
     def read_gap(self, database: int) -> CountedGap | None:
-        return None
+        return self.gap
 
     def clear_gap(self, database: int, gap: CountedGap) -> None:
         pass
@@ -306,3 +311,49 @@ def test_a_process_that_ends_after_its_journal_was_found(server: PlayedServer) -
     assert not server.folder.live(unfinished).exists()
     assert not server.folder.committed(unfinished).exists()
     assert _published(server.folder, later) == "it"
+
+
+def _descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def _full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_costs_the_server_no_descriptors(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    _work(confirmer)
+    uuid = server.commit(0)
+    server.gap = CountedGap(1, 0, 0, "it")
+    server.events.append(GapsCounted(2, 1))
+    with monkeypatch.context() as full:
+        full.setattr(sequence, "_write", _full)
+        full.setattr(journal_format, "_pwrite", _full)
+        _work(confirmer, 10)
+        before = _descriptors()
+        _work(confirmer, 20)
+        assert _descriptors() == before
+    _work(confirmer)
+    assert _published(server.folder, uuid) == "it"
+
+
+def test_a_new_ledger_that_finds_no_room_costs_no_descriptors(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sequence, "_LEDGER_LIMIT", 1)
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    first = server.commit(0)
+    _work(confirmer)
+    assert _published(server.folder, first) == "it"
+    uuid = server.commit(0)
+    with monkeypatch.context() as full:
+        full.setattr(sequence, "_write", _full)
+        _work(confirmer, 10)
+        before = _descriptors()
+        _work(confirmer, 20)
+        assert _descriptors() == before
+    _work(confirmer)
+    assert _published(server.folder, uuid) == "it"

@@ -86,10 +86,13 @@ class TransactionInventory:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             self._pages: list[int] = []  # numbers of the inventory pages, in order
+            self._last_transaction = 0  # when the pages were looked up
             self._inode = os.fstat(self._fd).st_ino
-            found = self._header().guid
-            if guid not in (found, _ANY):
-                raise DatabaseReplaced(f"{path} is now another database: {found} instead of {guid}")
+            self._guid = self._header().guid
+            if guid not in (self._guid, _ANY):
+                raise DatabaseReplaced(
+                    f"{path} is now another database: {self._guid} instead of {guid}"
+                )
         except BaseException:
             os.close(self._fd)
             raise
@@ -124,6 +127,13 @@ class TransactionInventory:
         writes the engine itself promises no such thing, and nothing is waited for.
         """
         header = self._header()
+        if header.guid != self._guid:  # copied over this file, as a restore may do
+            raise DatabaseReplaced(
+                f"{self.path} is now another database: {header.guid} instead of {self._guid}"
+            )
+        if header.last_transaction < self._last_transaction:
+            self._pages.clear()  # an older copy of it: its later pages will be elsewhere
+        self._last_transaction = header.last_transaction
         pages: dict[int, bytes] = {}  # one reading of each for all questions
         found = [self._state(header, pages, transaction) for transaction in transactions]
         if durable and header.has_forced_writes and Verdict.COMMITTED in found:
@@ -138,7 +148,11 @@ class TransactionInventory:
             page = self._page(header, index)
             if page is None:
                 return Verdict.ACTIVE  # the page is being added
-            pages[index] = self._read(header.page_size, page * header.page_size)
+            content = self._read(header.page_size, page * header.page_size)
+            if content[0] != _INVENTORY_PAGE:  # at least the next time it is looked up anew
+                self._pages.clear()
+                raise InventoryUnreadable(f"page {page} of {self.path} is no inventory page")
+            pages[index] = content
         return _VERDICTS[pages[index][_STATES_AT + place // 4] >> 2 * (place % 4) & 3]
 
     def _page(self, header: _Header, index: int) -> int | None:

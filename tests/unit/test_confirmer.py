@@ -335,7 +335,7 @@ def test_a_full_disk_costs_the_server_no_descriptors(
         _work(confirmer, 10)
         before = _descriptors()
         _work(confirmer, 20)
-        assert _descriptors() == before
+        assert _descriptors() <= before  # what other tests left may go meanwhile
     _work(confirmer)
     assert _published(server.folder, uuid) == "it"
 
@@ -354,6 +354,6 @@ def test_a_new_ledger_that_finds_no_room_costs_no_descriptors(
         _work(confirmer, 10)
         before = _descriptors()
         _work(confirmer, 20)
-        assert _descriptors() == before
+        assert _descriptors() <= before  # what other tests left may go meanwhile
     _work(confirmer)
     assert _published(server.folder, uuid) == "it"

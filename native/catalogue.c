@@ -382,15 +382,21 @@ void fbc_catalogue_store(unsigned database, uint64_t generation, const char *sho
 /* ---- Questions to the bridge ---------------------------------------------------------------- */
 
 /* An answer takes milliseconds, but a busy machine may not get to it for a second. Whoever
- * waits in vain waits once: a question that stays open is shared with its time. */
-enum { MOST_QUESTIONS = 1024, PATIENCE_MS = 5000 };
+ * waits in vain waits once: a question that stays open is shared with its time.
+ *
+ * Seen in Firebird 5: a DDL that commits wants a lock for itself, and delivers that to all who
+ * hold it on its own thread; there it waits for an attachment that is just being made, which in
+ * turn waits for a lock behind that of the DDL. That ends when the transaction ends that the DDL
+ * waits for, which may be the one that waits here. */
+enum { MOST_QUESTIONS = 1024, PATIENCE_MS = 2000, DDL_PATIENCE_MS = 500 };
 
 struct fbc_question {
     struct fbc_question *next; /* while it is not answered */
     int references;            /* of transactions, and one of the list */
     int is_taken, is_answered;
     uint64_t number, generation;
-    struct timespec patience; /* until when transactions wait for it */
+    struct timespec patience;     /* until when transactions wait for it, */
+    struct timespec ddl_patience; /* and until when while a DDL commits */
     unsigned database;
     char *complete; /* null: there is none */
     size_t complete_length, shown_length;
@@ -400,7 +406,7 @@ struct fbc_question {
 static pthread_mutex_t questions_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t question_asked, question_answered;
 static struct fbc_question *questions;
-static int question_count;
+static int question_count, committing_ddl;
 static uint64_t last_question;
 
 static struct timespec monotonic_in(int timeout_ms) {
@@ -439,6 +445,7 @@ struct fbc_question *fbc_question_ask(unsigned database, uint64_t generation, co
         question->number = ++last_question;
         question->generation = generation;
         question->patience = monotonic_in(PATIENCE_MS);
+        question->ddl_patience = monotonic_in(DDL_PATIENCE_MS);
         question->database = database;
         question->shown_length = shown_length;
         memcpy(question->shown, shown, shown_length);
@@ -454,15 +461,26 @@ struct fbc_question *fbc_question_ask(unsigned database, uint64_t generation, co
 
 const char *fbc_question_await(struct fbc_question *question, size_t *length) {
     pthread_mutex_lock(&questions_lock);
-    while (!question->is_answered)
-        if (pthread_cond_timedwait(&question_answered, &questions_lock, &question->patience) ==
-            ETIMEDOUT)
-            break;
+    int is_over = 0;
+    while (!question->is_answered && !is_over) {
+        int is_ddl = committing_ddl > 0;
+        is_over = pthread_cond_timedwait(&question_answered, &questions_lock,
+                                         is_ddl ? &question->ddl_patience : &question->patience) ==
+                      ETIMEDOUT &&
+                  is_ddl == (committing_ddl > 0);
+    }
     /* what is answered stays as it is */
     const char *complete = question->is_answered ? question->complete : NULL;
     *length = question->complete_length;
     pthread_mutex_unlock(&questions_lock);
     return complete;
+}
+
+void fbc_question_ddl(int transactions) {
+    pthread_mutex_lock(&questions_lock);
+    committing_ddl += transactions;
+    pthread_cond_broadcast(&question_answered);
+    pthread_mutex_unlock(&questions_lock);
 }
 
 /* Called with the lock held. */

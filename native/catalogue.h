@@ -38,10 +38,14 @@ struct fbc_question *fbc_question_ask(unsigned database, uint64_t generation, co
                                       size_t shown_length);
 
 /* fbc_question_await returns the complete form, valid until the question is dropped, or null:
- * there is none, or five seconds have passed since it was asked. Unless that time is over, no
- * attachment of ours is open for it any more. */
+ * there is none, or it took too long: two seconds since it was asked, or half a second while a
+ * DDL commits. Unless it took too long, no attachment of ours is open for it any more. */
 const char *fbc_question_await(struct fbc_question *question, size_t *length);
 void fbc_question_drop(struct fbc_question *question);
+
+/* fbc_question_ddl adds to the number of DDL transactions that the engine is committing. Their
+ * locks may hold up the attachment that answers, until those who wait for it go on. */
+void fbc_question_ddl(int transactions);
 
 /* What the bridge calls: take_questions and answer_question of bridge_api.h. */
 int fbc_question_take(struct fbc_question_view *to, int most, int timeout_ms);

@@ -80,6 +80,7 @@ struct transaction {
     int is_gap;     /* the journal, sealed, holds a gap in place of the changes */
     int folder;     /* where an ownerless journal lies; -1: it has an owner */
     int has_ddl;
+    int is_committing_ddl;    /* between prepare and what comes after it */
     uint64_t changes;         /* that were reported, recorded or not */
     int is_unresolved;        /* a table definition stays incomplete after the seal */
     struct fbc_error error;   /* why it is broken */
@@ -803,6 +804,12 @@ static void seal_gap(struct transaction *txn) {
         fbc_sync_start(&txn->sync, txn->journal.fd);
 }
 
+static void set_committing_ddl(struct transaction *txn, int state) {
+    if (txn->is_committing_ddl != state)
+        fbc_question_ddl(state - txn->is_committing_ddl);
+    txn->is_committing_ddl = state;
+}
+
 static void transaction_prepare(struct fbi_replicated_transaction *self,
                                 struct fbi_status *status) {
     struct transaction *txn = transaction_of(self);
@@ -810,6 +817,7 @@ static void transaction_prepare(struct fbi_replicated_transaction *self,
     /* The engine has taken none of its exclusive locks yet: our attachment is not in its way, and
      * sees the tables as they were before a DDL of this transaction. */
     await_answers(txn);
+    set_committing_ddl(txn, txn->has_ddl);
     if (!txn->broken && seal(txn, &error))
         return;
     refuse(txn, status, &error);
@@ -819,6 +827,7 @@ static void transaction_prepare(struct fbi_replicated_transaction *self,
 
 static void end_without_commit(struct transaction *txn, struct fbi_status *status) {
     struct fbc_error error;
+    set_committing_ddl(txn, 0);
     await_answers(txn); /* the next thing may be to drop the database */
     if (!txn->has_journal)
         return;
@@ -851,6 +860,7 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
         fbc_host_new_generation();
     if (!txn->has_journal || !txn->journal.sealed_at) /* the engine did not ask for a prepare, */
         transaction_prepare(self, status);            /* or did not heed the answer */
+    set_committing_ddl(txn, 0);
     txn->is_ended = 1;
     if (!txn->broken && !root_was_released(txn, &error)) {
         refuse(txn, status, &error);

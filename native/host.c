@@ -265,10 +265,11 @@ void fbc_host_count_gap(struct fbc_database *database, const char *reason) {
 static void configure(const char *journal_path, int journal_directory, int pool_directory,
                       const unsigned char *owner, uint64_t *shared, int tickets_fd, int fsync,
                       int gap) {
-    take_gaps_back();
-    pthread_rwlock_wrlock(&host.folder_lock);
     struct stat status = {0};
     fstat(journal_directory, &status);
+    if (status.st_dev != host.journal_device || status.st_ino != host.journal_inode)
+        take_gaps_back(); /* else they are where they outlive this process */
+    pthread_rwlock_wrlock(&host.folder_lock);
     snprintf(host.journal_path, sizeof host.journal_path, "%s", journal_path);
     host.journal_device = status.st_dev;
     host.journal_inode = status.st_ino;
@@ -551,7 +552,10 @@ static int open_pooled(const struct fbc_pooled *journal) {
     FBC_FAILPOINT("take.before");
     if (renameat(host.pool_directory, journal->name, host.journal_directory, live) != 0)
         return -1;
-    return openat(host.journal_directory, live, O_RDWR | O_CLOEXEC);
+    int fd = openat(host.journal_directory, live, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        unlinkat(host.journal_directory, live, 0);
+    return fd;
 }
 
 int fbc_host_take_journal(char name[40], unsigned char uuid[16], struct fbc_error *error) {

@@ -139,11 +139,12 @@ static void *serve(void *unused) {
         int error = 0;
         while (!error && pool.used < pool.wanted)
             error = fill();
-        pool.filled_at = now();
         if (!error) {
+            pool.filled_at = now();
             failed = 0;
             continue;
         }
+        pool.filled_at = 0;
         if (!failed) {
             struct fbc_error text;
             fbc_error_set(&text, error, "cannot make journals beforehand");

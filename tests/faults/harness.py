@@ -532,6 +532,9 @@ class Series:
                 if not self._finding():
                     raise
                 return tables, names[index:]
+            if name == "MARK" and (odd := [row for row in rows if row["N"] is None]):
+                self.tally.damaged["a NULL in a NOT NULL column"] += len(odd)
+                rows = [row for row in rows if row["N"] is not None]
             tables[name] = Counter(map(image, rows))
             self.tally.hidden_rows += hidden
         return tables, []

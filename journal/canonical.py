@@ -57,7 +57,6 @@ _Encoder = Callable[[Any], str]
 _DAY_0 = date(1858, 11, 17).toordinal()
 _UNITS_PER_SECOND = 10_000
 _UNITS_PER_DAY = 86_400 * _UNITS_PER_SECOND
-_DAYS_OF_400_YEARS = 146_097
 _UTC_ZONE = 1439  # zone numbers 0..2878 are minutes east of UTC plus 1439
 _FLOAT = struct.Struct("<f")
 _TIME_TZ = struct.Struct("<IH")
@@ -67,24 +66,9 @@ _ZONED = (Storage.TIME_TZ, Storage.TIMESTAMP_TZ)
 _TEXT_BLOB = 1  # RDB$FIELD_SUB_TYPE
 
 
-def _date(days: int) -> str:
-    """Return the text of the engine's day number; beyond the years 1 to 9999 with a sign.
-
-    A value with a time zone can lie there in UTC: 0001-01-01 in a zone east of it.
-    """
-    try:
-        return iso_date(days)
-    except (ValueError, OverflowError):
-        cycles, rest = divmod(days + _DAY_0 - 1, _DAYS_OF_400_YEARS)
-        inside = date.fromordinal(rest + 1)
-        year = inside.year + 400 * cycles
-        sign = "+" if year > 9999 else "-" if year < 0 else ""
-        return f"{sign}{abs(year):04}-{inside.month:02}-{inside.day:02}"
-
-
 def _timestamp(units: int) -> str:
     days, rest = divmod(units, _UNITS_PER_DAY)
-    return f"{_date(days)}T{iso_time(rest)}"
+    return f"{iso_date(days)}T{iso_time(rest)}"
 
 
 def _zone_text(zone: int) -> str:
@@ -178,7 +162,7 @@ _PLAIN: dict[Storage, _Encoder] = {
     Storage.FLOAT: _float,
     Storage.DOUBLE: _double,
     Storage.BOOLEAN: encode_boolean,
-    Storage.DATE: lambda value: f'"{_date(value)}"',
+    Storage.DATE: lambda value: f'"{iso_date(value)}"',
     Storage.TIME: lambda value: f'"{iso_time(value)}"',
     Storage.TIMESTAMP: lambda value: f'"{_timestamp(value)}"',
     Storage.TIME_TZ: _time_tz,

@@ -18,7 +18,7 @@ from math import isfinite
 from typing import Any
 
 from firebird_cdc.errors import ShipError
-from firebird_cdc.journal.charsets import NONE, codec_of
+from firebird_cdc.journal.charsets import NONE, OCTETS, codec_of
 from firebird_cdc.journal.decfloat import decode_decfloat as decode_decfloat
 from firebird_cdc.journal.format import Blob, Column, Storage, Undecodable
 
@@ -34,6 +34,8 @@ _UNIX_DAY = 40587
 _UNITS_PER_DAY = 864_000_000
 _UNIX_UNITS = _UNIX_DAY * _UNITS_PER_DAY
 _ORDINAL_OF_DAY_0 = date(1858, 11, 17).toordinal()
+_LAST_ORDINAL = date.max.toordinal()
+_DAYS_OF_400_YEARS = 146_097
 _FULL_PRECISION = {
     Storage.SMALLINT: 4,
     Storage.INTEGER: 9,
@@ -103,7 +105,8 @@ def _form(column: Column, modes: ValueModes) -> tuple[Schema, Encoder] | None:
     if storage is Storage.OCTETS:
         return _binary(modes)
     if storage is Storage.BLOB:
-        return _text_blob(column, modes) if column.sub_type == 1 else _binary_blob(modes)
+        is_text = column.sub_type == 1 and column.charset_id != OCTETS
+        return _text_blob(column, modes) if is_text else _binary_blob(modes)
     if storage in (Storage.DECFLOAT16, Storage.DECFLOAT34):
         return _decfloat(modes)
     return _temporal(storage, modes)
@@ -341,8 +344,18 @@ def _semantic(literal: str, name: str) -> Schema:
 
 
 def iso_date(day: int) -> str:
-    """``2026-03-02`` for Firebird's day number."""
-    return date.fromordinal(day + _ORDINAL_OF_DAY_0).isoformat()
+    """``2026-03-02`` for Firebird's day number; beyond the years 1 to 9999 with a sign.
+
+    A value with a time zone can lie there in UTC: the last hours of 9999 in a zone west of it.
+    """
+    ordinal = day + _ORDINAL_OF_DAY_0
+    if 1 <= ordinal <= _LAST_ORDINAL:
+        return date.fromordinal(ordinal).isoformat()
+    cycles, rest = divmod(ordinal - 1, _DAYS_OF_400_YEARS)
+    inside = date.fromordinal(rest + 1)
+    year = inside.year + 400 * cycles
+    sign = "+" if year > 9999 else "-" if year < 0 else ""
+    return f"{sign}{abs(year):04}-{inside.month:02}-{inside.day:02}"
 
 
 def iso_time(units: int) -> str:

@@ -141,9 +141,10 @@ static void take_entry(struct reading *reading, const char *name, const char *va
         reading->last_is_database = strcasecmp(name, "database") == 0;
         expand(value, reading, file, reading->last_value, sizeof reading->last_value);
     } else if (reading->level == 1 && reading->applies) {
-        if (strcasecmp(name, "report_errors") == 0)
+        /* unlike the name of a section, in this case only */
+        if (strcmp(name, "report_errors") == 0)
             set_boolean(value, &reading->report_errors);
-        else if (strcasecmp(name, "disable_on_error") == 0)
+        else if (strcmp(name, "disable_on_error") == 0)
             set_boolean(value, &reading->disable_on_error);
     }
 }

@@ -325,6 +325,12 @@ def test_time_zone_types_are_utc_text_in_every_mode(mode: str) -> None:
     )
 
 
+def test_the_end_of_year_9999_in_a_zone_west_of_utc() -> None:
+    """9999-12-31 23:59:59.9999 -05:00, as the engine stores it."""
+    stamp = bytes.fromhex("ffb410f6922009007304")
+    assert rendered(stamp, Storage.TIMESTAMP_TZ)[1] == "+10000-01-01T04:59:59.9999Z"
+
+
 @pytest.mark.parametrize(
     ("mode", "kind", "text"),
     [
@@ -341,6 +347,8 @@ def test_binary_values(mode: str, kind: str, text: str) -> None:
     blob = Blob(1, True, None, (), content)
     assert rendered(blob, Storage.BLOB, modes, sub_type=0) == ({"type": kind}, text)
     assert rendered(blob, Storage.BLOB, modes, sub_type=-7) == ({"type": kind}, text)
+    # a text of OCTETS is none
+    assert rendered(blob, Storage.BLOB, modes, sub_type=1, charset_id=1) == ({"type": kind}, text)
 
 
 def test_text_blob_is_read_in_its_own_character_set() -> None:

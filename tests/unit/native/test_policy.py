@@ -33,7 +33,7 @@ def _as_the_engine_does(conf: Path, database: str) -> bool:
         if section.entries is None:
             continue
         for entry in section.entries:
-            if entry.name.casefold() in flags and entry.value in {
+            if entry.name in flags and entry.value in {
                 "true",
                 "yes",
                 "on",
@@ -43,7 +43,7 @@ def _as_the_engine_does(conf: Path, database: str) -> bool:
                 "off",
                 "0",
             }:
-                flags[entry.name.casefold()] = entry.value
+                flags[entry.name] = entry.value
         if section.value:
             break
     truths = ("true", "yes", "on", "1")
@@ -57,7 +57,9 @@ def _as_the_engine_does(conf: Path, database: str) -> bool:
         (f"database {{\n{STRICT}}}\n", True),
         (f"database\n# note\n\n{{\n{STRICT}}}\n", True),
         (f"DataBase\r\n{{\r\n{STRICT.upper().replace('TRUE', 'yes')}}}\r\n", False),
-        ("database {\nREPORT_ERRORS=on # yes\n\tDisable_On_Error =\t0 }\n", True),
+        ("database {\nreport_errors=on # yes\n\tdisable_on_error =\t0 }\n", True),
+        ("database {\nREPORT_ERRORS = on\ndisable_on_error = 0\n}\n", False),
+        ("database {\nreport_errors = on\nDisable_On_Error = 0\n}\n", False),
         ('database {\nreport_errors = "1"\ndisable_on_error = "off"\n}\n', True),
         ("database {\nreport_errors = True\ndisable_on_error = false\n}\n", False),
         ("database {\nreport_errors = true\ndisable_on_error = nope\n}\n", False),

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,14 +153,23 @@ static char *start_program(const char *dirs, int report) {
     return program;
 }
 
-/* A Python without its own modules ends the process when it is started: look for them first. */
-static int home_is_whole(const char *home, int minor, struct fbc_error *error) {
-    char path[1200];
-    snprintf(path, sizeof path, "%s/lib/python3.%d/encodings/__init__.py", home, minor);
-    if (!home[0] || access(path, R_OK) == 0)
+/* A Python without its own modules ends the process when it is started: look for them first, where
+ * somebody says that they are. */
+static int home_is_whole(const struct fbc_settings *settings, int minor, struct fbc_error *error) {
+    const char *home = settings->python_home, *named = "PythonHome of plugins.conf";
+    char path[PATH_MAX + 64];
+    if (!home[0]) {
+        home = getenv("PYTHONHOME");
+        named = "PYTHONHOME in the server's environment";
+    }
+    if (!home || !home[0])
         return FBC_OK;
-    fbc_error_set(error, errno,
-                  "PythonHome of plugins.conf is not the home of a Python 3.%d (cannot read %s)",
+    /* behind a colon stands the home of compiled modules, which Python can start without */
+    snprintf(path, sizeof path, "%.*s/lib/python3.%d/encodings/__init__.py",
+             (int)strcspn(home, ":"), home, minor);
+    if (access(path, R_OK) == 0)
+        return FBC_OK;
+    fbc_error_set(error, errno, "%s is not the home of a Python 3.%d (cannot read %s)", named,
                   minor, path);
     return FBC_FAILED;
 }
@@ -215,7 +225,7 @@ int fbc_python_open(const struct fbc_settings *settings, fbc_bridge_start_functi
         fbc_error_set(error, 0, "the Python library lacks functions of Python 3.11 or later");
         return FBC_FAILED;
     }
-    if ((!python.is_initialized() && !home_is_whole(settings->python_home, minor, error)) ||
+    if ((!python.is_initialized() && !home_is_whole(settings, minor, error)) ||
         !start_python(&python, settings, error))
         return FBC_FAILED;
     void *embedding = open_embedding(minor, tried, sizeof tried);

@@ -187,6 +187,22 @@ def test_writes_are_refused_with_the_cause_until_it_is_mended(
     _assert_captured(capture, [2])
 
 
+def test_a_home_of_python_in_the_environment_that_is_none(
+    capture: Capture, program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python would end the whole process."""
+    capture.create("CREATE TABLE T (ID INTEGER, TEXT VARCHAR(1000))")
+    conf = capture.root.path / "plugins.conf"
+    text, count = re.subn(r"(?m)^\s*PythonHome =.*\n", "", conf.read_text())
+    assert count == 1
+    conf.write_text(text)
+    environment = capture.environment() | {"PYTHONHOME": f"{capture.directory}:/usr"}
+    monkeypatch.setattr(capture, "environment", lambda: environment)
+    server = Server(capture, program)
+    _assert_refused(capture, server, "PYTHONHOME")
+    server.end()
+
+
 def test_a_folder_deleted_while_the_server_runs(
     capture: Capture, start_server: StartServer
 ) -> None:

@@ -72,6 +72,7 @@ class ShipperSupervisor(threading.Thread):
         self._bridge_lock: int | None = None
         self._retired = threading.Event()
         self._spawned_at = 0.0  # monotonic; 0: never by us
+        self._adopted: set[int] = set()  # see _bury
         self._backoff = _LOOK_S
 
     def retire(self) -> None:
@@ -93,6 +94,7 @@ class ShipperSupervisor(threading.Thread):
 
     def _turn(self) -> float:
         """Start a shipper if none runs; return how long to wait before the next look."""
+        self._bury()
         state = self._folder.state
         if self._bridge_lock is None:
             self._bridge_lock = try_lock(state / "bridge.lock", fcntl.LOCK_SH)
@@ -133,3 +135,16 @@ class ShipperSupervisor(threading.Thread):
             arguments += ["--logging", str(self._logging)]
         process = self._host.spawn(self._python, arguments, dict(os.environ))
         _log.info("started the shipper, process {}", process)
+        if os.getpid() == 1:
+            self._adopted.add(process)
+
+    def _bury(self) -> None:
+        """Take leave of shippers that have ended, where this process is the first one of a
+        container: to that one the kernel gives all whose parents are gone."""
+        for process in list(self._adopted):
+            try:
+                ended, _ = os.waitpid(process, os.WNOHANG)
+            except ChildProcessError:
+                ended = process  # another one adopts them here
+            if ended:
+                self._adopted.discard(process)

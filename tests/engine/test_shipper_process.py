@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,6 +113,25 @@ def test_the_server_notices_nothing_of_its_shipper(
     until("the shipper to end", lambda: shipper not in members(capture.stack.mark), _PATIENCE_S)
     assert _shippers(capture) == []
     assert len(capture.journals()) == 2  # nothing could be delivered, so nothing is gone
+
+
+def test_the_first_process_of_a_container_keeps_no_dead_shippers(
+    capture: Capture, tmp_path: Path
+) -> None:
+    program = tmp_path / "server"
+    compile_server(capture.root.client_library, program)
+    _embedded(capture)
+    container = Server(capture, program, ["unshare", "--pid", "--fork", "--kill-child"])
+    try:
+        container.write(1)
+        shipper = _await_shipper(capture)
+        [server] = _children(container.pid)
+        assert _children(server) == [shipper]
+        os.kill(shipper, signal.SIGKILL)
+        until("the dead shipper to be gone", lambda: shipper not in _children(server), _PATIENCE_S)
+        container.end()
+    finally:
+        container.kill()
 
 
 def test_one_shipper_serves_all_processes_of_a_folder(classic: Capture) -> None:

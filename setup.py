@@ -21,7 +21,7 @@ PLUGIN = "firebird_cdc.native.libfirebird_cdc"
 EMBEDDING = "firebird_cdc.native._embedding"
 PLUGIN_SOURCES = (
     "catalogue", "crc32c", "host", "journal", "plugin", "policy", "pool", "python", "rows",
-    "session", "spawn", "sync", "witness",
+    "session", "spawn", "sync", "threads", "witness",
 )  # fmt: skip
 
 COMPILE = [

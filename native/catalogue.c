@@ -10,6 +10,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "threads.h"
+
 enum { NOT_NULL = 1, IDENTITY = 2 }; /* column flags of a TABLE record */
 enum { MOST_SELECT_COLUMNS = 8, MOST_MESSAGE = 16 * 1024, DIALECT = 3 };
 
@@ -409,18 +411,6 @@ static struct fbc_question *questions;
 static int question_count, committing_ddl;
 static uint64_t last_question;
 
-static struct timespec monotonic_in(int timeout_ms) {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += timeout_ms / 1000;
-    until.tv_nsec += (timeout_ms % 1000) * 1000000L;
-    if (until.tv_nsec >= 1000000000L) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000L;
-    }
-    return until;
-}
-
 void fbc_catalogue_init(void) {
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
@@ -444,8 +434,8 @@ struct fbc_question *fbc_question_ask(unsigned database, uint64_t generation, co
         question->references = 1;
         question->number = ++last_question;
         question->generation = generation;
-        question->patience = monotonic_in(PATIENCE_MS);
-        question->ddl_patience = monotonic_in(DDL_PATIENCE_MS);
+        question->patience = fbc_monotonic_in(PATIENCE_MS);
+        question->ddl_patience = fbc_monotonic_in(DDL_PATIENCE_MS);
         question->database = database;
         question->shown_length = shown_length;
         memcpy(question->shown, shown, shown_length);
@@ -517,7 +507,7 @@ static struct fbc_question *first_untaken(void) {
 }
 
 int fbc_question_take(struct fbc_question_view *to, int most, int timeout_ms) {
-    struct timespec until = monotonic_in(timeout_ms);
+    struct timespec until = fbc_monotonic_in(timeout_ms);
     int taken = 0;
     pthread_mutex_lock(&questions_lock);
     struct fbc_question *first_one;

@@ -20,6 +20,7 @@
 #include "failpoint.h"
 #include "policy.h"
 #include "pool.h"
+#include "threads.h"
 #include "witness.h"
 
 enum {
@@ -88,18 +89,6 @@ int64_t fbc_now_us(void) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
-
-static struct timespec monotonic_in(int timeout_ms) {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += timeout_ms / 1000;
-    until.tv_nsec += (timeout_ms % 1000) * 1000000L;
-    if (until.tv_nsec >= 1000000000L) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000L;
-    }
-    return until;
 }
 
 void fbc_host_init(struct fbi_master *master) {
@@ -285,7 +274,7 @@ static void configure(const char *journal_path, int journal_directory, int pool_
 }
 
 static int take_events(struct fbc_event *to, int most, int timeout_ms) {
-    struct timespec until = monotonic_in(timeout_ms);
+    struct timespec until = fbc_monotonic_in(timeout_ms);
     int taken = 0;
     pthread_mutex_lock(&host.event_lock);
     host.calls++;
@@ -655,7 +644,7 @@ void fbc_host_await_settled(uint64_t number, int timeout_ms) {
     pthread_mutex_lock(&host.event_lock);
     uint64_t calls = host.calls;
     for (int waited = 0; host.settled < number && waited < timeout_ms; waited += SILENCE_MS) {
-        struct timespec until = monotonic_in(SILENCE_MS);
+        struct timespec until = fbc_monotonic_in(SILENCE_MS);
         while (host.settled < number)
             if (pthread_cond_timedwait(&host.event_settled, &host.event_lock, &until) == ETIMEDOUT)
                 break;

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -14,6 +13,7 @@
 
 #include "failpoint.h"
 #include "host.h"
+#include "threads.h"
 
 enum {
     LEAST = 64, /* a process with few transactions, as Classic has many, keeps that many */
@@ -22,7 +22,6 @@ enum {
     SOON_S = 2,    /* taken so soon after they were made: keep twice as many */
     RETRY_S = 1,   /* after an error */
     NICENESS = 10, /* those that commit come first */
-    STACK = 64 * 1024
 };
 
 static struct {
@@ -158,24 +157,6 @@ static void *serve(void *unused) {
     return NULL;
 }
 
-/* The server's signals are not for this thread. Without it there is no pool. */
-static void start(void) {
-    pthread_attr_t attributes;
-    pthread_t thread;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, STACK);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&thread, &attributes, serve, NULL) == 0) {
-        pthread_setname_np(thread, "fbc-pool");
-        pool.wanted = LEAST;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-}
-
 void fbc_pool_use(int directory, int sync) {
     pthread_mutex_lock(&pool.lock);
     while (pool.used)
@@ -183,8 +164,8 @@ void fbc_pool_use(int directory, int sync) {
     pool.directory = directory;
     pool.sync = sync;
     pool.filled_at = 0;
-    if (!pool.wanted)
-        start();
+    if (!pool.wanted && fbc_thread_start("fbc-pool", serve) == 0)
+        pool.wanted = LEAST; /* else there is no pool */
     pthread_cond_signal(&pool.changed);
     pthread_mutex_unlock(&pool.lock);
 }

@@ -5,11 +5,12 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { MOST_THREADS = 8, STACK_SIZE = 64 * 1024 };
+#include "threads.h"
+
+enum { MOST_THREADS = 8 };
 
 /* A waiter turns PENDING into AWAITED, so that nobody is woken in vain. */
 enum { IDLE, PENDING, AWAITED, DONE };
@@ -47,31 +48,13 @@ static void *serve(void *unused) {
     return NULL;
 }
 
-/* Called with the lock held. The server's signals are not for these threads. */
-static void start_thread(void) {
-    pthread_attr_t attributes;
-    pthread_t thread;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, STACK_SIZE);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&thread, &attributes, serve, NULL) == 0) {
-        pthread_setname_np(thread, "fbc-sync");
-        threads++;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-}
-
 void fbc_sync_start(struct fbc_sync *sync, int fd) {
     sync->fd = fd;
     sync->next = NULL;
     atomic_store_explicit(&sync->state, PENDING, memory_order_relaxed);
     pthread_mutex_lock(&lock);
     if (idle <= queue_length && threads < MOST_THREADS)
-        start_thread();
+        threads += fbc_thread_start("fbc-sync", serve) == 0;
     int has_thread = threads > 0;
     if (has_thread) {
         if (last)

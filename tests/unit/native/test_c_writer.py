@@ -50,7 +50,9 @@ def vector_bytes(name: str) -> bytes:
 def test_the_c_writer_writes_the_vector_byte_by_byte(
     name: str, arguments: list[str], tmp_path: Path
 ) -> None:
-    program = compile_program(tmp_path, "write_vector.c", "rows.c", "journal.c", "crc32c.c")
+    program = compile_program(
+        tmp_path, "write_vector.c", "rows.c", "journal.c", "crc32c.c", "threads.c"
+    )
     written = tmp_path / "journal"
     subprocess.run([program, written, *arguments], check=True)
     assert written.read_bytes() == vector_bytes(name)

@@ -30,6 +30,7 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -358,13 +359,8 @@ class Confirmer:
             live.unlink(missing_ok=True)
             return
         mark = CommitMark(_LIMBO_TICKET, pending.commit_us, event.transaction)
-        fd = os.open(live, os.O_RDWR | os.O_CLOEXEC)
-        try:
+        with self._written(live) as fd:
             write_commit_mark(fd, event.uuid, mark)
-            if self._fsync:
-                os.fdatasync(fd)
-        finally:
-            os.close(fd)
         self._scan_wanted = True
 
     def _mark_gap(self, number: int) -> None:
@@ -513,14 +509,11 @@ class Confirmer:
                 self._forget(pending)
 
     def _live_exists(self, pending: _Pending) -> bool:
-        return self._folder.live(pending.uuid).exists()
-
-    def _was_removed(self, pending: _Pending) -> bool:
         try:
             os.stat(f"{pending.uuid}.log.live", dir_fd=self._folder.journal_fd)
         except FileNotFoundError:
-            return True
-        return False
+            return False
+        return True
 
     def _lead(self) -> float:
         """Find all that is marked, ask about it, act on the answers; return how long to pause."""
@@ -690,7 +683,7 @@ class Confirmer:
         """Give COMMITTED their numbers and names; return whether any got one."""
         ledger = self._ledger(database)
         with ledger.exclusive():
-            if removed := [each for each in committed if self._was_removed(each)]:
+            if removed := [each for each in committed if not self._live_exists(each)]:
                 given = {uuid for uuid, _ in ledger.entries()}
                 for pending in removed:
                     if pending.ticket <= self._led_from or pending.uuid in given:
@@ -1029,7 +1022,7 @@ class Confirmer:
                 given = dict(ledger.entries())
             for uuid in [each for each in self._pending if each in given]:
                 pending, stamp = self._pending[uuid], given[uuid]
-                if self._was_removed(pending):  # it has its name already
+                if not self._live_exists(pending):  # it has its name already
                     self._forget(pending)
                     continue
                 if not pending.is_sealed:  # never synced, and a power cut took it
@@ -1068,9 +1061,15 @@ class Confirmer:
         self._write_stamp(journal, uuid, stamp)
 
     def _write_stamp(self, journal: Path, uuid: UUID, stamp: Stamp) -> None:
+        with self._written(journal) as fd:
+            write_stamp(fd, uuid, stamp)
+
+    @contextlib.contextmanager
+    def _written(self, journal: Path) -> Iterator[int]:
+        """Open a journal to be written to, and have that on disk at the end."""
         fd = os.open(journal, os.O_RDWR | os.O_CLOEXEC)
         try:
-            write_stamp(fd, uuid, stamp)
+            yield fd
             if self._fsync:
                 os.fdatasync(fd)
         finally:

@@ -25,6 +25,7 @@ from uuid import UUID
 import google_crc32c
 
 from firebird_cdc.bridge.inventory import Incarnation
+from firebird_cdc.journal.dispose import sync_directory
 from firebird_cdc.journal.format import Stamp
 
 _HEAD = struct.Struct("<4sIIIQQ16siiQ")
@@ -39,14 +40,6 @@ def _write(fd: int, content: bytes, offset: int) -> None:
     while content:
         written = os.pwrite(fd, content, offset)
         content, offset = content[written:], offset + written
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def database_key(path: str) -> str:
@@ -99,7 +92,7 @@ class SequenceLedger:
         if self._fd < 0:
             self._end = 0
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            _sync_directory(self._directory)
+            sync_directory(self._directory)
         known = self._end
         for _ in self._read(known):
             pass
@@ -194,7 +187,7 @@ class SequenceLedger:
             _write(fd, head, 0)
             os.fsync(fd)
             temporary.rename(self._path)
-            _sync_directory(self._directory)
+            sync_directory(self._directory)
         except BaseException:  # where it has its name already, it is opened anew
             os.close(fd)
             raise

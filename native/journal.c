@@ -268,6 +268,13 @@ int fbc_journal_seal(struct fbc_journal *journal, int64_t sealed_us,
     return FBC_OK;
 }
 
+static int sync_now(struct fbc_journal *journal, struct fbc_error *error) {
+    if (fdatasync(journal->fd) == 0)
+        return FBC_OK;
+    fbc_error_set(error, errno, "cannot sync %s.log.live", journal->name);
+    return FBC_FAILED;
+}
+
 int fbc_journal_break_seal(struct fbc_journal *journal, int sync, struct fbc_error *error) {
     static const char zeros[FBC_BLOCK_HEADER + FBC_SEAL_PAYLOAD];
     if (!journal->sealed_at)
@@ -276,10 +283,8 @@ int fbc_journal_break_seal(struct fbc_journal *journal, int sync, struct fbc_err
     if (!write_all(journal, &part, 1, journal->sealed_at, error))
         return FBC_FAILED;
     FBC_FAILPOINT("unseal.written");
-    if (sync && fdatasync(journal->fd) != 0) {
-        fbc_error_set(error, errno, "cannot sync %s.log.live", journal->name);
+    if (sync && !sync_now(journal, error))
         return FBC_FAILED;
-    }
     journal->sealed_at = journal->catalogue_at = journal->length = 0;
     return FBC_OK;
 }
@@ -295,11 +300,7 @@ int fbc_journal_void(struct fbc_journal *journal, int sync, struct fbc_error *er
     struct iovec part = {(char *)zeros, sizeof zeros};
     if (!write_all(journal, &part, 1, 0, error))
         return FBC_FAILED;
-    if (sync && fdatasync(journal->fd) != 0) {
-        fbc_error_set(error, errno, "cannot sync %s.log.live", journal->name);
-        return FBC_FAILED;
-    }
-    return FBC_OK;
+    return !sync || sync_now(journal, error);
 }
 
 int fbc_journal_mark_commit(struct fbc_journal *journal, uint64_t ticket, int64_t commit_us,

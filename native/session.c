@@ -24,9 +24,8 @@
 
 #include "catalogue.h"
 #include "failpoint.h"
+#include "pool.h"
 #include "sync.h"
-
-enum { GAP_BYTES = 4096 }; /* a journal made beforehand, so that a gap fits on a full disk */
 
 enum { SETTLE_MS = 2000 }; /* how long a leaving attachment waits for its commits' verdicts */
 
@@ -727,7 +726,8 @@ static int write_gap(struct transaction *txn, int fd, const char *name, const un
     struct fbc_error ignored;
     size_t length = strlen(reason);
     struct stat file;
-    if (fstat(fd, &file) == 0 && file.st_size > GAP_BYTES && ftruncate(fd, GAP_BYTES) != 0)
+    if (fstat(fd, &file) == 0 && file.st_size > FBC_POOL_BYTES &&
+        ftruncate(fd, FBC_POOL_BYTES) != 0)
         fbc_host_tell("a journal that holds a gap can't be cut"); /* long, but right */
     char *body = begin_journal(txn, fd, name, uuid, &ignored)
                      ? fbc_record_begin(&txn->journal, 2 + length, &ignored)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -378,6 +379,15 @@ class Capture:
             self.clients.pop().end()
 
     # -- what is in the journal folder
+
+    def delete_folder(self) -> None:
+        """Delete the journal folder; not at once, as journals are being made beforehand in it."""
+
+        def is_deleted() -> bool:
+            shutil.rmtree(self.journal_directory, ignore_errors=True)
+            return not self.journal_directory.exists()
+
+        until("the folder to be deleted", is_deleted)
 
     def await_pool(self) -> None:
         """Wait until journals were made beforehand: the first batch is the plugin's."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import instruments
+import pytest
 from capture import PATIENCE_S, Capture, SqlError
 
 from firebird_cdc.demo.processes import tail
@@ -120,6 +121,14 @@ class SmallDisk:
     def resize(self, mib: int) -> None:
         options = f"remount,size={mib}m"
         subprocess.run(["mount", "-o", options, self.path], check=True)
+
+    def fill(self, step: int) -> Path:
+        """Leave no room for STEP bytes more; return the file that takes it."""
+        filler = self.path / "filler"
+        with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+            while True:
+                file.write(bytes(step))
+        return filler
 
     def unmount(self) -> None:
         subprocess.run(["umount", "--lazy", self.path], check=True)

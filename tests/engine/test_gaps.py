@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -162,12 +161,7 @@ def test_a_folder_that_is_deleted_and_made_again(
     server = start_server()
     server.write(0)
     until("the journal to be confirmed", lenient.committed)
-
-    def is_deleted() -> bool:  # not at once: journals are being made beforehand in it
-        shutil.rmtree(lenient.journal_directory, ignore_errors=True)
-        return not lenient.journal_directory.exists()
-
-    until("the folder to be deleted", is_deleted)
+    lenient.delete_folder()
     lenient.journal_directory.write_text("in the way")
     for number in (1, 2, 3):
         server.write(number)
@@ -246,10 +240,7 @@ def test_a_disk_without_a_byte_left(
     server = start_server()
     server.write(0)
     until("the journal to be confirmed", lenient.committed)
-    filler = small_disk.path / "filler"
-    with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
-        while True:
-            file.write(bytes(4096))
+    filler = small_disk.fill(4096)
     server.write(1, rows=100)
     assert _captured(lenient) == [0]
     filler.unlink()
@@ -266,10 +257,7 @@ def test_what_could_not_even_leave_a_gap_is_counted_for_the_next_process(
     server = start_server()
     server.write(0)
     until("the journal to be confirmed", lenient.committed)
-    filler = small_disk.path / "filler"
-    with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
-        while True:
-            file.write(bytes(512))
+    filler = small_disk.fill(512)
     state = lenient.journal_directory / ".firebird-cdc"
     count = 1
     while list(state.glob("pool/*/*")):  # each takes one, and no more can be made

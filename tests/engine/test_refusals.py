@@ -209,12 +209,7 @@ def test_a_folder_deleted_while_the_server_runs(
     server = start_server()
     server.write(0)
     until("the journal to be confirmed", capture.committed)
-
-    def is_deleted() -> bool:  # not at once: journals are being made beforehand in it
-        shutil.rmtree(capture.journal_directory, ignore_errors=True)
-        return not capture.journal_directory.exists()
-
-    until("the folder to be deleted", is_deleted)
+    capture.delete_folder()
     capture.journal_directory.write_text("in the way")
     _assert_refused(capture, server, "journal")
     capture.journal_directory.unlink()
@@ -336,10 +331,7 @@ def test_a_full_disk_refuses_what_does_not_fit(
 def test_a_disk_that_is_full_from_the_start(
     capture: Capture, start_server: StartServer, small_disk: SmallDisk
 ) -> None:
-    filler = small_disk.path / "filler"
-    with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
-        while True:
-            file.write(bytes(4096))
+    filler = small_disk.fill(4096)
     server = start_server()
     _assert_refused(capture, server, "No space left on device")
     filler.unlink()

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from capture import Attachment, Row
+Row = dict[str, Any]
 
 _PAGE_SIZE_AT = 16  # in the header page
 _POINTER_PAGE, _DATA_PAGE = 4, 5
@@ -28,6 +28,13 @@ _SECONDARY, _EMPTY = 0x08, 0x10
 _KEY = "ADDRESS_"  # a column that no table has
 
 
+class Reader(Protocol):
+    """An attachment, wherever it is."""
+
+    def execute(self, sql: str, *parameters: object) -> list[Row]: ...
+    def commit(self) -> None: ...
+
+
 class _Skipped(NamedTuple):
     """A data page that scans skip, though there is something on it."""
 
@@ -35,7 +42,7 @@ class _Skipped(NamedTuple):
     segments: int
 
 
-def all_rows(attachment: Attachment, database: Path, table: str) -> tuple[list[Row], int]:
+def all_rows(attachment: Reader, database: Path, table: str) -> tuple[list[Row], int]:
     """Return the committed rows of a table, and how many of them a scan does not find.
 
     The file is read as it is on disk, and the rows are asked for by address: so the engine

@@ -192,8 +192,24 @@ static uint64_t inode_at(const char *path) {
 
 /* ---- The record --------------------------------------------------------------------------- */
 
-static void lock(void) {
+/* A process that ends in peace stops its threads anywhere. From here on only the one that ends it
+ * gets through, and no other is between an operation and its record. */
+static pthread_t last_thread;
+static int is_ending;
+
+static int is_last_thread(void) {
+    return is_ending && pthread_equal(last_thread, pthread_self());
+}
+
+__attribute__((destructor)) static void end(void) {
     pthread_mutex_lock(&mutex);
+    last_thread = pthread_self();
+    is_ending = 1;
+}
+
+static void lock(void) {
+    if (!is_last_thread())
+        pthread_mutex_lock(&mutex);
     while (flock(log_fd, LOCK_EX) != 0)
         if (errno != EINTR)
             give_up("the lock of", "its record");
@@ -249,7 +265,8 @@ static void unlock(void) {
     if (victim && *victim == getpid())
         kill(getpid(), SIGKILL);
     flock(log_fd, LOCK_UN);
-    pthread_mutex_unlock(&mutex);
+    if (!is_last_thread())
+        pthread_mutex_unlock(&mutex);
     errno = saved;
 }
 

@@ -1,9 +1,10 @@
 """Engine processes, each fresh, for the disks that power cuts left.
 
 A line on standard input, ``DATABASE MARK``, makes this process fork: the child loads the engine,
-attaches, commits a transaction with that mark, and answers with the rows of all tables; with the
-next line it ends in peace, and this process answers. Answers are pickled: (error, rows). What
-takes time to import is imported before, once.
+attaches, commits a transaction with that mark, and answers with the rows of all tables and how many
+of them the engine hides (hidden_rows.py); with the next line it ends in peace, and this process
+answers. Answers are pickled: (error, rows, hidden). What takes time to import is imported before,
+once.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+from pathlib import Path
 from typing import Any
 
 import firebird.driver.core  # noqa: F401
 import google_crc32c  # noqa: F401
-from firebird.driver import DatabaseError, connect, driver_config
+from firebird.driver import Connection, DatabaseError, connect, driver_config
 
 import firebird_cdc.bridge.embedded
 import firebird_cdc.bridge.service  # noqa: F401
+
+sys.path.insert(0, str(Path(__file__).parent))
+from hidden_rows import Row, all_rows
 
 _TABLES = ("ITEM", "LOG_", "MARK", "DOUBLE_")
 
@@ -36,21 +41,32 @@ def _answer(stream: int, what: Any) -> None:
         pickle.dump(what, replies)
 
 
-def _serve(database: str, mark: int, stream: int) -> None:
-    connection = connect(database, user="SYSDBA", charset="UTF8")
-    with connection.cursor() as cursor:
-        cursor.execute("INSERT INTO MARK VALUES (?)", (mark,))
-        connection.commit()
-        rows = {}
-        for table in _TABLES:
-            cursor.execute(f"SELECT * FROM {table}")
+class _Attachment:
+    """What hidden_rows needs of a connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, *parameters: object) -> list[Row]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(sql, parameters)
             names = [column[0] for column in cursor.description]
-            rows[table] = [
+            return [
                 {name: _whole(value) for name, value in zip(names, row, strict=True)}
                 for row in cursor.fetchall()
             ]
+
+    def commit(self) -> None:
+        self._connection.commit()
+
+
+def _serve(database: str, mark: int, stream: int) -> None:
+    connection = connect(database, user="SYSDBA", charset="UTF8")
+    connection.execute_immediate(f"INSERT INTO MARK VALUES ({mark})")
     connection.commit()
-    _answer(stream, (None, rows))
+    found = {table: all_rows(_Attachment(connection), Path(database), table) for table in _TABLES}
+    rows = {table: rows for table, (rows, _) in found.items()}
+    _answer(stream, (None, rows, sum(hidden for _, hidden in found.values())))
     _line()  # and the parent answers when this process has ended
     connection.close()
 
@@ -78,7 +94,7 @@ def main() -> None:
                 os._exit(1)
             os._exit(0)
         _, status = os.waitpid(child, 0)
-        _answer(stream, (f"its process ended with status {status}" if status else None, None))
+        _answer(stream, (f"its process ended with status {status}" if status else None, {}, 0))
 
 
 if __name__ == "__main__":

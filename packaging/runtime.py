@@ -18,6 +18,7 @@ NEEDED_MODULES = (
     "confluent_kafka",
     "firebird.driver",
     "google_crc32c",
+    "orjson",
     "logbook",
     "yaml",
     "watchdog",

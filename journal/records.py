@@ -1,0 +1,47 @@
+"""A record on its way to Kafka: key and value with their schemas, before they are bytes.
+
+It is Kafka Connect's ``SourceRecord``: what transforms take and give, and converters write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from firebird_cdc.journal.schema import Schema
+
+Headers = list[tuple[str, str | bytes | None]]
+
+
+class StructHeader(NamedTuple):
+    """A header whose value the key's converter writes, e.g. ``__debezium.newkey``."""
+
+    name: str
+    schema: Schema
+    value: Any
+
+
+@dataclass(slots=True)
+class Record:
+    """One record. Records share their schemas and their ``headers``: replace, don't change them.
+
+    A ``key`` or ``value`` is in the physical form of its schema (see ``journal.schema``); both
+    None with schema None mean null: a keyless table's key, a tombstone's value.
+    """
+
+    topic: str
+    key_schema: Schema | None
+    key: Any
+    value_schema: Schema | None
+    value: Any
+    headers: Headers
+    struct_headers: tuple[StructHeader, ...] = ()
+
+
+class Message(NamedTuple):
+    """What goes to the producer. ``value`` None is a tombstone, ``key`` None a keyless table."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers

@@ -1,6 +1,21 @@
 """The options of the connector as typed values, and the files they are read from."""
 
 from firebird_cdc.config.connector import ConnectorConfig, load_config
+from firebird_cdc.config.families import (
+    ColumnHash,
+    CustomConverterConfig,
+    KeyColumns,
+    TransformConfig,
+)
 from firebird_cdc.config.locate import FileLocations, locate_files
 
-__all__ = ["ConnectorConfig", "FileLocations", "load_config", "locate_files"]
+__all__ = [
+    "ColumnHash",
+    "ConnectorConfig",
+    "CustomConverterConfig",
+    "FileLocations",
+    "KeyColumns",
+    "TransformConfig",
+    "load_config",
+    "locate_files",
+]

@@ -9,10 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from firebird_cdc.config import producer as kafka
+from firebird_cdc.config.families import (
+    AVRO,
+    JSON,
+    ColumnHash,
+    ColumnRuleFamilies,
+    ConverterOptions,
+    CustomConverterConfig,
+    KeyColumns,
+    Named,
+    Patterns,
+    TransformConfig,
+    parse_converter,
+    parse_message_keys,
+    text_of,
+)
 from firebird_cdc.config.options import (
     ALIASES,
     BY_NAME,
-    JSON_CONVERTER,
     OPTIONS,
     Group,
     Kind,
@@ -20,10 +34,12 @@ from firebird_cdc.config.options import (
     Status,
     find_option,
     is_secret,
+    shown_key,
 )
 from firebird_cdc.config.source import Entry, Source, read_flat_yaml
 from firebird_cdc.config.values import (
     ValueProblem,
+    check_class_path,
     codec_of,
     compile_patterns,
     parse_boolean,
@@ -31,8 +47,6 @@ from firebird_cdc.config.values import (
     split_list,
 )
 from firebird_cdc.errors import ConfigError
-
-Patterns = tuple[re.Pattern[str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +56,11 @@ class ConnectorConfig:
     Times are in milliseconds. ``producer`` holds librdkafka properties, ready for
     ``confluent_kafka.Producer``, and may contain passwords: never log it. ``warnings`` has
     one sentence for each thing that the user should know; the caller logs them.
+
+    ``key_converter`` and ``value_converter`` are json, avro or python:<dotted path of a class>;
+    their ``_options`` are what stands below ``key.converter.``, as written, and may contain
+    passwords too. Of ``column_truncate``, ``column_mask`` and ``column_mask_hash`` the first
+    whose patterns match counts.
     """
 
     path: Path
@@ -56,18 +75,39 @@ class ConnectorConfig:
     charset_none: str
     topic_prefix: str
     topic_delimiter: str
+    topic_naming_strategy: str
+    override_data_change_topic_prefix: str | None
+    topic_cache_size: int
+    topic_transaction: str
+    include_schema_changes: bool
     producer: dict[str, str] = field(repr=False)
     producer_origins: dict[str, str] = field(repr=False)
     max_block_ms: int
     close_timeout_ms: int
     retry_backoff_ms: int
     transactional: bool
+    key_converter: str
+    value_converter: str
+    key_converter_options: dict[str, str] = field(repr=False)
+    value_converter_options: dict[str, str] = field(repr=False)
     key_schemas_enable: bool
     value_schemas_enable: bool
+    schema_name_adjustment_mode: str
+    field_name_adjustment_mode: str
+    provide_transaction_metadata: bool
+    transaction_metadata_ordered: bool
+    transforms: tuple[TransformConfig, ...]
     table_include_list: Patterns
     table_exclude_list: Patterns
     column_include_list: Patterns
     column_exclude_list: Patterns
+    message_key_columns: tuple[KeyColumns, ...]
+    column_truncate: tuple[tuple[int, Patterns], ...]
+    column_mask: tuple[tuple[int, Patterns], ...]
+    column_mask_hash: tuple[ColumnHash, ...]
+    column_propagate: Patterns
+    datatype_propagate: Patterns
+    converters: tuple[CustomConverterConfig, ...]
     tombstones_on_delete: bool
     skipped_operations: frozenset[str]
     decimal_handling_mode: str
@@ -79,6 +119,30 @@ class ConnectorConfig:
     failure_handling_mode: str
     poll_interval_ms: int
     max_batch_size: int
+
+
+_SUBJECTS = ("key.converter", "value.converter")
+
+# Members of these take a list as well; whoever gets them knows their form.
+_FREE_FAMILIES = (
+    "key.converter.<property>",
+    "value.converter.<property>",
+    "transforms.<name>.<parameter>",
+    "<converter>.<parameter>",
+)
+
+# How the names of Java's classes end, and the short names that stand for them.
+_CLASSES = {
+    "topic.naming.strategy": {
+        ".SchemaTopicNamingStrategy": "default",
+        ".DefaultTopicNamingStrategy": "default",
+        ".TableTopicNamingStrategy": "table",
+    },
+    "transaction.metadata.factory": {
+        ".DefaultTransactionMetadataFactory": "default",
+        "OrderedTransactionMetadataFactory": "ordered",
+    },
+}
 
 
 def load_config(path: Path) -> ConnectorConfig:
@@ -101,14 +165,20 @@ class _Loader:
         self.values: dict[str, Any] = {}
         self.entries: dict[str, Entry] = {}  # by the option's own name, whatever alias was used
         self.producer: dict[str, Entry] = {}
+        self.columns = ColumnRuleFamilies()
+        self.converter_options = {name: ConverterOptions(name) for name in _SUBJECTS}
+        self.transforms = Named(self.source.entries.get("transforms"), "transforms.")
+        self.converters = Named(self.source.entries.get("converters"), "")
 
     def load(self) -> ConnectorConfig:
-        converters = self._declared_converters()
         for entry in self.source.entries.values():
-            self._take(entry, converters)
+            self._take(entry)
         self._fill_in_defaults()
         self._check_pairs()
         self._check_directories()
+        self._check_names()
+        self._check_converters()
+        self._settle_adjustment()
         settings = kafka.ProducerSettings.from_entries(
             self.producer, self.source.path, self.problems, self.warnings
         )
@@ -121,60 +191,71 @@ class _Loader:
     def _place(self, entry: Entry) -> str:
         return f"{self.source.path}:{entry.line}"
 
-    def _declared_converters(self) -> tuple[str, ...]:
-        entry = self.source.entries.get("converters")
-        if entry is None or entry.value is None:
-            return ()
-        return split_list(entry.value)
+    def _problem(self, entry: Entry, what: str) -> None:
+        self.problems.append(f"{self._place(entry)}: {shown_key(entry.key)} {what}")
 
-    def _take(self, entry: Entry, converters: tuple[str, ...]) -> None:
+    def _warn(self, entry: Entry, what: str) -> None:
+        self.warnings.append(f"{self._place(entry)}: {shown_key(entry.key)} {what}")
+
+    def _wrong(self, entry: Entry, problem: str) -> None:
+        """Note that the value of ENTRY can't be used, and show it unless it may be a secret."""
+        self._problem(entry, f"{_is(entry)}; {problem}")
+
+    def _take(self, entry: Entry) -> None:
         option = find_option(entry.key)
-        if option is None and entry.key.partition(".")[0] in converters:
+        if option is None and entry.key.partition(".")[0] in self.converters.names:
             option = BY_NAME["<converter>.<parameter>"]
         if option is None:
-            self.problems.append(f"{self._place(entry)}: {entry.key}: {_unknown(entry.key)}")
+            self.problems.append(
+                f"{self._place(entry)}: {shown_key(entry.key)}: {_unknown(entry.key)}"
+            )
             return
         if option.status is Status.NEVER:
-            self.warnings.append(
-                f"{self._place(entry)}: {entry.key} has no effect: {option.instead}"
-            )
+            self._warn(entry, f"has no effect: {option.instead}")
             return
         if not self._is_the_one(entry, option):
             return
-        if entry.value in (None, "", ()) and not _means_something_empty(entry):
+        if entry.value in (None, "", ()) and not _means_something_empty(entry, option):
             if option.required:
-                self.problems.append(
-                    f"{self._place(entry)}: {entry.key} has no value; this option is required"
-                )
+                self._problem(entry, "has no value; this option is required")
             return
         if option.status is Status.LATER:
-            self.warnings.append(
-                f"{self._place(entry)}: {entry.key} has no effect yet: this feature is not built"
-                " in this version"
-            )
+            self._warn(entry, "has no effect yet: this feature is not built in this version")
         value = self._parse(entry, option)
         if value is None:
             return
         if option.group is Group.KAFKA:
             name = entry.key if option.is_family else option.name
             self.producer[name.removeprefix(kafka.PREFIX)] = entry
-        if not option.is_family:
+        if option.is_family:
+            self._take_member(entry, option, value)
+        else:
             self.values[option.name] = value
             self.entries[option.name] = entry
+
+    def _take_member(self, entry: Entry, option: Option, value: Any) -> None:
+        """Take an entry of a family of options."""
+        match option.name:
+            case "key.converter.<property>" | "value.converter.<property>":
+                self.converter_options[option.name.removesuffix(".<property>")].add(entry)
+            case "transforms.<name>.<parameter>":
+                self.transforms.add(entry)
+            case "<converter>.<parameter>":
+                self.converters.add(entry)
+            case _ if option.group is Group.MASKS:
+                try:
+                    self.columns.add(entry, option, value)
+                except ValueProblem as problem:
+                    self._problem(entry, f"cannot be used; {problem}")
 
     def _is_the_one(self, entry: Entry, option: Option) -> bool:
         """Warn if ENTRY uses an alias; answer whether it counts beside the real name."""
         if ALIASES.get(entry.key) is not option:
             return True
         if option.name in self.source.entries:
-            self.warnings.append(
-                f"{self._place(entry)}: {entry.key} is ignored, because {option.name} is set too"
-            )
+            self._warn(entry, f"is ignored, because {option.name} is set too")
             return False
-        self.warnings.append(
-            f"{self._place(entry)}: {entry.key} is another name of {option.name} and works;"
-            " write that instead"
-        )
+        self._warn(entry, f"is another name of {option.name} and works; write that instead")
         return True
 
     def _parse(self, entry: Entry, option: Option) -> Any:
@@ -182,12 +263,7 @@ class _Loader:
         try:
             return _parse_value(entry, option)
         except ValueProblem as problem:
-            shown = (
-                "has a value that cannot be used (not shown here)"
-                if is_secret(entry.key)
-                else f"is {_shown(entry.value)}"
-            )
-            self.problems.append(f"{self._place(entry)}: {entry.key} {shown}; {problem}")
+            self._wrong(entry, str(problem))
             return None
 
     # -- the file as a whole
@@ -213,11 +289,15 @@ class _Loader:
         for subject in ("table", "column"):
             include, exclude = f"{subject}.include.list", f"{subject}.exclude.list"
             if include in self.entries and exclude in self.entries:
-                self.warnings.append(
-                    f"{self._place(self.entries[include])}: {include} is ignored, because"
-                    f" {exclude} is set too and has priority; remove one of the two"
+                self._warn(
+                    self.entries[include],
+                    f"is ignored, because {exclude} is set too and has priority; remove one of"
+                    " the two",
                 )
                 del self.values[include]
+        prefix = self.entries.get("override.data.change.topic.prefix")
+        if prefix is not None and self.values.get("topic.naming.strategy") == "default":
+            self._warn(prefix, "has no effect without topic.naming.strategy: table")
 
     def _check_directories(self) -> None:
         journals = self.values.get("connector.journal.directory")
@@ -225,11 +305,53 @@ class _Loader:
         if journals is None or archive is None:
             return
         if archive == journals or journals in archive.parents:
-            entry = self.entries["connector.journal.archive.directory"]
-            self.problems.append(
-                f"{self._place(entry)}: {entry.key} is {_shown(entry.value)}; it must not lie in"
-                f" connector.journal.directory ({journals}), where unsent journals are looked for"
+            self._wrong(
+                self.entries["connector.journal.archive.directory"],
+                f"it must not lie in connector.journal.directory ({journals}), where unsent"
+                " journals are looked for",
             )
+
+    def _check_names(self) -> None:
+        self.transforms.check(self._problem)
+        self.transforms.warn(self._warn)
+        self.converters.check(self._problem)
+        for _, entry, _ in self.converters.items():
+            try:
+                check_class_path(text_of(entry))
+            except ValueProblem as problem:
+                self._wrong(entry, str(problem))
+
+    def _check_converters(self) -> None:
+        for subject, options in self.converter_options.items():
+            converter = self.values.get(subject)
+            if converter is None:
+                continue  # its own problem has been noted
+            options.check(converter, self._wrong, self._warn)
+            if missing := options.missing(converter):
+                self._problem(self.entries[subject], f"is avro, which needs {missing}; set it")
+            switch = self.entries.get(f"{subject}.schemas.enable")
+            if switch is not None and converter == AVRO:
+                self._warn(switch, f"has no effect: it belongs to {JSON}, and Avro always has one")
+
+    def _settle_adjustment(self) -> None:
+        """Give the modes of name adjustment what Avro and sanitize.field.names make of them."""
+        avro = AVRO in (self.values.get("key.converter"), self.values.get("value.converter"))
+        sanitize = self.values.get("sanitize.field.names")
+        for name, wanted in (
+            ("schema.name.adjustment.mode", avro),
+            ("field.name.adjustment.mode", avro if sanitize is None else sanitize),
+        ):
+            if not wanted or self.values.get(name) != "none":
+                continue
+            self.values[name] = "avro"
+            if name in self.entries:
+                self._warn(
+                    self.entries[name],
+                    "is none and acts as avro, because "
+                    + (
+                        "sanitize.field.names is true" if not avro else "Avro allows no other names"
+                    ),
+                )
 
     def _build(self, settings: kafka.ProducerSettings) -> ConnectorConfig:
         value = self.values
@@ -246,18 +368,45 @@ class _Loader:
             charset_none=value["connector.charset.none"],
             topic_prefix=value["kafka.topic.prefix"],
             topic_delimiter=value["topic.delimiter"],
+            topic_naming_strategy=value["topic.naming.strategy"],
+            override_data_change_topic_prefix=value.get("override.data.change.topic.prefix"),
+            topic_cache_size=value["topic.cache.size"],
+            topic_transaction=value["topic.transaction"],
+            include_schema_changes=value["include.schema.changes"],
             producer=settings.properties,
             producer_origins=settings.origins,
             max_block_ms=value["kafka.producer.max.block.ms"],
             close_timeout_ms=value["kafka.producer.close.timeout.ms"],
             retry_backoff_ms=value["kafka.producer.retry.backoff.ms"],
             transactional="transactional.id" in settings.properties,
+            key_converter=value["key.converter"],
+            value_converter=value["value.converter"],
+            key_converter_options=self.converter_options["key.converter"].build(),
+            value_converter_options=self.converter_options["value.converter"].build(),
             key_schemas_enable=value["key.converter.schemas.enable"],
             value_schemas_enable=value["value.converter.schemas.enable"],
+            schema_name_adjustment_mode=value["schema.name.adjustment.mode"],
+            field_name_adjustment_mode=value["field.name.adjustment.mode"],
+            provide_transaction_metadata=value["provide.transaction.metadata"],
+            transaction_metadata_ordered=value["transaction.metadata.factory"] == "ordered",
+            transforms=tuple(
+                TransformConfig(name, text_of(kind), parameters, self._place(kind))
+                for name, kind, parameters in self.transforms.items()
+            ),
             table_include_list=value.get("table.include.list", ()),
             table_exclude_list=value.get("table.exclude.list", ()),
             column_include_list=value.get("column.include.list", ()),
             column_exclude_list=value.get("column.exclude.list", ()),
+            message_key_columns=value.get("message.key.columns", ()),
+            column_truncate=tuple(self.columns.truncate),
+            column_mask=tuple(self.columns.mask),
+            column_mask_hash=tuple(self.columns.mask_hash),
+            column_propagate=value.get("column.propagate.source.type", ()),
+            datatype_propagate=value.get("datatype.propagate.source.type", ()),
+            converters=tuple(
+                CustomConverterConfig(name, text_of(kind), parameters, self._place(kind))
+                for name, kind, parameters in self.converters.items()
+            ),
             tombstones_on_delete=value["tombstones.on.delete"],
             skipped_operations=frozenset(value["skipped.operations"]) - {"none"},
             decimal_handling_mode=value["decimal.handling.mode"],
@@ -278,6 +427,10 @@ def _parse_value(entry: Entry, option: Option) -> Any:
     assert value is not None
     if option.kind in (Kind.LIST, Kind.PATTERNS, Kind.CHOICES):
         return _parse_list(split_list(value), option)
+    if option.kind is Kind.MESSAGE_KEYS:
+        return parse_message_keys(value)
+    if option.name in _FREE_FAMILIES:
+        return value
     if isinstance(value, tuple):
         raise ValueProblem("it must be one value, not a list")
     match option.kind:
@@ -292,7 +445,9 @@ def _parse_value(entry: Entry, option: Option) -> Any:
         case Kind.DIRECTORY:
             return _parse_directory(value)
         case Kind.CONVERTER:
-            return _parse_converter(value)
+            return parse_converter(value)
+        case Kind.SHORT_NAME:
+            return _parse_class(value, option)
         case Kind.CHARSET:
             return codec_of(value)
         case Kind.PLACEHOLDER:
@@ -337,18 +492,29 @@ def _parse_placeholder(value: str) -> str:
         ) from None
 
 
-def _parse_converter(value: str) -> str:
-    if value == JSON_CONVERTER:
-        return value
-    raise ValueProblem(
-        f"allowed: {JSON_CONVERTER}. Other converters are not built yet, and events would have"
-        " another form than asked for"
+def _parse_class(value: str, option: Option) -> str:
+    """Return the short name that VALUE, a Java class or a short name, stands for."""
+    for ending, name in _CLASSES[option.name].items():
+        if value == name or value.endswith(ending):
+            return name
+    classes = ", ".join(f"{name} (*{ending})" for ending, name in _CLASSES[option.name].items())
+    raise ValueProblem(f"allowed: {classes}")
+
+
+def _means_something_empty(entry: Entry, option: Option) -> bool:
+    # In the Java client the empty text switches the check of the brokers' host names off; a
+    # transform may replace by nothing.
+    return entry.value == "" and (
+        option.name in ("transforms.<name>.<parameter>", "<converter>.<parameter>")
+        or entry.key.endswith(".ssl.endpoint.identification.algorithm")
     )
 
 
-def _means_something_empty(entry: Entry) -> bool:
-    # In the Java client the empty text switches the check of the brokers' host names off.
-    return entry.value == "" and entry.key.endswith(".ssl.endpoint.identification.algorithm")
+def _is(entry: Entry) -> str:
+    """``is 'value'``, or words in its place if it may be a secret."""
+    if is_secret(entry.key) or re.search(r"//[^/\s]*@", text_of(entry)):
+        return "has a value that cannot be used (not shown here)"
+    return f"is {_shown(entry.value)}"
 
 
 def _shown(value: str | tuple[str, ...] | None) -> str:

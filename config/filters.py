@@ -1,10 +1,16 @@
-"""Decides which tables and columns are captured: the include and exclude lists."""
+"""Decides which tables and columns are captured, and which columns are the message key."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
-from firebird_cdc.config.connector import ConnectorConfig, Patterns
+import logbook
+
+from firebird_cdc.config.connector import ConnectorConfig
+from firebird_cdc.config.families import Patterns
+
+_log = logbook.Logger("firebird_cdc.config.filters")
 
 _SYSTEM_PREFIXES = ("RDB$", "MON$", "SEC$")
 
@@ -40,3 +46,32 @@ def _passes(identifier: str, include: Patterns, exclude: Patterns) -> bool:
     if exclude:
         return not any(pattern.fullmatch(identifier) for pattern in exclude)
     return not include or any(pattern.fullmatch(identifier) for pattern in include)
+
+
+class MessageKeys:
+    """Applies ``message.key.columns``."""
+
+    def __init__(self, config: ConnectorConfig) -> None:
+        self._parts = config.message_key_columns
+
+    def places(self, database: str, table: str, columns: Sequence[str]) -> tuple[int, ...] | None:
+        """Return the indexes of the key columns among COLUMNS, the table's, in key order.
+
+        None if the option says nothing of TABLE in DATABASE: its own key applies. A column
+        that is not there is named in the log.
+        """
+        found: dict[int, None] = {}  # each once, in order
+        for part in self._parts:
+            if not part.table.fullmatch(f"{database}.{table}"):
+                continue
+            for pattern in part.columns:
+                matching = [i for i, name in enumerate(columns) if pattern.fullmatch(name)]
+                found.update(dict.fromkeys(matching))
+                if not matching:
+                    _log.warning(
+                        "message.key.columns: table {} in {} has no column {}",
+                        table,
+                        database,
+                        pattern.pattern,
+                    )
+        return tuple(found) or None

@@ -12,6 +12,8 @@ from enum import Enum
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
+MASK_MAX = 32767
+"""The longest mask in characters: that of the longest VARCHAR."""
 
 
 class Kind(Enum):
@@ -27,6 +29,8 @@ class Kind(Enum):
     DIRECTORY = "absolute path of a directory"
     CONVERTER = "class"
     CLASS = "class name"
+    SHORT_NAME = "short name, or the Java class that it stands for"
+    MESSAGE_KEYS = "table:columns;table:columns"
     CHARSET = "character set"
     PLACEHOLDER = "text, or hex: and hexadecimal digits"
     TOPIC_PART = "letters, digits, -, ., _"
@@ -47,8 +51,12 @@ class Group(Enum):
     KAFKA = "Kafka producer"
     TOPICS = "Topics"
     FORMAT = "Format of messages"
+    CONVERTERS = "Converters of keys and values"
+    TRANSFORMS = "Transforms"
     FILTERS = "Which tables and columns"
     VALUES = "Form of values"
+    MASKS = "Masked, hashed and shortened columns"
+    COLUMN_CONVERTERS = "Converters of columns"
     SHIPPING = "Shipping"
     ATTACHMENT = "Attachment for snapshots and metadata"
     SNAPSHOTS = "Snapshots"
@@ -92,15 +100,24 @@ class Option:
         """Whether KEY is this option, or one of the family."""
         if not self.is_family:
             return key == self.name
+        return self.placeholders(key) is not None
+
+    def placeholders(self, key: str) -> tuple[str, ...] | None:
+        """What stands in KEY for each part in angle brackets; None if it is no such key."""
         parts = re.split(r"(<[^>]*>)", self.name)
         pattern = "".join(
-            ("[0-9]+" if part == "<n>" else ".+") if part.startswith("<") else re.escape(part)
+            f"({_PLACEHOLDERS.get(part, '.+')})" if part.startswith("<") else re.escape(part)
             for part in parts
         )
-        return re.fullmatch(pattern, key) is not None
+        match = re.fullmatch(pattern, key, re.DOTALL)
+        return match and match.groups()
 
+
+# What may stand for a part in angle brackets; for any other: everything.
+_PLACEHOLDERS = {"<n>": "[0-9]+", "<algorithm>": "[^.]+", "<name>": "[^.]+"}
 
 JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
+AVRO_CONVERTER = "io.confluent.connect.avro.AvroConverter"
 
 _LATER = Status.LATER
 _NEVER = Status.NEVER
@@ -209,24 +226,25 @@ OPTIONS: tuple[Option, ...] = (
         Group.TOPICS,
     ),
     Option(
-        "topic.naming.strategy", Kind.CLASS, "io.debezium.schema.SchemaTopicNamingStrategy",
-        "How topics are named: default, or table for `<prefix>.<table>`.", Group.TOPICS, _LATER,
+        "topic.naming.strategy", Kind.SHORT_NAME, "io.debezium.schema.SchemaTopicNamingStrategy",
+        "How data topics are named. default: `<prefix>.<database path>.<table>`. table:"
+        " `<prefix>.<table>`, for one database.", Group.TOPICS, allowed=("default", "table"),
     ),
     Option(
-        "override.data.change.topic.prefix", _S, None, "Prefix of data topics under the table"
-        " naming strategy.", Group.TOPICS, _LATER,
+        "override.data.change.topic.prefix", Kind.TOPIC_PART, None, "Prefix of data topics under"
+        " the table naming strategy, in place of kafka.topic.prefix.", Group.TOPICS,
     ),
     Option(
         "topic.cache.size", _I, "10000", "How many topic names are kept in memory.", Group.TOPICS,
-        _LATER, low=1, high=INT_MAX,
+        low=1, high=INT_MAX,
     ),
     Option(
-        "topic.transaction", _S, "transaction", "Last part of the name of the transaction topic.",
-        Group.TOPICS, _LATER,
+        "topic.transaction", Kind.TOPIC_PART, "transaction", "Last part of the transaction topic's"
+        " name, `<kafka.topic.prefix>.<topic.transaction>`.", Group.TOPICS,
     ),
     Option(
         "include.schema.changes", _B, "true", "Whether changes of table structure are published"
-        " in the topic `<kafka.topic.prefix>`.", Group.TOPICS, _LATER,
+        " in the topic `<kafka.topic.prefix>`.", Group.TOPICS,
     ),
     Option(
         "heartbeat.interval.ms", _I, "0", "Period of heartbeat messages; 0: none.", Group.TOPICS,
@@ -237,30 +255,6 @@ OPTIONS: tuple[Option, ...] = (
         " topic's name.", Group.TOPICS, _LATER, aliases=("topic.heartbeat.prefix",),
     ),
     # -- format of messages
-    Option(
-        "key.converter", Kind.CONVERTER, JSON_CONVERTER, "How keys are written. JSON is what this"
-        " version has.", Group.FORMAT,
-    ),
-    Option(
-        "value.converter", Kind.CONVERTER, JSON_CONVERTER, "How values are written. JSON is what"
-        " this version has.", Group.FORMAT,
-    ),
-    Option(
-        "key.converter.schemas.enable", _B, "true", "Whether keys carry their schema beside the"
-        " payload.", Group.FORMAT,
-    ),
-    Option(
-        "value.converter.schemas.enable", _B, "true", "Whether values carry their schema beside"
-        " the payload.", Group.FORMAT,
-    ),
-    Option(
-        "key.converter.schema.registry.url", _S, None, "Schema registry of an Avro converter.",
-        Group.FORMAT, _LATER,
-    ),
-    Option(
-        "value.converter.schema.registry.url", _S, None, "Schema registry of an Avro converter.",
-        Group.FORMAT, _LATER,
-    ),
     Option(
         "tombstones.on.delete", _B, "true", "Whether each delete is followed by a message without"
         " a value, which lets Kafka forget the key. JDBC sinks need it to delete.", Group.FORMAT,
@@ -276,32 +270,63 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "provide.transaction.metadata", _B, "false", "Whether BEGIN and END events and the"
-        " `transaction` block are published.", Group.FORMAT, _LATER,
+        " `transaction` block are published.", Group.FORMAT,
     ),
     Option(
-        "transaction.metadata.factory", Kind.CLASS,
+        "transaction.metadata.factory", Kind.SHORT_NAME,
         "io.debezium.pipeline.txmetadata.DefaultTransactionMetadataFactory", "default, or ordered"
-        " for transaction_epoch and transaction_rank.", Group.FORMAT, _LATER,
+        " for transaction_epoch and transaction_rank in the `transaction` block. Any class whose"
+        " name ends in OrderedTransactionMetadataFactory means ordered.", Group.FORMAT,
+        allowed=("default", "ordered"),
     ),
     Option(
-        "schema.name.adjustment.mode", Kind.CHOICE, "none", "How schema names are made safe.",
-        Group.FORMAT, _LATER, allowed=("none", "avro", "avro_unicode"),
+        "schema.name.adjustment.mode", Kind.CHOICE, "none", "How schema names are made safe. avro:"
+        " characters that Avro forbids become `_`. avro_unicode: they and `_` become `_uxxxx`."
+        " With an Avro converter none acts as avro.", Group.FORMAT,
+        allowed=("none", "avro", "avro_unicode"),
     ),
     Option(
-        "field.name.adjustment.mode", Kind.CHOICE, "none", "How field names are made safe.",
-        Group.FORMAT, _LATER, allowed=("none", "avro", "avro_unicode"),
+        "field.name.adjustment.mode", Kind.CHOICE, "none", "The same for field names. Two columns"
+        " of a table whose names become one are an error.", Group.FORMAT,
+        allowed=("none", "avro", "avro_unicode"),
     ),
     Option(
-        "sanitize.field.names", _B, "false", "Older form of `field.name.adjustment.mode: avro`.",
-        Group.FORMAT, _LATER,
+        "sanitize.field.names", _B, None, "Older form of `field.name.adjustment.mode: avro`. Unset:"
+        " true if a converter is Avro; false leaves names as they are even then.", Group.FORMAT,
+    ),
+    # -- converters
+    Option(
+        "key.converter", Kind.CONVERTER, JSON_CONVERTER, "How keys are written: json, avro, their"
+        " Java classes, or the dotted path of a Python class of yours.", Group.CONVERTERS,
     ),
     Option(
-        "transforms", Kind.LIST, None, "Names of transforms applied to messages.", Group.FORMAT,
-        _LATER,
+        "value.converter", Kind.CONVERTER, JSON_CONVERTER, "How values are written.",
+        Group.CONVERTERS,
     ),
     Option(
-        "transforms.<name>.<parameter>", _S, None, "A transform's type and parameters.",
-        Group.FORMAT, _LATER,
+        "key.converter.schemas.enable", _B, "true", "Whether JSON keys carry their schema beside"
+        " the payload.", Group.CONVERTERS,
+    ),
+    Option(
+        "value.converter.schemas.enable", _B, "true", "Whether JSON values carry their schema"
+        " beside the payload.", Group.CONVERTERS,
+    ),
+    Option(
+        "key.converter.<property>", _S, None, "Any other property of the key's converter; see"
+        " below.", Group.CONVERTERS,
+    ),
+    Option(
+        "value.converter.<property>", _S, None, "Any other property of the value's converter.",
+        Group.CONVERTERS,
+    ),
+    # -- transforms
+    Option(
+        "transforms", Kind.LIST, None, "Names of the transforms that messages pass, in this"
+        " order.", Group.TRANSFORMS,
+    ),
+    Option(
+        "transforms.<name>.<parameter>", _S, None, "`type` and parameters of the transform of that"
+        " name.", Group.TRANSFORMS,
     ),
     # -- filters
     Option(
@@ -323,8 +348,9 @@ OPTIONS: tuple[Option, ...] = (
         " over column.include.list.", Group.FILTERS, aliases=("column.blacklist",),
     ),
     Option(
-        "message.key.columns", Kind.LIST, None, "Own message keys, as `table:cols;table:cols`.",
-        Group.FILTERS, _LATER,
+        "message.key.columns", Kind.MESSAGE_KEYS, None, "Own message keys, in place of the primary"
+        " or unique key: regular expressions for the table's identifier and for its columns, which"
+        " also may be several, separated by commas.", Group.FILTERS,
     ),
     # -- form of values
     Option(
@@ -353,33 +379,44 @@ OPTIONS: tuple[Option, ...] = (
         " CHARACTER SET NONE; what cannot be decoded becomes the placeholder.", Group.VALUES,
     ),
     Option(
-        "column.truncate.to.<n>.chars", Kind.PATTERNS, None, "Cut the text of these columns to n"
-        " characters.", Group.VALUES, _LATER,
+        "schema.refresh.mode", Kind.CHOICE, "columns_diff", "Accepted, both values act alike: each"
+        " event has the structure that its table had when it was written.", Group.VALUES,
+        allowed=("columns_diff", "columns_diff_exclude_unchanged_toast"),
     ),
+    # -- masks
     Option(
         "column.mask.with.<n>.chars", Kind.PATTERNS, None, "Replace the text of these columns by n"
-        " asterisks.", Group.VALUES, _LATER,
+        " asterisks; 0 gives an empty text.", Group.MASKS, high=MASK_MAX,
     ),
     Option(
-        "column.propagate.source.type", Kind.PATTERNS, None, "Add the source type to the schema of"
-        " these columns.", Group.VALUES, _LATER,
+        "column.mask.hash.v2.<algorithm>.with.salt.<salt>", Kind.PATTERNS, None, "Replace the text"
+        " of these columns by a hash of the salt and the text's UTF-8 bytes, as hexadecimal"
+        " digits.", Group.MASKS,
     ),
     Option(
-        "datatype.propagate.source.type", Kind.PATTERNS, None, "The same, for columns of these"
-        " types.", Group.VALUES, _LATER,
+        "column.mask.hash.<algorithm>.with.salt.<salt>", Kind.PATTERNS, None, "The same, of the"
+        " text as Java serialises it.", Group.MASKS,
     ),
     Option(
-        "converters", Kind.LIST, None, "Names of your own column converters.", Group.VALUES,
-        _LATER,
+        "column.truncate.to.<n>.chars", Kind.PATTERNS, None, "Cut the text of these columns to n"
+        " characters.", Group.MASKS, low=1, high=INT_MAX,
     ),
     Option(
-        "<converter>.<parameter>", _S, None, "Type and parameters of a converter named in"
-        " `converters`.", Group.VALUES, _LATER,
+        "column.propagate.source.type", Kind.PATTERNS, None, "Tell type, length, scale and name of"
+        " these columns in the parameters of their fields.", Group.MASKS,
     ),
     Option(
-        "schema.refresh.mode", Kind.CHOICE, "columns_diff", "When the known structure of a table"
-        " is read anew.", Group.VALUES, _LATER,
-        allowed=("columns_diff", "columns_diff_exclude_unchanged_toast"),
+        "datatype.propagate.source.type", Kind.PATTERNS, None, "The same, chosen by type: matched"
+        " against `<database path>.<table>.<TYPE NAME>`.", Group.MASKS,
+    ),
+    # -- converters of columns
+    Option(
+        "converters", Kind.LIST, None, "Names of your own column converters.",
+        Group.COLUMN_CONVERTERS,
+    ),
+    Option(
+        "<converter>.<parameter>", _S, None, "`type`, the dotted path of a Python class, and"
+        " parameters of a converter named in `converters`.", Group.COLUMN_CONVERTERS,
     ),
     # -- shipping
     Option(
@@ -569,7 +606,21 @@ _SECRET = re.compile(
 
 def is_secret(key: str) -> bool:
     """Whether the value of KEY must never appear in a message or a log."""
-    return _SECRET.search(key) is not None
+    # Where credentials are is none.
+    return _SECRET.search(key) is not None and not key.endswith(".credentials.source")
+
+
+# A salt stands in the key itself. Where the word is misspelt, nothing behind the algorithm shows.
+_SALTED = re.compile(
+    r"(?P<head>.*?[._-]salt[._-]?).+|(?P<short>.*?mask[._-]?hash[._-](?:v2[._-])?[^.]*[.]?).+",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def shown_key(key: str) -> str:
+    """Return KEY as it may appear in a message: without the salt that it may hold."""
+    match = _SALTED.fullmatch(key)
+    return f"{match['head'] or match['short']}<salt>" if match else key
 
 
 def find_option(key: str) -> Option | None:

@@ -9,10 +9,13 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from firebird_cdc.config import librdkafka, producer
+from firebird_cdc.config.families import AVRO_PROPERTIES
 from firebird_cdc.config.logging import DEFAULT_FORMAT, DEFAULT_LOG_FILE
 from firebird_cdc.config.logging import OPTIONS as LOGGING_OPTIONS
 from firebird_cdc.config.options import (
+    AVRO_CONVERTER,
     INT_MAX,
+    JSON_CONVERTER,
     LONG_MAX,
     OPTIONS,
     Group,
@@ -20,6 +23,7 @@ from firebird_cdc.config.options import (
     Option,
     Status,
 )
+from firebird_cdc.config.values import ALGORITHMS
 
 _INTRODUCTION = """\
 # Options
@@ -82,6 +86,55 @@ producers can be set. Configurations of the Java client load too:
 Java properties that have another name or unit here:
 """
 
+_CONVERTERS = f"""\
+`json` is `{JSON_CONVERTER}`, `avro` is `{AVRO_CONVERTER}`.
+Any other dotted name is imported as a Python class of yours; what stands below `key.converter.` is
+handed to it as it is written. A property that the chosen converter does not know is named with a
+warning.
+
+The Avro converter knows these properties, each below `key.converter.` or `value.converter.`:
+"""
+
+_TRANSFORMS = """\
+`transforms: a,b` names transforms in the order in which a message passes them;
+`transforms.a.type` is the kind of each, and whatever else begins with `transforms.a.` are its
+parameters. A name without a type is an error; parameters of a name that is not listed have no
+effect, and a warning says so.
+"""
+
+_MASKS = f"""\
+The patterns have to match the whole of `<database path>.<table>.<column>`, in any case of letters.
+
+- Only text is changed: `CHAR`, `VARCHAR` and `BLOB SUB_TYPE TEXT`, but not of `CHARACTER SET
+  OCTETS`. Key columns stay as they are, in the key and in the value.
+- Where several rules match a column, the one that tells least counts: a mask, else a hash, else
+  the shortest truncation; of several masks or hashes the first in the file.
+- A mask stands for NULL too; a hash or truncation of NULL is NULL.
+- Algorithms, by Java's names:
+  {ALGORITHMS}.
+- A hash is cut to the length of its column, so that it fits into a copy of the table. Salts are
+  secrets: messages show `<salt>` in their place. Use the v2 form if you hash the same values
+  elsewhere. The other one hashes what Java's `ObjectOutputStream` writes of the text: it gives
+  what other Debezium connectors give.
+- The field's schema tells of a mask or hash by the parameter `masked` (`true`), of a truncation by
+  `truncateLength`.
+- A propagated type stands in the field's parameters as `__debezium.source.column.type`, `.length`
+  and `.scale` where the type has them, and `.name`. The length of a `NUMERIC` is its precision.
+"""
+
+_COLUMN_CONVERTERS = """\
+`converters: isbn` declares a converter; `isbn.type` is the dotted path of its Python class, and
+whatever else begins with `isbn.` are its parameters.
+"""
+
+_MESSAGE_KEYS = """
+`message.key.columns` holds parts separated by `;`. In each, the last `:` separates the table from
+its columns, and commas separate columns. All are regular expressions, in any case of letters;
+inside of brackets and behind a `\\` these characters separate nothing. `.*[.]orders:customer,no`
+and `C:\\\\data\\\\crm[.]fdb[.]orders:(id|no)` are examples. The key has the columns in the order of
+the parts. A table that no part matches keeps its own key.
+"""
+
 
 def render() -> str:
     """Return the text of docs/reference.md."""
@@ -101,9 +154,20 @@ def _lines() -> Iterator[str]:
         )
         if group is Group.KAFKA:
             yield from _kafka()
-        if group is Group.FILTERS:
-            yield _FILTERS
+        if group is Group.CONVERTERS:
+            yield _CONVERTERS
+            yield from _avro()
+        if group in _NOTES:
+            yield _NOTES[group]
     yield from _logging()
+
+
+_NOTES = {
+    Group.TRANSFORMS: _TRANSFORMS,
+    Group.FILTERS: _FILTERS + _MESSAGE_KEYS,
+    Group.MASKS: _MASKS,
+    Group.COLUMN_CONVERTERS: _COLUMN_CONVERTERS,
+}
 
 
 def _row(option: Option) -> tuple[str, ...]:
@@ -147,6 +211,16 @@ def _kafka() -> Iterator[str]:
     yield "Refused:\n"
     yield from _table(
         ("Property", "Why"), ((f"`{name}`", why) for name, why in sorted(producer.REFUSED.items()))
+    )
+
+
+def _avro() -> Iterator[str]:
+    yield from _table(
+        ("Property", "Default", "Meaning"),
+        (
+            (f"`{name}`", f"`{known.default}`" if known.default else "unset", known.meaning)
+            for name, known in AVRO_PROPERTIES.items()
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 import yaml
 
+from firebird_cdc.config.options import shown_key
 from firebird_cdc.errors import ConfigError
 
 _NULL_TAG = "tag:yaml.org,2002:null"
@@ -121,8 +122,8 @@ def _flatten(path: Path, node: yaml.MappingNode) -> Source:
         key = key_node.value
         if key in entries:
             problems.append(
-                f"{path}:{line}: {key} is set a second time, first in line {entries[key].line};"
-                " remove one of the two"
+                f"{path}:{line}: {shown_key(key)} is set a second time, first in line"
+                f" {entries[key].line}; remove one of the two"
             )
             continue
         value: str | tuple[str, ...] | None
@@ -134,8 +135,8 @@ def _flatten(path: Path, node: yaml.MappingNode) -> Source:
             value = tuple(item.value for item in value_node.value)
         else:
             problems.append(
-                f"{path}:{line}: {key} holds a nested structure; write dotted keys on one"
-                f" level, e.g. '{key}.name: value'"
+                f"{path}:{line}: {shown_key(key)} holds a nested structure; write dotted keys on"
+                f" one level, e.g. '{shown_key(key)}.name: value'"
             )
             continue
         entries[key] = Entry(key, line, value)

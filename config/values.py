@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import hashlib
 import re
 import warnings
+from collections.abc import Iterator
 
 # Firebird's names where Python's codecs module spells the same character set differently.
 _CHARSETS = {
@@ -21,6 +23,28 @@ _CHARSETS = {
     "TIS620": "tis-620",
     "CP943C": "cp932",
 }
+
+# Java's names of digests, in capitals and without the hyphen behind SHA, and those of hashlib.
+_DIGESTS = {
+    "MD5": "md5",
+    "SHA": "sha1",
+    "SHA1": "sha1",
+    "SHA224": "sha224",
+    "SHA256": "sha256",
+    "SHA384": "sha384",
+    "SHA512": "sha512",
+    "SHA512/224": "sha512_224",
+    "SHA512/256": "sha512_256",
+    "SHA3-224": "sha3_224",
+    "SHA3-256": "sha3_256",
+    "SHA3-384": "sha3_384",
+    "SHA3-512": "sha3_512",
+}
+ALGORITHMS = (
+    "MD5, SHA-1, SHA-224, SHA-256, SHA-384, SHA-512, SHA-512/224, SHA-512/256,"
+    " SHA3-224, SHA3-256, SHA3-384, SHA3-512"
+)
+"""Hash algorithms as a user writes them."""
 
 
 class ValueProblem(Exception):
@@ -108,3 +132,51 @@ def codec_of(charset: str) -> str:
         raise ValueProblem(
             "it must name a character set, e.g. UTF-8, WIN1251, ISO8859_1, KOI8R"
         ) from None
+
+
+def digest_of(algorithm: str) -> str:
+    """Return hashlib's name of ALGORITHM, a name that Java's ``MessageDigest`` knows."""
+    name = _DIGESTS.get(re.sub(r"^SHA-", "SHA", algorithm.upper()))
+    if name is None or name not in hashlib.algorithms_available:
+        raise ValueProblem(f"there is no hash algorithm {algorithm}; allowed: {ALGORITHMS}")
+    return name
+
+
+def check_class_path(path: str) -> str:
+    """Return PATH, which has to have the form ``package.module.Class``."""
+    parts = path.split(".")
+    if len(parts) < 2 or not all(part.isidentifier() for part in parts):
+        raise ValueProblem("it must be the dotted path of a Python class, e.g. my_package.MyClass")
+    return path
+
+
+def split_outside(text: str, separator: str) -> list[str]:
+    r"""Split the regular expression TEXT at each SEPARATOR that stands for itself.
+
+    That is one outside of brackets of any kind and not behind a ``\``.
+    """
+    places = [place for place, character in _outside(text) if character == separator]
+    return [
+        text[start + 1 : end]
+        for start, end in zip([-1, *places], [*places, len(text)], strict=True)
+    ]
+
+
+def _outside(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the characters of a regular expression that no bracket encloses, and their places."""
+    depth, place = 0, 0
+    while place < len(text):
+        character = text[place]
+        if character == "\\":
+            place += 1
+        elif character == "[":
+            # A bracket that comes first, or right behind ^, belongs to the class.
+            match = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]").match(text, place)
+            place = match.end() - 1 if match else place
+        elif character in "({":
+            depth += 1
+        elif character in ")}":
+            depth -= 1
+        elif depth <= 0:
+            yield place, character
+        place += 1

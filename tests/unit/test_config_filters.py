@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import logbook
 import pytest
 
-from firebird_cdc.config import load_config
-from firebird_cdc.config.filters import TableFilter
+from firebird_cdc.config import ConnectorConfig, load_config
+from firebird_cdc.config.filters import MessageKeys, TableFilter
 
 DATABASE = "/opt/databases/employee.fdb"
 
 
-def table_filter(directory: Path, *lines: str) -> TableFilter:
+def config_of(directory: Path, *lines: str) -> ConnectorConfig:
     path = directory / "c.yaml"
     required = (
         "connector.name: n",
@@ -21,7 +22,11 @@ def table_filter(directory: Path, *lines: str) -> TableFilter:
         "kafka.producer.bootstrap.servers: h:1",
     )
     path.write_text("\n".join([*lines, *required]) + "\n", "utf-8")
-    return TableFilter(load_config(path))
+    return load_config(path)
+
+
+def table_filter(directory: Path, *lines: str) -> TableFilter:
+    return TableFilter(config_of(directory, *lines))
 
 
 @pytest.mark.parametrize(
@@ -96,3 +101,34 @@ def test_second_answer_is_the_first(tmp_path: Path) -> None:
     for _ in range(2):
         assert chosen.captures(DATABASE, "A")
         assert not chosen.captures(DATABASE, "B")
+
+
+# -- message.key.columns
+
+COLUMNS = ("ID", "NO", "CUSTOMER", "NOTE")
+
+
+@pytest.mark.parametrize(
+    ("written", "chosen"),
+    [
+        (".*[.]orders:customer,no", ["CUSTOMER", "NO"]),
+        (".*[.]orders:(id|no)", ["ID", "NO"]),
+        (".*[.]orders:no.*", ["NO", "NOTE"]),
+        (".*[.]orders:note,no.*", ["NOTE", "NO"]),
+        ("/opt/databases/employee.fdb.orders:id", ["ID"]),
+        ("'.*:no;.*[.]orders:id;.*[.]items:note'", ["NO", "ID"]),
+        (".*[.]order:id", None),
+    ],
+)
+def test_key_columns(tmp_path: Path, written: str, chosen: list[str] | None) -> None:
+    keys = MessageKeys(config_of(tmp_path, f"message.key.columns: {written}"))
+    places = keys.places(DATABASE, "ORDERS", COLUMNS)
+    assert (places and [COLUMNS[i] for i in places]) == chosen
+
+
+def test_key_column_that_is_not_there_is_named_in_the_log(tmp_path: Path) -> None:
+    keys = MessageKeys(config_of(tmp_path, "message.key.columns: .*[.]orders:id,nmae"))
+    with logbook.TestHandler() as log:
+        assert keys.places(DATABASE, "ORDERS", COLUMNS) == (0,)
+    (warning,) = log.formatted_records
+    assert f"table ORDERS in {DATABASE} has no column nmae" in warning

@@ -1,0 +1,334 @@
+"""Options that come as a family of keys: converters, transforms, rules for columns.
+
+What each part of the connector gets of them, and how it is made of the entries of a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from firebird_cdc.config.options import AVRO_CONVERTER, JSON_CONVERTER, Option
+from firebird_cdc.config.source import Entry
+from firebird_cdc.config.values import (
+    ValueProblem,
+    check_class_path,
+    compile_patterns,
+    digest_of,
+    parse_boolean,
+    parse_integer,
+    split_list,
+    split_outside,
+)
+
+Patterns = tuple[re.Pattern[str], ...]
+
+Report = Callable[[Entry, str], None]
+"""Takes note of what is wrong with an entry: the rest of a sentence that begins with its key."""
+
+
+# Rules for columns
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnHash:
+    """A rule ``column.mask.hash[.v2].<algorithm>.with.salt.<salt>``; ``algorithm`` is hashlib's."""
+
+    algorithm: str
+    salt: str = field(repr=False)
+    patterns: Patterns
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumns:
+    """One part of ``message.key.columns``: the tables it is for, their columns in key order."""
+
+    table: re.Pattern[str]
+    columns: Patterns
+
+
+class ColumnRuleFamilies:
+    """Collects the rules of a file, in the order written: (n, patterns) except for hashes."""
+
+    def __init__(self) -> None:
+        self.truncate: list[tuple[int, Patterns]] = []
+        self.mask: list[tuple[int, Patterns]] = []
+        self.mask_hash: list[ColumnHash] = []
+
+    def add(self, entry: Entry, option: Option, patterns: Patterns) -> None:
+        """Add the rule of ENTRY, a member of the family OPTION; raises ValueProblem."""
+        parts = option.placeholders(entry.key)
+        assert parts is not None
+        if option.name.startswith("column.mask.hash."):
+            algorithm, salt = parts
+            version = 2 if ".v2." in option.name else 1
+            self.mask_hash.append(ColumnHash(digest_of(algorithm), salt, patterns, version))
+            return
+        try:
+            number = parse_integer(parts[0], option.low, option.high)
+        except ValueProblem as problem:
+            raise ValueProblem(f"the number in its name is {parts[0]}; {problem}") from None
+        rules = self.mask if option.name.startswith("column.mask.") else self.truncate
+        rules.append((number, patterns))
+
+
+def parse_message_keys(value: str | tuple[str, ...]) -> tuple[KeyColumns, ...]:
+    r"""Return the parts of ``message.key.columns``; raises ValueProblem.
+
+    Parts are separated by ``;``, table and columns by the last ``:``, columns by ``,``. None of
+    these counts inside of brackets or behind a ``\``: ``C:\\crm[.]fdb[.](?:a|b):id,no``.
+    """
+    texts = [value] if isinstance(value, str) else value
+    parts = [part.strip() for text in texts for part in split_outside(text, ";") if part.strip()]
+    keys, problems = [], []
+    for number, part in enumerate(parts, 1):
+        *table, columns = split_outside(part, ":")
+        names = [name.strip() for name in split_outside(columns, ",")]
+        try:
+            text = ":".join(table).strip()
+            # A single letter is the drive of a path that no column follows.
+            if len(text) < 2 or not all(names):
+                raise ValueProblem("it must have the form table:column,column")
+            (pattern,) = compile_patterns((text,))
+            keys.append(KeyColumns(pattern, compile_patterns(tuple(names))))
+        except ValueProblem as problem:
+            problems.append(f"part {number} ({part}): {problem}")
+    if problems:
+        raise ValueProblem("; ".join(problems))
+    return tuple(keys)
+
+
+# Named things: transforms and converters of columns
+
+
+@dataclass(frozen=True, slots=True)
+class TransformConfig:
+    """A transform: its name in ``transforms``, its type as written and its parameters.
+
+    ``origin``: file and line of the type, for messages.
+    """
+
+    name: str
+    type: str
+    parameters: Mapping[str, str] = field(repr=False)
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CustomConverterConfig:
+    """A converter of columns: its name in ``converters``, its Python class, its parameters.
+
+    ``origin``: file and line of the type, for messages.
+    """
+
+    name: str
+    type: str
+    parameters: Mapping[str, str] = field(repr=False)
+    origin: str = ""
+
+
+class Named:
+    """Collects the names of a list and the keys ``<prefix><name>.<parameter>`` that go with it."""
+
+    def __init__(self, listing: Entry | None, prefix: str) -> None:
+        self.listing = listing
+        self._prefix = prefix
+        value = listing.value if listing is not None else None
+        self.names = split_list(value) if value is not None else ()
+        self._entries: dict[str, dict[str, Entry]] = {}
+
+    def add(self, entry: Entry) -> None:
+        """Add a parameter."""
+        name, _, parameter = entry.key.removeprefix(self._prefix).partition(".")
+        self._entries.setdefault(name, {})[parameter] = entry
+
+    def check(self, report: Report) -> None:
+        """Report names that can't be used and names without a type."""
+        if self.listing is None:
+            return
+        for place, name in enumerate(self.names):
+            if not re.fullmatch(r"[\w$-]+", name):
+                report(self.listing, f"names {name!r}; a name has letters, digits, _, $ and -")
+            elif name in self.names[:place]:
+                report(self.listing, f"names {name} twice; remove one of the two")
+            elif not self._type_of(name):
+                report(
+                    self.listing,
+                    f"names {name}, but {self._prefix}{name}.type is missing; set it, or remove"
+                    " the name",
+                )
+
+    def _type_of(self, name: str) -> Entry | None:
+        entry = self._entries.get(name, {}).get("type")
+        return entry if entry is not None and entry.value else None
+
+    def warn(self, report: Report) -> None:
+        """Report what belongs to no name of the list."""
+        for name, entries in self._entries.items():
+            if name not in self.names:
+                for entry in entries.values():
+                    listing = self._prefix.removesuffix(".")
+                    report(entry, f"has no effect, because {listing} does not name {name}")
+
+    def items(self) -> Iterable[tuple[str, Entry, dict[str, str]]]:
+        """Yield each name of the list with the entry of its type and its other parameters."""
+        for name in self.names:
+            if kind := self._type_of(name):
+                entries = self._entries[name]
+                yield (
+                    name,
+                    kind,
+                    {key: text_of(entry) for key, entry in entries.items() if key != "type"},
+                )
+
+
+def text_of(entry: Entry) -> str:
+    """The value of ENTRY as one text; the items of a list with commas between them."""
+    if entry.value is None:
+        return ""
+    return entry.value if isinstance(entry.value, str) else ",".join(entry.value)
+
+
+# Converters of keys and values
+
+JSON, AVRO = "json", "avro"
+PYTHON = "python:"
+"""Stands before the dotted path of a class of the user's in place of a converter's name."""
+
+_CONVERTERS = {JSON: JSON, JSON_CONVERTER: JSON, AVRO: AVRO, AVRO_CONVERTER: AVRO}
+
+# Packages of Java that hold converters: a class there is no Python class that can be imported.
+_JAVA = ("org.apache.", "io.confluent.", "io.debezium.", "io.apicurio.", "com.amazonaws.")
+
+
+def parse_converter(value: str) -> str:
+    """Return ``json``, ``avro`` or ``python:<dotted path>``; raises ValueProblem."""
+    allowed = f"allowed: json ({JSON_CONVERTER}), avro ({AVRO_CONVERTER})"
+    if name := _CONVERTERS.get(value):
+        return name
+    path = value.removeprefix(PYTHON)
+    if path.startswith(_JAVA):
+        raise ValueProblem(f"this converter exists only in Java; {allowed}, or a Python class")
+    try:
+        return PYTHON + check_class_path(path)
+    except ValueProblem:
+        raise ValueProblem(f"{allowed}, or the dotted path of a Python class") from None
+
+
+class Property(NamedTuple):
+    """A property of a converter. ``check`` raises ValueProblem for a value that can't be used."""
+
+    meaning: str
+    default: str = ""
+    check: Callable[[str], object] | None = None
+
+
+def _check_urls(value: str) -> None:
+    for url in split_list(value):
+        if not re.fullmatch(r"https?://(?:[^/@\s]*@)?[^/@\s]+(?:/[^\s]*)?", url):
+            raise ValueProblem("it must be one or more URLs, http:// or https://")
+
+
+def _check_count(value: str) -> None:
+    parse_integer(value, 0, 2**31 - 1)
+
+
+def _among(*allowed: str) -> Callable[[str], object]:
+    def check(value: str) -> None:
+        if value not in allowed:
+            raise ValueProblem(f"allowed: {', '.join(allowed)}")
+
+    return check
+
+
+STRATEGIES = tuple(
+    f"io.confluent.kafka.serializers.subject.{name}"
+    for name in ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy")
+)
+
+_STRATEGY = Property(
+    "How the subject of a schema is named: TopicNameStrategy, RecordNameStrategy or"
+    " TopicRecordNameStrategy, with or without their package.",
+    STRATEGIES[0],
+    _among(*STRATEGIES, *(name.rpartition(".")[2] for name in STRATEGIES)),
+)
+
+AVRO_PROPERTIES: dict[str, Property] = {
+    "schema.registry.url": Property(
+        "URLs of the schema registry, separated by commas; required.", "", _check_urls
+    ),
+    "basic.auth.credentials.source": Property(
+        "Where the registry's user and password are: in the URL, or in `basic.auth.user.info`.",
+        "URL",
+        _among("URL", "USER_INFO"),
+    ),
+    "basic.auth.user.info": Property("`user:password` for the registry."),
+    "auto.register.schemas": Property(
+        "Whether new schemas are registered. false: they must be there.", "true", parse_boolean
+    ),
+    "use.latest.version": Property(
+        "Whether the subject's latest schema is used for writing; needs"
+        " `auto.register.schemas: false`.",
+        "false",
+        parse_boolean,
+    ),
+    "normalize.schemas": Property(
+        "Whether the registry brings schemas into its normal form first.", "false", parse_boolean
+    ),
+    "key.subject.name.strategy": _STRATEGY,
+    "value.subject.name.strategy": _STRATEGY,
+    "schemas.cache.config": Property("How many schemas are kept.", "1000", _check_count),
+    "schema.registry.ssl.truststore.location": Property(
+        "PEM file with the authorities that the registry's certificate is checked against."
+    ),
+    "schema.registry.ssl.keystore.location": Property("PEM file with our certificate and its key."),
+    "schema.registry.ssl.keystore.password": Property("Password of that key."),
+    "ssl.ca.location": Property("PEM file with authorities, librdkafka's name."),
+    "ssl.certificate.location": Property("PEM file with our certificate, librdkafka's name."),
+    "ssl.key.location": Property("PEM file with its key, librdkafka's name."),
+    "ssl.key.password": Property("Password of that key, librdkafka's name."),
+}
+"""What the Avro converter heeds."""
+
+_REQUIRED = "schema.registry.url"
+
+
+class ConverterOptions:
+    """Collects the keys below ``key.converter.`` or ``value.converter.``."""
+
+    def __init__(self, subject: str) -> None:
+        self._prefix = f"{subject}."
+        self._entries: dict[str, Entry] = {}
+
+    def add(self, entry: Entry) -> None:
+        """Add a property."""
+        self._entries[entry.key.removeprefix(self._prefix)] = entry
+
+    def check(self, converter: str, report: Report, warn: Report) -> None:
+        """Check the properties against what CONVERTER knows; a missing registry isn't here."""
+        for name, entry in self._entries.items():
+            if converter == JSON:
+                what = "belongs to Avro" if name in AVRO_PROPERTIES else "is not known"
+                warn(entry, f"has no effect: it {what}, and the converter is {JSON}")
+            elif converter == AVRO:
+                known = AVRO_PROPERTIES.get(name)
+                if known is None:
+                    warn(entry, "has no effect: the Avro converter does not know it")
+                elif known.check is not None:
+                    try:
+                        known.check(text_of(entry))
+                    except ValueProblem as problem:
+                        report(entry, str(problem))
+
+    def missing(self, converter: str) -> str | None:
+        """The key that CONVERTER can't do without and that is not set."""
+        if converter == AVRO and _REQUIRED not in self._entries:
+            return f"{self._prefix}{_REQUIRED}"
+        return None
+
+    def build(self) -> dict[str, str]:
+        """The properties without the prefix; may hold passwords."""
+        return {name: text_of(entry) for name, entry in self._entries.items()}

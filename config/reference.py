@@ -86,6 +86,16 @@ producers can be set. Configurations of the Java client load too:
 Java properties that have another name or unit here:
 """
 
+_TOPICS = """\
+In the database path `\\`, `/` and `:` become `_`, and so does every other character of path and
+table that Kafka forbids. A topic that two tables would share, or a table with the topic of
+transactions or schema changes, is an error, and so are topics that differ only in `.` and `_`,
+which Kafka refuses to create, and names of more than 249 characters.
+
+With `topic.naming.strategy: table` all databases of the server share the names of their tables.
+The transaction topic is `<kafka.topic.prefix>`, `topic.delimiter`, `topic.transaction`.
+"""
+
 _CONVERTERS = f"""\
 `json` is `{JSON_CONVERTER}`, `avro` is `{AVRO_CONVERTER}`.
 Any other dotted name is imported as a Python class of yours; what stands below `key.converter.` is
@@ -163,6 +173,7 @@ def _lines() -> Iterator[str]:
 
 
 _NOTES = {
+    Group.TOPICS: _TOPICS,
     Group.TRANSFORMS: _TRANSFORMS,
     Group.FILTERS: _FILTERS + _MESSAGE_KEYS,
     Group.MASKS: _MASKS,

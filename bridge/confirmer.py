@@ -986,9 +986,12 @@ class Confirmer:
             header=header,
             is_orphan=is_orphan,
         )
-        if seal is not None and (end := reader.finished_catalogue()):
-            pending.catalogue_offset, pending.length = seal.end, end
-            pending.is_unresolved = False
+        catalogue = reader.unstamped_catalogue()
+        if seal is not None and catalogue is not None:
+            missing = reader.unresolved_tables().keys() - catalogue.bodies.keys()
+            if not missing:
+                pending.catalogue_offset, pending.length = seal.end, catalogue.end
+                pending.is_unresolved = False
         return pending
 
     def _remove_if_abandoned(self, path: Path, owner: UUID | None, error: JournalError) -> None:

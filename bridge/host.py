@@ -19,6 +19,7 @@ from firebird_cdc.errors import CaptureError
 EVENT_BATCH = 256
 _ERROR_BYTES = 1024
 _QUESTION_BATCH = 64
+_COMPLETED_FACTOR = 8  # a column takes 23 bytes at least, and is completed by 142 at most
 
 
 class CommittedJournal(NamedTuple):
@@ -233,7 +234,7 @@ class CffiWitness:
         return [_VERDICTS.get(answer, Verdict.COMMITTED) for answer in answers]
 
     def describe(self, definition: bytes) -> bytes:
-        size = 2 * len(definition) + _ERROR_BYTES
+        size = _COMPLETED_FACTOR * len(definition) + _ERROR_BYTES
         buffer = self._ffi.new("char[]", size)
         self._ffi.memmove(buffer, definition, len(definition))
         error = self._ffi.new("char[]", _ERROR_BYTES)

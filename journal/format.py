@@ -16,8 +16,8 @@ import struct
 import time
 import uuid as uuids
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
@@ -52,6 +52,9 @@ _SEAL = struct.Struct("<QQQq")
 # A record's kind and flags are read as one number: the kinds without flags are compared as is.
 _RECORD = struct.Struct("<HHI")
 _COLUMN = struct.Struct("<HhhIHHHBBBB")
+_ELEMENT = struct.Struct("<HhhHHH")
+_BOUNDS = struct.Struct("<ii")
+_TABLE_CHANGE_HEAD = struct.Struct("<QBB")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
@@ -59,13 +62,23 @@ _I64 = struct.Struct("<q")
 _CRC = _U32
 
 # Block flags.
-_DEFINES = 1
+_DEFINES = 1  # also of blocks with DDL
 _SEALS = 2
 _CATALOGUE = 4
 # Record kinds.
-_BEGIN, _TABLE, _INSERT, _UPDATE, _DELETE, _DDL, _SEQUENCE, _BLOB, _GAP = range(1, 10)
+_BEGIN, _TABLE, _INSERT, _UPDATE, _DELETE, _DDL, _SEQUENCE, _BLOB, _GAP, _TABLE_CHANGE = range(
+    1, 11
+)
+_EVENTS = frozenset({_INSERT, _UPDATE, _DELETE, _DDL, _GAP})
 # A TABLE record with the flag that says: the writer could not ask the engine's catalogue.
 _UNRESOLVED_TABLE = _TABLE | 2 << 8
+# Kinds of a TABLE_CHANGE, by their codes; its flag that says: the table's state follows.
+_CHANGE_KINDS = {1: "CREATE", 2: "ALTER", 3: "DROP"}
+_CHANGE_CODES = {kind: code for code, kind in _CHANGE_KINDS.items()}
+_HAS_STATE = 1
+# Flags of a column in a TABLE_CHANGE.
+_GENERATED = 1
+_HAS_DEFAULT = 2
 # Flags of a BLOB record.
 _LAST_CHUNK = 1
 _UNAVAILABLE = 2
@@ -81,6 +94,7 @@ _SCAN_WINDOW = 1024 * 1024
 _MAX_LENGTH = 1 << 62
 # Blanks that one row may be padded with. The engine's own limit for a row is 64 KiB.
 _MAX_PADDING = 1024 * 1024
+_MAX_DIMENSIONS = 16
 
 
 class Storage(IntEnum):
@@ -139,6 +153,21 @@ class _Malformed(Exception):
     """Bytes under a right checksum that make no sense; becomes JournalCorrupt with its place."""
 
 
+class Element(NamedTuple):
+    """What an element of an ARRAY column is, as its row in RDB$FIELDS says.
+
+    ``field_type``: RDB$FIELD_TYPE, e.g. 7 SMALLINT, 8 INTEGER, 14 CHAR, 37 VARCHAR; ``length``:
+    bytes; ``bounds``: lower and upper of each dimension.
+    """
+
+    field_type: int
+    sub_type: int
+    scale: int
+    length: int
+    charset_id: int
+    bounds: tuple[tuple[int, int], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column as the writer met it.
@@ -146,7 +175,8 @@ class Column:
     ``sql_type``, ``sub_type``, ``scale`` and ``length`` (bytes) are the engine's; NUMERIC and
     DECIMAL values are unscaled integers to be multiplied by 10**scale. ``char_length``:
     characters, 0 if not a text; ``precision``: decimal digits, 0 unknown; ``key_position``:
-    place in the table's key from 1, 0 if not in it.
+    place in the table's key from 1, 0 if not in it. ``element``: of an array, None if it is
+    none or not known; ``char_length`` and ``precision`` are its own then.
     """
 
     name: str
@@ -161,6 +191,7 @@ class Column:
     identity: bool
     key_position: int
     storage: Storage
+    element: Element | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,11 +390,43 @@ class RowChange(NamedTuple):
     after: Row | None
 
 
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table as it was after the transaction that changed it.
+
+    ``table``: its key, and all its columns in the order in which they are shown; its ``number``
+    is 0. For each column: ``generated``, it is computed; ``defaults``, the text of its default
+    without the word DEFAULT, None if it has none. ``charset``: the database's default one.
+    """
+
+    table: Table
+    charset: str
+    generated: tuple[bool, ...]
+    defaults: tuple[str | None, ...]
+
+
+class TableChange(NamedTuple):
+    """What a DDL statement did to a table: CREATE, ALTER or DROP.
+
+    ``state``: None after a DROP, and where it is not known: nobody could be asked in time, or
+    the table was gone by the end of the transaction.
+    """
+
+    kind: str
+    name: str
+    state: TableState | None
+
+
 class DdlChange(NamedTuple):
-    """A DDL statement as the client sent it."""
+    """A DDL statement as the client sent it, and the tables it changed.
+
+    ``table_changes`` None: the journal doesn't tell, as nobody could be asked when it was
+    confirmed, or none of its statements is about tables.
+    """
 
     pos: int
     sql: str | Undecodable
+    table_changes: tuple[TableChange, ...] | None = None
 
 
 class SequenceChange(NamedTuple):
@@ -437,22 +500,33 @@ def write_commit_mark(fd: int, uuid: UUID, mark: CommitMark) -> None:
     _pwrite(fd, _sector(uuid.bytes, content), COMMIT_OFFSET)
 
 
-def append_catalogue(fd: int, uuid: UUID, seal: Seal, completed: Mapping[int, bytes]) -> int:
+def append_catalogue(
+    fd: int,
+    uuid: UUID,
+    seal: Seal,
+    completed: Mapping[int, bytes],
+    changes: Mapping[int, Sequence[TableChange]] | None = None,
+) -> int:
     """Write the catalogue behind the seal of the journal open for writing at FD; syncs nothing.
 
     ``completed``: the complete definition (``table_body``) of tables that are unresolved in the
-    journal, by their number there; at least one. Returns the length of the journal with it, for
+    journal, by their number there. ``changes``: what DDL statements did to tables, by the
+    number of the event. At least one of either. Returns the length of the journal with it, for
     the stamp, whose ``catalogue_offset`` is ``seal.end``; without such a stamp what was written
-    is no part of the journal. Raises OSError, ValueError if there is nothing to write or the
-    definitions are larger than a block.
+    is no part of the journal. Raises OSError, ValueError if there is nothing to write or it is
+    larger than a block.
     """
-    payload = b"".join(
-        _RECORD.pack(_TABLE, number, len(body)) + body for number, body in completed.items()
-    )
+    records = [_RECORD.pack(_TABLE, number, len(body)) + body for number, body in completed.items()]
+    for event, several in (changes or {}).items():
+        bodies = [_table_change_body(event, change) for change in several]
+        if not several:
+            bodies = [_TABLE_CHANGE_HEAD.pack(event, 0, 0)]
+        records += [_RECORD.pack(_TABLE_CHANGE, 0, len(body)) + body for body in bodies]
+    payload = b"".join(records)
     if not 0 < len(payload) <= MAX_PAYLOAD:
         raise ValueError(f"journal {uuid}: a catalogue of {len(payload)} bytes fits no block")
     block, _ = _block(
-        uuid.bytes, seal.end, seal.event_count + 1, seal.crc, _CATALOGUE, len(completed), payload
+        uuid.bytes, seal.end, seal.event_count + 1, seal.crc, _CATALOGUE, len(records), payload
     )
     _pwrite(fd, block, seal.end)
     return seal.end + len(block)
@@ -556,14 +630,100 @@ def _parse_table(number: int, body: bytes, resolved: bool = True) -> Table:
         )
     order: tuple[int, ...] = ()
     if at != size:
-        if size - at != 2 * count:
-            raise _Malformed(f"the definition of table {name} has bytes left over")
         order = struct.unpack_from(f"<{count}H", body, at)
+        at += 2 * count
         if sorted(order) != list(range(count)):
             raise _Malformed(f"the order of the columns of table {name} is not one of them all")
+    if at != size:
+        for index, column in enumerate(columns):
+            if column.storage == Storage.ARRAY:
+                element, at = _parse_element(body, at)
+                columns[index] = replace(column, element=element)
+        if at != size:
+            raise _Malformed(f"the definition of table {name} has bytes left over")
     if padding > _MAX_PADDING:
         raise _Malformed(f"rows of table {name} would be padded to {padding} characters")
     return Table(number, name, key_kind, tuple(columns), order, resolved)
+
+
+def _parse_element(body: bytes, at: int) -> tuple[Element | None, int]:
+    """Return what an element of an array is, None if that is not known, and the offset after."""
+    kind, sub_type, scale, length, charset_id, dimensions = _ELEMENT.unpack_from(body, at)
+    at += _ELEMENT.size
+    end = at + dimensions * _BOUNDS.size
+    if dimensions > _MAX_DIMENSIONS or end > len(body):
+        raise _Malformed(f"an array has {dimensions} dimensions")
+    bounds = tuple(_BOUNDS.iter_unpack(body[at:end]))
+    if not bounds:
+        return None, end
+    return Element(kind, sub_type, scale, length, charset_id, bounds), end
+
+
+def _element_body(element: Element | None) -> bytes:
+    if element is None:
+        return bytes(_ELEMENT.size)
+    *fields, bounds = element
+    head = _ELEMENT.pack(*fields, len(bounds))
+    return head + b"".join(_BOUNDS.pack(*pair) for pair in bounds)
+
+
+def _parse_table_change(body: bytes) -> tuple[int, TableChange | None]:
+    """Return the number of an event, and one change that it made to a table; None: none."""
+    event, code, flags = _TABLE_CHANGE_HEAD.unpack_from(body)
+    at = _TABLE_CHANGE_HEAD.size
+    if code == 0 and flags == 0 and at == len(body):
+        return event, None
+    if code not in _CHANGE_KINDS or flags & ~_HAS_STATE:
+        raise _Malformed(f"a table was changed in the unknown way {code} (flags {flags})")
+    kind = _CHANGE_KINDS[code]
+    name, at = _counted_text(body, at, len(body))
+    state = None
+    if flags & _HAS_STATE:
+        state, at = _parse_table_state(body, at)
+        if state.table.name != name or kind == "DROP":
+            raise _Malformed(f"the state after the {kind} of table {name} is not its own")
+    if at != len(body):
+        raise _Malformed(f"the change of table {name} has bytes left over")
+    return event, TableChange(kind, name, state)
+
+
+def _parse_table_state(body: bytes, at: int) -> tuple[TableState, int]:
+    charset, at = _counted_text(body, at, len(body))
+    (length,) = _U32.unpack_from(body, at)
+    at += _U32.size
+    if at + length > len(body):
+        raise _Malformed("a definition is longer than its record")
+    table = _parse_table(0, body[at : at + length])
+    at += length
+    generated = []
+    defaults: list[str | None] = []
+    for column in table.columns:
+        if at >= len(body) or body[at] & ~(_GENERATED | _HAS_DEFAULT):
+            raise _Malformed(f"column {table.name}.{column.name} has unknown flags")
+        flags = body[at]
+        at += 1
+        default = None
+        if flags & _HAS_DEFAULT:
+            default, at = _counted_text(body, at, len(body))
+        generated.append(bool(flags & _GENERATED))
+        defaults.append(default)
+    return TableState(table, charset, tuple(generated), tuple(defaults)), at
+
+
+def _table_change_body(event: int, change: TableChange) -> bytes:
+    state = change.state
+    flags = 0 if state is None else _HAS_STATE
+    head = _TABLE_CHANGE_HEAD.pack(event, _CHANGE_CODES[change.kind], flags)
+    body = [head, _with_length(change.name)]
+    if state is not None:
+        definition = table_body(state.table)
+        body += [_with_length(state.charset), _U32.pack(len(definition)), definition]
+        for generated, default in zip(state.generated, state.defaults, strict=True):
+            has_default = default is not None
+            body.append(bytes([generated * _GENERATED | has_default * _HAS_DEFAULT]))
+            if default is not None:
+                body.append(_with_length(default))
+    return b"".join(body)
 
 
 def table_body(table: Table) -> bytes:
@@ -590,8 +750,12 @@ def table_body(table: Table) -> bytes:
     in_order = list(range(count))
     if sorted(table.order) != in_order:
         raise ValueError(f"{table.name}: the order {table.order} is not one of all columns")
-    if list(table.order) != in_order:
+    arrays = [column.element for column in table.columns if column.storage == Storage.ARRAY]
+    has_elements = any(arrays)
+    if list(table.order) != in_order or has_elements:
         body.append(struct.pack(f"<{count}H", *table.order))
+    if has_elements:
+        body += map(_element_body, arrays)
     return b"".join(body)
 
 
@@ -872,10 +1036,21 @@ class _BlockHeader(NamedTuple):
 
 
 class _Catalogue(NamedTuple):
-    """The block behind the seal, and the bodies of its definitions by table number."""
+    """The block behind the seal: the bodies of its definitions by table number, and the changes
+    of tables by the number of the event."""
 
     block: _BlockHeader
     bodies: dict[int, bytes]
+    changes: dict[int, tuple[TableChange, ...]]
+
+
+class UnstampedCatalogue(NamedTuple):
+    """What stands behind the seal of a journal without a stamp: ``end``, the file offset after
+    it; ``bodies``, definitions by table number; whether it ``tells_of_ddl`` and its tables."""
+
+    end: int
+    bodies: dict[int, bytes]
+    tells_of_ddl: bool
 
 
 class JournalReader:
@@ -982,27 +1157,47 @@ class JournalReader:
                         unresolved[number] = payload[body:end]
         return unresolved
 
-    def finished_catalogue(self) -> int:
-        """Return where a catalogue ends that completes every definition, 0 if there is none.
+    def statements(self) -> dict[int, str | Undecodable]:
+        """Return the DDL statements by the number of their event.
+
+        Of the blocks, only those with definitions or DDL are read. Raises as ``changes`` does.
+        """
+        found = {}
+        for block in self._walk():
+            if block.flags & _DEFINES:
+                pos = block.first_event
+                for kind, _, payload, body, end in self._records(block):
+                    if kind == _DDL:
+                        found[pos] = self._ddl_text(payload[body:end])
+                    pos += kind in _EVENTS
+        return found
+
+    def unstamped_catalogue(self) -> UnstampedCatalogue | None:
+        """Return the catalogue behind the seal, None if there is none that is intact.
 
         For a sealed journal that has no stamp yet: the plugin writes the catalogue together with
-        the seal if it knows everything by then. Raises as ``changes`` does.
+        the seal if it knows anything by then. Raises as ``changes`` does.
         """
         seal = self.seal
         if seal is None:
-            return 0
+            return None
         raw = self._pread(BLOCK_HEADER, seal.end)
         if len(raw) < BLOCK_HEADER:
-            return 0
+            return None
         magic, length, own, first_event, previous, flags, _, _, crc = _BLOCK.unpack(raw)
         block = _BlockHeader(own, length, first_event, previous, flags, 0, crc, raw)
         if (magic, own, flags, previous) != (_BLOCK_MAGIC, seal.end, _CATALOGUE, seal.crc):
-            return 0
+            return None
         payload = self._pread(min(length, MAX_PAYLOAD), own + BLOCK_HEADER)
         if _crc(self._uuid, raw[:36] + payload) != crc:
-            return 0
-        completed = {number for _, number, *_ in self._records(block)}
-        return 0 if self.unresolved_tables().keys() - completed else block.end
+            return None
+        bodies = {}
+        tells_of_ddl = False
+        for kind, number, content, body, end in self._records(block):
+            if kind == _TABLE:
+                bodies[number] = content[body:end]
+            tells_of_ddl = tells_of_ddl or kind == _TABLE_CHANGE
+        return UnstampedCatalogue(block.end, bodies, tells_of_ddl)
 
     def changes(self, start_offset: int = 0, end_offset: int | None = None) -> Iterator[Change]:
         """Yield the changes in the order in which the engine made them.
@@ -1023,16 +1218,19 @@ class JournalReader:
         unpack_record = _RECORD.unpack_from
         new_row = tuple.__new__
         pos = 0
+        changed = catalogue.changes if catalogue is not None else {}
+        unmet: set[int] = set()  # of these, events that were not met yet
         for block, counts in self._blocks_from(start_offset, end_offset, tables, blobs):
             payload = self._payload(block)
             if pos == 0:
                 pos = block.first_event
+                unmet = {event for event in changed if event >= pos}
             if block.first_event != pos or pos == 0 or (block.offset == DATA_OFFSET and pos != 1):
                 self._malformed(block.offset, f"event {block.first_event} is out of the count")
             if block.flags & _SEALS:
                 self._check_seal(block, payload, pos - 1, *counts)
                 if catalogue is not None:
-                    self._check_catalogue(catalogue, block, tables)
+                    self._check_catalogue(catalogue, block, tables, unmet)
                 return
             file_offset = block.offset + BLOCK_HEADER
             at = 0
@@ -1086,9 +1284,16 @@ class JournalReader:
                         if length < 8:
                             raise _Malformed("a SEQUENCE record ends early")
                         yield SequenceChange(payload[body + 8 : end].decode(), value)
-                    else:
-                        yield self._rare_event(kind, pos, payload[body:end])
+                    elif kind == _DDL:
+                        sql = self._ddl_text(payload[body:end])
+                        unmet.discard(pos)
+                        yield DdlChange(pos, sql, changed.get(pos))
                         pos += 1
+                    elif kind == _GAP:
+                        yield self._gap(pos, payload[body:end])
+                        pos += 1
+                    else:
+                        raise _Malformed(f"unknown record kind {kind}")
                     if block.offset == DATA_OFFSET and records == 0 and kind != _BEGIN:
                         raise _Malformed("the first record is not BEGIN")
                     records += 1
@@ -1099,19 +1304,18 @@ class JournalReader:
                 count = block.record_count
                 self._malformed(block.offset, f"the block has {records} records, not {count}")
 
-    def _rare_event(self, kind: int, pos: int, body: bytes) -> DdlChange | Gap:
-        if kind == _DDL:
-            (charset_id,) = _U16.unpack_from(body)
-            none = charset_id == charsets.NONE
-            codec = self._none_codec if none else charsets.codec_of(charset_id)
-            field = _Field(Storage.TEXT, codec, charset_id, 0)
-            return DdlChange(pos, _decode_text(body[2:], field))
-        if kind == _GAP:
-            reason, end = _counted_text(body, 0, len(body))
-            if end != len(body):
-                raise _Malformed("a GAP record has bytes left over")
-            return Gap(pos, reason)
-        raise _Malformed(f"unknown record kind {kind}")
+    def _ddl_text(self, body: bytes) -> str | Undecodable:
+        (charset_id,) = _U16.unpack_from(body)
+        none = charset_id == charsets.NONE
+        codec = self._none_codec if none else charsets.codec_of(charset_id)
+        return _decode_text(body[2:], _Field(Storage.TEXT, codec, charset_id, 0))
+
+    @staticmethod
+    def _gap(pos: int, body: bytes) -> Gap:
+        reason, end = _counted_text(body, 0, len(body))
+        if end != len(body):
+            raise _Malformed("a GAP record has bytes left over")
+        return Gap(pos, reason)
 
     # Sectors and the first block.
 
@@ -1356,15 +1560,21 @@ class JournalReader:
             return None
         block = self._block_header(stamp.catalogue_offset)
         bodies: dict[int, bytes] = {}
+        changes: dict[int, tuple[TableChange, ...]] = {}
         records = 0
         for kind, number, payload, body, end in self._records(block):
             records += 1
             at = block.offset + BLOCK_HEADER + body - 8
-            if kind != _TABLE or number == 0 or number in bodies:
-                self._malformed(at, "the catalogue has a record that does not belong there")
-            bodies[number] = payload[body:end]
             try:
-                _parse_table(number, bodies[number])
+                if kind == _TABLE and number and number not in bodies:
+                    bodies[number] = payload[body:end]
+                    _parse_table(number, bodies[number])
+                elif kind == _TABLE_CHANGE and number == 0:
+                    event, change = _parse_table_change(payload[body:end])
+                    before = changes.get(event, ())
+                    changes[event] = before if change is None else (*before, change)
+                else:
+                    raise _Malformed("the catalogue has a record that does not belong there")
             except (_Malformed, struct.error, UnicodeDecodeError) as error:
                 self._malformed(at, str(error))
         if (block.end, block.first_event, block.record_count) != (
@@ -1373,18 +1583,25 @@ class JournalReader:
             records,
         ):
             self._malformed(block.offset, "the catalogue and the stamp, or its records, differ")
-        return _Catalogue(block, bodies)
+        return _Catalogue(block, bodies, changes)
 
     def _check_catalogue(
-        self, catalogue: _Catalogue, seal: _BlockHeader, tables: Mapping[int, object]
+        self,
+        catalogue: _Catalogue,
+        seal: _BlockHeader,
+        tables: Mapping[int, object],
+        unmet: Iterable[int],
     ) -> None:
-        """Check what only a reader that has come to the seal knows."""
+        """Check what only a reader that has come to the seal knows. UNMET: events that changed
+        tables, and were none of the DDL statements that were read."""
         offset = catalogue.block.offset
         if catalogue.block.previous_crc != seal.crc:
             self._malformed(offset, "the catalogue does not continue the seal")
         if unknown := catalogue.bodies.keys() - tables.keys():
             what = f"the catalogue completes table number {min(unknown)}, which is not defined"
             self._malformed(offset, what)
+        for event in unmet:
+            self._malformed(offset, f"the catalogue says of event {event} that it is a DDL")
 
     # Verdicts.
 
@@ -1578,7 +1795,7 @@ class JournalWriter:
     def ddl(self, sql: str | bytes, charset_id: int = charsets.UTF8) -> None:
         """Record a DDL statement; bytes are taken as they are."""
         raw = sql if isinstance(sql, bytes) else _encode_text(sql, charset_id)
-        self._add(_DDL, 0, _U16.pack(charset_id) + raw, event=True)
+        self._add(_DDL, 0, _U16.pack(charset_id) + raw, event=True, flags=_DEFINES)
 
     def sequence(self, name: str, value: int) -> None:
         """Record the last value of a generator."""
@@ -1629,15 +1846,20 @@ class JournalWriter:
         )
         os.fsync(self._fd)
 
-    def complete(self, tables: Sequence[Table]) -> None:
+    def complete(
+        self,
+        tables: Sequence[Table],
+        changes: Mapping[int, Sequence[TableChange]] | None = None,
+    ) -> None:
         """Append the catalogue with the definitions of TABLES, as the confirmer does; syncs.
 
         Once, between the seal and the stamp; ``number`` says which definition each completes.
+        CHANGES: what DDL events did to tables, by their numbers.
         """
         if self._seal is None or self._catalogue_offset:
             raise ValueError(f"{self.path}: a catalogue follows the seal, and only once")
         bodies = {table.number: table_body(table) for table in tables}
-        self.journal_length = append_catalogue(self._fd, self.uuid, self._seal, bodies)
+        self.journal_length = append_catalogue(self._fd, self.uuid, self._seal, bodies, changes)
         self._catalogue_offset = self._seal.end
         os.fsync(self._fd)
 

@@ -210,8 +210,10 @@ def _text_of(change: Change) -> str:
         case RowChange(pos, op, table, before, after):
             what = f"{_OPERATIONS[op]} {_printable(table.name)}"
             return f"{pos:>9} {what}: {_text_of_row(table, before, after)}"
-        case DdlChange(pos, sql):
-            return f"{pos:>9} ddl: {_printable(sql) if isinstance(sql, str) else _text(sql)}"
+        case DdlChange(pos, sql, table_changes):
+            text = f"{pos:>9} ddl: {_printable(sql) if isinstance(sql, str) else _text(sql)}"
+            changed = [f"{each.kind} {_printable(each.name)}" for each in table_changes or ()]
+            return f"{text} -> {', '.join(changed)}" if changed else text
         case SequenceChange(name, value):
             return f"          sequence {_printable(name)}: {value}"
         case Gap(pos, reason):
@@ -326,8 +328,13 @@ def _json_lines(
             case RowChange(pos, op, table, before, after):
                 rows = {"before": _json_row(table, before), "after": _json_row(table, after)}
                 yield dump({"pos": pos, "op": op, "table": table.name} | rows)
-            case DdlChange(pos, sql):
-                yield dump({"pos": pos, "sql": sql if isinstance(sql, str) else _text(sql)})
+            case DdlChange(pos, sql, table_changes):
+                statement = {"pos": pos, "sql": sql if isinstance(sql, str) else _text(sql)}
+                if table_changes is not None:
+                    statement["table_changes"] = [
+                        {"type": each.kind, "table": each.name} for each in table_changes
+                    ]
+                yield dump(statement)
             case SequenceChange(name, value):
                 yield dump({"sequence": name, "value": value})
             case Gap(pos, reason):

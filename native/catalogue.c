@@ -13,7 +13,8 @@
 #include "threads.h"
 
 enum { NOT_NULL = 1, IDENTITY = 2 }; /* column flags of a TABLE record */
-enum { MOST_SELECT_COLUMNS = 8, MOST_MESSAGE = 16 * 1024, DIALECT = 3 };
+enum { MOST_SELECT_COLUMNS = 16, MOST_MESSAGE = 16 * 1024, DIALECT = 3 };
+enum { MOST_DIMENSIONS = 16 }; /* of an array */
 
 /* ---- Reading the system tables ------------------------------------------------------------ */
 
@@ -126,6 +127,9 @@ struct catalogue_column {
     char name[256];
     int precision, char_length, not_null, identity, key_position;
     int stored_as; /* its place in a definition, -1 if it is not there */
+    int field_type, sub_type, scale, length, charset; /* of an element, if it is an array */
+    int dimensions;                                   /* 0: it is none */
+    int32_t bounds[MOST_DIMENSIONS][2];
 };
 
 /* TABLE as a literal that needs no quoting and no character set of the attachment. */
@@ -146,14 +150,17 @@ static int read_columns(struct cursor *cursor, const struct fbc_source *source, 
              " CAST(F.RDB$FIELD_PRECISION AS INTEGER),"
              " CAST(F.RDB$CHARACTER_LENGTH AS INTEGER),"
              " CAST(COALESCE(R.RDB$NULL_FLAG, F.RDB$NULL_FLAG, 0) AS INTEGER),"
-             " CAST(IIF(R.RDB$IDENTITY_TYPE IS NULL, 0, 1) AS INTEGER)"
+             " CAST(IIF(R.RDB$IDENTITY_TYPE IS NULL, 0, 1) AS INTEGER),"
+             " CAST(F.RDB$FIELD_TYPE AS INTEGER), CAST(F.RDB$FIELD_SUB_TYPE AS INTEGER),"
+             " CAST(F.RDB$FIELD_SCALE AS INTEGER), CAST(F.RDB$FIELD_LENGTH AS INTEGER),"
+             " CAST(F.RDB$CHARACTER_SET_ID AS INTEGER), CAST(F.RDB$DIMENSIONS AS INTEGER)"
              " FROM RDB$RELATION_FIELDS R"
              " JOIN RDB$FIELDS F ON F.RDB$FIELD_NAME = R.RDB$FIELD_SOURCE"
              " WHERE R.RDB$RELATION_NAME = %s"
              " ORDER BY R.RDB$FIELD_POSITION, R.RDB$FIELD_ID",
              literal);
     int row = -1;
-    if (cursor_open(cursor, source, select, 5, error))
+    if (cursor_open(cursor, source, select, 11, error))
         while ((row = cursor_next(cursor, error)) == 1) {
             if (*count == capacity) {
                 capacity = capacity ? 2 * capacity : 64;
@@ -166,13 +173,22 @@ static int read_columns(struct cursor *cursor, const struct fbc_source *source, 
                 *columns = more;
             }
             struct catalogue_column *column = &(*columns)[(*count)++];
+            *column = (struct catalogue_column){
+                .precision = cursor_int(cursor, 1),
+                .char_length = cursor_int(cursor, 2),
+                .not_null = cursor_int(cursor, 3) != 0,
+                .identity = cursor_int(cursor, 4),
+                .stored_as = -1,
+                .field_type = cursor_int(cursor, 5),
+                .sub_type = cursor_int(cursor, 6),
+                .scale = cursor_int(cursor, 7),
+                .length = cursor_int(cursor, 8),
+                .charset = cursor_int(cursor, 9),
+                .dimensions = cursor_int(cursor, 10),
+            };
             cursor_text(cursor, 0, column->name, sizeof column->name);
-            column->precision = cursor_int(cursor, 1);
-            column->char_length = cursor_int(cursor, 2);
-            column->not_null = cursor_int(cursor, 3) != 0;
-            column->identity = cursor_int(cursor, 4);
-            column->key_position = 0;
-            column->stored_as = -1;
+            if (column->dimensions < 0 || column->dimensions > MOST_DIMENSIONS)
+                column->dimensions = 0;
         }
     cursor_close(cursor);
     return row == 0 ? FBC_OK : FBC_FAILED;
@@ -186,22 +202,44 @@ static struct catalogue_column *column_named(struct catalogue_column *columns, u
     return NULL;
 }
 
-/* Set key_position of COLUMNS from the primary key, or else from the first unique constraint
- * by name whose columns are all NOT NULL. *KIND: 0 none, 1 primary, 2 unique. */
-static int read_key(struct cursor *cursor, const struct fbc_source *source, const char *literal,
-                    struct catalogue_column *columns, unsigned count, int *kind,
-                    struct fbc_error *error) {
-    char select[2048], current[256] = "", name[256], field[256];
+/* Read the bounds of those COLUMNS that are arrays. */
+static int read_bounds(struct cursor *cursor, const struct fbc_source *source, const char *literal,
+                       struct catalogue_column *columns, unsigned count, struct fbc_error *error) {
+    char select[2048], name[256];
+    unsigned arrays = 0;
+    for (unsigned i = 0; i < count; i++)
+        arrays += columns[i].dimensions > 0;
+    if (!arrays)
+        return FBC_OK;
     snprintf(select, sizeof select,
-             "SELECT CAST(IIF(C.RDB$CONSTRAINT_TYPE = 'PRIMARY KEY', 1, 2) AS INTEGER),"
-             " CAST(TRIM(C.RDB$CONSTRAINT_NAME) AS VARCHAR(252) CHARACTER SET OCTETS),"
-             " CAST(TRIM(S.RDB$FIELD_NAME) AS VARCHAR(252) CHARACTER SET OCTETS)"
-             " FROM RDB$RELATION_CONSTRAINTS C"
-             " JOIN RDB$INDEX_SEGMENTS S ON S.RDB$INDEX_NAME = C.RDB$INDEX_NAME"
-             " WHERE C.RDB$RELATION_NAME = %s"
-             "  AND C.RDB$CONSTRAINT_TYPE IN ('PRIMARY KEY', 'UNIQUE')"
-             " ORDER BY 1, C.RDB$CONSTRAINT_NAME, S.RDB$FIELD_POSITION",
+             "SELECT CAST(TRIM(R.RDB$FIELD_NAME) AS VARCHAR(252) CHARACTER SET OCTETS),"
+             " CAST(D.RDB$DIMENSION AS INTEGER), CAST(D.RDB$LOWER_BOUND AS INTEGER),"
+             " CAST(D.RDB$UPPER_BOUND AS INTEGER)"
+             " FROM RDB$RELATION_FIELDS R"
+             " JOIN RDB$FIELD_DIMENSIONS D ON D.RDB$FIELD_NAME = R.RDB$FIELD_SOURCE"
+             " WHERE R.RDB$RELATION_NAME = %s",
              literal);
+    int row = -1;
+    if (cursor_open(cursor, source, select, 4, error))
+        while ((row = cursor_next(cursor, error)) == 1) {
+            int dimension = cursor_int(cursor, 1);
+            cursor_text(cursor, 0, name, sizeof name);
+            struct catalogue_column *column = column_named(columns, count, name);
+            if (column && dimension >= 0 && dimension < column->dimensions) {
+                column->bounds[dimension][0] = cursor_int(cursor, 2);
+                column->bounds[dimension][1] = cursor_int(cursor, 3);
+            }
+        }
+    cursor_close(cursor);
+    return row == 0 ? FBC_OK : FBC_FAILED;
+}
+
+/* Set key_position of COLUMNS from the first key that SELECT gives whose columns are all NOT NULL.
+ * It gives kind, name and column, in order. *KIND: 0 there is none. */
+static int read_first_key(struct cursor *cursor, const struct fbc_source *source,
+                          const char *select, struct catalogue_column *columns, unsigned count,
+                          int *kind, struct fbc_error *error) {
+    char current[256] = "", name[256], field[256];
     int row = -1, is_usable = 0, position = 0, is_found = 0;
     *kind = 0;
     if (cursor_open(cursor, source, select, 3, error))
@@ -236,6 +274,60 @@ static int read_key(struct cursor *cursor, const struct fbc_source *source, cons
     return FBC_OK;
 }
 
+/* Whether this database can have indexes over a part of a table's rows: 1, 0, or -1 with ERROR
+ * set. Since Firebird 5, if the database was made or upgraded there. */
+static int has_partial_indexes(struct cursor *cursor, const struct fbc_source *source,
+                               struct fbc_error *error) {
+    static const char select[] = "SELECT CAST(COUNT(*) AS INTEGER) FROM RDB$RELATION_FIELDS"
+                                 " WHERE RDB$RELATION_NAME = 'RDB$INDICES'"
+                                 "  AND RDB$FIELD_NAME = 'RDB$CONDITION_BLR'";
+    int result = -1;
+    if (cursor_open(cursor, source, select, 1, error) && cursor_next(cursor, error) == 1)
+        result = cursor_int(cursor, 0) > 0;
+    cursor_close(cursor);
+    return result;
+}
+
+/* Set key_position of COLUMNS from the primary key, or else from the first unique constraint, or
+ * else from the first unique index, by name, whose columns are all NOT NULL. *KIND: 0 none,
+ * 1 primary, 2 unique. bridge/structures.py knows the same rule of indexes. */
+static int read_key(struct cursor *cursor, const struct fbc_source *source, const char *literal,
+                    struct catalogue_column *columns, unsigned count, int *kind,
+                    struct fbc_error *error) {
+    char select[2048];
+    snprintf(select, sizeof select,
+             "SELECT CAST(IIF(C.RDB$CONSTRAINT_TYPE = 'PRIMARY KEY', 1, 2) AS INTEGER),"
+             " CAST(TRIM(C.RDB$CONSTRAINT_NAME) AS VARCHAR(252) CHARACTER SET OCTETS),"
+             " CAST(TRIM(S.RDB$FIELD_NAME) AS VARCHAR(252) CHARACTER SET OCTETS)"
+             " FROM RDB$RELATION_CONSTRAINTS C"
+             " JOIN RDB$INDEX_SEGMENTS S ON S.RDB$INDEX_NAME = C.RDB$INDEX_NAME"
+             " WHERE C.RDB$RELATION_NAME = %s"
+             "  AND C.RDB$CONSTRAINT_TYPE IN ('PRIMARY KEY', 'UNIQUE')"
+             " ORDER BY 1, C.RDB$CONSTRAINT_NAME, S.RDB$FIELD_POSITION",
+             literal);
+    if (!read_first_key(cursor, source, select, columns, count, kind, error))
+        return FBC_FAILED;
+    if (*kind)
+        return FBC_OK;
+    int partial = has_partial_indexes(cursor, source, error);
+    if (partial < 0)
+        return FBC_FAILED;
+    /* An index of an expression has no columns; one of a constraint was looked at. */
+    snprintf(select, sizeof select,
+             "SELECT CAST(2 AS INTEGER),"
+             " CAST(TRIM(I.RDB$INDEX_NAME) AS VARCHAR(252) CHARACTER SET OCTETS),"
+             " CAST(TRIM(S.RDB$FIELD_NAME) AS VARCHAR(252) CHARACTER SET OCTETS)"
+             " FROM RDB$INDICES I"
+             " JOIN RDB$INDEX_SEGMENTS S ON S.RDB$INDEX_NAME = I.RDB$INDEX_NAME"
+             " WHERE I.RDB$RELATION_NAME = %s"
+             "  AND I.RDB$UNIQUE_FLAG = 1 AND COALESCE(I.RDB$INDEX_INACTIVE, 0) = 0%s"
+             "  AND NOT EXISTS (SELECT 1 FROM RDB$RELATION_CONSTRAINTS C"
+             "   WHERE C.RDB$INDEX_NAME = I.RDB$INDEX_NAME)"
+             " ORDER BY I.RDB$INDEX_NAME, S.RDB$FIELD_POSITION",
+             literal, partial ? " AND I.RDB$CONDITION_BLR IS NULL" : "");
+    return read_first_key(cursor, source, select, columns, count, kind, error);
+}
+
 /* ---- Completing a definition ---------------------------------------------------------------- */
 
 static uint16_t get16(const char *from) {
@@ -244,13 +336,34 @@ static uint16_t get16(const char *from) {
     return value;
 }
 
-/* Write what COLUMNS know into the columns of DEFINITION, and the order they have in the table
- * behind it. Columns that are gone meanwhile stay as the record showed them, at the end. */
+/* Write what an element of the array COLUMN is; null: not known. */
+static char *put_element(char *to, const struct catalogue_column *column) {
+    memset(to, 0, 12);
+    if (!column || !column->dimensions)
+        return to + 12;
+    fbc_put16(to, (uint16_t)column->field_type);
+    fbc_put16(to + 2, (uint16_t)column->sub_type);
+    fbc_put16(to + 4, (uint16_t)column->scale);
+    fbc_put16(to + 6, (uint16_t)column->length);
+    fbc_put16(to + 8, (uint16_t)column->charset);
+    fbc_put16(to + 10, (uint16_t)column->dimensions);
+    to += 12;
+    for (int i = 0; i < column->dimensions; i++, to += 8) {
+        fbc_put32(to, (uint32_t)column->bounds[i][0]);
+        fbc_put32(to + 4, (uint32_t)column->bounds[i][1]);
+    }
+    return to;
+}
+
+/* Write what COLUMNS know into the columns of DEFINITION, and behind it the order they have in the
+ * table and the elements of arrays. Columns that are gone meanwhile stay as the record showed
+ * them, at the end. */
 static size_t fill_in(char *definition, size_t length, struct catalogue_column *columns,
                       unsigned count, int key_kind) {
     size_t name_length = get16(definition);
     unsigned stored = get16(definition + 4 + name_length);
     char *order = definition + length, *at = definition + 6 + name_length;
+    char *elements = order + 2 * (size_t)stored;
     unsigned placed = 0, gone = 0;
     definition[2 + name_length] = (char)key_kind;
     for (unsigned i = 0; i < stored; i++) {
@@ -270,6 +383,8 @@ static size_t fill_in(char *definition, size_t length, struct catalogue_column *
             at[17] = (char)known->key_position;
         } else
             fbc_put16(order + 2 * (stored - ++gone), (uint16_t)i); /* the last one first */
+        if (at[18] == FBC_ARRAY_NUMBER)
+            elements = put_element(elements, known);
         at += FBC_COLUMN_BYTES;
     }
     for (unsigned i = 0; i < count; i++)
@@ -280,10 +395,10 @@ static size_t fill_in(char *definition, size_t length, struct catalogue_column *
         fbc_put16(order + 2 * to, get16(order + 2 * from));
         fbc_put16(order + 2 * from, first_gone);
     }
-    for (unsigned i = 0; i < stored; i++)
-        if (get16(order + 2 * i) != i)
-            return length + 2 * (size_t)stored;
-    return length; /* as stored: no list */
+    int is_as_stored = elements == order + 2 * (size_t)stored; /* with no arrays */
+    for (unsigned i = 0; is_as_stored && i < stored; i++)
+        is_as_stored = get16(order + 2 * i) == i;
+    return is_as_stored ? length : (size_t)(elements - definition);
 }
 
 int fbc_definition_complete(const struct fbc_source *source, char *definition, size_t *length,
@@ -291,7 +406,7 @@ int fbc_definition_complete(const struct fbc_source *source, char *definition, s
     char table[256] = "", literal[1024];
     size_t name_length = *length >= 6 ? get16(definition) : 0;
     if (*length < 6 || name_length >= sizeof table || 6 + name_length > *length ||
-        *length + 2 * (size_t)get16(definition + 4 + name_length) > size) {
+        *length + FBC_COMPLETED_BYTES * (size_t)get16(definition + 4 + name_length) > size) {
         fbc_error_set(error, 0, "a table definition of %zu bytes can't be completed", *length);
         return FBC_FAILED;
     }
@@ -304,6 +419,7 @@ int fbc_definition_complete(const struct fbc_source *source, char *definition, s
     if (!cursor)
         fbc_error_set(error, 0, "no memory to read the system tables");
     else if (read_columns(cursor, source, literal, &columns, &count, error) &&
+             read_bounds(cursor, source, literal, columns, count, error) &&
              read_key(cursor, source, literal, columns, count, &key_kind, error)) {
         *length = count ? fill_in(definition, *length, columns, count, key_kind) : 0;
         done = FBC_OK;

@@ -11,8 +11,13 @@
 #include "bridge_api.h"
 #include "rows.h"
 
+/* What a completed definition may add for each column: its place in the order, and its element
+ * with the bounds of 16 dimensions. */
+enum { FBC_COMPLETED_BYTES = 2 + 12 + 16 * 8 };
+
 /* fbc_definition_complete completes DEFINITION, the body of a TABLE record as a shape has it, in
- * a buffer of SIZE bytes; *LENGTH grows by its order list, and becomes 0 if the table is gone. */
+ * a buffer of SIZE bytes, which must have room for FBC_COMPLETED_BYTES a column; *LENGTH grows by
+ * what is added, and becomes 0 if the table is gone. */
 int fbc_definition_complete(const struct fbc_source *source, char *definition, size_t *length,
                             size_t size, struct fbc_error *error);
 

@@ -14,7 +14,7 @@
 #include "crc32c.h"
 #include "failpoint.h"
 
-enum { FLAG_DEFINITIONS = 1, FLAG_SEAL = 2, FLAG_CATALOGUE = 4 };
+enum { FLAG_DEFINITIONS = 1 /* or DDL */, FLAG_SEAL = 2, FLAG_CATALOGUE = 4 };
 
 /* Start write-back of a long journal in steps, so that the sync at its end stays short. */
 enum { WRITE_BACK_STEP = 8 * 1024 * 1024, FIRST_CAPACITY = 8 * 1024, LARGEST_KEPT = 1024 * 1024 };
@@ -206,9 +206,9 @@ void fbc_record_end(struct fbc_journal *journal, enum fbc_record_kind kind, unsi
     journal->at.used += FBC_RECORD_HEADER + used;
     journal->at.records++;
     journal->at.block_records++;
-    if (kind == FBC_BEGIN || kind == FBC_TABLE)
+    if (kind == FBC_BEGIN || kind == FBC_TABLE || kind == FBC_DDL)
         journal->at.block_flags |= FLAG_DEFINITIONS;
-    else if (kind != FBC_SEQUENCE && kind != FBC_BLOB)
+    if (kind != FBC_BEGIN && kind != FBC_TABLE && kind != FBC_SEQUENCE && kind != FBC_BLOB)
         journal->at.events++;
 }
 

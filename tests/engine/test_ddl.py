@@ -7,6 +7,8 @@ from contextlib import suppress
 import pytest
 from capture import Attachment, Capture, Row, SqlError, after
 
+from firebird_cdc.journal.format import Element
+
 pytestmark = pytest.mark.engine
 
 
@@ -300,3 +302,51 @@ def test_keys_right_after_a_ddl_of_the_same_attachment(capture: Capture) -> None
         expected.append(list(key))
     tables = [c.table for j in capture.journals() for c in j.rows if c.table.name == "T"]
     assert [[t.columns[i].name for i in t.key_columns] for t in tables] == expected
+
+
+def test_a_unique_index_is_the_key_of_a_table_that_has_no_other(capture: Capture) -> None:
+    """The rule is that of Debezium: the first by name, active, of columns that are NOT NULL."""
+    capture.create("CREATE TABLE OTHER (ID INTEGER)")
+    attachment = capture.attach()
+    expected = []
+    for ddl, key in (
+        ("CREATE TABLE T (A INTEGER NOT NULL, B INTEGER NOT NULL, N INTEGER)", ""),
+        ("CREATE INDEX I0 ON T (A)", ""),
+        ("CREATE UNIQUE INDEX I1 ON T (N)", ""),
+        ("CREATE UNIQUE INDEX I2 ON T COMPUTED BY (A + 1)", ""),
+        ("CREATE UNIQUE INDEX I3 ON T (B) WHERE B > 1000", ""),
+        ("CREATE UNIQUE DESCENDING INDEX I5 ON T (B, A)", "BA"),
+        ("CREATE UNIQUE INDEX I4 ON T (A)", "A"),
+        ("ALTER INDEX I4 INACTIVE", "BA"),
+        ("ALTER INDEX I4 ACTIVE", "A"),
+        ("DROP INDEX I4", "BA"),
+        ("ALTER TABLE T ADD CONSTRAINT U UNIQUE (A)", "A"),
+        ("ALTER TABLE T DROP CONSTRAINT U", "BA"),
+        ("ALTER TABLE T ALTER A DROP NOT NULL", ""),
+    ):
+        attachment.script(ddl)
+        number = len(expected) + 1
+        attachment.execute("INSERT INTO T VALUES (?, ?, ?)", number, number, number)
+        attachment.commit()
+        expected.append(list(key))
+    tables = [c.table for j in capture.journals() for c in j.rows if c.table.name == "T"]
+    assert [[t.columns[i].name for i in t.key_columns] for t in tables] == expected
+    assert {t.key_kind for t in tables} == {0, 2}
+
+
+def test_a_definition_tells_the_elements_of_arrays(capture: Capture) -> None:
+    capture.create(
+        "CREATE TABLE T (A VARCHAR(3) [1:2, -1:4] CHARACTER SET UTF8, ID INTEGER PRIMARY KEY,"
+        " N NUMERIC(9, 2) [5])",
+        "ALTER TABLE T ALTER ID POSITION 1",
+    )
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO T (ID) VALUES (1)")
+    attachment.commit()
+    [change] = capture.journals()[0].rows
+    assert [change.table.columns[i].name for i in change.table.order] == ["ID", "A", "N"]
+    assert {column.name: column.element for column in change.table.columns} == {
+        "A": Element(37, 0, 0, 12, 4, ((1, 2), (-1, 4))),
+        "ID": None,
+        "N": Element(8, 1, -2, 4, 0, ((1, 5),)),
+    }

@@ -49,12 +49,15 @@ from firebird_cdc.journal.format import (
     Blob,
     Change,
     Column,
+    Element,
     Header,
     JournalReader,
     JournalWriter,
     RowChange,
     Storage,
     Table,
+    TableChange,
+    TableState,
     Undecodable,
     Value,
     read_envelope,
@@ -160,6 +163,26 @@ def _row(chance: random.Random, writer: JournalWriter, table: Table) -> list[Val
     return [_value(chance, column, blob) for column in table.columns]
 
 
+def _table_change(chance: random.Random, columns: Sequence[Column]) -> TableChange:
+    """Return what a statement may have done to a table, with or without its state."""
+    kind = chance.choice(("CREATE", "ALTER", "DROP"))
+    if kind == "DROP" or chance.random() < 0.2:
+        return TableChange(kind, "GONE", None)
+    element = Element(8, 0, 0, 4, 0, ((1, 3), (-2, 2)))
+    shown = [replace(c, element=element if c.storage == Storage.ARRAY else None) for c in columns]
+    count = len(shown)
+    return TableChange(
+        kind,
+        "SMALL",
+        TableState(
+            Table(0, "SMALL", 1, tuple(shown)),
+            "UTF8",
+            tuple(chance.random() < 0.2 for _ in range(count)),
+            tuple(chance.choice((None, "'ж'", "7")) for _ in range(count)),
+        ),
+    )
+
+
 def _write_random(path: Path, number: int) -> Iterator[bytes]:
     """Write a journal from a seed; yield its bytes as an open, sealed, marked, stamped one."""
     chance = random.Random(f"journal {number}")
@@ -189,14 +212,16 @@ def _write_random(path: Path, number: int) -> Iterator[bytes]:
             if turn == 1:
                 writer.sequence("GEN", chance.randrange(2**40))
                 writer.ddl("ALTER TABLE SMALL ADD Ж INTEGER")
+                ddl = writer.event_count
                 writer.gap("a reason")
                 small = writer.table("SMALL", columns[:3], key_kind=2, order=(2, 0, 1))
         writer.flush()
         yield path.read_bytes()
         writer.seal(1_790_000_000_000_001)
         yield path.read_bytes()
-        if not known:
-            writer.complete([replace(wide, resolved=True)])
+        changes = {ddl: [_table_change(chance, columns) for _ in range(number % 3)]}
+        if not known or number % 4:
+            writer.complete([] if known else [replace(wide, resolved=True)], changes)
         writer.commit(number + 1, 1_790_000_000_000_002)
         yield path.read_bytes()
         writer.stamp(number + 1, 1_790_000_000_000_003)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -66,8 +67,15 @@ def _change(change: Change) -> dict[str, Any]:
                 "before": None if before is None else [_value(value) for value in before],
                 "after": None if after is None else [_value(value) for value in after],
             }
-        case DdlChange(pos, sql):
+        case DdlChange(pos, sql, None):
             return {"pos": pos, "sql": _value(sql)}
+        case DdlChange(pos, sql, table_changes):
+            changes = [
+                change._replace(state=change.state and asdict(change.state))
+                for change in table_changes
+            ]
+            text = json.dumps([change._asdict() for change in changes])
+            return {"pos": pos, "sql": _value(sql), "table_changes": json.loads(text)}
         case SequenceChange(name, value):
             return {"sequence": name, "value": value}
         case Gap(pos, reason):

@@ -14,6 +14,7 @@ import json
 import struct
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,12 @@ from firebird_cdc.journal.format import (
     SEAL_BLOCK,
     STAMP_OFFSET,
     Column,
+    Element,
     JournalWriter,
     Storage,
     Table,
+    TableChange,
+    TableState,
     Undecodable,
     Value,
 )
@@ -95,6 +99,7 @@ class Recorder:
             block_bytes=block_bytes,
         )
         self.catalogue_offset: int | None = 0
+        self.table_changes: dict[int, list[TableChange]] = {}
         self.blobs: dict[int, dict[str, Any]] = {}
         self.expected: dict[str, Any] = {
             "header": {
@@ -133,10 +138,19 @@ class Recorder:
         self.writer.delete(table, old)
         self._note_row("d", table, old, None)
 
-    def ddl(self, sql: str | bytes, charset_id: int = 4) -> None:
+    def ddl(
+        self, sql: str | bytes, charset_id: int = 4, changes: list[TableChange] | None = None
+    ) -> None:
         self.writer.ddl(sql, charset_id)
         shown = sql if isinstance(sql, str) else as_json(Undecodable(sql, charset_id))
-        self._note({"pos": self.writer.event_count, "sql": shown})
+        noted = {"pos": self.writer.event_count, "sql": shown}
+        if changes is not None:
+            self.table_changes[self.writer.event_count] = changes
+            noted["table_changes"] = [
+                {"kind": one.kind, "name": one.name, "state": one.state and asdict(one.state)}
+                for one in changes
+            ]
+        self._note(noted)
 
     def sequence(self, name: str, value: int) -> None:
         self.writer.sequence(name, value)
@@ -160,7 +174,7 @@ class Recorder:
 
     def complete(self, tables: Sequence[Table]) -> None:
         self.catalogue_offset = self.writer.journal_length
-        self.writer.complete(tables)
+        self.writer.complete(tables, self.table_changes)
 
     def stamp(self) -> None:
         self.writer.stamp(42, STARTED_US + 3_000)
@@ -405,6 +419,30 @@ def catalogue(journal: Recorder) -> None:
     journal.stamp()
 
 
+TAGS = column("TAGS", Storage.ARRAY, sql_type=540, length=8, char_length=5, precision=0)
+
+
+def table_changes(journal: Recorder) -> None:
+    """Two statements that changed tables, one that changed none, one of which nothing is known;
+    and a definition with the element of an array."""
+    element = Element(37, 0, 0, 20, 4, ((1, 3), (-1, 1)))
+    tags = replace_fields(TAGS, element=element)
+    plain = journal.table("PLAIN", [NAME, TAGS, ID], key_kind=0, resolved=False)
+    columns = (NAME, tags, ID)
+    made = Table(0, "МАДЕ", 1, (ID, tags, PRICE))
+    state = TableState(made, "UTF8", (False, False, True), (None, "'x' -- ж", None))
+    journal.ddl("CREATE TABLE МАДЕ", changes=[TableChange("CREATE", "МАДЕ", state)])
+    journal.ddl("GRANT SELECT ON PLAIN TO PUBLIC", changes=[])
+    journal.insert(plain, ("x", None, 1))
+    dropped = [TableChange("ALTER", "GONE", None), TableChange("DROP", "OTHER", None)]
+    journal.ddl("ALTER DOMAIN D TYPE BIGINT", changes=dropped)
+    journal.ddl("ALTER INDEX I ACTIVE")
+    journal.seal()
+    journal.complete([Table(plain.number, "PLAIN", 2, columns, (2, 0, 1))])
+    journal.commit()
+    journal.stamp()
+
+
 def three_blocks(journal: Recorder) -> None:
     """What most broken vectors break: three blocks of rows and a seal, not committed."""
     goods = journal.table("GOODS", [ID, NAME, PRICE])
@@ -513,6 +551,7 @@ def whole_vectors(shop: Workshop) -> Iterator[Vector]:
         (several_blocks, 256),
         (undecodable_text, 64 * 1024),
         (catalogue, 256),
+        (table_changes, 256),
     ]
     for fill, block_bytes in fills:
         inode = INODE if fill in (plugin_basic, plugin_catalogue) else 0

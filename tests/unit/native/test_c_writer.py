@@ -64,18 +64,19 @@ def test_a_catalogue_that_the_plugin_wrote_with_the_seal_can_be_taken_over(tmp_p
         path = tmp_path / name
         path.write_bytes(vector_bytes(name))
         with JournalReader(path) as reader:
-            ends[name] = reader.finished_catalogue()
+            catalogue = reader.unstamped_catalogue()
+            ends[name] = catalogue and (catalogue.end, [*catalogue.bodies], catalogue.tells_of_ddl)
     assert ends == {
-        "plugin-catalogue": len(vector_bytes("plugin-catalogue")),
-        "plugin-basic": 0,
-        "broken-seal": 0,
+        "plugin-catalogue": (len(vector_bytes("plugin-catalogue")), [1], False),
+        "plugin-basic": None,
+        "broken-seal": None,
     }
     path = tmp_path / "damaged"
     content = bytearray(vector_bytes("plugin-catalogue"))
     content[-1] ^= 1
     path.write_bytes(content)
     with JournalReader(path) as reader:
-        assert reader.finished_catalogue() == 0
+        assert reader.unstamped_catalogue() is None
 
 
 def test_records_cut_back_leave_no_trace(tmp_path: Path) -> None:

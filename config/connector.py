@@ -97,6 +97,7 @@ class ConnectorConfig:
     provide_transaction_metadata: bool
     transaction_metadata_ordered: bool
     transforms: tuple[TransformConfig, ...]
+    predicates: tuple[TransformConfig, ...]
     table_include_list: Patterns
     table_exclude_list: Patterns
     column_include_list: Patterns
@@ -128,6 +129,7 @@ _FREE_FAMILIES = (
     "key.converter.<property>",
     "value.converter.<property>",
     "transforms.<name>.<parameter>",
+    "predicates.<name>.<parameter>",
     "<converter>.<parameter>",
 )
 
@@ -168,6 +170,7 @@ class _Loader:
         self.columns = ColumnRuleFamilies()
         self.converter_options = {name: ConverterOptions(name) for name in _SUBJECTS}
         self.transforms = Named(self.source.entries.get("transforms"), "transforms.")
+        self.predicates = Named(self.source.entries.get("predicates"), "predicates.")
         self.converters = Named(self.source.entries.get("converters"), "")
 
     def load(self) -> ConnectorConfig:
@@ -240,6 +243,8 @@ class _Loader:
                 self.converter_options[option.name.removesuffix(".<property>")].add(entry)
             case "transforms.<name>.<parameter>":
                 self.transforms.add(entry)
+            case "predicates.<name>.<parameter>":
+                self.predicates.add(entry)
             case "<converter>.<parameter>":
                 self.converters.add(entry)
             case _ if option.group is Group.MASKS:
@@ -312,8 +317,9 @@ class _Loader:
             )
 
     def _check_names(self) -> None:
-        self.transforms.check(self._problem)
-        self.transforms.warn(self._warn)
+        for named in (self.transforms, self.predicates):
+            named.check(self._problem)
+            named.warn(self._warn)
         self.converters.check(self._problem)
         for _, entry, _ in self.converters.items():
             try:
@@ -392,6 +398,10 @@ class _Loader:
             transforms=tuple(
                 TransformConfig(name, text_of(kind), parameters, self._place(kind))
                 for name, kind, parameters in self.transforms.items()
+            ),
+            predicates=tuple(
+                TransformConfig(name, text_of(kind), parameters, self._place(kind))
+                for name, kind, parameters in self.predicates.items()
             ),
             table_include_list=value.get("table.include.list", ()),
             table_exclude_list=value.get("table.exclude.list", ()),

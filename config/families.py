@@ -106,7 +106,7 @@ def parse_message_keys(value: str | tuple[str, ...]) -> tuple[KeyColumns, ...]:
 
 @dataclass(frozen=True, slots=True)
 class TransformConfig:
-    """A transform: its name in ``transforms``, its type as written and its parameters.
+    """A transform or predicate: its name in the list, its type as written and its parameters.
 
     ``origin``: file and line of the type, for messages.
     """

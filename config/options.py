@@ -328,6 +328,14 @@ OPTIONS: tuple[Option, ...] = (
         "transforms.<name>.<parameter>", _S, None, "`type` and parameters of the transform of that"
         " name.", Group.TRANSFORMS,
     ),
+    Option(
+        "predicates", Kind.LIST, None, "Names of the predicates that transforms refer to.",
+        Group.TRANSFORMS,
+    ),
+    Option(
+        "predicates.<name>.<parameter>", _S, None, "`type` and parameters of the predicate of that"
+        " name.", Group.TRANSFORMS,
+    ),
     # -- filters
     Option(
         "table.include.list", Kind.PATTERNS, None, "Capture only these of the published tables."

@@ -109,7 +109,8 @@ _TRANSFORMS = """\
 `transforms: a,b` names transforms in the order in which a message passes them;
 `transforms.a.type` is the kind of each, and whatever else begins with `transforms.a.` are its
 parameters. A name without a type is an error; parameters of a name that is not listed have no
-effect, and a warning says so.
+effect, and a warning says so. `predicates` is of the same form. Types and parameters are on the
+page [Transforms](transforms.md).
 """
 
 _MASKS = f"""\

@@ -1,0 +1,143 @@
+"""Checks that values are in the form of their schemas, where they come from the user's own code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from math import isfinite
+from typing import Any
+
+from firebird_cdc.journal.schema import Schema
+from firebird_cdc.journal.values import BadValue
+
+SCHEMAS_KEPT = 5000
+"""Schemas for which something is kept ready; more than the shapes of tables that are kept."""
+
+_Check = Callable[[Any], None]
+
+_TYPES: dict[str, type] = {
+    "boolean": bool,
+    "string": str,
+    "bytes": bytes,
+    "float": float,
+    "double": float,
+}
+_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+
+
+class Conformity:
+    """Checks values against schemas, for each of which a function is made once.
+
+    ``non_finite``: whether NaN and infinities have a form, as in Avro.
+    """
+
+    def __init__(self, non_finite: bool) -> None:
+        self._non_finite = non_finite
+        self._check_of = lru_cache(SCHEMAS_KEPT)(self._make_check)
+
+    def check(self, schema: Schema, value: Any) -> None:
+        """Raise BadValue unless VALUE is in the physical form of SCHEMA."""
+        self._check_of(schema)(value)
+
+    def _make_check(self, schema: Schema) -> _Check:
+        check = self._non_null(schema)
+
+        def checked(value: Any) -> None:
+            if value is None:
+                if not schema.optional:
+                    raise BadValue(f"null stands where {_described(schema)} is required")
+            else:
+                check(value)
+
+        return checked
+
+    def _non_null(self, schema: Schema) -> _Check:
+        if schema.type in _BITS:
+            return _integer(schema)
+        if schema.type == "struct":
+            return self._struct(schema)
+        if schema.type == "array":
+            return self._array(schema)
+        if schema.type == "map":
+            return self._map(schema)
+        if schema.type not in _TYPES:
+            raise BadValue(f"a schema has the type {schema.type!r}, which Kafka Connect lacks")
+        wanted = _TYPES[schema.type]
+
+        def check(value: Any) -> None:
+            if type(value) is not wanted:
+                raise _wrong(schema, value)
+
+        def check_finite(value: Any) -> None:
+            check(value)
+            if not isfinite(value):
+                raise BadValue(f"{value} cannot be written as a JSON number")
+
+        return check_finite if wanted is float and not self._non_finite else check
+
+    def _struct(self, schema: Schema) -> _Check:
+        checks = {name: self._check_of(inner) for name, inner in schema.fields}
+
+        def check(value: Any) -> None:
+            if type(value) is not dict:
+                raise _wrong(schema, value)
+            if value.keys() != checks.keys():
+                missing, unknown = checks.keys() - value.keys(), value.keys() - checks.keys()
+                parts = [f"no field {', '.join(sorted(missing))}"] if missing else []
+                if unknown:
+                    names = ", ".join(sorted(map(str, unknown)))
+                    parts.append(f"{names}, which its schema lacks")
+                raise BadValue(f"a struct has {' and '.join(parts)}")
+            for name, inner in value.items():
+                try:
+                    checks[name](inner)
+                except BadValue as error:
+                    raise BadValue(f"field {name}: {error}") from None
+
+        return check
+
+    def _array(self, schema: Schema) -> _Check:
+        assert schema.items is not None
+        check_item = self._check_of(schema.items)
+
+        def check(value: Any) -> None:
+            if type(value) is not list:
+                raise _wrong(schema, value)
+            for item in value:
+                check_item(item)
+
+        return check
+
+    def _map(self, schema: Schema) -> _Check:
+        assert schema.keys is not None
+        assert schema.items is not None
+        check_key, check_item = self._check_of(schema.keys), self._check_of(schema.items)
+
+        def check(value: Any) -> None:
+            if type(value) is not dict:
+                raise _wrong(schema, value)
+            for key, item in value.items():
+                check_key(key)
+                check_item(item)
+
+        return check
+
+
+def _integer(schema: Schema) -> _Check:
+    limit = 1 << (_BITS[schema.type] - 1)
+
+    def check(value: Any) -> None:
+        if type(value) is not int:
+            raise _wrong(schema, value)
+        if not -limit <= value < limit:
+            raise BadValue(f"a number is too large for {_described(schema)}")
+
+    return check
+
+
+def _described(schema: Schema) -> str:
+    return f"{schema.type} {schema.name}" if schema.name else schema.type
+
+
+def _wrong(schema: Schema, value: Any) -> BadValue:
+    return BadValue(f"a Python {type(value).__name__} stands where {_described(schema)} is wanted")

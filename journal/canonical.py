@@ -42,11 +42,10 @@ from firebird_cdc.journal.charsets import codec_of
 from firebird_cdc.journal.decfloat import decode_decfloat
 from firebird_cdc.journal.format import Blob, Column, Storage, Table, Undecodable, Value
 from firebird_cdc.journal.values import (
-    encode_boolean,
-    encode_float,
     iso_date,
     iso_time,
     plain_decimal,
+    shortest_float,
 )
 
 BLOB_LIMIT = 16 * 1024 * 1024
@@ -99,7 +98,7 @@ def _double(value: float) -> str:
 def _float(value: float) -> str:
     if not math.isfinite(value):
         return _special_float(value)
-    return encode_float(_FLOAT.unpack(_FLOAT.pack(value))[0])
+    return repr(shortest_float(_FLOAT.unpack(_FLOAT.pack(value))[0]))
 
 
 def _bytes(value: bytes) -> str:
@@ -161,7 +160,7 @@ def _blob(column: Column, none_charset: str, limit: int) -> _Encoder:
 _PLAIN: dict[Storage, _Encoder] = {
     Storage.FLOAT: _float,
     Storage.DOUBLE: _double,
-    Storage.BOOLEAN: encode_boolean,
+    Storage.BOOLEAN: lambda value: "true" if value else "false",
     Storage.DATE: lambda value: f'"{iso_date(value)}"',
     Storage.TIME: lambda value: f'"{iso_time(value)}"',
     Storage.TIMESTAMP: lambda value: f'"{_timestamp(value)}"',

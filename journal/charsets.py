@@ -70,6 +70,9 @@ _CODEC_OF_NUMBER = {number: codec for number, _, codec in _CHARSETS}
 _CODEC_OF_NAME = {name: codec for _, names, codec in _CHARSETS for name in names}
 _NAME_OF_NUMBER = {NONE: "NONE", OCTETS: "OCTETS"} | {n: names[0] for n, names, _ in _CHARSETS}
 
+# Python's codecs that may decode to one half of a surrogate pair, which no encoding can write.
+_HALF_PAIRS = frozenset({"utf-7", "unicode-escape", "raw-unicode-escape", "punycode", "idna"})
+
 
 def codec_of(charset_id: int) -> str | None:
     """Return the Python codec of RDB$CHARACTER_SET_ID, None if there is none that is right.
@@ -89,7 +92,8 @@ def find_codec(name: str) -> str | None:
     """Return the Python codec for a name of a character set, Firebird's or Python's.
 
     ``WIN1251``, ``ISO8859_1``, ``windows-1251`` and ``UTF-8`` are all understood; None if
-    the name is unknown, or names something that doesn't decode bytes to text.
+    the name is unknown, or names something that doesn't decode bytes to text, or not to text
+    that every converter can write.
     """
     codec = _CODEC_OF_NAME.get(name.upper())
     if codec is not None:
@@ -99,4 +103,4 @@ def find_codec(name: str) -> str | None:
         b"a".decode(found.name, "replace")
     except (LookupError, ValueError):
         return None
-    return found.name
+    return None if found.name.replace("_", "-") in _HALF_PAIRS else found.name

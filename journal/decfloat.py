@@ -45,27 +45,44 @@ def _declet(bits: int) -> int:
 _DECLETS = tuple(_declet(bits) for bits in range(1024))
 
 
+def split_decfloat(raw: bytes) -> tuple[int, int, int] | str:
+    """Return sign (1: negative), coefficient and exponent of 8 or 16 bytes in x86 byte order.
+
+    For what is no number its name, as Firebird prints it: ``Infinity``, ``-Infinity``, ``NaN``,
+    ``sNaN``; a NaN's payload is left out.
+    """
+    exponent_bits, declets, bias = _FORMATS[len(raw)]
+    word = int.from_bytes(raw, "little")
+    coefficient_bits = 10 * declets
+    sign = word >> (len(raw) * 8 - 1)
+    combination = word >> (coefficient_bits + exponent_bits) & 0b11111
+    if combination >= 0b11110:
+        signalling = word >> (coefficient_bits + exponent_bits - 1) & 1
+        special = "Infinity" if combination == 0b11110 else "sNaN" if signalling else "NaN"
+        return f"{'-' if sign else ''}{special}"
+    if combination >> 3 == 0b11:
+        high, digit = combination >> 1 & 0b11, 8 + (combination & 1)
+    else:
+        high, digit = combination >> 3, combination & 0b111
+    exponent = (high << exponent_bits) | (word >> coefficient_bits & ((1 << exponent_bits) - 1))
+    coefficient = digit * 1000**declets
+    # From the last digits on, as most numbers have few of them.
+    rest, unit = word & ((1 << coefficient_bits) - 1), 1
+    while rest:
+        coefficient += _DECLETS[rest & 1023] * unit
+        rest >>= 10
+        unit *= 1000
+    return sign, coefficient, exponent - bias
+
+
 def decode_decfloat(raw: bytes) -> Decimal:
     """Return the exact value, exponent included, of 8 or 16 bytes in x86 byte order.
 
     Sign, exponent and trailing zeros are kept, so that ``str()`` gives what Firebird prints.
     Infinities and NaNs come as the Decimal of that name; a NaN's payload is left out.
     """
-    exponent_bits, declets, bias = _FORMATS[len(raw)]
-    word = int.from_bytes(raw, "little")
-    coefficient_bits = 10 * declets
-    combination = word >> (coefficient_bits + exponent_bits) & 0b11111
-    sign = word >> (len(raw) * 8 - 1)
-    if combination >= 0b11110:
-        signalling = word >> (coefficient_bits + exponent_bits - 1) & 1
-        special = "Infinity" if combination == 0b11110 else "sNaN" if signalling else "NaN"
-        return Decimal(f"{'-' if sign else ''}{special}")
-    if combination >> 3 == 0b11:
-        high, digit = combination >> 1 & 0b11, 8 + (combination & 1)
-    else:
-        high, digit = combination >> 3, combination & 0b111
-    exponent = (high << exponent_bits) | (word >> coefficient_bits & ((1 << exponent_bits) - 1))
-    number = digit
-    for place in range(declets - 1, -1, -1):
-        number = number * 1000 + _DECLETS[word >> (10 * place) & 1023]
-    return Decimal((sign, tuple(map(int, str(number))), exponent - bias))
+    parts = split_decfloat(raw)
+    if isinstance(parts, str):
+        return Decimal(parts)
+    sign, coefficient, exponent = parts
+    return Decimal(f"{'-' if sign else ''}{coefficient}E{exponent}")

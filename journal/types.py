@@ -77,8 +77,8 @@ _JDBC_BLOB, _JDBC_LONG_TEXT, _JDBC_LONG_BINARY = 2004, -1, -4
 def is_decimal(column: Column) -> bool:
     """Whether COLUMN is a NUMERIC or DECIMAL, wherever it is kept: dialect 1 uses doubles too."""
     if column.storage in _EXACT:
-        return column.scale < 0 or column.sub_type in (_NUMERIC, _DECIMAL)
-    return column.storage is Storage.DOUBLE and column.scale < 0
+        return column.scale != 0 or column.sub_type in (_NUMERIC, _DECIMAL)
+    return column.storage is Storage.DOUBLE and column.scale != 0
 
 
 def is_text_blob(column: Column) -> bool:

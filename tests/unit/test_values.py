@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import math
 import struct
 from decimal import Decimal
@@ -13,7 +11,7 @@ import pytest
 
 from firebird_cdc.journal.decfloat import decode_decfloat
 from firebird_cdc.journal.format import Blob, Column, Storage, Undecodable
-from firebird_cdc.journal.values import BadValue, ValueModes, field_codec
+from firebird_cdc.journal.values import BadValue, FieldForm, ValueModes, field_form
 
 CONNECT = "org.apache.kafka.connect.data"
 DEBEZIUM = "io.debezium.time"
@@ -41,16 +39,21 @@ def column(storage: Storage, **changes: Any) -> Column:
     return Column(name="C", storage=storage, **values)
 
 
+def form_of(
+    storage: Storage, modes: dict[str, Any] | None = None, **changes: Any
+) -> FieldForm | None:
+    return field_form(column(storage, **changes), ValueModes(**(modes or {})))
+
+
 def rendered(
     value: Any, storage: Storage, modes: dict[str, Any] | None = None, **changes: Any
 ) -> tuple[dict[str, Any], Any]:
-    """Schema without name and optional flag, and the payload as a JSON reader sees it."""
-    codec = field_codec(column(storage, **changes), ValueModes(**(modes or {})))
-    assert codec is not None
-    schema = dict(codec.schema)
-    assert schema.pop("field") == "C"
+    """Schema as the JSON converter writes it, without the optional flag, and physical value."""
+    form = form_of(storage, modes, **changes)
+    assert form is not None
+    schema = form.schema.to_json()
     assert schema.pop("optional") is True
-    return schema, json.loads(codec.encode(value))
+    return schema, form.function()(value)
 
 
 def typed(kind: str, name: str) -> dict[str, Any]:
@@ -63,8 +66,8 @@ def decimal_schema(scale: int, precision: int) -> dict[str, Any]:
     }
 
 
-def unscaled(text: str) -> int:
-    return int.from_bytes(base64.b64decode(text), "big", signed=True)
+def unscaled(value: bytes) -> int:
+    return int.from_bytes(value, "big", signed=True)
 
 
 @pytest.mark.parametrize(
@@ -89,12 +92,10 @@ def test_plain_values(storage: Storage, kind: str, value: Any) -> None:
 )
 def test_float_is_shown_as_its_four_bytes_not_as_a_double(text: str) -> None:
     value = struct.unpack("<f", struct.pack("<f", float(text)))[0]
-    codec = field_codec(column(Storage.FLOAT), ValueModes())
-    assert codec is not None
-    assert codec.schema["type"] == "float"
-    shown = codec.encode(value)
-    assert struct.pack("<f", float(shown)) == struct.pack("<f", value)
-    assert shown == repr(float(text))
+    schema, shown = rendered(value, Storage.FLOAT)
+    assert schema == {"type": "float"}
+    assert struct.pack("<f", shown) == struct.pack("<f", value)
+    assert repr(shown) == repr(float(text))
 
 
 @pytest.mark.parametrize("storage", [Storage.FLOAT, Storage.DOUBLE])
@@ -102,22 +103,27 @@ def test_float_is_shown_as_its_four_bytes_not_as_a_double(text: str) -> None:
 def test_numbers_that_json_lacks_are_bad_values(storage: Storage, value: float) -> None:
     with pytest.raises(BadValue, match="JSON number"):
         rendered(value, storage)
+    _, carried = rendered(value, storage, {"non_finite": True})
+    assert math.isnan(carried) if math.isnan(value) else carried == value
 
 
 @pytest.mark.parametrize(
     ("value", "encoded"),
     [
-        (1284750, "E5qO"),
-        (1285000, "E5uI"),
-        (0, "AA=="),
-        (127, "fw=="),
-        (128, "AIA="),
-        (-128, "gA=="),
+        (1284750, "139a8e"),
+        (1285000, "139b88"),
+        (0, "00"),
+        (-1, "ff"),
+        (-129, "ff7f"),
+        (255, "00ff"),
+        (127, "7f"),
+        (128, "0080"),
+        (-128, "80"),
     ],
 )
 def test_decimal_is_the_shortest_twos_complement(value: int, encoded: str) -> None:
     schema, payload = rendered(value, Storage.INTEGER, scale=-3, sub_type=1, precision=9)
-    assert (schema, payload) == (decimal_schema(3, 9), encoded)
+    assert (schema, payload) == (decimal_schema(3, 9), bytes.fromhex(encoded))
     assert unscaled(payload) == value
 
 
@@ -174,6 +180,24 @@ def test_dialect_1_numeric_in_a_double_is_a_decimal() -> None:
     assert schema == decimal_schema(2, 15)
     assert unscaled(payload) == 123457
     assert rendered(0.1, Storage.DOUBLE, {"decimal": "string"}, scale=-2)[1] == "0.10"
+    assert rendered(1234.57, Storage.DOUBLE, {"decimal": "double"}, scale=-2) == (
+        {"type": "double"},
+        1234.57,
+    )
+    largest = rendered(1.7976931348623157e308, Storage.DOUBLE, scale=-2)[1]
+    assert unscaled(largest) == 17976931348623157 * 10**294
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity")]
+)
+def test_dialect_1_numeric_that_is_no_number(value: float, text: str) -> None:
+    assert rendered(value, Storage.DOUBLE, {"decimal": "string"}, scale=-2)[1] == text
+    for modes in ({}, {"decimal": "double"}, {"non_finite": True}):
+        with pytest.raises(BadValue, match=r"NUMERIC of scale 2; decimal\.handling\.mode: string"):
+            rendered(value, Storage.DOUBLE, modes, scale=-2)
+    carried = {"decimal": "double", "non_finite": True}
+    assert repr(rendered(value, Storage.DOUBLE, carried, scale=-2)[1]) == repr(value)
 
 
 def decimal64(sign: int, digits: str, exponent: int) -> bytes:
@@ -228,6 +252,12 @@ def test_every_declet_decodes_to_its_three_digits() -> None:
         (0, "5", 3, "5E+3"),
         (0, "0", 0, "0"),
         (1, "8000000000000000", 0, "-8000000000000000"),
+        (1, "0", -2, "-0.00"),
+        (0, "0", 7, "0E+7"),
+        (0, "0", -7, "0E-7"),
+        (0, "1", -6, "0.000001"),
+        (0, "1", -7, "1E-7"),
+        (0, "123456", -10, "0.0000123456"),
     ],
 )
 def test_decfloat_in_all_modes(sign: int, digits: str, exponent: int, text: str) -> None:
@@ -251,14 +281,35 @@ def test_decfloat_in_all_modes(sign: int, digits: str, exponent: int, text: str)
         (0b011110, "Infinity"),
         (0b111110, "-Infinity"),
         (0b011111, "NaN"),
+        (0b111111, "-NaN"),
+        (0b0111111, "sNaN"),
+        (0b1111111, "-sNaN"),
     ],
 )
 def test_decfloat_that_is_no_number(combination: int, text: str) -> None:
-    raw = (combination << 58).to_bytes(8, "little")
-    assert rendered(raw, Storage.DECFLOAT16, {"decimal": "string"})[1] == text
-    for mode in ("precise", "double"):
-        with pytest.raises(BadValue, match=r"decimal\.handling\.mode"):
-            rendered(raw, Storage.DECFLOAT16, {"decimal": mode})
+    place = 57 if text.endswith("sNaN") else 58
+    for storage, raw in (
+        (Storage.DECFLOAT16, (combination << place).to_bytes(8, "little")),
+        (Storage.DECFLOAT34, (combination << place + 64).to_bytes(16, "little")),
+    ):
+        assert rendered(raw, storage, {"decimal": "string"})[1] == text
+        for mode in ("precise", "double"):
+            with pytest.raises(BadValue, match=rf"{text} .*decimal\.handling\.mode"):
+                rendered(raw, storage, {"decimal": mode})
+        with pytest.raises(BadValue):
+            rendered(raw, storage, {"decimal": "precise", "non_finite": True})
+        number = rendered(raw, storage, {"decimal": "double", "non_finite": True})[1]
+        assert repr(number) == {"Infinity": "inf", "-Infinity": "-inf"}.get(text, "nan")
+
+
+@pytest.mark.parametrize("non_finite", [False, True])
+def test_a_decfloat_beyond_all_doubles_does_not_become_infinite(non_finite: bool) -> None:
+    raw = _decimal_interchange(0, "1", 400, 12, 6176, 11)
+    modes = {"decimal": "double", "non_finite": non_finite}
+    with pytest.raises(BadValue, match=r"DECFLOAT 1E\+400 is larger than any double"):
+        rendered(raw, Storage.DECFLOAT34, modes)
+    tiny = _decimal_interchange(1, "1", -400, 12, 6176, 11)
+    assert repr(rendered(tiny, Storage.DECFLOAT34, modes)[1]) == "-0.0"
 
 
 @pytest.mark.parametrize(
@@ -282,13 +333,13 @@ def test_decfloat_that_is_no_number(combination: int, text: str) -> None:
             typed("int64", f"{CONNECT}.Timestamp"),
             1772442847123,
         ),
-        ("isostring", Storage.DATE, DAY, typed("string", f"{DEBEZIUM}.IsoDate"), "2026-03-02"),
-        ("isostring", Storage.TIME, TIME, typed("string", f"{DEBEZIUM}.IsoTime"), "09:14:07.1234"),
+        ("isostring", Storage.DATE, DAY, {"type": "string"}, "2026-03-02"),
+        ("isostring", Storage.TIME, TIME, {"type": "string"}, "09:14:07.1234"),
         (
             "isostring",
             Storage.TIMESTAMP,
             TIMESTAMP,
-            typed("string", f"{DEBEZIUM}.IsoTimestamp"),
+            {"type": "string"},
             "2026-03-02T09:14:07.1234",
         ),
     ],
@@ -300,6 +351,29 @@ def test_dates_and_times(
     if mode == "adaptive":
         same = rendered(value, storage, {"time": "adaptive_time_microseconds"})
         assert same == (schema, payload)
+
+
+def test_connect_mode_cuts_to_the_earlier_millisecond_before_1970_too() -> None:
+    epoch = 40587 * 864_000_000
+    modes = {"time": "connect"}
+    units_and_ms = ((9, 0), (10, 1), (0, 0), (-1, -1), (-10, -1), (-11, -2))
+    for units, milliseconds in units_and_ms:
+        assert rendered(epoch + units, Storage.TIMESTAMP, modes)[1] == milliseconds
+    assert rendered(863_999_999, Storage.TIME, modes)[1] == 86_399_999
+
+
+def test_times_of_day_from_first_to_last() -> None:
+    modes = {"time": "isostring"}
+    for units, text in (
+        (0, "00:00:00"),
+        (863_999_999, "23:59:59.9999"),
+        (10, "00:00:00.001"),
+        (600_500, "00:01:00.05"),
+        (36_000_000 + 9_000, "01:00:00.9"),
+    ):
+        assert rendered(units, Storage.TIME, modes)[1] == text
+    with pytest.raises(BadValue, match="864000000 is no time of day"):
+        rendered(864_000_000, Storage.TIME, modes)
 
 
 def test_timestamps_from_year_1_to_9999() -> None:
@@ -334,13 +408,13 @@ def test_the_end_of_year_9999_in_a_zone_west_of_utc() -> None:
 @pytest.mark.parametrize(
     ("mode", "kind", "text"),
     [
-        ("bytes", "bytes", "+/8A"),
+        ("bytes", "bytes", b"\xfb\xff\x00"),
         ("base64", "string", "+/8A"),
         ("base64-url-safe", "string", "-_8A"),
         ("hex", "string", "fbff00"),
     ],
 )
-def test_binary_values(mode: str, kind: str, text: str) -> None:
+def test_binary_values(mode: str, kind: str, text: str | bytes) -> None:
     content = b"\xfb\xff\x00"
     modes = {"binary": mode}
     assert rendered(content, Storage.OCTETS, modes) == ({"type": kind}, text)
@@ -370,16 +444,26 @@ def test_what_cannot_be_read_is_the_placeholder(placeholder: str, text: str, raw
     modes = {"placeholder": placeholder}
     missing = Blob(1, False, None, (), b"half of i")
     assert rendered(missing, Storage.BLOB, modes, sub_type=1)[1] == text
-    assert base64.b64decode(rendered(missing, Storage.BLOB, modes, sub_type=0)[1]) == raw
+    assert rendered(missing, Storage.BLOB, modes, sub_type=0)[1] == raw
+    as_hex = modes | {"binary": "hex"}
+    assert rendered(missing, Storage.BLOB, as_hex, sub_type=0)[1] == raw.hex()
+    as_bytes = modes | {"unknown_types": True}
+    assert rendered(missing, Storage.BLOB, as_bytes, sub_type=1, charset_id=250)[1] == raw
     broken = Blob(1, True, None, (), b"\xff\xfe")
     assert rendered(broken, Storage.BLOB, modes, sub_type=1)[1] == text
     assert rendered(Undecodable(b"\xff", 4), Storage.TEXT, modes)[1] == text
 
 
-def test_blob_larger_than_a_message_is_refused_before_it_is_read() -> None:
-    blob = Blob(1, True, None, (), b"x" * 101)
-    with pytest.raises(BadValue, match=r"max\.request\.size"):
-        rendered(blob, Storage.BLOB, {"max_bytes": 100}, sub_type=1)
+@pytest.mark.parametrize(
+    "changes",
+    [{"sub_type": 1}, {"sub_type": 0}, {"sub_type": 1, "charset_id": 250}],
+    ids=["text", "binary", "unknown-charset"],
+)
+def test_blob_larger_than_a_message_is_refused_before_it_is_read(changes: dict[str, Any]) -> None:
+    modes = {"max_bytes": 100, "unknown_types": True}
+    assert len(rendered(Blob(1, True, None, (), b"x" * 100), Storage.BLOB, modes, **changes)[1])
+    with pytest.raises(BadValue, match=r"101 bytes .*max\.request\.size"):
+        rendered(Blob(1, True, None, (), b"x" * 101), Storage.BLOB, modes, **changes)
 
 
 @pytest.mark.parametrize(
@@ -394,7 +478,31 @@ def test_blob_larger_than_a_message_is_refused_before_it_is_read() -> None:
 def test_unknown_types_are_left_out_or_sent_as_bytes(
     storage: Storage, changes: dict[str, Any], value: Any, content: bytes
 ) -> None:
-    assert field_codec(column(storage, **changes), ValueModes()) is None
+    assert form_of(storage, **changes) is None
     schema, payload = rendered(value, storage, {"unknown_types": True}, **changes)
     assert schema == {"type": "bytes"}
-    assert base64.b64decode(payload) == content
+    assert payload == content
+
+
+def test_columns_that_are_alike_share_their_schema() -> None:
+    for storage in Storage:
+        changes: dict[str, Any] = {"scale": -2} if storage is Storage.BIGINT else {}
+        modes = {"unknown_types": True}
+        one, same = form_of(storage, modes, **changes), form_of(storage, modes, **changes)
+        not_null = form_of(storage, modes, nullable=False, **changes)
+        assert one is not None
+        assert same is not None
+        assert not_null is not None
+        assert one.schema is same.schema
+        assert (one.schema.optional, not_null.schema.optional) == (True, False)
+
+
+@pytest.mark.parametrize("scale", [-2, 2])
+def test_decimals_of_any_scale_agree_in_all_modes(scale: int) -> None:
+    text = "-123.45" if scale < 0 else "-1234500"
+    shape: dict[str, Any] = {"scale": scale, "sub_type": 1}
+    schema, value = rendered(-12345, Storage.INTEGER, **shape)
+    assert schema["parameters"]["scale"] == str(-scale)
+    assert unscaled(value) == -12345
+    assert rendered(-12345, Storage.INTEGER, {"decimal": "string"}, **shape)[1] == text
+    assert rendered(-12345, Storage.INTEGER, {"decimal": "double"}, **shape)[1] == float(text)

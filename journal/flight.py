@@ -10,13 +10,11 @@ import logbook
 from confluent_kafka import KafkaError, Producer
 
 from firebird_cdc.journal.backlog import Entry
-from firebird_cdc.journal.format import Gap, JournalReader, RowChange
-from firebird_cdc.journal.render import BadEvent, Message, Renderer
+from firebird_cdc.journal.format import DdlChange, Gap, JournalReader, RowChange, SequenceChange
+from firebird_cdc.journal.records import Message
+from firebird_cdc.journal.render import BadEvent, JournalRenderer, Renderer
 
 _log = logbook.Logger("firebird_cdc.journal.flight")
-
-_OVERHEAD_BYTES = 128
-"""What a message adds to its key, value and headers on the wire; librdkafka counts it too."""
 
 
 class FlightPlan:
@@ -33,13 +31,11 @@ class FlightPlan:
         renderer: Renderer,
         none_charset: str,
         failure_mode: str,
-        max_bytes: int,
     ) -> None:
         self.directory = directory
         self.renderer = renderer
         self.none_charset = none_charset
         self.failure_mode = failure_mode
-        self.max_bytes = max_bytes
         self.acknowledged = 0
         self.failures = 0
         self.unacked = 0
@@ -142,53 +138,44 @@ class Flight:
             self.failed_topic = message.topic()
 
     def _rendered(self) -> Generator[Sequence[Message], None, None]:
-        """Yield the messages of one change after the other."""
+        """Yield the messages of one change after the other, and those at the journal's end."""
         with JournalReader(self.path, self._plan.none_charset) as reader:
             assert reader.stamp is not None
             renderer = self._plan.renderer.journal(reader.header, reader.stamp, self.database)
             for change in reader.changes():
-                if type(change) is RowChange:
-                    if change.pos <= self._resume_after or change.pos in self._skipped:
-                        continue
-                    messages = self._render(renderer.messages, change)
-                    if messages:
-                        self.pos = change.pos
-                        yield messages
-                elif type(change) is Gap:
+                if isinstance(change, SequenceChange) or change.pos in self._skipped:
+                    continue
+                if isinstance(change, Gap):
                     _log.error(
                         "{}: event {} marks a gap: {}; Kafka gets no message for it",
                         self.path,
                         change.pos,
                         change.reason,
                     )
+                    continue
+                if change.pos <= self._resume_after:
+                    renderer.pass_over(change)
+                    continue
+                messages = self._render(renderer, change)
+                if messages:
+                    self.pos = change.pos
+                    yield messages
+            messages = renderer.finish()
+            if messages:
+                yield messages
 
-    def _render(self, render: Any, change: RowChange) -> Sequence[Message]:
+    def _render(
+        self, renderer: JournalRenderer, change: RowChange | DdlChange
+    ) -> Sequence[Message]:
         try:
-            messages: Sequence[Message] = render(change)
-            limit = self._plan.max_bytes
-            for message in messages:
-                if message.value is not None and len(message.value) * 4 > limit // 2:
-                    _check_size(message, change, limit)
+            return renderer.messages(change)
         except BadEvent as error:
             if self._plan.failure_mode == "fail":
                 raise
             self.report_left_out(error)
             return ()
-        return messages
 
     def report_left_out(self, error: BadEvent) -> None:
         """Log that an event is not sent, if the mode asks for that."""
         if self._plan.failure_mode == "warn":
             _log.warning("{}: event {} is left out: {}", self.path, error.pos, error)
-
-
-def _check_size(message: Message, change: RowChange, limit: int) -> None:
-    """Raise BadEvent if MESSAGE is larger than the producer takes."""
-    size = _OVERHEAD_BYTES + sum(len(name) + len(value or b"") for name, value in message.headers)
-    size += sum(len(text.encode()) for text in (message.key, message.value) if text is not None)
-    if size > limit:
-        raise BadEvent(
-            change.pos,
-            f"table {change.table.name}: its message has {size} bytes, the producer takes {limit};"
-            " raise kafka.producer.max.request.size (and the topic's max.message.bytes)",
-        )

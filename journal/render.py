@@ -1,36 +1,51 @@
-"""Renders row changes as Kafka messages: Debezium's envelope in Connect's JSON.
+"""Renders the changes of a journal as Kafka messages: Debezium's envelope and what goes with it.
 
-For every shape of a table one ``_TableShape`` is made, which holds the topic, the schema as
-ready text and an encoder per column; rendering an event then only fills in values. The forms
-are those of features.md 4 and 5.
+For every shape of a table one ``_TableShape`` is made, which holds the topic, the schemas and
+functions that turn rows into structs; an event then costs filling in values and one call of
+each converter. The forms are those of features.md 4 and 5.
 """
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import replace
 from operator import itemgetter
 from time import time_ns
-from typing import Any, NamedTuple
+from typing import Any
 
 import logbook
 
-from firebird_cdc import __version__
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.filters import TableFilter
 from firebird_cdc.errors import ShipError
-from firebird_cdc.journal.format import Header, Row, RowChange, Stamp, Table
+from firebird_cdc.journal import transaction_metadata
+from firebird_cdc.journal.converters import build_converters
+from firebird_cdc.journal.format import Column, DdlChange, Header, Row, RowChange, Stamp, Table
+from firebird_cdc.journal.records import Headers, Message, Record, StructHeader
+from firebird_cdc.journal.rows import NO_STRUCT, FormedField, StructFunction, StructMaker
+from firebird_cdc.journal.schema import (
+    OPTIONAL_INT64,
+    STRING,
+    Schema,
+    Struct,
+    struct,
+)
+from firebird_cdc.journal.source import SOURCE, source_of_table
 from firebird_cdc.journal.topics import MAX_TOPIC_LENGTH, data_topic, database_part
-from firebird_cdc.journal.values import BadValue, FieldCodec, ValueModes, field_codec, quote
+from firebird_cdc.journal.transaction_metadata import TransactionMetadata
+from firebird_cdc.journal.values import BadValue, ValueModes, field_form
 
 _log = logbook.Logger("firebird_cdc.journal.render")
 
 SHAPES_KEPT = 2000
 """Table shapes kept ready, over all databases; a guess well above what a server publishes."""
 
-Headers = list[tuple[str, str | bytes | None]]
+# Half the time of calling the class, for the most frequent object that is made here.
+_new_message = tuple.__new__
+
+_OVERHEAD_BYTES = 128
+"""What a message adds to its key, value and headers on the wire; librdkafka counts it too."""
 
 
 class BadEvent(ShipError):
@@ -41,72 +56,53 @@ class BadEvent(ShipError):
         self.pos = pos
 
 
-class Message(NamedTuple):
-    """What goes to the producer. ``value`` None is a tombstone, ``key`` None a keyless table."""
-
-    topic: str
-    key: str | None
-    value: str | None
-    headers: Headers
-
-
-@dataclass(frozen=True, slots=True)
-class RenderOptions:
-    """What decides the form of messages; defaults as in the configuration."""
-
-    prefix: str
-    connector_name: str
-    delimiter: str = "."
-    key_schemas: bool = True
-    value_schemas: bool = True
-    tombstones: bool = True
-    context_headers: bool = True
-    skipped_operations: frozenset[str] = frozenset()
-    failure_mode: str = "fail"
-    modes: ValueModes = field(default_factory=ValueModes)
-
-    @classmethod
-    def of(cls, config: ConnectorConfig, max_message_bytes: int) -> RenderOptions:
-        """Take the options from CONFIG; MAX_MESSAGE_BYTES: the producer's limit."""
-        return cls(
-            prefix=config.topic_prefix,
-            connector_name=config.connector_name,
-            delimiter=config.topic_delimiter,
-            key_schemas=config.key_schemas_enable,
-            value_schemas=config.value_schemas_enable,
-            tombstones=config.tombstones_on_delete,
-            context_headers=config.extended_headers_enabled,
-            skipped_operations=config.skipped_operations,
-            failure_mode=config.failure_handling_mode,
-            modes=ValueModes(
-                decimal=config.decimal_handling_mode,
-                time=config.time_precision_mode,
-                binary=config.binary_handling_mode,
-                placeholder=config.unavailable_value_placeholder,
-                charset_none=config.charset_none,
-                unknown_types=config.include_unknown_datatypes,
-                max_bytes=max_message_bytes,
-            ),
-        )
-
-
 class Renderer:
-    """Makes messages of row changes. Not thread-safe; holds no open file."""
+    """Makes messages of what journals hold. Not thread-safe; holds no open file.
 
-    def __init__(self, options: RenderOptions, tables: TableFilter) -> None:
-        self.options = options
-        self.tables = tables
+    ``max_message_bytes``: the largest message that the producer takes.
+    """
+
+    def __init__(self, config: ConnectorConfig, max_message_bytes: int) -> None:
+        self.config = config
+        self.max_message_bytes = max_message_bytes
+        self.tables = TableFilter(config)
+        self.key_converter, self.value_converter = build_converters(config)
+        self.modes = ValueModes(
+            decimal=config.decimal_handling_mode,
+            time=config.time_precision_mode,
+            binary=config.binary_handling_mode,
+            placeholder=config.unavailable_value_placeholder,
+            charset_none=config.charset_none,
+            unknown_types=config.include_unknown_datatypes,
+            max_bytes=max_message_bytes,
+            non_finite=self.value_converter.carries_non_finite,
+        )
+        self.key_modes = replace(
+            # Keys are never left out for their type: rows would collide.
+            self.modes,
+            unknown_types=True,
+            non_finite=self.key_converter.carries_non_finite,
+        )
+        self.block_schema = (
+            transaction_metadata.ORDERED_BLOCK
+            if config.transaction_metadata_ordered
+            else transaction_metadata.BLOCK
+        )
+        self.transaction_topic = config.topic_delimiter.join(
+            (config.topic_prefix, config.topic_transaction)
+        )
         self._shapes: OrderedDict[tuple[object, ...], _TableShape] = OrderedDict()
         self._owners: dict[str, tuple[str, str]] = {}
         self.headers: Headers = (
             [
-                ("__debezium.context.connectorLogicalName", options.prefix.encode()),
+                ("__debezium.context.connectorLogicalName", config.topic_prefix.encode()),
                 ("__debezium.context.taskId", b"0"),
-                ("__debezium.context.connectorName", options.connector_name.encode()),
+                ("__debezium.context.connectorName", config.connector_name.encode()),
             ]
-            if options.context_headers
+            if config.extended_headers_enabled
             else []
         )
+        self._headers_size = _headers_size(self.headers)
 
     def journal(self, header: Header, stamp: Stamp, database: str) -> JournalRenderer:
         """Return the renderer for one journal: what its events share is worked out once."""
@@ -117,7 +113,7 @@ class Renderer:
         key = (database, table.name, table.key_kind, table.columns, table.order)
         shape = self._shapes.get(key)
         if shape is None:
-            shape = _TableShape(self.options, self.tables, database, table)
+            shape = _TableShape(self, database, table)
             self._claim_topic(shape.topic, database, table.name, pos)
             self._shapes[key] = shape
             if len(self._shapes) > SHAPES_KEPT:
@@ -125,6 +121,43 @@ class Renderer:
         else:
             self._shapes.move_to_end(key)
         return shape
+
+    def message(
+        self,
+        topic: str,
+        key_schema: Schema | None,
+        key: Any,
+        value_schema: Schema | None,
+        value: Any,
+        struct_headers: tuple[StructHeader, ...] = (),
+    ) -> Message | None:
+        """The message of a record, None if a transform drops it. Raises BadValue."""
+        headers = self.headers
+        headers_size = self._headers_size
+        if struct_headers:
+            headers = self._with_structs(topic, headers, struct_headers)
+            headers_size = _headers_size(headers)
+        key_bytes = self.key_converter.from_connect(topic, key_schema, key)
+        value_bytes = self.value_converter.from_connect(topic, value_schema, value)
+        size = headers_size + len(key_bytes or b"") + len(value_bytes or b"")
+        if size > self.max_message_bytes:
+            raise self._too_large(size)
+        return _new_message(Message, (topic, key_bytes, value_bytes, headers))
+
+    def _with_structs(
+        self, topic: str, headers: Headers, structs: tuple[StructHeader, ...]
+    ) -> Headers:
+        convert = self.key_converter.from_connect
+        return [
+            *headers,
+            *((header.name, convert(topic, header.schema, header.value)) for header in structs),
+        ]
+
+    def _too_large(self, size: int) -> BadValue:
+        return BadValue(
+            f"its message has {size} bytes, the producer takes {self.max_message_bytes};"
+            " raise kafka.producer.max.request.size (and the topic's max.message.bytes)"
+        )
 
     def _claim_topic(self, topic: str, database: str, table: str, pos: int) -> None:
         if len(topic) > MAX_TOPIC_LENGTH:
@@ -143,307 +176,280 @@ class Renderer:
             )
 
 
+def _headers_size(headers: Headers) -> int:
+    return _OVERHEAD_BYTES + sum(len(name) + len(value or b"") for name, value in headers)
+
+
 class JournalRenderer:
-    """Renders the changes of one journal."""
+    """Renders the changes of one journal.
+
+    ``begin`` is sent with the first event by itself; ``finish`` gives what goes at the end.
+    """
 
     def __init__(self, renderer: Renderer, header: Header, stamp: Stamp, database: str) -> None:
-        self._renderer = renderer
-        self._header = header
-        self._stamp = stamp
-        self._database = database
-        self._skipped = renderer.options.skipped_operations
+        self.renderer = renderer
+        self.header = header
+        self.stamp = stamp
+        self.database = database
+        config = renderer.config
+        self.metadata = (
+            TransactionMetadata(
+                header,
+                stamp,
+                database,
+                topic=renderer.transaction_topic,
+                ordered=config.transaction_metadata_ordered,
+            )
+            if config.provide_transaction_metadata
+            else None
+        )
+        self._skipped = config.skipped_operations
         self._bound: dict[int, _BoundShape | None] = {}
 
-    def messages(self, change: RowChange) -> tuple[Message, ...]:
+    def messages(self, change: RowChange | DdlChange) -> list[Message]:
         """Return the messages of CHANGE in the order in which they have to be sent.
 
         Empty for a table or an operation that is filtered out. Raises BadEvent if the change
         can't be expressed.
         """
+        if type(change) is not RowChange:
+            return []
         table = change.table
         try:
             bound = self._bound[table.number]
         except KeyError:
             bound = self._bind(change)
         if bound is None or change.op in self._skipped:
-            return ()
+            return []
         try:
             return bound.messages(change)
         except BadValue as error:
             raise BadEvent(change.pos, f"table {table.name}: {error}") from error
 
+    def pass_over(self, change: RowChange | DdlChange) -> None:
+        """CHANGE was sent before, so it only counts."""
+        if self.metadata is not None:
+            with suppress(BadEvent):
+                self.messages(change)
+
+    def finish(self) -> list[Message]:
+        """The messages behind those of the last change. Raises BadEvent."""
+        if self.metadata is None or not self.metadata.began:
+            return []
+        return self._of_record(self.metadata.end(self.renderer.headers))
+
+    def begin(self) -> list[Message]:
+        """The messages before those of the first event. Raises BadValue."""
+        assert self.metadata is not None
+        return self._of_record(self.metadata.begin(self.renderer.headers))
+
+    def _of_record(self, record: Record) -> list[Message]:
+        message = self.renderer.message(
+            record.topic, record.key_schema, record.key, record.value_schema, record.value
+        )
+        return [] if message is None else [message]
+
     def _bind(self, change: RowChange) -> _BoundShape | None:
         table = change.table
         bound = None
-        if self._renderer.tables.captures(self._database, table.name):
-            shape = self._renderer.shape(self._database, table, change.pos)
-            bound = _BoundShape(shape, self._renderer, self._header, self._stamp, self._database)
+        if self.renderer.tables.captures(self.database, table.name):
+            bound = _BoundShape(self.renderer.shape(self.database, table, change.pos), self)
         self._bound[table.number] = bound
         return bound
-
-
-class _Struct:
-    """Encodes chosen columns of a row as one JSON object."""
-
-    def __init__(self, positions: list[int], codecs: list[FieldCodec], lenient: str) -> None:
-        self.positions = positions
-        self.codecs = codecs
-        self.lenient = lenient
-        self._encoders = [codec.encode for codec in codecs]
-        fields = ",".join(quote(codec.name).replace("%", "%%") + ":%s" for codec in codecs)
-        self._template = f"{{{fields}}}"
-
-    def of_row(self, row: Row) -> str:
-        """JSON of a full row image; raises BadValue."""
-        try:
-            return self._template % tuple(
-                [
-                    "null" if (value := row[position]) is None else encode(value)
-                    for position, encode in zip(self.positions, self._encoders, strict=True)
-                ]
-            )
-        except BadValue:
-            return self._template % tuple(self._one_by_one(row))
-
-    def _one_by_one(self, row: Row) -> Iterator[str]:
-        """Encode ROW with null for what can't be expressed, where mode and column allow it."""
-        for position, codec in zip(self.positions, self.codecs, strict=True):
-            value = row[position]
-            try:
-                yield "null" if value is None else codec.encode(value)
-            except BadValue as error:
-                if self.lenient == "fail" or not codec.nullable:
-                    raise BadValue(f"column {codec.name}: {error}") from error
-                if self.lenient == "warn":
-                    _log.warning("column {} is sent as null: {}", codec.name, error)
-                yield "null"
 
 
 class _TableShape:
     """What is the same for all events of one shape of a table."""
 
-    def __init__(
-        self, options: RenderOptions, tables: TableFilter, database: str, table: Table
-    ) -> None:
+    def __init__(self, renderer: Renderer, database: str, table: Table) -> None:
+        config = renderer.config
         self.table = table.name
-        self.topic = data_topic(options.prefix, database, table.name, options.delimiter)
-        name = f"{options.prefix}.{database_part(database)}.{table.name}"
-        strict_modes = replace(options.modes, unknown_types=True)
-        # Keys are never filtered, and never left out for their type: rows would collide.
-        key_columns = set(table.key_columns)
-        key_positions = [position for position in table.order if position in key_columns]
-        key_codecs = [
-            codec
-            for position in key_positions
-            if (codec := field_codec(table.columns[position], strict_modes)) is not None
-        ]
-        positions, codecs = _value_columns(options, tables, database, table)
-        self.row = _Struct(positions, codecs, options.failure_mode)
-        self.key = _Struct(key_positions, key_codecs, "fail") if key_codecs else None
-        self.key_of = itemgetter(*key_positions) if key_positions else None
-        self.key_head, self.key_tail = _wrapping(
-            options.key_schemas, _struct_schema(f"{name}.Key", key_codecs, optional=False)
+        self.topic = data_topic(config.topic_prefix, database, table.name, config.topic_delimiter)
+        name = f"{config.topic_prefix}.{database_part(database)}.{table.name}"
+        columns = len(table.columns)
+        key = _fields(table, _key_positions(config, database, table), renderer.key_modes)
+        value = _fields(table, _value_positions(renderer, database, table), renderer.modes)
+        self.row = StructMaker(value, columns, config.failure_handling_mode)
+        self.key = StructMaker(key, columns, "fail") if key else NO_STRUCT
+        self._raw_key = itemgetter(*(field.position for field in key)) if key else None
+        self.key_schema = struct(f"{name}.Key", *_schemas(key)) if key else None
+        row_schema = struct(f"{name}.Value", *_schemas(value), optional=True)
+        self.value_schema = struct(
+            f"{name}.Envelope",
+            ("before", row_schema),
+            ("after", row_schema),
+            ("source", SOURCE),
+            ("op", STRING),
+            ("ts_ms", OPTIONAL_INT64),
+            ("ts_us", OPTIONAL_INT64),
+            ("ts_ns", OPTIONAL_INT64),
+            ("transaction", renderer.block_schema),
         )
-        self.value_head, self.value_tail = _wrapping(
-            options.value_schemas, _envelope_schema(name, codecs)
-        )
+        told = {field.position for field in value} | {field.position for field in key}
+        self._tell_left_out(renderer, database, table, told)
 
-    def key_text(self, row: Row) -> str | None:
-        """The message key for ROW, None if the table has no key."""
-        if self.key is None:
-            return None
-        return f"{self.key_head}{self.key.of_row(row)}{self.key_tail}"
+    def may_change_key(self, before: Row, after: Row) -> bool:
+        """Whether the key's columns differ, as far as their values tell before they have a form."""
+        raw_key = self._raw_key
+        return raw_key is not None and raw_key(before) != raw_key(after)
+
+    @staticmethod
+    def _tell_left_out(renderer: Renderer, database: str, table: Table, sent: set[int]) -> None:
+        for position in _value_positions(renderer, database, table):
+            column = table.columns[position]
+            if position not in sent:
+                _log.warning(
+                    "column {} of table {} in {} is left out: its type or character set is"
+                    " unknown (type {}, character set {}); include.unknown.datatypes: true sends"
+                    " its bytes",
+                    column.name,
+                    table.name,
+                    database,
+                    column.sql_type,
+                    column.charset_id,
+                )
 
 
-def _value_columns(
-    options: RenderOptions, tables: TableFilter, database: str, table: Table
-) -> tuple[list[int], list[FieldCodec]]:
-    positions, codecs = [], []
-    for position in table.order:
-        column = table.columns[position]
-        if not tables.keeps_column(database, table.name, column.name):
-            continue
-        codec = field_codec(column, options.modes)
-        if codec is None:
-            _log.warning(
-                "column {} of table {} in {} is left out: its type or character set is unknown"
-                " (type {}, character set {}); include.unknown.datatypes: true sends its bytes",
-                column.name,
-                table.name,
-                database,
-                column.sql_type,
-                column.charset_id,
-            )
-            continue
-        positions.append(position)
-        codecs.append(codec)
-    return positions, codecs
+def _key_positions(config: ConnectorConfig, database: str, table: Table) -> list[int]:
+    """The columns of the message key: what ``message.key.columns`` says, or the table's key."""
+    for keys in config.message_key_columns:
+        if keys.table.fullmatch(f"{database}.{table.name}"):
+            return [
+                position
+                for position in table.order
+                if any(p.fullmatch(table.columns[position].name) for p in keys.columns)
+            ]
+    keyed = set(table.key_columns)
+    return [position for position in table.order if position in keyed]
+
+
+def _value_positions(renderer: Renderer, database: str, table: Table) -> list[int]:
+    keeps = renderer.tables.keeps_column
+    return [
+        position
+        for position in table.order
+        if keeps(database, table.name, table.columns[position].name)
+    ]
+
+
+def _fields(table: Table, positions: list[int], modes: ValueModes) -> list[FormedField]:
+    fields = []
+    for position in positions:
+        column: Column = table.columns[position]
+        form = field_form(column, modes)
+        if form is not None:
+            fields.append(FormedField(column.name, position, column.name, form))
+    return fields
+
+
+def _schemas(fields: list[FormedField]) -> list[tuple[str, Schema]]:
+    return [(field.name, field.form.schema) for field in fields]
 
 
 class _BoundShape:
     """A table shape together with what all events of one journal share."""
 
-    def __init__(
-        self, shape: _TableShape, renderer: Renderer, header: Header, stamp: Stamp, database: str
-    ) -> None:
+    def __init__(self, shape: _TableShape, journal: JournalRenderer) -> None:
         self._shape = shape
-        self._headers = renderer.headers
-        self._tombstones = renderer.options.tombstones
-        commit_us = stamp.commit_us
-        # The block is the same for all events but for the position, which it holds twice.
-        self._source = (
-            f'"source":{{"version":{quote(__version__)},"connector":"firebird",'
-            f'"name":{quote(renderer.options.prefix)},"ts_ms":{commit_us // 1000},'
-            f'"ts_us":{commit_us},"ts_ns":{commit_us * 1000},"snapshot":"false",'
-            f'"db":{quote(database)},"sequence":"[\\"{stamp.sequence}\\",\\"'
+        self._journal = journal
+        self._metadata = journal.metadata
+        self._message = journal.renderer.message
+        self._tombstones = journal.renderer.config.tombstones_on_delete
+        self._source = source_of_table(
+            journal.renderer.config.topic_prefix,
+            journal.header,
+            journal.stamp,
+            journal.database,
+            shape.table,
         )
-        self._source_middle = (
-            f'\\"]","table":{quote(shape.table)},"txId":{header.transaction},'
-            f'"commitSeq":{stamp.sequence},"journal":"{header.uuid}","pos":'
-        )
+        self._sequence = f'["{journal.stamp.sequence}","'
 
-    def messages(self, change: RowChange) -> tuple[Message, ...]:
+    def messages(self, change: RowChange) -> list[Message]:
         """The messages of CHANGE; raises BadValue."""
         shape = self._shape
-        op, before, after, pos = change.op, change.before, change.after, change.pos
-        if op == "c":
-            assert after is not None
-            return (
-                self._message(shape.key_text(after), "c", "null", shape.row.of_row(after), pos),
-            )
-        assert before is not None
-        old = shape.row.of_row(before)
-        if op == "d":
-            return self._delete(shape.key_text(before), old, pos, self._headers)
-        assert after is not None
-        new = shape.row.of_row(after)
-        if shape.key_of is not None and shape.key_of(before) != shape.key_of(after):
-            return self._key_change(shape.key_text(before), shape.key_text(after), old, new, pos)
-        return (self._message(shape.key_text(after), "u", old, new, pos),)
+        try:
+            return self._made_with(shape.row.struct_of, shape.key.struct_of, change)
+        except BadValue:
+            return self._made_with(shape.row.careful_struct_of, shape.key.careful_struct_of, change)
 
-    def _message(
+    def _made_with(
+        self, row: StructFunction, key_of_row: StructFunction, change: RowChange
+    ) -> list[Message]:
+        pos, op, _, before, after = change
+        events = 1
+        made: list[Message | None]
+        if before is None:
+            assert after is not None
+            made = [self._event(op, key_of_row(after), None, row(after), pos)]
+        elif after is None:
+            made = self._delete(key_of_row(before), row(before), pos)
+        else:
+            key, old, new = key_of_row(after), row(before), row(after)
+            if self._shape.may_change_key(before, after) and (
+                (old_key := key_of_row(before)) != key
+            ):
+                events = 2
+                made = self._key_change(old_key, key, old, new, pos)
+            else:
+                made = [self._event(op, key, old, new, pos)]
+        if self._metadata is not None:
+            if not self._metadata.began:
+                made = [*self._journal.begin(), *made]
+            self._metadata.count(self._shape.table, events)
+        return [message for message in made if message is not None]
+
+    def _event(
         self,
-        key: str | None,
         op: str,
-        before: str,
-        after: str,
+        key: Struct | None,
+        before: Struct | None,
+        after: Struct | None,
         pos: int,
-        headers: Headers | None = None,
-    ) -> Message:
+        headers: tuple[StructHeader, ...] = (),
+        later: int = 0,
+    ) -> Message | None:
+        """One event; LATER: how many events of the same change go before it."""
         shape = self._shape
         now_us = time_ns() // 1000
-        value = (
-            f'{shape.value_head}{{"before":{before},"after":{after},{self._source}{pos}'
-            f'{self._source_middle}{pos},"snapshotNumber":null}},"op":"{op}",'
-            f'"ts_ms":{now_us // 1000},"ts_us":{now_us},"ts_ns":{now_us}000,"transaction":null}}'
-            f"{shape.value_tail}"
-        )
-        return Message(shape.topic, key, value, self._headers if headers is None else headers)
+        value = {
+            "before": before,
+            "after": after,
+            "source": {**self._source, "sequence": f'{self._sequence}{pos}"]', "pos": pos},
+            "op": op,
+            "ts_ms": now_us // 1000,
+            "ts_us": now_us,
+            "ts_ns": now_us * 1000,
+            "transaction": (
+                None if self._metadata is None else self._metadata.block(shape.table, later)
+            ),
+        }
+        return self._message(shape.topic, shape.key_schema, key, shape.value_schema, value, headers)
 
-    def _delete(self, key: str | None, old: str, pos: int, headers: Headers) -> tuple[Message, ...]:
-        delete = self._message(key, "d", old, "null", pos, headers)
+    def _delete(
+        self,
+        key: Struct | None,
+        before: Struct | None,
+        pos: int,
+        headers: tuple[StructHeader, ...] = (),
+    ) -> list[Message | None]:
+        delete = self._event("d", key, before, None, pos, headers)
         if key is None or not self._tombstones:
-            return (delete,)
-        return delete, Message(self._shape.topic, key, None, self._headers)
+            return [delete]
+        shape = self._shape
+        return [delete, self._message(shape.topic, shape.key_schema, key, None, None)]
 
     def _key_change(
-        self, old_key: str | None, new_key: str | None, old: str, new: str, pos: int
-    ) -> tuple[Message, ...]:
+        self,
+        old_key: Struct | None,
+        new_key: Struct | None,
+        before: Struct | None,
+        after: Struct | None,
+        pos: int,
+    ) -> list[Message | None]:
         """An update of the key: the old row goes, a new one comes, each names the other's key."""
-        assert old_key is not None
-        assert new_key is not None
-        to_new = [*self._headers, ("__debezium.newkey", new_key.encode())]
-        from_old = [*self._headers, ("__debezium.oldkey", old_key.encode())]
-        create = self._message(new_key, "c", "null", new, pos, from_old)
-        return (*self._delete(old_key, old, pos, to_new), create)
-
-
-# Schemas
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-def _wrapping(enabled: bool, schema: dict[str, Any]) -> tuple[str, str]:
-    """What stands before and behind a payload."""
-    return (f'{{"schema":{_dump(schema)},"payload":', "}") if enabled else ("", "")
-
-
-def _struct_schema(
-    name: str, codecs: list[FieldCodec], *, optional: bool, field_name: str | None = None
-) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "struct", "optional": optional, "name": name}
-    if field_name is not None:
-        schema["field"] = field_name
-    return schema | {"fields": [codec.schema for codec in codecs]}
-
-
-def _plain(kind: str, name: str, *, optional: bool = False) -> dict[str, Any]:
-    return {"type": kind, "optional": optional, "field": name}
-
-
-_SOURCE_SCHEMA = {
-    "type": "struct",
-    "optional": False,
-    "name": "io.debezium.connector.firebird.Source",
-    "field": "source",
-    "fields": [
-        _plain("string", "version"),
-        _plain("string", "connector"),
-        _plain("string", "name"),
-        _plain("int64", "ts_ms"),
-        _plain("int64", "ts_us"),
-        _plain("int64", "ts_ns"),
-        {
-            "type": "string",
-            "optional": True,
-            "name": "io.debezium.data.Enum",
-            "version": 1,
-            "parameters": {"allowed": "true,last,false,incremental"},
-            "default": "false",
-            "field": "snapshot",
-        },
-        _plain("string", "db"),
-        _plain("string", "sequence", optional=True),
-        _plain("string", "table"),
-        _plain("int64", "txId", optional=True),
-        _plain("int64", "commitSeq", optional=True),
-        _plain("string", "journal", optional=True),
-        _plain("int64", "pos", optional=True),
-        _plain("int64", "snapshotNumber", optional=True),
-    ],
-}
-
-_TRANSACTION_SCHEMA = {
-    "type": "struct",
-    "optional": True,
-    "name": "event.block",
-    "version": 1,
-    "field": "transaction",
-    "fields": [
-        _plain("string", "id"),
-        _plain("int64", "total_order"),
-        _plain("int64", "data_collection_order"),
-        _plain("int64", "transaction_rank", optional=True),
-        _plain("int64", "transaction_epoch", optional=True),
-    ],
-}
-
-
-def _envelope_schema(name: str, codecs: list[FieldCodec]) -> dict[str, Any]:
-    return {
-        "type": "struct",
-        "optional": False,
-        "name": f"{name}.Envelope",
-        "fields": [
-            _struct_schema(f"{name}.Value", codecs, optional=True, field_name="before"),
-            _struct_schema(f"{name}.Value", codecs, optional=True, field_name="after"),
-            _SOURCE_SCHEMA,
-            _plain("string", "op"),
-            _plain("int64", "ts_ms", optional=True),
-            _plain("int64", "ts_us", optional=True),
-            _plain("int64", "ts_ns", optional=True),
-            _TRANSACTION_SCHEMA,
-        ],
-    }
+        schema = self._shape.key_schema
+        assert schema is not None
+        to_new = (StructHeader("__debezium.newkey", schema, new_key),)
+        from_old = (StructHeader("__debezium.oldkey", schema, old_key),)
+        deleted = self._delete(old_key, before, pos, to_new)
+        return [*deleted, self._event("c", new_key, None, after, pos, from_old, 1)]

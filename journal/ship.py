@@ -13,13 +13,12 @@ import logbook
 
 from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.config import ConnectorConfig
-from firebird_cdc.config.filters import TableFilter
 from firebird_cdc.journal.backlog import Backlog
 from firebird_cdc.journal.delivery import REMIND_S, Delivery, PlainDelivery
 from firebird_cdc.journal.flight import FlightPlan
 from firebird_cdc.journal.lock import ShipperLock, bridge_present
 from firebird_cdc.journal.producer import KafkaLink, max_message_bytes
-from firebird_cdc.journal.render import Renderer, RenderOptions
+from firebird_cdc.journal.render import Renderer
 from firebird_cdc.journal.transactions import TransactionalDelivery
 from firebird_cdc.journal.watch import Folder, JournalWatcher
 
@@ -89,10 +88,9 @@ class Shipper:
     def _make_delivery(self) -> Delivery:
         config = self._config
         link = KafkaLink(config)
-        limit = max_message_bytes(config)
-        renderer = Renderer(RenderOptions.of(config, limit), TableFilter(config))
+        renderer = Renderer(config, max_message_bytes(config))
         plan = FlightPlan(
-            self._directory, renderer, config.charset_none, config.failure_handling_mode, limit
+            self._directory, renderer, config.charset_none, config.failure_handling_mode
         )
         archive, backoff_s = config.journal_archive_directory, config.retry_backoff_ms / 1000
         delivery: Delivery

@@ -17,11 +17,10 @@ import pytest
 from firebird_cdc import __version__
 from firebird_cdc.cli import build_parser
 from firebird_cdc.config import load_config
-from firebird_cdc.config.filters import TableFilter
 from firebird_cdc.config.options import Status, find_option
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.format import Column, JournalReader, JournalWriter, RowChange, Storage
-from firebird_cdc.journal.render import Renderer, RenderOptions
+from firebird_cdc.journal.render import Renderer
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("native", "bridge", "journal", "config", "packaging", "demo")
@@ -333,7 +332,7 @@ def test_readme_example_is_what_is_sent(tmp_path: Path) -> None:
     writer.close()
 
     config = load_config(ROOT / "config/samples/reddatabase.connector.yaml")
-    renderer = Renderer(RenderOptions.of(config, 1_000_000), TableFilter(config))
+    renderer = Renderer(config, 1_000_000)
     with JournalReader(path) as reader:
         assert reader.stamp is not None
         events = renderer.journal(reader.header, reader.stamp, reader.database)

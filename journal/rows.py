@@ -1,0 +1,96 @@
+"""Turns rows of a journal into structs: a function is written out for each shape of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import logbook
+
+from firebird_cdc.journal.format import Row
+from firebird_cdc.journal.schema import Struct
+from firebird_cdc.journal.values import BadValue, FieldForm
+
+_log = logbook.Logger("firebird_cdc.journal.rows")
+
+
+class FormedField(NamedTuple):
+    """A field of a struct, and the column that it is made of: its index in the row, its name."""
+
+    name: str
+    position: int
+    column: str
+    form: FieldForm
+
+
+StructFunction = Callable[[Row], Struct | None]
+
+
+class StructMaker:
+    """Makes the structs of one shape from full row images.
+
+    ``struct_of`` is fast, and raises BadValue for a row with a value that has no form.
+    ``careful_struct_of`` then names the column, or puts null in its place where LENIENT
+    (``event.processing.failure.handling.mode``) and the field allow that.
+    """
+
+    def __init__(self, fields: Sequence[FormedField], columns: int, lenient: str) -> None:
+        self.struct_of: StructFunction = _compile(fields, columns)
+        self._fields = fields
+        self._lenient = lenient
+
+    def careful_struct_of(self, row: Row) -> Struct | None:
+        """The struct of ROW, made field by field. Raises BadValue with the column's name."""
+        return dict(self._one_by_one(row))
+
+    def _one_by_one(self, row: Row) -> Iterator[tuple[str, Any]]:
+        for field in self._fields:
+            try:
+                struct = _compile([field], len(row))(row)
+            except BadValue as error:
+                if self._lenient == "fail" or not field.form.schema.optional:
+                    raise BadValue(f"column {field.column}: {error}") from error
+                if self._lenient == "warn":
+                    _log.warning("column {} is sent as null: {}", field.column, error)
+                struct = {field.name: None}
+            yield from struct.items()
+
+
+class _NoStruct(StructMaker):
+    """What a table without a key has in its place: null for every row."""
+
+    def __init__(self) -> None:
+        self.struct_of = lambda _: None
+
+    def careful_struct_of(self, row: Row) -> None:
+        """Null."""
+
+
+NO_STRUCT = _NoStruct()
+
+
+def _compile(fields: Sequence[FormedField], columns: int) -> Callable[[Row], Struct]:
+    """Return the function from a row of COLUMNS values to a struct of FIELDS.
+
+    Nothing from outside gets into the source but names, as literals, and numbers.
+    """
+    names: dict[str, Any] = {}
+    items = []
+    for place, field in enumerate(fields):
+        value = f"c{field.position}"
+        form = field.form
+        if form.convert is not None:
+            names[f"f{place}"] = form.convert
+        expression = form.expression.replace("{v}", value).replace("{f}", f"f{place}")
+        # What is sent as it is needs no question whether it is null.
+        guarded = value if expression == value else f"None if {value} is None else {expression}"
+        items.append(f"{field.name!r}: {guarded}")
+    row = ", ".join(f"c{position}" for position in range(columns))
+    lines = [
+        "def struct_of(row):",
+        f"    {row}, = row",
+        f"    return {{{', '.join(items)}}}",
+    ]
+    exec("\n".join(lines), names)  # noqa: S102 (see above: the source is ours)
+    made: Callable[[Row], Struct] = names["struct_of"]
+    return made

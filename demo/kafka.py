@@ -165,10 +165,10 @@ class KafkaBroker:
 
     def _format(self) -> None:
         if not self._fixed_port:
-            self.port = _free_port()
+            self.port = free_port()
         data = self.directory / "data"
         shutil.rmtree(data, ignore_errors=True)
-        text = _PROPERTIES.format(port=self.port, controller_port=_free_port(), data=data)
+        text = _PROPERTIES.format(port=self.port, controller_port=free_port(), data=data)
         draft = self._configuration.with_suffix(".new")
         draft.write_text(text, encoding="utf-8")
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -213,7 +213,7 @@ class KafkaBroker:
             ) from None
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Return a port of 127.0.0.1 that nobody listens on at this moment."""
     for port in random.sample(_PORTS, 200):
         with socket.socket() as probe:

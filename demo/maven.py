@@ -25,7 +25,8 @@ def fetch_jars(
 
     cache: the folder of downloads; the jars land in <cache>/jars/<name>-<digest of coordinates>,
     and are fetched only once.
-    coordinates: "group:artifact:version" each.
+    coordinates: "group:artifact:version" each, or "group:artifact:version:type:classifier" for
+    a file that is taken alone, without what it needs.
     Raises SetupError with what Maven said.
     """
     pom = _pom(coordinates)
@@ -79,15 +80,23 @@ def _copy_dependencies(
 
 
 def _pom(coordinates: Sequence[str]) -> str:
-    dependencies = []
-    for coordinate in coordinates:
-        group, artifact, version = (escape(part) for part in coordinate.split(":"))
-        dependencies.append(
-            f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-            f"<version>{version}</version></dependency>"
-        )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
         "<groupId>firebird-cdc</groupId><artifactId>jars</artifactId><version>1</version>"
-        f"<dependencies>{''.join(dependencies)}</dependencies></project>\n"
+        f"<dependencies>{''.join(map(_dependency, coordinates))}</dependencies></project>\n"
+    )
+
+
+def _dependency(coordinate: str) -> str:
+    group, artifact, version, *rest = (escape(part) for part in coordinate.split(":"))
+    alone = ""
+    if rest:
+        kind, classifier = rest
+        alone = (
+            f"<type>{kind}</type><classifier>{classifier}</classifier><exclusions><exclusion>"
+            "<groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+        )
+    return (
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{version}</version>{alone}</dependency>"
     )

@@ -8,6 +8,8 @@ FirebirdCdcError                 base: one sentence on what happened, where, and
 │   └── JournalCorrupt           bytes inside it are damaged
 ├── CaptureError                 the bridge can't record a change
 ├── ShipError                    the shipper can't deliver
+│   ├── RegistryUnavailable      the schema registry can't be used now; tried again
+│   └── RegistryRefused          the schema registry says no to a schema
 ├── ReplayError                  a replay can't run or found a fault
 └── SetupError                   something the machine or an installation lacks
 """
@@ -65,6 +67,14 @@ class CaptureError(FirebirdCdcError):
 
 class ShipError(FirebirdCdcError):
     """The shipper can't deliver; journals stay where they are."""
+
+
+class RegistryUnavailable(ShipError):
+    """The schema registry can't be used now: nothing is wrong with the events, try again later."""
+
+
+class RegistryRefused(ShipError):
+    """The schema registry has said no to the schema of an event; others may pass."""
 
 
 class ReplayError(FirebirdCdcError):

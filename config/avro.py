@@ -1,8 +1,7 @@
 """Options of the Avro converter: what stands below ``key.converter.`` or ``value.converter.``.
 
 They bear the names that Confluent's Java converter gives them; its Python client gets them in its
-own. What it cannot honour without weakening security is a problem; what has no effect here is
-a warning.
+own. What it cannot honour without weakening security is wrong; what changes nothing is told.
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from firebird_cdc.config.options import is_secret
 from firebird_cdc.config.values import ValueProblem, parse_boolean, parse_integer, split_list
 
 _T = TypeVar("_T")
@@ -30,6 +28,13 @@ _STRATEGIES: Final = {
     "TopicRecordNameStrategy": TOPIC_RECORD,
 }
 _JAVA_STRATEGIES: Final = "io.confluent.kafka.serializers.subject."
+_STRATEGY_MEANING: Final = (
+    "How the subject of a schema is named: TopicNameStrategy, RecordNameStrategy or"
+    " TopicRecordNameStrategy, with or without their package."
+)
+_URL: Final = "schema.registry.url"
+_CLIENT: Final = "schema.registry."
+_SCHEMAS_ENABLE: Final = "schemas.enable"  # an option of its own, which its owner warns of
 
 _TIMEOUT_MS: Final = 5_000
 """Longest silence of a registry; a guess: the shipper's one thread waits meanwhile."""
@@ -50,6 +55,8 @@ _STORES: Final = {
     "ssl.truststore": "ssl.ca.location",
     "ssl.keystore": "ssl.certificate.location",
 }
+_JAVA_STORES: Final = (".jks", ".p12", ".pfx", ".keystore", ".truststore")
+_CONVERT: Final = "convert a Java key store with keytool and openssl pkcs12"
 
 _ADJUSTED = "names are adjusted by field.name.adjustment.mode and schema.name.adjustment.mode"
 _NO_ENUMS = "enumerations stay strings"
@@ -74,45 +81,98 @@ WITHOUT_EFFECT: Final = {
     "schema.reflection": "it is about Java classes",
     "scrub.invalid.names": _ADJUSTED,
     "specific.avro.reader": _READERS,
-    "ssl.keystore.password": "a certificate in PEM form has none; its key has ssl.key.password",
     "ssl.truststore.password": "certificates in PEM form have no password",
 }
 # Of these, false is what happens anyway, so that it deserves no warning.
-_FALSE_IS_TRUE: Final = frozenset(
+_FALSE_ANYWAY: Final = frozenset(
     name for name, why in WITHOUT_EFFECT.items() if why in (_NO_ENUMS, _ADJUSTED, _READERS)
 )
 
-KNOWN: Final = frozenset(
-    {
-        "auto.register.schemas",
-        "basic.auth.credentials.source",
-        "basic.auth.user.info",
-        "bearer.auth.credentials.source",
-        "bearer.auth.identity.pool.id",
-        "bearer.auth.logical.cluster",
-        "bearer.auth.token",
-        "connect.meta.data",
-        "http.connect.timeout.ms",
-        "http.read.timeout.ms",
-        "key.subject.name.strategy",
-        "normalize.schemas",
-        "proxy.host",
-        "proxy.port",
-        "schema.registry.url",
-        "schemas.cache.config",
-        "schemas.enable",
-        "ssl.endpoint.identification.algorithm",
-        "ssl.key.password",
-        "ssl.keystore.location",
-        "ssl.keystore.type",
-        "ssl.truststore.location",
-        "ssl.truststore.type",
-        "use.latest.version",
-        "value.subject.name.strategy",
-        *_OAUTH,
-        *_SSL_FILES,
-    }
+PROPERTIES: Final = {
+    "schema.registry.url": ("", "URLs of the schema registry, separated by commas; required."),
+    "auto.register.schemas": (
+        "true",
+        "Whether new schemas are registered. false: they must be there.",
+    ),
+    "use.latest.version": (
+        "false",
+        "Whether the subject's latest schema is used for writing; needs"
+        " `auto.register.schemas: false`.",
+    ),
+    "normalize.schemas": (
+        "false",
+        "Whether the registry brings schemas into its normal form first.",
+    ),
+    "key.subject.name.strategy": ("TopicNameStrategy", _STRATEGY_MEANING),
+    "value.subject.name.strategy": ("TopicNameStrategy", _STRATEGY_MEANING),
+    "connect.meta.data": (
+        "true",
+        "Whether schemas have the `connect.*` properties, from which readers in Kafka Connect make"
+        " Connect's schemas.",
+    ),
+    "schemas.cache.config": ("1000", "How many schemas are kept with their ids."),
+    "basic.auth.credentials.source": (
+        "URL",
+        "Where the registry's user and password are: in the URL, or in `basic.auth.user.info`.",
+    ),
+    "basic.auth.user.info": ("", "`user:password` for the registry."),
+    "bearer.auth.credentials.source": (
+        "",
+        "`STATIC_TOKEN` or `OAUTHBEARER`: where a token for the registry comes from.",
+    ),
+    "bearer.auth.token": ("", "The token of `STATIC_TOKEN`."),
+    "bearer.auth.issuer.endpoint.url": ("", "Where `OAUTHBEARER` gets its tokens."),
+    "bearer.auth.client.id": ("", "Its client id."),
+    "bearer.auth.client.secret": ("", "Its client's secret."),
+    "bearer.auth.scope": ("", "Its scope."),
+    "bearer.auth.logical.cluster": ("", "The registry's id in Confluent's cloud."),
+    "bearer.auth.identity.pool.id": ("", "An identity pool there."),
+    "schema.registry.ssl.truststore.location": (
+        "",
+        "PEM file with the authorities that the registry's certificate is checked against.",
+    ),
+    "schema.registry.ssl.truststore.type": ("", "Its form: `PEM`."),
+    "schema.registry.ssl.keystore.location": ("", "PEM file with our certificate and its key."),
+    "schema.registry.ssl.keystore.type": ("", "Its form: `PEM`."),
+    "schema.registry.ssl.keystore.password": ("", "Password of that key."),
+    "schema.registry.ssl.endpoint.identification.algorithm": (
+        "https",
+        "The registry's name is always compared with its certificate.",
+    ),
+    "ssl.ca.location": ("", "PEM file with authorities, librdkafka's name."),
+    "ssl.certificate.location": ("", "PEM file with our certificate, librdkafka's name."),
+    "ssl.key.location": ("", "PEM file with its key, librdkafka's name."),
+    "ssl.key.password": ("", "Password of that key, librdkafka's name."),
+    "http.connect.timeout.ms": ("5000", "Longest wait for a connection; the longer one counts."),
+    "http.read.timeout.ms": ("5000", "Longest silence of the registry; the longer one counts."),
+    "proxy.host": ("", "A proxy before the registry."),
+    "proxy.port": ("80", "Its port."),
+}
+"""What the Avro converter heeds: default and meaning. ``schema.registry.`` may also be left out
+or put before where it is not written here, as in the Java converter."""
+
+_PLAIN_NAMES: Final = frozenset(
+    name if name == _URL else name.removeprefix(_CLIENT) for name in PROPERTIES
 )
+
+
+class Finding(NamedTuple):
+    """What is to be said of one option, ``name`` without its prefix."""
+
+    name: str
+    why: str
+
+
+class Findings(NamedTuple):
+    """What is wrong or useless in a converter's options.
+
+    ``wrong``: why a value can't be used. ``missing``: why an option must be set.
+    ``ignored``: why one has no effect.
+    """
+
+    wrong: list[Finding]
+    missing: list[Finding]
+    ignored: list[Finding]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,22 +194,13 @@ class AvroOptions:
     cached: int = _CACHED_SCHEMAS
 
 
-def read_avro_options(
-    options: Mapping[str, str], *, is_key: bool
-) -> tuple[AvroOptions, list[str], list[str]]:
-    """Return OPTIONS (without their prefix) typed, and the problems and warnings about them."""
-    reader = _Reader(options, "key.converter." if is_key else "value.converter.")
-    return reader.read(is_key), reader.problems, reader.warnings
+def read_avro_options(options: Mapping[str, str], *, is_key: bool) -> tuple[AvroOptions, Findings]:
+    """Return OPTIONS (without ``key.converter.`` or ``value.converter.``), typed.
 
-
-def check_options(options: Mapping[str, str], *, is_key: bool) -> list[str]:
-    """Return what is wrong with OPTIONS, one sentence each that names the whole option."""
-    return read_avro_options(options, is_key=is_key)[1]
-
-
-def ignored_options(options: Mapping[str, str], *, is_key: bool) -> list[str]:
-    """Return which of OPTIONS change nothing here and why, one sentence each."""
-    return read_avro_options(options, is_key=is_key)[2]
+    They can be used if nothing is wrong or missing.
+    """
+    reader = _Reader(options)
+    return reader.read(is_key), Findings(reader.wrong, reader.missing, reader.ignored)
 
 
 def without_credentials(url: str) -> str:
@@ -169,19 +220,19 @@ def _is_address(url: str) -> bool:
 class _Reader:
     """The options of one converter on their way to an ``AvroOptions``."""
 
-    def __init__(self, options: Mapping[str, str], prefix: str) -> None:
-        self.prefix = prefix
-        self.problems: list[str] = []
-        self.warnings: list[str] = []
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.wrong: list[Finding] = []
+        self.missing: list[Finding] = []
+        self.ignored: list[Finding] = []
         # The Java client takes its own options with this prefix too.
-        self.given = {
-            name if name == "schema.registry.url" else name.removeprefix("schema.registry."): value
-            for name, value in options.items()
+        self._names = {
+            name if name == _URL else name.removeprefix(_CLIENT): name for name in options
         }
+        self.given = {plain: options[name].strip() for plain, name in self._names.items()}
         self.client: dict[str, Any] = {}
 
     def read(self, is_key: bool) -> AvroOptions:
-        """Check everything; what is wrong stands in ``problems`` then."""
+        """Check everything, and fill the three lists."""
         self._check_names()
         servers = self._servers()
         self._basic_auth()
@@ -191,7 +242,7 @@ class _Reader:
         auto_register = self._take("auto.register.schemas", parse_boolean, True)
         use_latest = self._take("use.latest.version", parse_boolean, False)
         if use_latest and auto_register:
-            self._problem("use.latest.version", "needs auto.register.schemas: false beside it")
+            self._wrong("use.latest.version", "it needs auto.register.schemas: false beside it")
         return AvroOptions(
             client=self.client,
             servers=servers,
@@ -207,140 +258,123 @@ class _Reader:
             ),
         )
 
-    def _problem(self, name: str, what: str) -> None:
-        self.problems.append(f"{self.prefix}{name} {what}")
-
-    def _shown(self, name: str) -> str:
-        return "not valid" if is_secret(name) else repr(self.given[name])
+    def _wrong(self, name: str, why: str) -> None:
+        self.wrong.append(Finding(self._names[name], why))
 
     def _take(self, name: str, parse: Callable[[str], _T], default: _T) -> _T:
         """Parse the option NAME; DEFAULT if it is not set or wrong."""
         if name not in self.given:
             return default
         try:
-            return parse(self.given[name].strip())
+            return parse(self.given[name])
         except ValueProblem as problem:
-            self._problem(name, f"is {self._shown(name)}; {problem}")
+            self._wrong(name, str(problem))
             return default
 
     def _check_names(self) -> None:
-        for name, value in self.given.items():
-            if name in WITHOUT_EFFECT:
-                if not (name in _FALSE_IS_TRUE and value.strip().lower() == "false"):
-                    why = WITHOUT_EFFECT[name]
-                    self.warnings.append(f"{self.prefix}{name} has no effect: {why}")
-            elif name not in KNOWN:
-                near = difflib.get_close_matches(name, sorted(KNOWN), 1)
-                hint = f"; did you mean {self.prefix}{near[0]}?" if near else ""
-                self._problem(name, f"is not known to the Avro converter{hint}")
+        for plain, name in self._names.items():
+            if plain in WITHOUT_EFFECT:
+                if not (plain in _FALSE_ANYWAY and self.given[plain].lower() == "false"):
+                    self.ignored.append(Finding(name, WITHOUT_EFFECT[plain]))
+            elif plain not in _PLAIN_NAMES and plain != _SCHEMAS_ENABLE:
+                near = difflib.get_close_matches(plain, sorted(_PLAIN_NAMES), 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                self.ignored.append(Finding(name, f"the Avro converter does not know it{hint}"))
 
     def _servers(self) -> str:
-        name = "schema.registry.url"
-        urls = split_list(self.given.get(name, ""))
+        urls = split_list(self.given.get(_URL, ""))
         if not urls:
-            self._problem(name, "is missing: an Avro converter needs the registry's address")
+            self.missing.append(Finding(_URL, "the address of the schema registry"))
         shown = [without_credentials(url) for url in urls if _is_address(url)]
         if len(shown) < len(urls):
-            self._problem(
-                name, "holds what is no address; allowed: http://host:port or https://host:port"
-            )
+            self._wrong(_URL, "it must be one or more URLs, http:// or https://")
         self.client["url"] = ",".join(urls)
         return ", ".join(shown)
 
     def _basic_auth(self) -> None:
-        source = self.given.get("basic.auth.credentials.source", "").strip().upper()
+        source = self.given.get("basic.auth.credentials.source", "").upper()
         user_info = self.given.get("basic.auth.user.info", "")
         if source and source not in _AUTH_SOURCES:
-            self._problem(
-                "basic.auth.credentials.source",
-                f"is {source!r}; allowed: {', '.join(_AUTH_SOURCES)}",
-            )
+            self._wrong("basic.auth.credentials.source", f"allowed: {', '.join(_AUTH_SOURCES)}")
         if source == "USER_INFO" and not user_info:
-            self._problem("basic.auth.user.info", "is missing: USER_INFO takes its user:password")
+            self.missing.append(Finding("basic.auth.user.info", "user:password for USER_INFO"))
         if not user_info or source == "URL":
             return
         if ":" not in user_info:
-            self._problem("basic.auth.user.info", "is not valid; allowed: user:password")
+            self._wrong("basic.auth.user.info", "it must be user:password")
         elif "@" in str(self.client["url"]):
-            self._problem(
-                "basic.auth.user.info", "and schema.registry.url both name a user: remove one"
-            )
+            self._wrong("basic.auth.user.info", f"{_URL} names a user too; remove one of the two")
         self.client["basic.auth.user.info"] = user_info
 
     def _bearer_auth(self) -> None:
-        source = self.given.get("bearer.auth.credentials.source", "").strip().upper()
+        name = "bearer.auth.credentials.source"
+        source = self.given.get(name, "").upper()
         if not source:
             return
         if source not in _BEARER_SOURCES:
-            self._problem(
-                "bearer.auth.credentials.source",
-                f"is {source!r}; allowed: {', '.join(_BEARER_SOURCES)}",
-            )
+            self._wrong(name, f"allowed: {', '.join(_BEARER_SOURCES)}")
             return
         if "basic.auth.user.info" in self.client:
-            self._problem("bearer.auth.credentials.source", "and basic.auth exclude each other")
-        needed = _OAUTH if source == "OAUTHBEARER" else ("bearer.auth.token",)
-        for name in needed:
-            if self.given.get(name):
-                self.client[name] = self.given[name]
+            self._wrong(name, "it excludes basic.auth.user.info; remove one of the two")
+        for needed in _OAUTH if source == "OAUTHBEARER" else ("bearer.auth.token",):
+            if self.given.get(needed):
+                self.client[needed] = self.given[needed]
             else:
-                self._problem(name, f"is missing: {source} needs it")
-        self.client["bearer.auth.credentials.source"] = source
+                self.missing.append(Finding(needed, f"{source} needs it"))
+        self.client[name] = source
         # Only Confluent's cloud asks for it, but their client insists on some text.
         cluster = self.given.get("bearer.auth.logical.cluster", "")
         self.client["bearer.auth.logical.cluster"] = cluster
-        if "bearer.auth.identity.pool.id" in self.given:
-            pool = self.given["bearer.auth.identity.pool.id"]
+        if pool := self.given.get("bearer.auth.identity.pool.id"):
             self.client["bearer.auth.identity.pool.id"] = pool
 
     def _ssl(self) -> None:
         for store, target in _STORES.items():
             location = self.given.get(f"{store}.location")
-            form = self.given.get(f"{store}.type", "").strip().upper()
-            if form and form != "PEM":
-                self._problem(f"{store}.type", f"is {form!r}; allowed: PEM")
-            elif location and not form and Path(location).suffix.lower() in (".jks", ".p12"):
-                self._problem(
-                    f"{store}.location",
-                    "names a Java key store; convert it to a PEM file with openssl and keytool"
-                    f" and set {self.prefix}{target} to that",
-                )
+            if self.given.get(f"{store}.type", "PEM").upper() != "PEM":
+                self._wrong(f"{store}.type", f"allowed: PEM; {_CONVERT}")
+            elif location and Path(location).suffix.lower() in _JAVA_STORES:
+                self._wrong(f"{store}.location", f"it must be a PEM file; {_CONVERT}")
             elif location:
-                self.client[target] = location
-        for name in (*_SSL_FILES, "ssl.key.password"):
-            if self.given.get(name):
-                self.client[name] = self.given[name]
+                self.client[target] = self._file(f"{store}.location")
+        if password := self.given.get("ssl.keystore.password"):
+            self.client["ssl.key.password"] = password
         for name in _SSL_FILES:
-            path = self.client.get(name)
-            if path is not None and not Path(path).exists():
-                self._problem(name, f"names {path}, which does not exist")
-        if "ssl.key.location" in self.client and "ssl.certificate.location" not in self.client:
-            self._problem("ssl.key.location", "needs ssl.certificate.location beside it")
-        algorithm = self.given.get("ssl.endpoint.identification.algorithm", "https")
-        if algorithm.strip().lower() != "https":
-            self._problem(
-                "ssl.endpoint.identification.algorithm",
-                "must stay https: the registry's name is always compared with its certificate",
-            )
+            if self.given.get(name):
+                self.client[name] = self._file(name)
+        if password := self.given.get("ssl.key.password"):
+            self.client["ssl.key.password"] = password
+        if "ssl.certificate.location" not in self.client:
+            for name in ("ssl.key.location", "ssl.key.password"):
+                if self.given.get(name):
+                    self._wrong(name, "it needs ssl.certificate.location beside it")
+        if self.given.get("ssl.endpoint.identification.algorithm", "https").lower() != "https":
+            self._wrong("ssl.endpoint.identification.algorithm", "it must stay https")
+
+    def _file(self, name: str) -> str:
+        path = self.given[name]
+        if not Path(path).exists():
+            self._wrong(name, "there is no such file")
+        return path
 
     def _network(self) -> None:
         waits = [
             self._take(name, lambda text: parse_integer(text, 1, 600_000), _TIMEOUT_MS)
             for name in ("http.connect.timeout.ms", "http.read.timeout.ms")
-            if name in self.given
         ]
-        self.client["timeout"] = max(waits, default=_TIMEOUT_MS) / 1000
+        given = [wait for wait in waits if wait != _TIMEOUT_MS]
+        self.client["timeout"] = max(given, default=_TIMEOUT_MS) / 1000
         # The shipper repeats by itself, and sees to its other work in between.
         self.client["max.retries"] = 0
-        if host := self.given.get("proxy.host", "").strip():
-            port = self._take("proxy.port", lambda text: parse_integer(text, 1, 65535), 80)
+        port = self._take("proxy.port", lambda text: parse_integer(text, 1, 65535), 80)
+        if host := self.given.get("proxy.host"):
             self.client["proxy"] = f"http://{host}:{port}"
 
     def _strategy(self, part: str) -> str:
-        name = f"{part}.subject.name.strategy"
-        given = self.given.get(name, "TopicNameStrategy").strip()
-        strategy = _STRATEGIES.get(given.removeprefix(_JAVA_STRATEGIES))
-        if strategy is None:
-            self._problem(name, f"is {given!r}; allowed: {', '.join(_STRATEGIES)}")
-            return TOPIC
-        return strategy
+        for name in ("key.subject.name.strategy", "value.subject.name.strategy"):
+            given = self.given.get(name, "TopicNameStrategy")
+            if given.removeprefix(_JAVA_STRATEGIES) not in _STRATEGIES:
+                allowed = f"allowed: {', '.join(_STRATEGIES)}, also with {_JAVA_STRATEGIES} before"
+                self._wrong(name, allowed)
+        given = self.given.get(f"{part}.subject.name.strategy", "TopicNameStrategy")
+        return _STRATEGIES.get(given.removeprefix(_JAVA_STRATEGIES), TOPIC)

@@ -332,9 +332,8 @@ class _Loader:
             converter = self.values.get(subject)
             if converter is None:
                 continue  # its own problem has been noted
-            options.check(converter, self._wrong, self._warn)
-            if missing := options.missing(converter):
-                self._problem(self.entries[subject], f"is avro, which needs {missing}; set it")
+            for needed in options.check(converter, self._wrong, self._warn):
+                self._problem(self.entries[subject], f"is avro, which needs {needed}; set it")
             switch = self.entries.get(f"{subject}.schemas.enable")
             if switch is not None and converter == AVRO:
                 self._warn(switch, f"has no effect: it belongs to {JSON}, and Avro always has one")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from firebird_cdc.config import avro
 from firebird_cdc.config.options import AVRO_CONVERTER, JSON_CONVERTER, Option
 from firebird_cdc.config.source import Entry
 from firebird_cdc.config.values import (
@@ -17,7 +17,6 @@ from firebird_cdc.config.values import (
     check_class_path,
     compile_patterns,
     digest_of,
-    parse_boolean,
     parse_integer,
     split_list,
     split_outside,
@@ -218,84 +217,6 @@ def parse_converter(value: str) -> str:
         raise ValueProblem(f"{allowed}, or the dotted path of a Python class") from None
 
 
-class Property(NamedTuple):
-    """A property of a converter. ``check`` raises ValueProblem for a value that can't be used."""
-
-    meaning: str
-    default: str = ""
-    check: Callable[[str], object] | None = None
-
-
-def _check_urls(value: str) -> None:
-    for url in split_list(value):
-        if not re.fullmatch(r"https?://(?:[^/@\s]*@)?[^/@\s]+(?:/[^\s]*)?", url):
-            raise ValueProblem("it must be one or more URLs, http:// or https://")
-
-
-def _check_count(value: str) -> None:
-    parse_integer(value, 0, 2**31 - 1)
-
-
-def _among(*allowed: str) -> Callable[[str], object]:
-    def check(value: str) -> None:
-        if value not in allowed:
-            raise ValueProblem(f"allowed: {', '.join(allowed)}")
-
-    return check
-
-
-STRATEGIES = tuple(
-    f"io.confluent.kafka.serializers.subject.{name}"
-    for name in ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy")
-)
-
-_STRATEGY = Property(
-    "How the subject of a schema is named: TopicNameStrategy, RecordNameStrategy or"
-    " TopicRecordNameStrategy, with or without their package.",
-    STRATEGIES[0],
-    _among(*STRATEGIES, *(name.rpartition(".")[2] for name in STRATEGIES)),
-)
-
-AVRO_PROPERTIES: dict[str, Property] = {
-    "schema.registry.url": Property(
-        "URLs of the schema registry, separated by commas; required.", "", _check_urls
-    ),
-    "basic.auth.credentials.source": Property(
-        "Where the registry's user and password are: in the URL, or in `basic.auth.user.info`.",
-        "URL",
-        _among("URL", "USER_INFO"),
-    ),
-    "basic.auth.user.info": Property("`user:password` for the registry."),
-    "auto.register.schemas": Property(
-        "Whether new schemas are registered. false: they must be there.", "true", parse_boolean
-    ),
-    "use.latest.version": Property(
-        "Whether the subject's latest schema is used for writing; needs"
-        " `auto.register.schemas: false`.",
-        "false",
-        parse_boolean,
-    ),
-    "normalize.schemas": Property(
-        "Whether the registry brings schemas into its normal form first.", "false", parse_boolean
-    ),
-    "key.subject.name.strategy": _STRATEGY,
-    "value.subject.name.strategy": _STRATEGY,
-    "schemas.cache.config": Property("How many schemas are kept.", "1000", _check_count),
-    "schema.registry.ssl.truststore.location": Property(
-        "PEM file with the authorities that the registry's certificate is checked against."
-    ),
-    "schema.registry.ssl.keystore.location": Property("PEM file with our certificate and its key."),
-    "schema.registry.ssl.keystore.password": Property("Password of that key."),
-    "ssl.ca.location": Property("PEM file with authorities, librdkafka's name."),
-    "ssl.certificate.location": Property("PEM file with our certificate, librdkafka's name."),
-    "ssl.key.location": Property("PEM file with its key, librdkafka's name."),
-    "ssl.key.password": Property("Password of that key, librdkafka's name."),
-}
-"""What the Avro converter heeds."""
-
-_REQUIRED = "schema.registry.url"
-
-
 class ConverterOptions:
     """Collects the keys below ``key.converter.`` or ``value.converter.``."""
 
@@ -307,27 +228,21 @@ class ConverterOptions:
         """Add a property."""
         self._entries[entry.key.removeprefix(self._prefix)] = entry
 
-    def check(self, converter: str, report: Report, warn: Report) -> None:
-        """Check the properties against what CONVERTER knows; a missing registry isn't here."""
-        for name, entry in self._entries.items():
-            if converter == JSON:
-                what = "belongs to Avro" if name in AVRO_PROPERTIES else "is not known"
+    def check(self, converter: str, report: Report, warn: Report) -> list[str]:
+        """Check the properties against what CONVERTER knows; return what it needs besides."""
+        if converter == JSON:
+            for name, entry in self._entries.items():
+                what = "belongs to Avro" if name in avro.PROPERTIES else "is not known"
                 warn(entry, f"has no effect: it {what}, and the converter is {JSON}")
-            elif converter == AVRO:
-                known = AVRO_PROPERTIES.get(name)
-                if known is None:
-                    warn(entry, "has no effect: the Avro converter does not know it")
-                elif known.check is not None:
-                    try:
-                        known.check(text_of(entry))
-                    except ValueProblem as problem:
-                        report(entry, str(problem))
-
-    def missing(self, converter: str) -> str | None:
-        """The key that CONVERTER can't do without and that is not set."""
-        if converter == AVRO and _REQUIRED not in self._entries:
-            return f"{self._prefix}{_REQUIRED}"
-        return None
+        if converter != AVRO:
+            return []
+        is_key = self._prefix.startswith("key.")
+        _, found = avro.read_avro_options(self.build(), is_key=is_key)
+        for name, why in found.wrong:
+            report(self._entries[name], why)
+        for name, why in found.ignored:
+            warn(self._entries[name], f"has no effect: {why}")
+        return [f"{self._prefix}{name}: {why}" for name, why in found.missing]
 
     def build(self) -> dict[str, str]:
         """The properties without the prefix; may hold passwords."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 
-from firebird_cdc.config import librdkafka, producer
-from firebird_cdc.config.families import AVRO_PROPERTIES
+from firebird_cdc.config import avro, librdkafka, producer
 from firebird_cdc.config.logging import DEFAULT_FORMAT, DEFAULT_LOG_FILE
 from firebird_cdc.config.logging import OPTIONS as LOGGING_OPTIONS
 from firebird_cdc.config.options import (
@@ -230,9 +229,14 @@ def _avro() -> Iterator[str]:
     yield from _table(
         ("Property", "Default", "Meaning"),
         (
-            (f"`{name}`", f"`{known.default}`" if known.default else "unset", known.meaning)
-            for name, known in AVRO_PROPERTIES.items()
+            (f"`{name}`", f"`{default}`" if default else "unset", meaning)
+            for name, (default, meaning) in avro.PROPERTIES.items()
         ),
+    )
+    yield "Without effect here, with a warning:\n"
+    yield from _table(
+        ("Property", "Why"),
+        ((f"`{name}`", why) for name, why in sorted(avro.WITHOUT_EFFECT.items())),
     )
 
 

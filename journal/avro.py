@@ -326,9 +326,15 @@ class AvroConverter:
     """
 
     def __init__(self, options: Mapping[str, str], *, is_key: bool) -> None:
-        self._options, problems, _ = read_avro_options(options, is_key=is_key)
-        if problems:
-            raise ConfigError(problems)
+        self._prefix = "key.converter." if is_key else "value.converter."
+        self._options, found = read_avro_options(options, is_key=is_key)
+        if found.wrong or found.missing:
+            raise ConfigError(
+                [
+                    *(f"{self._prefix}{name} can't be used: {why}" for name, why in found.wrong),
+                    *(f"{self._prefix}{name} is missing: {why}" for name, why in found.missing),
+                ]
+            )
         try:
             self._confluent = import_module("confluent_kafka.schema_registry")
             self._serializer = import_module("confluent_kafka.schema_registry.avro").AvroSerializer
@@ -341,7 +347,6 @@ class AvroConverter:
         field = serialization.MessageField
         self._field = field.KEY if is_key else field.VALUE
         self._context = serialization.SerializationContext
-        self._prefix = "key.converter." if is_key else "value.converter."
         self._secrets = _secrets(self._options.client)
         self._subject_of = {
             RECORD: self._confluent.record_subject_name_strategy,

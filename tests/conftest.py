@@ -1,4 +1,4 @@
-"""Fixtures that the test folders share: a stack of processes, the engine, one Kafka broker."""
+"""Fixtures that the test folders share: processes, the engine, one broker, one registry."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from firebird_cdc.demo.processes import Stack
 if TYPE_CHECKING:
     from firebird_cdc.demo.engine import EmbeddedRoot
     from firebird_cdc.demo.kafka import KafkaBroker
+    from firebird_cdc.demo.registry import SchemaRegistry
 
-_REAL_PARTS = ("engine", "server", "kafka", "spark")
+_REAL_PARTS = ("engine", "server", "kafka", "registry", "spark")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -87,6 +88,26 @@ def own_broker(tmp_path: Path, kafka_jars: Path) -> Iterator[KafkaBroker]:
 
     with KafkaBroker(tmp_path / "kafka", kafka_jars) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchemaRegistry]:
+    """One schema registry for all tests that leave it running; separate them by topics."""
+    from firebird_cdc.demo.registry import SchemaRegistry, fetch_registry
+
+    program = fetch_registry(cache_directory())
+    with SchemaRegistry(tmp_path_factory.mktemp("registry"), program) as running:
+        yield running
+
+
+@pytest.fixture
+def own_registry(tmp_path: Path) -> Iterator[SchemaRegistry]:
+    """A registry of the test's own, not started yet."""
+    from firebird_cdc.demo.registry import SchemaRegistry, fetch_registry
+
+    own = SchemaRegistry(tmp_path / "registry", fetch_registry(cache_directory()))
+    yield own
+    own.stop()
 
 
 @pytest.fixture

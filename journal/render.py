@@ -21,7 +21,8 @@ from firebird_cdc.config.filters import TableFilter
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal import transaction_metadata
 from firebird_cdc.journal.converters import build_converters
-from firebird_cdc.journal.format import Column, DdlChange, Header, Row, RowChange, Stamp, Table
+from firebird_cdc.journal.format import DdlChange, Header, Row, RowChange, Stamp, Table
+from firebird_cdc.journal.names import SchemaNames, field_names
 from firebird_cdc.journal.records import Headers, Message, Record, StructHeader
 from firebird_cdc.journal.rows import NO_STRUCT, FormedField, StructFunction, StructMaker
 from firebird_cdc.journal.schema import (
@@ -32,7 +33,7 @@ from firebird_cdc.journal.schema import (
     struct,
 )
 from firebird_cdc.journal.source import SOURCE, source_of_table
-from firebird_cdc.journal.topics import MAX_TOPIC_LENGTH, data_topic, database_part
+from firebird_cdc.journal.topics import BadName, TopicNames
 from firebird_cdc.journal.transaction_metadata import TransactionMetadata
 from firebird_cdc.journal.values import BadValue, ValueModes, field_form
 
@@ -88,11 +89,9 @@ class Renderer:
             if config.transaction_metadata_ordered
             else transaction_metadata.BLOCK
         )
-        self.transaction_topic = config.topic_delimiter.join(
-            (config.topic_prefix, config.topic_transaction)
-        )
+        self.topics = TopicNames(config)
+        self.schema_names = SchemaNames(config)
         self._shapes: OrderedDict[tuple[object, ...], _TableShape] = OrderedDict()
-        self._owners: dict[str, tuple[str, str]] = {}
         self.headers: Headers = (
             [
                 ("__debezium.context.connectorLogicalName", config.topic_prefix.encode()),
@@ -109,12 +108,14 @@ class Renderer:
         return JournalRenderer(self, header, stamp, database)
 
     def shape(self, database: str, table: Table, pos: int) -> _TableShape:
-        """Return the compiled shape of TABLE; BadEvent if its topic can't serve it."""
+        """Return the compiled shape of TABLE; BadEvent if its names can't be used."""
         key = (database, table.name, table.key_kind, table.columns, table.order)
         shape = self._shapes.get(key)
         if shape is None:
-            shape = _TableShape(self, database, table)
-            self._claim_topic(shape.topic, database, table.name, pos)
+            try:
+                shape = _TableShape(self, database, table)
+            except BadName as error:
+                raise BadEvent(pos, str(error)) from error
             self._shapes[key] = shape
             if len(self._shapes) > SHAPES_KEPT:
                 self._shapes.popitem(last=False)
@@ -159,22 +160,6 @@ class Renderer:
             " raise kafka.producer.max.request.size (and the topic's max.message.bytes)"
         )
 
-    def _claim_topic(self, topic: str, database: str, table: str, pos: int) -> None:
-        if len(topic) > MAX_TOPIC_LENGTH:
-            raise BadEvent(
-                pos,
-                f"topic name {topic} of table {table} in {database} has {len(topic)} characters,"
-                f" Kafka allows {MAX_TOPIC_LENGTH}; choose a shorter kafka.topic.prefix, or leave"
-                " the table out with table.exclude.list",
-            )
-        owner = self._owners.setdefault(topic, (database, table))
-        if owner != (database, table):
-            raise BadEvent(
-                pos,
-                f"table {table} in {database} and table {owner[1]} in {owner[0]} would share the"
-                f" topic {topic}; leave one of them out with table.exclude.list",
-            )
-
 
 def _headers_size(headers: Headers) -> int:
     return _OVERHEAD_BYTES + sum(len(name) + len(value or b"") for name, value in headers)
@@ -197,7 +182,7 @@ class JournalRenderer:
                 header,
                 stamp,
                 database,
-                topic=renderer.transaction_topic,
+                topic=renderer.topics.transactions,
                 ordered=config.transaction_metadata_ordered,
             )
             if config.provide_transaction_metadata
@@ -264,11 +249,13 @@ class _TableShape:
     def __init__(self, renderer: Renderer, database: str, table: Table) -> None:
         config = renderer.config
         self.table = table.name
-        self.topic = data_topic(config.topic_prefix, database, table.name, config.topic_delimiter)
-        name = f"{config.topic_prefix}.{database_part(database)}.{table.name}"
+        self.topic = renderer.topics.of_table(database, table.name)
+        name = renderer.schema_names.of_table(database, table.name)
         columns = len(table.columns)
-        key = _fields(table, _key_positions(config, database, table), renderer.key_modes)
-        value = _fields(table, _value_positions(renderer, database, table), renderer.modes)
+        naming = config.field_name_adjustment_mode
+        key = _fields(table, _key_positions(config, database, table), renderer.key_modes, naming)
+        positions = _value_positions(renderer, database, table)
+        value = _fields(table, positions, renderer.modes, naming)
         self.row = StructMaker(value, columns, config.failure_handling_mode)
         self.key = StructMaker(key, columns, "fail") if key else NO_STRUCT
         self._raw_key = itemgetter(*(field.position for field in key)) if key else None
@@ -285,29 +272,23 @@ class _TableShape:
             ("ts_ns", OPTIONAL_INT64),
             ("transaction", renderer.block_schema),
         )
-        told = {field.position for field in value} | {field.position for field in key}
-        self._tell_left_out(renderer, database, table, told)
+        left_out = set(positions) - {field.position for field in (*key, *value)}
+        for column in (table.columns[position] for position in sorted(left_out)):
+            _log.warning(
+                "column {} of table {} in {} is left out: its type or character set is"
+                " unknown (type {}, character set {}); include.unknown.datatypes: true sends"
+                " its bytes",
+                column.name,
+                table.name,
+                database,
+                column.sql_type,
+                column.charset_id,
+            )
 
     def may_change_key(self, before: Row, after: Row) -> bool:
         """Whether the key's columns differ, as far as their values tell before they have a form."""
         raw_key = self._raw_key
         return raw_key is not None and raw_key(before) != raw_key(after)
-
-    @staticmethod
-    def _tell_left_out(renderer: Renderer, database: str, table: Table, sent: set[int]) -> None:
-        for position in _value_positions(renderer, database, table):
-            column = table.columns[position]
-            if position not in sent:
-                _log.warning(
-                    "column {} of table {} in {} is left out: its type or character set is"
-                    " unknown (type {}, character set {}); include.unknown.datatypes: true sends"
-                    " its bytes",
-                    column.name,
-                    table.name,
-                    database,
-                    column.sql_type,
-                    column.charset_id,
-                )
 
 
 def _key_positions(config: ConnectorConfig, database: str, table: Table) -> list[int]:
@@ -332,14 +313,20 @@ def _value_positions(renderer: Renderer, database: str, table: Table) -> list[in
     ]
 
 
-def _fields(table: Table, positions: list[int], modes: ValueModes) -> list[FormedField]:
-    fields = []
-    for position in positions:
-        column: Column = table.columns[position]
-        form = field_form(column, modes)
-        if form is not None:
-            fields.append(FormedField(column.name, position, column.name, form))
-    return fields
+def _fields(
+    table: Table, positions: list[int], modes: ValueModes, naming: str
+) -> list[FormedField]:
+    """The fields for the columns at POSITIONS that have a form; NAMING: how names are adjusted."""
+    formed = [
+        (position, table.columns[position].name, form)
+        for position in positions
+        if (form := field_form(table.columns[position], modes)) is not None
+    ]
+    names = field_names([column for _, column, _ in formed], naming)
+    return [
+        FormedField(name, position, column, form)
+        for name, (position, column, form) in zip(names, formed, strict=True)
+    ]
 
 
 def _schemas(fields: list[FormedField]) -> list[tuple[str, Schema]]:

@@ -1,8 +1,9 @@
-"""The content of ARRAY values: the engine's own form, which describes its elements and bounds.
+"""ARRAY columns: what their elements are, and how the content of a value holds them.
 
-It is what the engine keeps on disk, the same in Firebird 4.0 and 5.0: struct InternalArrayDesc
-and struct Descriptor of src/jrd/ods.h, then the elements, the last index running fastest.
-docs/journal-format.md, "Arrays", describes it field by field.
+A column's definition tells what RDB$FIELDS says of its elements. The content of a value describes
+itself; it is what the engine keeps on disk, the same in Firebird 4.0 and 5.0: struct
+InternalArrayDesc and struct Descriptor of src/jrd/ods.h, then the elements, the last index running
+fastest. docs/journal-format.md, "Arrays", describes it field by field.
 """
 
 from __future__ import annotations
@@ -45,6 +46,27 @@ _PLAIN: dict[int, tuple[Storage, str]] = {
 }
 _INT128, _TIMESTAMP, _TIMESTAMP_TZ = 24, 16, 26
 
+# RDB$FIELD_TYPE: code of the type in a record, how we call it.
+_FIELD_TYPES: dict[int, tuple[int, Storage]] = {
+    7: (500, Storage.SMALLINT),
+    8: (496, Storage.INTEGER),
+    10: (482, Storage.FLOAT),
+    12: (570, Storage.DATE),
+    13: (560, Storage.TIME),
+    14: (452, Storage.PADDED_TEXT),
+    16: (580, Storage.BIGINT),
+    23: (32764, Storage.BOOLEAN),
+    24: (32760, Storage.DECFLOAT16),
+    25: (32762, Storage.DECFLOAT34),
+    26: (32752, Storage.INT128),
+    27: (480, Storage.DOUBLE),
+    28: (32756, Storage.TIME_TZ),
+    29: (32754, Storage.TIMESTAMP_TZ),
+    35: (510, Storage.TIMESTAMP),
+    37: (448, Storage.TEXT),
+}
+_TEXTS = (Storage.TEXT, Storage.PADDED_TEXT)
+
 _Decoder = Callable[[bytes], Value]
 
 
@@ -59,6 +81,30 @@ class Array(NamedTuple):
     element: Column
     bounds: tuple[tuple[int, int], ...]
     values: list[Any]
+
+
+def element_of(column: Column) -> Column | None:
+    """Return the ARRAY COLUMN as one element of it is, which is never NULL.
+
+    None if the definition doesn't tell: it is of an older writer, or could not be completed. An
+    element of a type that is not known here has the storage RAW.
+    """
+    element = column.element
+    if element is None:
+        return None
+    sql_type, storage = _FIELD_TYPES.get(element.field_type, (0, Storage.RAW))
+    is_text = storage in _TEXTS
+    return replace(
+        column,
+        sql_type=sql_type,
+        sub_type=0 if is_text else element.sub_type,
+        scale=element.scale,
+        length=element.length,
+        charset_id=element.charset_id if is_text else 0,
+        nullable=False,
+        storage=Storage.OCTETS if is_text and element.charset_id == OCTETS else storage,
+        element=None,
+    )
 
 
 def decode_array(content: bytes, column: Column, none_charset: str = "UTF-8") -> Array:

@@ -6,6 +6,7 @@ use them. Where a number has a scale but no sub-type, as the doubles of dialect 
 
 from __future__ import annotations
 
+from firebird_cdc.journal.arrays import element_of
 from firebird_cdc.journal.format import Column, Storage
 
 UNKNOWN = "UNKNOWN"
@@ -124,9 +125,17 @@ def type_scale(column: Column) -> int | None:
 def type_expression(column: Column) -> str:
     """The type as CREATE TABLE would have it, without its character set.
 
-    ``NUMERIC(9,3)``, ``VARCHAR(40)``, ``BLOB SUB_TYPE TEXT``, ``DECFLOAT(34)``.
+    ``NUMERIC(9,3)``, ``VARCHAR(40)``, ``BLOB SUB_TYPE TEXT``, ``INTEGER [0:1, 3]``. An array
+    whose elements are not known is an ``ARRAY``.
     """
     name = type_name(column)
+    element = element_of(column)
+    if element is not None and column.element is not None:
+        bounds = ", ".join(
+            str(upper) if lower == 1 else f"{lower}:{upper}"
+            for lower, upper in column.element.bounds
+        )
+        return f"{type_expression(element)} [{bounds}]"
     if column.storage is Storage.BLOB:
         kinds = {_TEXT_BLOB: "TEXT", _BINARY_BLOB: "BINARY"}
         return f"{name} SUB_TYPE {kinds.get(column.sub_type, column.sub_type)}"

@@ -15,16 +15,23 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from functools import lru_cache, partial
-from math import isfinite, isnan
+from math import isfinite, isnan, prod
 from typing import Any, NamedTuple
 
 from firebird_cdc.errors import ShipError
+from firebird_cdc.journal.arrays import decode_array, element_of
 from firebird_cdc.journal.charsets import NONE, OCTETS, codec_of
 from firebird_cdc.journal.decfloat import decode_decfloat, split_decfloat
 from firebird_cdc.journal.format import Blob, Column, Storage, Undecodable
 from firebird_cdc.journal.schema import BOOLEAN, BYTES, INT32, INT64, STRING, Schema
 from firebird_cdc.journal.schema import struct as struct_schema
-from firebird_cdc.journal.types import decimal_precision, is_decimal, is_text_blob
+from firebird_cdc.journal.types import (
+    decimal_precision,
+    is_decimal,
+    is_text_blob,
+    type_expression,
+    type_name,
+)
 
 Convert = Callable[[Any], Any]
 
@@ -120,6 +127,8 @@ def _form(column: Column, modes: ValueModes) -> _Form | None:
     if storage is Storage.BLOB:
         is_text = is_text_blob(column) and column.charset_id != OCTETS
         return _text_blob(column, modes) if is_text else _binary_blob(modes)
+    if storage is Storage.ARRAY:
+        return _array(column, modes)
     if storage in (Storage.DECFLOAT16, Storage.DECFLOAT34):
         return _decfloat(modes)
     return _ZONED.get(storage) or _TEMPORAL[modes.time].get(storage)
@@ -378,6 +387,71 @@ def _text_blob(column: Column, modes: ValueModes) -> _Form | None:
             return missing
 
     return _Form(STRING, "{f}({v})", convert)
+
+
+def _array(column: Column, modes: ValueModes) -> _Form | None:
+    """Lists of lists, one level for each dimension, of elements in the form of their type."""
+    element = element_of(column)
+    if element is None or column.element is None or (form := _form(element, modes)) is None:
+        return None
+    bounds = column.element.bounds
+    count = prod(upper - lower + 1 for lower, upper in bounds)
+    missing = _missing_array(element, len(bounds), modes)
+    schema = form.schema
+    for _ in bounds:
+        schema = _array_schema(schema)
+    each = FieldForm(form.schema, form.expression, form.convert).function()
+
+    def unreadable(why: str) -> Any:
+        if missing is not None:
+            return missing
+        raise BadValue(f"{why}, and no {type_name(element)} stands for what is missing")
+
+    def convert(blob: Blob) -> Any:
+        if count > modes.max_bytes:
+            raise BadValue(
+                f"an array of {count} elements does not fit into a message of {modes.max_bytes}"
+                " bytes; raise kafka.producer.max.request.size"
+            )
+        if not blob.available:
+            return unreadable("the content of an array could not be read")
+        try:
+            array = decode_array(_content(blob, modes), column, modes.charset_none)
+        except ValueError as error:
+            return unreadable(str(error))
+        found = (array.element.storage, array.element.scale, len(array.bounds))
+        if found != (element.storage, element.scale, len(bounds)):
+            return unreadable(
+                f"an array in {len(array.bounds)} dimensions of {array.element.storage.name}, scale"
+                f" {array.element.scale}, is no {type_expression(column)}"
+            )
+        return array.values if form.expression == "{v}" else _each(array.values, len(bounds), each)
+
+    return _Form(schema, "{f}({v})", convert)
+
+
+def _missing_array(element: Column, depth: int, modes: ValueModes) -> list[Any] | None:
+    """What stands for an array that can't be read; None: no number or time tells that."""
+    if element.storage in (Storage.TEXT, Storage.PADDED_TEXT):
+        missing: Any = placeholder_text(modes.placeholder)
+    elif element.storage is Storage.OCTETS:
+        missing = FieldForm(*_binary(modes)).function()(placeholder_bytes(modes.placeholder))
+    else:
+        return None
+    for _ in range(depth):
+        missing = [missing]
+    return list(missing)
+
+
+def _each(values: list[Any], depth: int, convert: Convert) -> list[Any]:
+    if depth == 1:
+        return [convert(value) for value in values]
+    return [_each(inner, depth - 1, convert) for inner in values]
+
+
+@lru_cache(maxsize=1024)
+def _array_schema(items: Schema) -> Schema:
+    return Schema("array", items=items)
 
 
 def _unknown(column: Column, modes: ValueModes) -> _Form:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from firebird_cdc.journal.format import Column, Storage
+from firebird_cdc.journal.format import Column, Element, Storage
 from firebird_cdc.journal.types import (
     jdbc_type,
     type_expression,
@@ -87,3 +87,23 @@ def test_a_column_is_called_as_in_create_table(
 
 def test_every_storage_is_named() -> None:
     assert {case[0] for case in TYPES} == set(Storage)
+
+
+@pytest.mark.parametrize(
+    ("element", "known", "expression"),
+    [
+        (Element(8, 0, 0, 4, 0, ((0, 1), (1, 3))), {}, "INTEGER [0:1, 3]"),
+        (Element(16, 1, -2, 8, 0, ((1, 5),)), {"precision": 15}, "NUMERIC(15,2) [5]"),
+        (Element(14, 0, 0, 12, 4, ((-1, 1),)), {"char_length": 3}, "CHAR(3) [-1:1]"),
+        (Element(14, 0, 0, 3, 1, ((1, 2),)), {"char_length": 3}, "BINARY(3) [2]"),
+        (Element(37, 0, 0, 3, 1, ((1, 2),)), {"char_length": 3}, "VARBINARY(3) [2]"),
+        (Element(99, 0, 0, 3, 0, ((1, 2),)), {}, "UNKNOWN [2]"),
+    ],
+)
+def test_an_array_is_called_by_its_elements(
+    element: Element, known: dict[str, Any], expression: str
+) -> None:
+    column = _column(S.ARRAY, sql_type=540, element=element, **known)
+    assert type_name(column) == "ARRAY"
+    assert type_expression(column) == expression
+    assert (type_length(column), type_scale(column), jdbc_type(column)) == (None, None, 2003)

@@ -12,6 +12,7 @@ from capture import Attachment, Capture
 from exact import net, read
 
 from firebird_cdc.journal.format import Undecodable
+from firebird_cdc.journal.values import ValueModes, field_form
 
 pytestmark = pytest.mark.engine
 
@@ -99,6 +100,27 @@ def test_journals_add_up_to_what_the_driver_reads(
     table = read(attachment, whole="C3" if "INT128" in types else "")
     assert len(table) > 15
     assert net(journals) == table
+
+
+def test_decfloats_are_sent_as_the_engine_prints_them(capture: Capture) -> None:
+    capture.create(
+        "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, D DECFLOAT(34), E DECFLOAT(16))"
+    )
+    attachment = capture.attach()
+    attachment.immediate("SET DECFLOAT TRAPS TO")
+    texts = [*_decimals(34, -6176, 6144), *_decimals(16, -398, 384), "'0.000001'", "'0.0000001'"]
+    for number, text in enumerate(texts):
+        attachment.execute(f"INSERT INTO T VALUES ({number}, {text}, {text})")
+    attachment.commit()
+    printed = "SELECT CAST(D AS VARCHAR(60)) D, CAST(E AS VARCHAR(60)) E FROM T ORDER BY ID"
+    [journal] = capture.journals()
+    sent = []
+    for change in journal.rows:
+        assert change.after is not None
+        forms = [field_form(c, ValueModes(decimal="string")) for c in change.table.columns[1:]]
+        values = zip(forms, change.after[1:], strict=True)
+        sent.append([form.function()(value) for form, value in values if form])
+    assert sent == [list(row.values()) for row in attachment.execute(printed)]
 
 
 FLOATS = (0.0, -0.0, math.nan, math.inf, -math.inf)

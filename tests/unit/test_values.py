@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from firebird_cdc.journal.charsets import find_codec
 from firebird_cdc.journal.decfloat import decode_decfloat
 from firebird_cdc.journal.format import Blob, Column, Storage, Undecodable
 from firebird_cdc.journal.values import BadValue, FieldForm, ValueModes, field_form
@@ -506,3 +507,11 @@ def test_decimals_of_any_scale_agree_in_all_modes(scale: int) -> None:
     assert unscaled(value) == -12345
     assert rendered(-12345, Storage.INTEGER, {"decimal": "string"}, **shape)[1] == text
     assert rendered(-12345, Storage.INTEGER, {"decimal": "double"}, **shape)[1] == float(text)
+
+
+@pytest.mark.parametrize(
+    "name", ["utf-7", "unicode_escape", "raw-unicode-escape", "hex", "no-such"]
+)
+def test_sets_that_give_texts_no_converter_can_write_are_not_found(name: str) -> None:
+    assert find_codec(name) is None
+    assert find_codec("WIN1251") == find_codec("windows-1251") == "cp1251"

@@ -1,0 +1,67 @@
+"""From journals to messages, through the parts that the shipper uses, with a user's options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from firebird_cdc.config import load_config
+from firebird_cdc.journal.format import DdlChange, JournalReader, RowChange
+from firebird_cdc.journal.records import Message
+from firebird_cdc.journal.render import Renderer
+
+PREFIX = "proof"
+_MAX_BYTES = 1_000_000
+_REQUIRED = (
+    "connector.name: proof-cdc",
+    "connector.journal.directory: /var/lib/journal",
+    "kafka.producer.bootstrap.servers: localhost:9092",
+    f"kafka.topic.prefix: {PREFIX}",
+)
+
+
+class Sent(NamedTuple):
+    """A message as a consumer gets it."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: dict[str, bytes]
+
+    @property
+    def structs(self) -> dict[str, bytes]:
+        """The headers that the key's converter wrote."""
+        return {name: self.headers[name] for name in _STRUCT_HEADERS if name in self.headers}
+
+
+_STRUCT_HEADERS = ("__debezium.newkey", "__debezium.oldkey")
+
+
+def renderer(directory: Path, lines: Iterable[str] = ()) -> Renderer:
+    """Return the renderer for the options in LINES; DIRECTORY: where to write them."""
+    path = directory / "connector.yaml"
+    path.write_text("".join(f"{line}\n" for line in (*_REQUIRED, *lines)), encoding="utf-8")
+    return Renderer(load_config(path), _MAX_BYTES)
+
+
+def render(made: Renderer, journals: Sequence[Path]) -> list[Sent]:
+    """Return the messages of JOURNALS in order."""
+    return [_sent(message) for path in journals for message in _of_journal(made, path)]
+
+
+def _of_journal(made: Renderer, path: Path) -> Iterable[Message]:
+    with JournalReader(path, made.modes.charset_none) as reader:
+        assert reader.stamp is not None
+        journal = made.journal(reader.header, reader.stamp, reader.database)
+        for change in reader.changes():
+            if isinstance(change, RowChange | DdlChange):
+                yield from journal.messages(change)
+        yield from journal.finish()
+
+
+def _sent(message: Message) -> Sent:
+    topic, key, value, headers = message
+    assert isinstance(key, bytes | None)
+    assert isinstance(value, bytes | None)
+    return Sent(topic, key, value, {name: bytes(it) for name, it in headers})

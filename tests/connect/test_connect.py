@@ -1,0 +1,196 @@
+"""Every type in keys and values, under every mode, as Kafka Connect's JsonConverter reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from events import check
+from kinds import BY_SQL, KINDS, Kind, Modes
+from pipeline import Sent, render, renderer
+from reader import ConnectReader, Unreadable
+from work import Column, Table, Work
+
+pytestmark = pytest.mark.engine
+
+# Every mode of every option; they are about different types, so not all of them with all others.
+MODES = (
+    Modes(),
+    Modes("double", "adaptive_time_microseconds", "base64", "windows-1251"),
+    Modes("string", "connect", "base64-url-safe", "cp1251"),
+    Modes("precise", "isostring", "hex"),
+)
+
+
+def _columns(kinds: tuple[Kind, ...], nullable: bool = True) -> tuple[Column, ...]:
+    return tuple(Column(f"C{place}", kind, nullable) for place, kind in enumerate(kinds))
+
+
+def _extremes(kinds: tuple[Kind, ...], number: int) -> list[Any]:
+    return [kind.extremes[number % len(kind.extremes)] for kind in kinds]
+
+
+def test_every_type_under_every_mode(work: Work, connect: ConnectReader, tmp_path: Path) -> None:
+    table = Table("TYPES", _columns(KINDS))
+    work.create(table)
+    for number in range(max(len(kind.extremes) for kind in KINDS)):
+        assert work.insert(table, _extremes(KINDS, number))
+    work.commit()
+    first, second, *_ = work.rows(table)
+    for place, kind in enumerate(KINDS):
+        work.update(table, first, {place: kind.extremes[1]})
+    assert work.update(table, second, dict.fromkeys(range(len(KINDS))))
+    work.commit()
+    for row in work.rows(table):
+        work.delete(table, row)
+    work.commit()
+    for modes in MODES:
+        messages = render(renderer(tmp_path, modes.lines()), work.journals())
+        check(connect, work.database, modes, work.committed, messages)
+
+
+def test_every_type_in_a_key_under_every_mode(
+    work: Work, connect: ConnectReader, tmp_path: Path
+) -> None:
+    kinds = tuple(kind for kind in KINDS if kind.in_keys)
+    size = 6  # an index has no room for more
+    for start in range(0, len(kinds), size):
+        part = kinds[start : start + size]
+        table = Table(f"KEY_{start}", _columns(part, nullable=False), tuple(range(len(part))))
+        work.create(table)
+        assert work.insert(table, _extremes(part, 0))
+        [row] = work.rows(table)
+        for place, kind in enumerate(part):
+            assert work.update(table, row, {place: kind.extremes[-1]})
+        work.delete(table, row)
+        work.commit()
+    for modes in MODES:
+        messages = render(renderer(tmp_path, modes.lines()), work.journals())
+        assert len(messages) > 3 * len(kinds)
+        check(connect, work.database, modes, work.committed, messages)
+
+
+def test_the_keys_of_tables(work: Work, connect: ConnectReader, tmp_path: Path) -> None:
+    """A primary key of two columns in another order, a unique key, and none."""
+    first = Column("FIRST", BY_SQL["INTEGER"], nullable=False)
+    second = Column("SECOND", BY_SQL["BIGINT"], nullable=False)
+    name = Column("NAME", BY_SQL["VARCHAR(20) CHARACTER SET UTF8"])
+    price = Column("PRICE", BY_SQL["DECIMAL(9, 2)"])
+    tables = (
+        Table("OF_TWO", (first, name, second), (2, 0)),
+        Table("BY_UNIQUE", (name, first), (1,), "UNIQUE"),
+        Table("WITHOUT", (name, price)),
+    )
+    values = {"OF_TWO": [1, "a", 2], "BY_UNIQUE": ["a", 1], "WITHOUT": ["a", "1.10"]}
+    for table in tables:
+        work.create(table)
+        assert work.insert(table, values[table.name])
+        [row] = work.rows(table)
+        assert work.update(table, row, {table.columns.index(name): "жя"})
+        work.delete(table, row)
+    work.commit()
+    messages = render(renderer(tmp_path), work.journals())
+    check(connect, work.database, Modes(), work.committed, messages)
+
+
+def test_without_schemas(work: Work, orders: Table, connect: ConnectReader, tmp_path: Path) -> None:
+    """JsonConverter without schemas reads the same payload, as maps."""
+    journals = work.journals()
+    with_schemas = render(renderer(tmp_path), journals)
+    lines = ("key.converter.schemas.enable: false", "value.converter.schemas.enable: false")
+    without = render(renderer(tmp_path, lines), journals)
+    assert len(without) == len(with_schemas) == 7
+    for plain, full in zip(without, with_schemas, strict=True):
+        headers = plain.structs
+        read = connect.read(*plain[:3], headers, key_schemas=False, value_schemas=False)
+        assert read["key"]["schema"] is None
+        assert read["key"]["value"][0] == "Map"
+        assert json.loads(read["written_key"]) == json.loads(full.key or b"")["payload"]
+        for name, header in headers.items():
+            assert json.loads(header) == json.loads(full.headers[name])["payload"]
+            assert read["headers"][name]["value"][0] == "Map"
+        if full.value is None:
+            assert plain.value is None
+            continue
+        mine, payload = json.loads(read["written_value"]), json.loads(full.value)["payload"]
+        assert read["value"]["value"][0] == "Map"
+        for name in ("ts_ms", "ts_us", "ts_ns"):  # when they were rendered
+            assert mine.pop(name)
+            assert payload.pop(name)
+        assert mine == payload
+
+
+def test_without_tombstones_and_context_headers(
+    work: Work, orders: Table, connect: ConnectReader, tmp_path: Path
+) -> None:
+    lines = ("tombstones.on.delete: false", "extended.headers.enabled: false")
+    messages = render(renderer(tmp_path, lines), work.journals())
+    reads = [connect.read(*message) for message in messages]
+    operations = [read["value"]["value"][1]["op"][1] for read in reads]
+    assert operations == ["c", "u", "d", "c", "d"]
+    assert [list(read["headers"]) for read in reads] == [
+        *([], [], ["__debezium.newkey"], ["__debezium.oldkey"], [])
+    ]
+    [new_key, old_key] = [read["headers"] for read in reads if read["headers"]]
+    assert new_key["__debezium.newkey"]["value"] == ["Struct", {"ID": ["Integer", "2"]}]
+    assert old_key["__debezium.oldkey"]["value"] == ["Struct", {"ID": ["Integer", "1"]}]
+
+
+def _replace(old: str, new: str) -> Callable[[list[Sent]], None]:
+    """A fault: the first message with a value has NEW instead of OLD in it."""
+
+    def plant(messages: list[Sent]) -> None:
+        value = messages[0].value
+        assert value is not None
+        assert old.encode() in value
+        messages[0] = messages[0]._replace(value=value.replace(old.encode(), new.encode()))
+
+    return plant
+
+
+def _without_a_tombstone(messages: list[Sent]) -> None:
+    messages.remove(next(message for message in messages if message.value is None))
+
+
+def _with_one_more(messages: list[Sent]) -> None:
+    messages.append(messages[0])
+
+
+def _with_a_foreign_key(messages: list[Sent]) -> None:
+    messages[0] = messages[0]._replace(key=messages[-1].key)
+
+
+FAULTS: dict[str, Callable[[list[Sent]], None]] = {
+    "a scale that is one too large": _replace('"scale":"2"', '"scale":"3"'),
+    "a value that is one too large": _replace('"PRICE":"BOI="', '"PRICE":"BOM="'),
+    "a time that is 100 µs late": _replace("1772442847123400", "1772442847123500"),
+    "another letter": _replace("Łódź", "Lódź"),
+    "another semantic type": _replace("time.MicroTimestamp", "time.NanoTimestamp"),
+    "another literal type": _replace(
+        '"type":"int32","optional":false', '"type":"int64","optional":false'
+    ),
+    "a column that may be null": _replace(
+        '"optional":false,"field":"ID"', '"optional":true,"field":"ID"'
+    ),
+    "null in a column that may not be": _replace('"ID":1', '"ID":null'),
+    "a column under another name": _replace('"NAME":', '"NAMES":'),
+    "another operation": _replace('"op":"c"', '"op":"r"'),
+    "a schema of another name": _replace("ORDERS.Value", "ORDERS.Values"),
+    "no tombstone": _without_a_tombstone,
+    "a message too many": _with_one_more,
+    "another row's key": _with_a_foreign_key,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_messages_is_seen(
+    work: Work, orders: Table, connect: ConnectReader, tmp_path: Path, fault: str
+) -> None:
+    messages = render(renderer(tmp_path), work.journals())
+    check(connect, work.database, Modes(), work.committed, messages)
+    FAULTS[fault](messages)
+    with pytest.raises((AssertionError, Unreadable)):
+        check(connect, work.database, Modes(), work.committed, messages)

@@ -1,0 +1,153 @@
+"""What Debezium's and Kafka Connect's own transforms and schemas make of our messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from decode import from_java
+from pipeline import Sent, render, renderer
+from reader import ConnectReader, Described
+from work import Changed, Table, Work
+
+pytestmark = pytest.mark.engine
+
+Transform = tuple[str, dict[str, str]]
+
+
+@pytest.fixture
+def messages(work: Work, orders: Table, tmp_path: Path) -> list[Sent]:
+    """Those of ``orders``: c, u, d with its tombstone and c of the new key, d and tombstone."""
+    return render(renderer(tmp_path), work.journals())
+
+
+def _apply(
+    connect: ConnectReader, messages: list[Sent], *transforms: Transform
+) -> list[Described | None]:
+    """Return what TRANSFORMS leave of each message, None for those that they drop."""
+    found = []
+    for message in messages:
+        read = connect.read(*message[:3], message.structs, transforms=transforms)
+        found.append(read["transformed"])
+    return found
+
+
+def _plain(datum: Described) -> Any:
+    return from_java(datum["schema"], datum["value"])
+
+
+def _row(changed: Changed, image: tuple[Any, ...] | None) -> dict[str, Any]:
+    assert image is not None
+    return dict(zip((c.name for c in changed.table.columns), image, strict=True))
+
+
+def test_unwrapped_by_extract_new_record_state(
+    work: Work, messages: list[Sent], connect: ConnectReader
+) -> None:
+    """The commonest transform in front of a sink: the row, flat, with what was asked for."""
+    options = {
+        "add.fields": "op,source.table",
+        "add.headers": "source.db",
+        "delete.tombstone.handling.mode": "rewrite",
+    }
+    unwrap = ("io.debezium.transforms.ExtractNewRecordState", options)
+    created, updated, moved, deleted = work.committed
+    found = _apply(connect, messages, unwrap)
+    assert [record and _plain(record["value"]) for record in found] == [
+        {**_row(change, image), "__deleted": gone, "__op": op, "__source_table": "ORDERS"}
+        if change
+        else None
+        for change, image, gone, op in (
+            (created, created.after, "false", "c"),
+            (updated, updated.after, "false", "u"),
+            (moved, moved.before, "true", "d"),
+            (None, None, "", ""),
+            (moved, moved.after, "false", "c"),
+            (deleted, deleted.before, "true", "d"),
+            (None, None, "", ""),
+        )
+    ]
+    for record in filter(None, found):
+        assert _plain(record["headers"]["__source_db"]) == work.database
+
+
+def test_deletes_and_tombstones_for_a_sink(messages: list[Sent], connect: ConnectReader) -> None:
+    """As a JDBC sink with delete.enabled wants them: one null value for each deleted key."""
+    options = {"delete.tombstone.handling.mode": "delete-to-tombstone"}
+    unwrap = ("io.debezium.transforms.ExtractNewRecordState", options)
+    found = [
+        (_plain(record["key"])["ID"], record["value"]["value"] is None)
+        for record in _apply(connect, messages, unwrap)
+        if record
+    ]
+    assert found == [(1, False), (1, False), (1, True), (2, False), (2, True)]
+
+
+def test_the_changed_columns(messages: list[Sent], connect: ConnectReader) -> None:
+    options = {"header.changed.name": "changed", "header.unchanged.name": "unchanged"}
+    found = _apply(connect, messages, ("io.debezium.transforms.ExtractChangedRecordState", options))
+    assert found[1]
+    headers = found[1]["headers"]
+    assert _plain(headers["changed"]) == ["PRICE"]
+    assert _plain(headers["unchanged"]) == ["ID", "NAME", "AT"]
+
+
+def test_shards_routed_into_one_topic(messages: list[Sent], connect: ConnectReader) -> None:
+    """Every kind of message, tombstones too, gets the key that tells its table."""
+    options = {
+        "topic.regex": r"(.*)\.ORDERS",
+        "topic.replacement": "$1.ALL_ORDERS",
+        "key.field.name": "origin",
+    }
+    found = _apply(connect, messages, ("io.debezium.transforms.ByLogicalTableRouter", options))
+    for message, record in zip(messages, found, strict=True):
+        assert record
+        assert record["topic"] == message.topic.replace(".ORDERS", ".ALL_ORDERS")
+        assert _plain(record["key"])["origin"] == message.topic
+
+
+def test_kafkas_own_transforms(work: Work, messages: list[Sent], connect: ConnectReader) -> None:
+    package = "org.apache.kafka.connect.transforms"
+    chain: tuple[Transform, ...] = (
+        ("io.debezium.transforms.ExtractNewRecordState", {}),
+        (f"{package}.ReplaceField$Value", {"exclude": "AT"}),
+        (f"{package}.ExtractField$Key", {"field": "ID"}),
+        (f"{package}.ValueToKey", {"fields": "ID,NAME"}),
+        (f"{package}.Cast$Value", {"spec": "PRICE:string"}),
+    )
+    first = _apply(connect, messages[:1], *chain)[0]
+    assert first
+    assert _plain(first["key"]) == {"ID": 1, "NAME": "Łódź"}
+    assert _plain(first["value"]) == {"ID": 1, "PRICE": "12.50", "NAME": "Łódź"}
+    flat = _apply(connect, messages[1:2], (f"{package}.Flatten$Value", {"delimiter": "_"}))[0]
+    assert flat
+    value = _plain(flat["value"])
+    assert {"before_PRICE", "after_PRICE", "source_txId", "op"} < set(value)
+    assert str(value["before_PRICE"]) == "12.50"
+    assert str(value["after_PRICE"]) == "-0.01"
+
+
+def test_the_envelope_is_debeziums(messages: list[Sent], connect: ConnectReader) -> None:
+    """Field by field; the schema's version and the order in it are the feature reference's."""
+    topic, key, value = messages[1][:3]
+    assert value is not None
+    ours = connect.read(topic, key, value)["value"]["schema"]
+    theirs = connect.debezium_schemas(topic, value)
+    envelope = theirs["envelope"]
+    assert ours["name"] == envelope["name"]
+    assert set(ours["fields"]) == set(envelope["fields"])
+    for name, schema in envelope["fields"].items():
+        if name != "transaction":
+            assert ours["fields"][name] == schema, name
+    block, due = (schema["fields"]["transaction"] for schema in (ours, envelope))
+    assert {**block, "fields": None} == {**due, "fields": None}
+    assert list(block["fields"].items())[:3] == list(due["fields"].items())
+    # Ours lists the words that we use, theirs some more.
+    snapshot = ours["fields"]["source"]["fields"]["snapshot"]
+    words, all_words = (
+        set(schema.pop("parameters")["allowed"].split(","))
+        for schema in (snapshot, theirs["snapshot"])
+    )
+    assert words < all_words
+    assert snapshot == theirs["snapshot"]

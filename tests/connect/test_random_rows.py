@@ -1,0 +1,103 @@
+"""Random tables and rows, through engine, journal and event, against what the driver reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capture import Attachment, Capture
+from events import check
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kinds import KINDS, Modes
+from pipeline import render, renderer
+from reader import ConnectReader
+from work import Column, Table, Work
+
+pytestmark = pytest.mark.engine
+
+_KEYS = [kind for kind in KINDS if kind.in_keys]
+_NAMES = st.one_of(
+    st.sampled_from(("ID", "id", "Имя", 'a"b', "x.y", "a b", "$1", "payload", "schema", "Ж" * 63)),
+    st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=20),
+)
+_MODES = st.builds(
+    Modes,
+    st.sampled_from(("precise", "double", "string")),
+    st.sampled_from(("adaptive", "adaptive_time_microseconds", "connect", "isostring")),
+    st.sampled_from(("bytes", "base64", "base64-url-safe", "hex")),
+    st.sampled_from(("UTF-8", "cp1251")),
+)
+
+
+def _table(draw: st.DrawFn, number: int) -> Table:
+    """Draw a table. NUMBER: for names which Kafka's topics can tell apart."""
+    names = draw(st.lists(_NAMES, min_size=1, max_size=12, unique=True))
+    key_size = draw(st.integers(0, min(3, len(names))))
+    key = draw(st.permutations(range(len(names))))[:key_size]
+    columns = []
+    for place, name in enumerate(names):
+        kind = draw(st.sampled_from(_KEYS if place in key else KINDS))
+        columns.append(Column(name, kind, place not in key and draw(st.booleans())))
+    constraint = draw(st.sampled_from(("PRIMARY KEY", "UNIQUE")))
+    return Table(f"{draw(_NAMES)[:50]} {number}", tuple(columns), tuple(key), constraint)
+
+
+def _value(draw: st.DrawFn, column: Column) -> Any:
+    if column.nullable and draw(st.integers(0, 4)) == 0:
+        return None
+    return draw(st.one_of(column.kind.values, st.sampled_from(column.kind.extremes)))
+
+
+def _change(draw: st.DrawFn, work: Work, table: Table) -> None:
+    rows = work.rows(table)
+    what = draw(st.sampled_from(("insert", "insert", "update", "update", "delete")))
+    if not rows or what == "insert":
+        work.insert(table, [_value(draw, column) for column in table.columns])
+    elif what == "delete":
+        work.delete(table, draw(st.sampled_from(rows)))
+    else:
+        all_places = st.sampled_from(range(len(table.columns)))
+        places = draw(st.lists(all_places, min_size=1, max_size=3, unique=True))
+        values = {place: _value(draw, table.columns[place]) for place in places}
+        work.update(table, draw(st.sampled_from(rows)), values)
+
+
+def test_events_say_what_the_driver_reads(
+    engine: Capture, attachment: Attachment, connect: ConnectReader, tmp_path: Path
+) -> None:
+    numbers = count(1)
+    operations: Counter[str] = Counter()
+    kinds: set[str] = set()
+    key_kinds: set[str] = set()
+
+    @settings(max_examples=110)
+    @given(st.data())
+    def property_(data: st.DataObject) -> None:
+        draw: Any = data.draw
+        work = Work(engine, attachment)
+        table = _table(draw, next(numbers))
+        work.create(table)
+        for _ in range(draw(st.integers(1, 4))):
+            for _ in range(draw(st.integers(1, 8))):
+                _change(draw, work, table)
+            if draw(st.integers(0, 5)):
+                work.commit()
+            else:
+                work.rollback()
+        for modes in draw(st.lists(_MODES, min_size=1, max_size=2)):
+            messages = render(renderer(tmp_path, modes.lines()), work.journals())
+            check(connect, work.database, modes, work.committed, messages)
+            operations.update(change.op for change in work.committed)
+        if work.committed:
+            kinds.update(column.kind.sql for column in table.columns)
+            key_kinds.update(table.columns[place].kind.sql for place in table.key)
+
+    property_()
+    # It has seen what it is about.
+    assert min(operations[op] for op in "cud") > 40, operations
+    assert len(kinds) > 0.8 * len(KINDS)
+    assert len(key_kinds) > len(_KEYS) / 3

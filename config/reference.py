@@ -109,7 +109,7 @@ _TRANSFORMS = """\
 `transforms.a.type` is the kind of each, and whatever else begins with `transforms.a.` are its
 parameters. A name without a type is an error; parameters of a name that is not listed have no
 effect, and a warning says so. `predicates` is of the same form. Types and parameters are on the
-page [Transforms](transforms.md).
+page [Transforms and custom converters](transforms.md).
 """
 
 _MASKS = f"""\
@@ -134,7 +134,8 @@ The patterns have to match the whole of `<database path>.<table>.<column>`, in a
 
 _COLUMN_CONVERTERS = """\
 `converters: isbn` declares a converter; `isbn.type` is the dotted path of its Python class, and
-whatever else begins with `isbn.` are its parameters.
+whatever else begins with `isbn.` are its parameters. How such a class is written:
+[A converter of your own](transforms.md#a-converter-of-your-own).
 """
 
 _MESSAGE_KEYS = """

@@ -33,13 +33,13 @@ class Conformity:
 
     def __init__(self, non_finite: bool) -> None:
         self._non_finite = non_finite
-        self._check_of = lru_cache(SCHEMAS_KEPT)(self._make_check)
+        self.checker = lru_cache(SCHEMAS_KEPT)(self._checker)
 
-    def check(self, schema: Schema, value: Any) -> None:
-        """Raise BadValue unless VALUE is in the physical form of SCHEMA."""
-        self._check_of(schema)(value)
+    def _checker(self, schema: Schema) -> _Check:
+        """Return what raises BadValue unless a value is in the physical form of SCHEMA.
 
-    def _make_check(self, schema: Schema) -> _Check:
+        Raises BadValue if SCHEMA is none that Kafka Connect has.
+        """
         check = self._non_null(schema)
 
         def checked(value: Any) -> None:
@@ -76,7 +76,7 @@ class Conformity:
         return check_finite if wanted is float and not self._non_finite else check
 
     def _struct(self, schema: Schema) -> _Check:
-        checks = {name: self._check_of(inner) for name, inner in schema.fields}
+        checks = {name: self.checker(inner) for name, inner in schema.fields}
 
         def check(value: Any) -> None:
             if type(value) is not dict:
@@ -98,7 +98,7 @@ class Conformity:
 
     def _array(self, schema: Schema) -> _Check:
         assert schema.items is not None
-        check_item = self._check_of(schema.items)
+        check_item = self.checker(schema.items)
 
         def check(value: Any) -> None:
             if type(value) is not list:
@@ -111,7 +111,7 @@ class Conformity:
     def _map(self, schema: Schema) -> _Check:
         assert schema.keys is not None
         assert schema.items is not None
-        check_key, check_item = self._check_of(schema.keys), self._check_of(schema.items)
+        check_key, check_item = self.checker(schema.keys), self.checker(schema.items)
 
         def check(value: Any) -> None:
             if type(value) is not dict:

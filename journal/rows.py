@@ -82,9 +82,10 @@ def _compile(fields: Sequence[FormedField], columns: int) -> Callable[[Row], Str
         if form.convert is not None:
             names[f"f{place}"] = form.convert
         expression = form.expression.replace("{v}", value).replace("{f}", f"f{place}")
+        of_null = form.of_null.replace("{f}", f"f{place}")
         # What is sent as it is, or always the same, needs no question whether it is null.
-        plain = expression in (value, form.of_null)
-        guarded = expression if plain else f"{form.of_null} if {value} is None else {expression}"
+        plain = expression == (value if of_null == "None" else of_null)
+        guarded = expression if plain else f"{of_null} if {value} is None else {expression}"
         items.append(f"{field.name!r}: {guarded}")
     row = ", ".join(f"c{position}" for position in range(columns))
     lines = [

@@ -73,7 +73,7 @@ class FieldForm:
     ``expression``: Python text of the physical form of a non-null value; ``{v}`` in it stands
     for the value, ``{f}`` for ``convert``, and no other names but builtins are used. What it
     raises is BadValue, or an error of the journal where the content of a BLOB is read.
-    ``of_null``: Python text of what null becomes; anything but None hides which values are null.
+    ``of_null``: the same for null; anything but None hides which values are null.
     """
 
     schema: Schema

@@ -239,9 +239,9 @@ class _Own:
         if type(result) is not Record:
             raise BadValue(f"it gave a Python {type(result).__name__}, neither a Record nor None")
         if result.key_schema is not None:
-            self._keys.check(result.key_schema, result.key)
+            self._keys.checker(result.key_schema)(result.key)
         if result.value_schema is not None and result.value is not None:
-            self._values.check(result.value_schema, result.value)
+            self._values.checker(result.value_schema)(result.value)
         for name, value in result.headers:
             if type(name) is not str or not isinstance(value, str | bytes | None):
                 raise BadValue(f"its header {name!r} is neither text nor bytes")

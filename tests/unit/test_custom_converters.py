@@ -1,0 +1,332 @@
+"""Custom converters: which columns they get, with which values, and what they may do wrong."""
+
+from __future__ import annotations
+
+import re
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firebird_cdc.config import load_config
+from firebird_cdc.errors import ConfigError
+from firebird_cdc.journal.custom import CustomConverters, SourceColumn
+from firebird_cdc.journal.format import Blob, Column, Storage, Undecodable
+from firebird_cdc.journal.values import BadValue, FieldForm, ValueModes
+
+DATABASE = "/srv/fb/books.fdb"
+PAGE = Path(__file__).parents[2] / "docs" / "transforms.md"
+
+OWN = '''
+from firebird_cdc.journal.schema import INT32, STRING, Schema, struct
+
+seen = []
+POINT = struct("point", ("x", INT32), ("tags", Schema("array", items=STRING)))
+
+class Told:
+    """Takes columns by name; gives what the column's name says."""
+    def configure(self, parameters):
+        self.take = parameters["take"]
+        self.schema = {
+            "text": Schema("string", name="told"), "int16": Schema("int16"), "point": POINT,
+            "double": Schema("double"), "odd": Schema("decimal"), "optional": STRING.as_optional(),
+        }[parameters.get("schema", "text")]
+        self.result = eval(parameters.get("result", "str(value)"), {"__name__": "x"}) if (
+            parameters.get("result", "").startswith("lambda")) else None
+    def converter_for(self, column):
+        seen.append(column)
+        if column.name == self.take:
+            return self.schema, self.result or str
+        if column.name == "RAISES":
+            return column.absent
+        if column.name == "WRONG":
+            return "string", str
+        return None
+
+class Plain:
+    def converter_for(self, column):
+        return (Schema("string", name="plain"), repr)
+'''
+
+
+def column(name: str, storage: Storage, **changes: Any) -> Column:
+    values: dict[str, Any] = {
+        "sql_type": 0,
+        "sub_type": 0,
+        "scale": 0,
+        "length": 8,
+        "charset_id": 4,
+        "char_length": 0,
+        "precision": 0,
+        "nullable": False,
+        "identity": False,
+        "key_position": 0,
+    }
+    values.update(changes)
+    return Column(name=name, storage=storage, **values)
+
+
+Build = Callable[..., CustomConverters]
+
+
+@pytest.fixture
+def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
+    """Make the converters of a configuration with these lines; modules of the user's are there."""
+    (tmp_path / "my_own.py").write_text(OWN)
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S)
+    (shown,) = (block for block in blocks if "class IsbnConverter" in block)
+    (tmp_path / "my_converters.py").write_text(shown)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def build(*lines: str) -> CustomConverters:
+        path = tmp_path / "reddatabase.connector.yaml"
+        least = (
+            "connector.name: c",
+            f"connector.journal.directory: {tmp_path}",
+            "kafka.producer.bootstrap.servers: localhost:9092",
+            "kafka.topic.prefix: depot",
+        )
+        path.write_text("\n".join((*least, *lines)), "utf-8")
+        return CustomConverters(load_config(path))
+
+    yield build
+    for name in ("my_own", "my_converters"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def told(build: Build) -> Callable[..., FieldForm]:
+    """The form that a converter gives a column X of whatever type, with these parameters."""
+
+    def told(of: Column, modes: ValueModes | None = None, **parameters: str) -> FieldForm:
+        lines = [f"t.{name}: '{value}'" for name, value in parameters.items()]
+        converters = build("converters: t", "t.type: my_own.Told", f"t.take: {of.name}", *lines)
+        form = converters.form_for(DATABASE, "T", of, modes or ValueModes())
+        assert form is not None
+        return form
+
+    return told
+
+
+def convert(form: FieldForm, value: Any) -> Any:
+    """What FORM makes of VALUE, NULL included, as in a row."""
+    expression = form.of_null if value is None else form.expression
+    return eval(expression.replace("{v}", "v").replace("{f}", "f"), {"v": value, "f": form.convert})
+
+
+def test_the_example_of_the_page(build: Build) -> None:
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S)
+    (lines,) = (block for block in blocks if "IsbnConverter" in block)
+    converters = build(lines)
+    isbn = column("ISBN", Storage.PADDED_TEXT, sql_type=452, char_length=20, nullable=True)
+    form = converters.form_for(DATABASE, "BOOK", isbn, ValueModes())
+    assert form is not None
+    assert form.schema.to_json() == {
+        "type": "string",
+        "optional": True,
+        "name": "com.example.Isbn",
+    }
+    assert convert(form, "978-3-16-148410-0   ") == "9783161484100"
+    assert convert(form, None) is None
+    for other in (column("TITLE", Storage.TEXT), column("ISBN", Storage.BIGINT)):
+        assert converters.form_for(DATABASE, "BOOK", other, ValueModes()) is None
+
+
+def test_without_converters_columns_stay_as_they_are(build: Build) -> None:
+    assert build().form_for(DATABASE, "T", column("X", Storage.TEXT), ValueModes()) is None
+
+
+def test_a_converter_sees_what_the_column_is(build: Build) -> None:
+    converters = build("converters: t", "t.type: my_own.Told", "t.take: nothing")
+    for one in (
+        column("PRICE", Storage.INTEGER, sql_type=496, sub_type=1, scale=-2, precision=9),
+        column("NAME", Storage.TEXT, sql_type=448, charset_id=52, char_length=40, nullable=True),
+    ):
+        assert converters.form_for(DATABASE, "BOOK", one, ValueModes()) is None
+    price, name = sys.modules["my_own"].seen
+    assert price == SourceColumn(
+        database=DATABASE,
+        table="BOOK",
+        name="PRICE",
+        type_name="NUMERIC",
+        type_expression="NUMERIC(9,2)",
+        jdbc_type=2,
+        native_type=496,
+        length=9,
+        scale=2,
+        optional=False,
+        charset=None,
+    )
+    assert (name.type_expression, name.charset, name.optional) == ("VARCHAR(40)", "WIN1251", True)
+
+
+def test_the_first_converter_that_takes_a_column_has_it(build: Build) -> None:
+    lines = ("t.type: my_own.Told", "t.take: X", "p.type: my_own.Plain")
+    for order, name in (("t,p", "told"), ("p,t", "plain")):
+        form = build(f"converters: '{order}'", *lines).form_for(
+            DATABASE, "T", column("X", Storage.TEXT), ValueModes()
+        )
+        assert form is not None
+        assert form.schema.name == name
+
+
+_DAY = 61101  # 2026-03-02
+_TIME = ((9 * 60 + 14) * 60 + 7) * 10_000 + 1234
+_STAMP = _DAY * 864_000_000 + _TIME
+_ZONE = (1439).to_bytes(2, "little")
+
+
+@pytest.mark.parametrize(
+    ("of", "value", "seen"),
+    [
+        (column("X", Storage.BIGINT), -5, -5),
+        (column("X", Storage.INT128), 2**100, 2**100),
+        # More digits than Decimal's own arithmetic keeps.
+        (
+            column("X", Storage.INT128, sub_type=1, scale=-2),
+            -(10**37) - 1,
+            Decimal("-100000000000000000000000000000000000.01"),
+        ),
+        (column("X", Storage.INTEGER, sub_type=2), 7, Decimal(7)),
+        (column("X", Storage.DOUBLE, scale=-2), 12.34, Decimal("12.34")),
+        (column("X", Storage.DOUBLE), 0.1, 0.1),
+        (column("X", Storage.FLOAT), 0.10000000149011612, 0.1),
+        (column("X", Storage.BOOLEAN), True, True),
+        (column("X", Storage.DATE), _DAY, date(2026, 3, 2)),
+        (column("X", Storage.DATE), -678575, date(1, 1, 1)),
+        (column("X", Storage.TIME), _TIME, time(9, 14, 7, 123400)),
+        (column("X", Storage.TIMESTAMP), _STAMP, datetime(2026, 3, 2, 9, 14, 7, 123400)),
+        (
+            column("X", Storage.TIME_TZ),
+            _TIME.to_bytes(4, "little") + _ZONE,
+            time(9, 14, 7, 123400, UTC),
+        ),
+        (
+            column("X", Storage.TIMESTAMP_TZ),
+            _STAMP.to_bytes(8, "little", signed=True) + _ZONE,
+            datetime(2026, 3, 2, 9, 14, 7, 123400, UTC),
+        ),
+        (column("X", Storage.TEXT), "Grüße", "Grüße"),
+        (column("X", Storage.TEXT), Undecodable(b"\xff", 4), "__debezium_unavailable_value"),
+        (column("X", Storage.OCTETS, charset_id=1), b"\x00\xff", b"\x00\xff"),
+        (column("X", Storage.BLOB, sub_type=1), Blob(1, True, None, (), b"text"), "text"),
+        (column("X", Storage.BLOB), Blob(1, True, None, (), b"\x01"), b"\x01"),
+        (
+            column("X", Storage.BLOB),
+            Blob(1, False, None, (), b"\x01"),
+            b"__debezium_unavailable_value",
+        ),
+        (column("X", Storage.RAW), b"\x02", b"\x02"),
+        (column("X", Storage.TEXT, nullable=True), None, None),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("binary", ["bytes", "hex"])
+def test_values_are_pythons_own_in_every_mode(
+    told: Callable[..., FieldForm], of: Column, value: Any, seen: Any, binary: str
+) -> None:
+    modes = ValueModes(decimal="string", time="connect", binary=binary)
+    form = told(of, modes, result="lambda value: repr((type(value).__name__, value))")
+    assert convert(form, value) == repr((type(seen).__name__, seen))
+
+
+def test_an_array_is_lists_of_pythons_own_values(told: Callable[..., FieldForm]) -> None:
+    # dates with the bounds [0:1]: the engine's own form, see docs/journal-format.md
+    head = struct.pack("<BBHHHII", 1, 1, 1, 4, 40, 2, 8) + struct.pack("<BbHh6x", 14, 0, 4, 0)
+    content = head + struct.pack("<iii", 1, 0, 1) + struct.pack("<ii", _DAY, _DAY + 1)
+    form = told(column("X", Storage.ARRAY), result="lambda value: repr(value)")
+    seen = repr([date(2026, 3, 2), date(2026, 3, 3)])
+    assert convert(form, Blob(1, True, None, (), content)) == seen
+    with pytest.raises(BadValue, match="array could not be read"):
+        convert(form, Blob(1, False, None, (), content))
+    with pytest.raises(BadValue, match="no array in 3 bytes"):
+        convert(form, Blob(1, True, None, (), b"abc"))
+    small = told(column("X", Storage.ARRAY), ValueModes(max_bytes=10))
+    with pytest.raises(BadValue, match="does not fit into a message of 10 bytes"):
+        convert(small, Blob(1, True, None, (), content))
+
+
+def test_a_time_that_datetime_lacks_is_a_bad_event(told: Callable[..., FieldForm]) -> None:
+    beyond = (2973483 + 10) * 864_000_000
+    form = told(column("X", Storage.TIMESTAMP_TZ))
+    with pytest.raises(BadValue, match="outside of the years"):
+        convert(form, beyond.to_bytes(8, "little", signed=True) + _ZONE)
+
+
+@pytest.mark.parametrize(
+    ("schema", "result", "problem"),
+    [
+        ("int16", "lambda value: 32768", "a number is too large for int16"),
+        ("int16", "lambda value: True", "a Python bool stands where int16 is wanted"),
+        ("int16", "lambda value: None", "null stands where int16 is required"),
+        ("text", "lambda value: 5", "a Python int stands where string told is wanted"),
+        ("text", "lambda value: value.absent", "failed: AttributeError: 'str' object has no"),
+        ("double", 'lambda value: float("nan")', "nan cannot be written as a JSON number"),
+        ("point", "lambda value: [1]", "a Python list stands where struct point is wanted"),
+        ("point", 'lambda value: {"x": 1}', "a struct has no field tags"),
+        (
+            "point",
+            'lambda value: {"x": 1, "tags": ["a", 2]}',
+            "field tags: a Python int stands where string is wanted",
+        ),
+    ],
+)
+def test_a_result_that_is_not_of_the_schema_is_a_bad_event(
+    told: Callable[..., FieldForm], schema: str, result: str, problem: str
+) -> None:
+    form = told(column("X", Storage.TEXT), schema=schema, result=result)
+    with pytest.raises(BadValue) as raised:
+        convert(form, "a")
+    assert str(raised.value).startswith("converter t (my_own.Told)")
+    assert problem in str(raised.value)
+
+
+def test_results_of_the_schema_pass(told: Callable[..., FieldForm]) -> None:
+    text = column("X", Storage.TEXT)
+    point = told(text, schema="point", result='lambda value: {"x": 1, "tags": [value]}')
+    assert convert(point, "a") == {"x": 1, "tags": ["a"]}
+    avro = ValueModes(non_finite=True)
+    assert convert(told(text, avro, schema="double", result="lambda value: 1e999"), "a") == 1e999
+    # A converter may send null for a column that is NOT NULL, if it says so.
+    form = told(text, schema="optional", result="lambda value: None")
+    assert form.schema.optional
+    assert convert(form, "a") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("RAISES", "converter t (my_own.Told) failed: AttributeError"),
+        ("WRONG", "converter t (my_own.Told) gave neither None nor a schema and a function"),
+        ("ODD", "converter t (my_own.Told): a schema has the type 'decimal'"),
+    ],
+)
+def test_a_converter_that_fails_over_a_column_is_a_bad_event(
+    build: Build, name: str, problem: str
+) -> None:
+    lines = ("t.type: my_own.Told", "t.take: ODD", "t.schema: odd")
+    converters = build("converters: t", *lines)
+    with pytest.raises(BadValue) as raised:
+        converters.form_for(DATABASE, "T", column(name, Storage.TEXT), ValueModes())
+    assert f"column {name}: {problem}" in str(raised.value)
+
+
+def test_all_problems_of_converters_are_told_at_once(build: Build) -> None:
+    with pytest.raises(ConfigError) as raised:
+        build(
+            "converters: a,b,c",
+            "a.type: my_own.Told",
+            "b.type: my_own.Tild",
+            "c.type: nowhere_at_all.C",
+        )
+    for option, problem in (
+        ("a.type is my_own.Told", "it refuses its parameters: KeyError: 'take'"),
+        ("b.type is my_own.Tild", "has no class Tild; did you mean Told?"),
+        ("c.type is nowhere_at_all.C", "there is no Python module nowhere_at_all"),
+    ):
+        assert any(option in told and problem in told for told in raised.value.problems)

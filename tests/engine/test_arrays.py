@@ -12,6 +12,7 @@ from capture import Capture, RowChange, plain
 
 from firebird_cdc.journal.arrays import Array, decode_array
 from firebird_cdc.journal.format import Blob, JournalReader
+from firebird_cdc.journal.values import ValueModes, field_form
 
 pytestmark = pytest.mark.engine
 
@@ -86,6 +87,36 @@ def test_arrays_come_with_their_elements_and_bounds(arrays: Capture) -> None:
     attachment = arrays.clients[0].attach(arrays.database)
     [row] = attachment.execute(f"SELECT {', '.join(readable)} FROM T")
     assert row == {name: shown[name][1] for name in readable}
+
+
+def test_arrays_are_sent_as_their_definition_says_null_or_not(arrays: Capture) -> None:
+    attachment = arrays.clients[0].attach(arrays.database)
+    attachment.execute("INSERT INTO T (ID) VALUES (2)")
+    attachment.commit()
+    modes = ValueModes(decimal="string", time="isostring")
+    forms, rows = [], []
+    for journal in arrays.journals():
+        [change] = journal.rows
+        assert change.after is not None
+        forms.append([field_form(column, modes) for column in change.table.columns[1:]])
+        rows.append(change.after[1:])
+    full, empty = rows
+    assert set(empty) == {None}
+    kinds = [form.schema.to_json() for form in forms[0] if form]
+    assert kinds == [form.schema.to_json() for form in forms[1] if form]
+    sent = [form.function()(value) for form, value in zip(forms[0], full, strict=True) if form]
+    assert sent == [_as_text(value) for _, value in ARRAYS.values()]
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_as_text(item) for item in value]
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, date | time):
+        text = value.isoformat()
+        return text.rstrip("0") if "." in text else text
+    return value
 
 
 def test_arrays_that_are_copied_left_alone_changed_and_null(arrays: Capture) -> None:

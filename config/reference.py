@@ -89,7 +89,8 @@ _TOPICS = """\
 In the database path `\\`, `/` and `:` become `_`, and so does every other character of path and
 table that Kafka forbids. A topic that two tables would share, or a table with the topic of
 transactions or schema changes, is an error, and so are topics that differ only in `.` and `_`,
-which Kafka refuses to create, and names of more than 249 characters.
+which Kafka refuses to create, and names of more than 249 characters. `firebird-cdc check
+--database PATH` finds them before the shipper stops at the first event of such a table.
 
 With `topic.naming.strategy: table` all databases of the server share the names of their tables.
 The transaction topic is `<kafka.topic.prefix>`, `topic.delimiter`, `topic.transaction`.

@@ -62,7 +62,7 @@ def field_names(columns: Sequence[str], mode: str) -> tuple[str, ...]:
         other = owners.setdefault(field, column)
         if other is not column:
             raise BadName(
-                f"columns {other} and {column} would share the field {field}: set"
+                f"columns {other} and {column} would share the field {field}; set"
                 " field.name.adjustment.mode: avro_unicode, or leave one of them out with"
                 " column.exclude.list"
             )
@@ -84,7 +84,7 @@ class SchemaNames:
         if other is not None:
             raise BadName(
                 f"table {table} in {database} and table {other[1]} in {other[0]} would share the"
-                f" schema name {name}: set schema.name.adjustment.mode: avro_unicode, or leave one"
+                f" schema name {name}; set schema.name.adjustment.mode: avro_unicode, or leave one"
                 " of them out with table.exclude.list"
             )
         return name

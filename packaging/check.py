@@ -7,15 +7,18 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import firebird_cdc
 from firebird_cdc.config import ConnectorConfig, load_config, locate_files
+from firebird_cdc.config.filters import TableFilter
 from firebird_cdc.config.logging import load_logging
 from firebird_cdc.errors import ConfigError, SetupError
 from firebird_cdc.journal.lock import STATE_DIRECTORY
+from firebird_cdc.journal.names import SchemaNames
+from firebird_cdc.journal.topics import TopicNames
 from firebird_cdc.packaging import edits, probes, runtime
 from firebird_cdc.packaging.conf import ConfFile, Entry, find
 from firebird_cdc.packaging.install import digest, expand_macros
@@ -31,6 +34,7 @@ _NO = ("false", "no", "off", "0")
 _LOG_TAIL = 256 * 1024
 _LOG_TIME = re.compile(r"\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}")
 _MENTIONS = re.compile("debezium_connector|firebird[_-]cdc", re.IGNORECASE)
+_PLACE = re.compile(r"^[^/\\:]{2,}(?:/\d+)?:")  # HOST/PORT: before a path
 _AGAIN = "run: firebird-cdc install --server {}"
 
 
@@ -79,8 +83,11 @@ def _all(server: Server, config: Path | None, databases: Sequence[str]) -> Findi
         yield from _folders(server, options)
         yield from _journals(options)
         yield from _kafka(options)
+    published: dict[str, list[str]] = {}
     for database in databases:
-        yield from _publication(server, database)
+        yield from _publication(server, database, published)
+    if options is not None:
+        yield from _names(options, published)
     yield from _replication_log(server)
 
 
@@ -441,7 +448,8 @@ def _kafka(options: ConnectorConfig) -> Findings:
 # ---------------------------------------------------------------------- databases, logs
 
 
-def _publication(server: Server, database: str) -> Findings:
+def _publication(server: Server, database: str, published: dict[str, list[str]]) -> Findings:
+    """Look at the publication of DATABASE, and add its tables to PUBLISHED by the path of it."""
     try:
         publication = probes.read_publication(server, database)
     except Exception as error:
@@ -451,6 +459,7 @@ def _publication(server: Server, database: str) -> Findings:
             "give HOST:PATH with ISC_USER and ISC_PASSWORD set, and see that the server runs",
         )
         return
+    published[_PLACE.sub("", database)] = publication.tables
     if not publication.enabled:
         yield Finding(database, "its publication is off", "ALTER DATABASE ENABLE PUBLICATION;")
     if not publication.tables:
@@ -466,6 +475,21 @@ def _publication(server: Server, database: str) -> Findings:
             f"tables without primary or unique key: {tables}; their events have no message key",
             "ALTER TABLE … ADD PRIMARY KEY (…), or EXCLUDE TABLE … FROM PUBLICATION",
         )
+
+
+def _names(options: ConnectorConfig, published: Mapping[str, list[str]]) -> Findings:
+    """Look for tables whose topics or schema names coincide: the shipper would stop at them."""
+    captures = TableFilter(options).captures
+    tables = [
+        (database, table)
+        for database, names in published.items()
+        for table in names
+        if captures(database, table)
+    ]
+    for kind in (TopicNames(options), SchemaNames(options)):
+        for problem in kind.problems(tables):
+            what, _, remedy = problem.rpartition("; ")
+            yield Finding(str(options.path), what, remedy)
 
 
 def _replication_log(server: Server) -> Findings:

@@ -294,6 +294,14 @@ def test_the_publication_of_a_database_is_looked_at(
     code, findings = sound.check(str(database))
     assert code == 0, findings
 
+    work(database, ["CREATE TABLE A$1 (N INTEGER PRIMARY KEY)"])
+    work(database, ['CREATE TABLE "A#1" (N INTEGER PRIMARY KEY)'])
+    code, findings = sound.check(str(database))
+    assert (code, len(findings)) == (1, 1)
+    assert f"table A$1 in {database} and table A#1 in {database} would share the t" in findings[0]
+    assert "-> leave one of them out with table.exclude.list" in findings[0]
+    work(database, ["DROP TABLE A$1"])
+
     sound.replace("replication.conf", "database\n", "database = /somewhere/else.fdb\n")
     code, findings = sound.check(str(database))
     assert (code, len(findings)) == (1, 1)

@@ -75,7 +75,7 @@ def test_two_columns_that_would_share_a_field_are_both_named() -> None:
     with pytest.raises(BadName) as caught:
         field_names(["A$", "B", "A#"], "avro")
     assert str(caught.value) == (
-        "columns A$ and A# would share the field A_: set field.name.adjustment.mode: avro_unicode,"
+        "columns A$ and A# would share the field A_; set field.name.adjustment.mode: avro_unicode,"
         " or leave one of them out with column.exclude.list"
     )
 
@@ -106,7 +106,7 @@ def test_two_tables_that_would_share_a_schema_name_are_both_named(tmp_path: Path
     names = schema_names(tmp_path, "avro")
     names.of_table("/x.fdb", "A$")
     said = (
-        "table A# in /x.fdb and table A$ in /x.fdb would share the schema name de_pot._x.fdb.A_:"
+        "table A# in /x.fdb and table A$ in /x.fdb would share the schema name de_pot._x.fdb.A_;"
         " set schema.name.adjustment.mode: avro_unicode, or leave one of them out with"
         " table.exclude.list"
     )

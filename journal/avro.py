@@ -325,6 +325,8 @@ class AvroConverter:
     Raises ConfigError at options that are wrong, SetupError where packages are missing.
     """
 
+    carries_non_finite = True
+
     def __init__(self, options: Mapping[str, str], *, is_key: bool) -> None:
         self._prefix = "key.converter." if is_key else "value.converter."
         self._options, found = read_avro_options(options, is_key=is_key)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from binascii import b2a_base64
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import orjson
 
 from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.config.families import AVRO, JSON, PYTHON
+from firebird_cdc.errors import ConfigError
+from firebird_cdc.journal.avro import AvroConverter
+from firebird_cdc.journal.extensions import described, make
 from firebird_cdc.journal.schema import Schema
 from firebird_cdc.journal.values import BadValue
 
@@ -25,7 +30,9 @@ class Converter(Protocol):
     def from_connect(self, topic: str, schema: Schema | None, value: Any, /) -> bytes | None:
         """VALUE, in the physical form of SCHEMA, for TOPIC; None for null without a schema.
 
-        Raises BadValue for what has no form.
+        Raises BadValue for what has no form. A class of the user's own is made without
+        arguments, and gets the options below ``key.converter.`` or ``value.converter.`` through
+        ``configure(parameters)``, with ``converter.type``, key or value, among them.
         """
 
 
@@ -72,9 +79,51 @@ def _bytes_as_base64(value: Any) -> str:
     raise TypeError(f"a value of type {type(value).__name__} is no value of a Connect schema")
 
 
+class _Own:
+    """A converter of the user's: whatever it raises makes an event that can't be sent."""
+
+    def __init__(self, path: str, parameters: Mapping[str, str]) -> None:
+        self._path = path
+        self._converter = make(path, parameters, "from_connect")
+        self.carries_non_finite = bool(getattr(self._converter, "carries_non_finite", False))
+
+    def from_connect(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
+        """What it makes of VALUE; raises BadValue."""
+        try:
+            written = self._converter.from_connect(topic, schema, value)
+        except BadValue:
+            raise
+        except Exception as error:
+            raise BadValue(f"converter {self._path} failed: {described(error)}") from error
+        if not isinstance(written, bytes | None):
+            raise BadValue(
+                f"converter {self._path} gave a Python {type(written).__name__}, neither bytes"
+                " nor None"
+            )
+        return written
+
+
 def build_converters(config: ConnectorConfig) -> tuple[Converter, Converter]:
-    """The converters of keys and of values that CONFIG names."""
+    """The converters of keys and of values that CONFIG names. Raises ConfigError, SetupError."""
     return (
-        JsonConverter(config.key_schemas_enable),
-        JsonConverter(config.value_schemas_enable),
+        _build(config, "key", config.key_converter, config.key_converter_options),
+        _build(config, "value", config.value_converter, config.value_converter_options),
     )
+
+
+def _build(
+    config: ConnectorConfig, subject: str, name: str, options: Mapping[str, str]
+) -> Converter:
+    is_key = subject == "key"
+    if name == JSON:
+        return JsonConverter(config.key_schemas_enable if is_key else config.value_schemas_enable)
+    if name == AVRO:
+        return AvroConverter(options, is_key=is_key)
+    path = name.removeprefix(PYTHON)
+    try:
+        # Kafka Connect tells its converters so what they are for.
+        return _Own(path, {**options, "converter.type": subject})
+    except ConfigError as error:
+        raise ConfigError(
+            [f"{config.path}: {subject}.converter is {path}; {what}" for what in error.problems]
+        ) from error

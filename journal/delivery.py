@@ -14,7 +14,7 @@ from time import monotonic
 import logbook
 from confluent_kafka import KafkaError, KafkaException
 
-from firebird_cdc.errors import JournalError
+from firebird_cdc.errors import JournalError, RegistryUnavailable
 from firebird_cdc.journal.backlog import Backlog, Entry, Unreadable
 from firebird_cdc.journal.dispose import dispose_shipped, quarantine
 from firebird_cdc.journal.flight import Flight, FlightPlan
@@ -208,6 +208,19 @@ class Delivery(ABC):
             return None
         return status.st_ino, status.st_size, status.st_mtime_ns
 
+    def back_off(self, lane: Lane, why: str, path: Path) -> None:
+        """Pause LANE after a failure that may pass, loudly the first time."""
+        pause = lane.back_off()
+        if not lane.in_trouble:
+            _log.error(
+                "{}: {} was not delivered: {}; it is sent again until it is, first in {:.1f} s",
+                lane.database,
+                path.name,
+                why,
+                pause,
+            )
+        lane.in_trouble = True
+
     # What can't be sent
 
     def take_bad(self, lane: Lane, flight: Flight, error: Exception) -> None:
@@ -359,6 +372,8 @@ class PlainDelivery(Delivery):
         budget = EVENTS_PER_TURN
         while budget > 0:
             flight = lane.flights[-1] if lane.flights else None
+            if flight is not None and monotonic() < lane.retry_at:
+                break
             if flight is None or flight.read_to_end:
                 if not self._ready(lane):
                     break
@@ -372,6 +387,10 @@ class PlainDelivery(Delivery):
                 took_all = flight.send(self.link.producer, budget)
             except (BadEvent, JournalError, OSError) as error:
                 self.take_bad(lane, flight, error)
+                return True
+            except RegistryUnavailable as error:
+                # What was sent of the journal stays sent, and the next turn goes on behind it.
+                self.back_off(lane, str(error), flight.path)
                 return True
             except KafkaException as error:
                 flight.refuse(error.args[0])
@@ -395,19 +414,7 @@ class PlainDelivery(Delivery):
             lane.start_over()
         else:
             lane.start_over()
-            self._back_off(lane, f"topic {failed.failed_topic}: {error.str()}", failed.path)
-
-    def _back_off(self, lane: Lane, why: str, path: Path) -> None:
-        pause = lane.back_off()
-        if not lane.in_trouble:
-            _log.error(
-                "{}: {} was not delivered: {}; it is sent again until it is, first in {:.1f} s",
-                lane.database,
-                path.name,
-                why,
-                pause,
-            )
-        lane.in_trouble = True
+            self.back_off(lane, f"topic {failed.failed_topic}: {error.str()}", failed.path)
 
     def _renew(self) -> None:
         """The producer has given up for good: make a new one and send all again that is open."""

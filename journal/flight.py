@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import logbook
 from confluent_kafka import KafkaError, Producer
 
+from firebird_cdc.errors import RegistryUnavailable
 from firebird_cdc.journal.backlog import Entry
-from firebird_cdc.journal.format import DdlChange, Gap, JournalReader, RowChange, SequenceChange
+from firebird_cdc.journal.format import Gap, JournalReader, SequenceChange
 from firebird_cdc.journal.records import Message
-from firebird_cdc.journal.render import BadEvent, JournalRenderer, Renderer
+from firebird_cdc.journal.render import BadEvent, Renderer
 
 _log = logbook.Logger("firebird_cdc.journal.flight")
 
@@ -70,7 +72,7 @@ class Flight:
         self._plan = plan
         self._skipped = skipped
         self._resume_after = resume_after
-        self._held: list[Message] = []
+        self._held: Sequence[Message] = ()
         self._changes = self._rendered()
 
     @property
@@ -91,16 +93,21 @@ class Flight:
         """Hand over at least LIMIT messages if there are as many; False if the queue is full.
 
         Raises BadEvent, JournalTorn, JournalCorrupt or OSError at what can't be read or sent,
-        KafkaException if the producer refuses a message on the spot or can't be used any more.
+        KafkaException if the producer refuses a message on the spot or can't be used any more;
+        RegistryUnavailable, after which the next call goes on with the same change.
         """
         produce = producer.produce
         report, plan = self._report, self._plan
         stop_at = self.messages + limit
         while self.messages < stop_at:
-            batch: Sequence[Message] | None = self._held or next(self._changes, None)
+            batch: Sequence[Message] | RegistryUnavailable | None = self._held or next(
+                self._changes, None
+            )
             if batch is None:
                 self.read_to_end = True
                 return True
+            if isinstance(batch, RegistryUnavailable):
+                raise batch
             for done, message in enumerate(batch):
                 try:
                     produce(
@@ -111,12 +118,12 @@ class Flight:
                         on_delivery=report,
                     )
                 except BufferError:
-                    self._held = list(batch[done:])
+                    self._held = batch[done:]
                     return False
                 self.unacked += 1
                 plan.unacked += 1
                 self.messages += 1
-            self._held = []
+            self._held = ()
         return True
 
     def refuse(self, error: KafkaError) -> None:
@@ -137,7 +144,7 @@ class Flight:
             self.failed = error
             self.failed_topic = message.topic()
 
-    def _rendered(self) -> Generator[Sequence[Message], None, None]:
+    def _rendered(self) -> Generator[Sequence[Message] | RegistryUnavailable, None, None]:
         """Yield the messages of one change after the other, and those at the journal's end."""
         with JournalReader(self.path, self._plan.none_charset) as reader:
             assert reader.stamp is not None
@@ -154,26 +161,33 @@ class Flight:
                     )
                     continue
                 if change.pos <= self._resume_after:
-                    renderer.pass_over(change)
+                    yield from self._attempts(partial(renderer.pass_over, change))
                     continue
-                messages = self._render(renderer, change)
+                messages = yield from self._attempts(partial(renderer.messages, change))
                 if messages:
                     self.pos = change.pos
                     yield messages
-            messages = renderer.finish()
+            messages = yield from self._attempts(renderer.finish)
             if messages:
                 yield messages
 
-    def _render(
-        self, renderer: JournalRenderer, change: RowChange | DdlChange
-    ) -> Sequence[Message]:
-        try:
-            return renderer.messages(change)
-        except BadEvent as error:
-            if self._plan.failure_mode == "fail":
-                raise
-            self.report_left_out(error)
-            return ()
+    def _attempts(
+        self, render: Callable[[], Sequence[Message]]
+    ) -> Generator[RegistryUnavailable, None, Sequence[Message]]:
+        """What RENDER gives, nothing for a bad event that is to be left out.
+
+        Yields the error while the schema registry can't be used, and tries again.
+        """
+        while True:
+            try:
+                return render()
+            except RegistryUnavailable as error:
+                yield error
+            except BadEvent as error:
+                if self._plan.failure_mode == "fail":
+                    raise
+                self.report_left_out(error)
+                return ()
 
     def report_left_out(self, error: BadEvent) -> None:
         """Log that an event is not sent, if the mode asks for that."""

@@ -8,6 +8,7 @@ each converter. The forms are those of features.md 4 and 5.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from operator import itemgetter
@@ -18,10 +19,10 @@ import logbook
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.filters import TableFilter
-from firebird_cdc.errors import ShipError
+from firebird_cdc.errors import RegistryRefused, ShipError
 from firebird_cdc.journal import transaction_metadata
 from firebird_cdc.journal.converters import build_converters
-from firebird_cdc.journal.format import DdlChange, Header, Row, RowChange, Stamp, Table
+from firebird_cdc.journal.format import DdlChange, Header, Row, RowChange, Stamp, Storage, Table
 from firebird_cdc.journal.names import SchemaNames, field_names
 from firebird_cdc.journal.records import Headers, Message, Record, StructHeader
 from firebird_cdc.journal.rows import NO_STRUCT, FormedField, StructFunction, StructMaker
@@ -35,9 +36,12 @@ from firebird_cdc.journal.schema import (
 from firebird_cdc.journal.source import SOURCE, source_of_table
 from firebird_cdc.journal.topics import BadName, TopicNames
 from firebird_cdc.journal.transaction_metadata import TransactionMetadata
+from firebird_cdc.journal.transforms import build_transforms
 from firebird_cdc.journal.values import BadValue, ValueModes, field_form
 
 _log = logbook.Logger("firebird_cdc.journal.render")
+
+_FLOATS = (Storage.FLOAT, Storage.DOUBLE)
 
 SHAPES_KEPT = 2000
 """Table shapes kept ready, over all databases; a guess well above what a server publishes."""
@@ -68,6 +72,7 @@ class Renderer:
         self.max_message_bytes = max_message_bytes
         self.tables = TableFilter(config)
         self.key_converter, self.value_converter = build_converters(config)
+        self.transforms = build_transforms(config)
         self.modes = ValueModes(
             decimal=config.decimal_handling_mode,
             time=config.time_precision_mode,
@@ -132,7 +137,14 @@ class Renderer:
         value: Any,
         struct_headers: tuple[StructHeader, ...] = (),
     ) -> Message | None:
-        """The message of a record, None if a transform drops it. Raises BadValue."""
+        """The message of a record, None if a transform drops it.
+
+        Raises BadValue, RegistryRefused or RegistryUnavailable.
+        """
+        if self.transforms:
+            return self._transformed(
+                Record(topic, key_schema, key, value_schema, value, self.headers, struct_headers)
+            )
         headers = self.headers
         headers_size = self._headers_size
         if struct_headers:
@@ -140,10 +152,20 @@ class Renderer:
             headers_size = _headers_size(headers)
         key_bytes = self.key_converter.from_connect(topic, key_schema, key)
         value_bytes = self.value_converter.from_connect(topic, value_schema, value)
-        size = headers_size + len(key_bytes or b"") + len(value_bytes or b"")
-        if size > self.max_message_bytes:
-            raise self._too_large(size)
-        return _new_message(Message, (topic, key_bytes, value_bytes, headers))
+        message = _new_message(Message, (topic, key_bytes, value_bytes, headers))
+        return self._checked(message, headers_size)
+
+    def _transformed(self, record: Record) -> Message | None:
+        for transform in self.transforms:
+            changed = transform.apply(record)
+            if changed is None:
+                return None
+            record = changed
+        topic = record.topic
+        headers = self._with_structs(topic, record.headers, record.struct_headers)
+        key = self.key_converter.from_connect(topic, record.key_schema, record.key)
+        value = self.value_converter.from_connect(topic, record.value_schema, record.value)
+        return self._checked(Message(topic, key, value, headers), _headers_size(headers))
 
     def _with_structs(
         self, topic: str, headers: Headers, structs: tuple[StructHeader, ...]
@@ -154,11 +176,15 @@ class Renderer:
             *((header.name, convert(topic, header.schema, header.value)) for header in structs),
         ]
 
-    def _too_large(self, size: int) -> BadValue:
-        return BadValue(
-            f"its message has {size} bytes, the producer takes {self.max_message_bytes};"
-            " raise kafka.producer.max.request.size (and the topic's max.message.bytes)"
-        )
+    def _checked(self, message: Message, headers_size: int) -> Message:
+        """MESSAGE, if the producer takes one so large."""
+        size = headers_size + len(message.key or b"") + len(message.value or b"")
+        if size > self.max_message_bytes:
+            raise BadValue(
+                f"its message has {size} bytes, the producer takes {self.max_message_bytes};"
+                " raise kafka.producer.max.request.size (and the topic's max.message.bytes)"
+            )
+        return message
 
 
 def _headers_size(headers: Headers) -> int:
@@ -208,25 +234,32 @@ class JournalRenderer:
             return []
         try:
             return bound.messages(change)
-        except BadValue as error:
+        except (BadValue, RegistryRefused) as error:
             raise BadEvent(change.pos, f"table {table.name}: {error}") from error
 
-    def pass_over(self, change: RowChange | DdlChange) -> None:
-        """CHANGE was sent before, so it only counts."""
+    def pass_over(self, change: RowChange | DdlChange) -> list[Message]:
+        """CHANGE was sent before, so it only counts, and gives no message."""
         if self.metadata is not None:
             with suppress(BadEvent):
                 self.messages(change)
+        return []
 
     def finish(self) -> list[Message]:
         """The messages behind those of the last change. Raises BadEvent."""
         if self.metadata is None or not self.metadata.began:
             return []
-        return self._of_record(self.metadata.end(self.renderer.headers))
+        try:
+            return self._of_record(self.metadata.end(self.renderer.headers))
+        except (BadValue, RegistryRefused) as error:
+            raise BadEvent(self.stamp.event_count, f"END of the transaction: {error}") from error
 
     def begin(self) -> list[Message]:
         """The messages before those of the first event. Raises BadValue."""
         assert self.metadata is not None
-        return self._of_record(self.metadata.begin(self.renderer.headers))
+        try:
+            return self._of_record(self.metadata.begin(self.renderer.headers))
+        except (BadValue, RegistryRefused) as error:
+            raise BadValue(f"BEGIN of the transaction: {error}") from error
 
     def _of_record(self, record: Record) -> list[Message]:
         message = self.renderer.message(
@@ -258,7 +291,7 @@ class _TableShape:
         value = _fields(table, positions, renderer.modes, naming)
         self.row = StructMaker(value, columns, config.failure_handling_mode)
         self.key = StructMaker(key, columns, "fail") if key else NO_STRUCT
-        self._raw_key = itemgetter(*(field.position for field in key)) if key else None
+        self._raw_key = _raw_key(table, [field.position for field in key])
         self.key_schema = struct(f"{name}.Key", *_schemas(key)) if key else None
         row_schema = struct(f"{name}.Value", *_schemas(value), optional=True)
         self.value_schema = struct(
@@ -289,6 +322,16 @@ class _TableShape:
         """Whether the key's columns differ, as far as their values tell before they have a form."""
         raw_key = self._raw_key
         return raw_key is not None and raw_key(before) != raw_key(after)
+
+
+def _raw_key(table: Table, positions: list[int]) -> Callable[[Row], object] | None:
+    """What tells by the raw values at POSITIONS whether two rows have the same key."""
+    if not positions:
+        return None
+    values = itemgetter(*positions)
+    if any(table.columns[position].storage in _FLOATS for position in positions):
+        return lambda row: repr(values(row))  # as 0.0 and -0.0 are equal, but not the same key
+    return values
 
 
 def _key_positions(config: ConnectorConfig, database: str, table: Table) -> list[int]:
@@ -373,7 +416,7 @@ class _BoundShape:
         else:
             key, old, new = key_of_row(after), row(before), row(after)
             if self._shape.may_change_key(before, after) and (
-                (old_key := key_of_row(before)) != key
+                repr(old_key := key_of_row(before)) != repr(key)
             ):
                 events = 2
                 made = self._key_change(old_key, key, old, new, pos)

@@ -15,7 +15,7 @@ from time import monotonic
 import logbook
 from confluent_kafka import KafkaError, KafkaException
 
-from firebird_cdc.errors import JournalError
+from firebird_cdc.errors import JournalError, RegistryUnavailable
 from firebird_cdc.journal.backlog import Backlog
 from firebird_cdc.journal.delivery import EVENTS_PER_TURN, Delivery, is_refusal
 from firebird_cdc.journal.flight import Flight, FlightPlan
@@ -164,6 +164,11 @@ class TransactionalDelivery(Delivery):
                 self._abort()
                 self._restart_others(lane, flight)
                 self.take_bad(lane, flight, error)
+                raise _Aborted from error
+            except RegistryUnavailable as error:
+                self._abort()
+                self._restart_others(lane, None)
+                self.back_off(lane, str(error), flight.path)
                 raise _Aborted from error
             self._sent += flight.messages - before
             self._serve(0 if took_all else 0.05)

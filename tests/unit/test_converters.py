@@ -1,0 +1,84 @@
+"""What the options say of converters: JSON, and a class of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from shipment import FIRST, Render, insert
+
+from firebird_cdc.errors import ConfigError
+from firebird_cdc.journal.converters import JsonConverter
+from firebird_cdc.journal.render import BadEvent
+from firebird_cdc.journal.schema import BYTES, INT64, Schema
+from firebird_cdc.journal.values import BadValue
+
+MODULE = """
+class Upper:
+    def configure(self, parameters):
+        self.what = parameters["converter.type"] + parameters.get("mark", "")
+
+    def from_connect(self, topic, schema, value):
+        if value == "fail":
+            return 1 / 0
+        return f"{self.what} {topic} {schema.type} {sorted(value)[0]}".encode().upper()
+
+class Wrong(Upper):
+    def from_connect(self, topic, schema, value):
+        return "text"
+
+class Failing(Upper):
+    def from_connect(self, topic, schema, value):
+        return 1 / 0
+"""
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "own_converters.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+
+
+def test_a_class_of_the_users_writes_keys_and_values(render: Render) -> None:
+    (message,) = render(
+        insert(*FIRST),
+        "key.converter: own_converters.Upper",
+        "key.converter.mark: '!'",
+        "value.converter: own_converters.Upper",
+    )
+    topic = message.topic.upper().encode()
+    assert message.key == b"KEY! " + topic + b" STRUCT SHIPMENT_ID"
+    assert message.value == b"VALUE " + topic + b" STRUCT AFTER"
+
+
+def test_what_a_users_converter_raises_or_gives_wrong_is_a_bad_event(render: Render) -> None:
+    with pytest.raises(BadEvent, match=r"own_converters\.Failing failed: ZeroDivisionError"):
+        render(insert(*FIRST), "value.converter: own_converters.Failing")
+    with pytest.raises(BadEvent, match=r"own_converters\.Wrong gave a Python str"):
+        render(insert(*FIRST), "value.converter: own_converters.Wrong")
+
+
+def test_a_converter_that_is_not_there_is_told_with_its_option(render: Render) -> None:
+    with pytest.raises(ConfigError, match=r"value\.converter is own_converters\.Uper; .*Upper\?"):
+        render(insert(*FIRST), "value.converter: own_converters.Uper")
+
+
+def test_json_refuses_what_is_no_connect_value() -> None:
+    converter = JsonConverter(schemas_enable=False)
+    assert converter.from_connect("t", BYTES, b"\x00\xff") == b'"AP8="'
+    assert converter.from_connect("t", None, None) is None
+    with pytest.raises(BadValue, match="not JSON serializable: PosixPath"):
+        converter.from_connect("t", BYTES, Path("/"))
+    with pytest.raises(BadValue, match="cannot be written as JSON"):
+        converter.from_connect("t", INT64, 2**64)
+
+
+def test_json_keeps_only_so_many_schemas_and_writes_each_right() -> None:
+    converter = JsonConverter(schemas_enable=True)
+    for number in range(12_000):
+        written = converter.from_connect("t", Schema("int32", name=f"n{number}"), number)
+        assert written is not None
+        assert f'"name":"n{number}"'.encode() in written
+    assert len(converter._heads) <= 5000

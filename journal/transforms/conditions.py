@@ -24,7 +24,7 @@ from firebird_cdc.journal.values import BadValue
 Node = Callable[[Record], Any]
 
 _LONGEST = 10_000  # characters; more than a person writes
-_DEEPEST = 40  # brackets in brackets
+_DEEPEST = 40  # brackets in one another, steps into a value
 
 _TOKEN = re.compile(
     r"\s*(?:"
@@ -117,17 +117,17 @@ class _Parser:
         self._depth += 1
         if self._depth > _DEEPEST:
             raise ValueError(f"it has more than {_DEEPEST} brackets in one another")
-        node = self._all()
+        nodes = [self._all()]
         while self._take("||"):
-            node = _either(node, self._all())
+            nodes.append(self._all())
         self._depth -= 1
-        return node
+        return nodes[0] if len(nodes) == 1 else _one_of(nodes)
 
     def _all(self) -> Node:
-        node = self._negation()
+        nodes = [self._negation()]
         while self._take("&&"):
-            node = _both(node, self._negation())
-        return node
+            nodes.append(self._negation())
+        return nodes[0] if len(nodes) == 1 else _all_of(nodes)
 
     def _negation(self) -> Node:
         """``not`` binds looser than comparisons, ``!`` tighter, as where they come from."""
@@ -166,7 +166,7 @@ class _Parser:
 
     def _path(self) -> Node:
         node = self._primary()
-        while True:
+        for _ in range(_DEEPEST):
             if self._take("["):
                 node = _item(node, self._literal(), False)
                 self._expect("]")
@@ -175,6 +175,7 @@ class _Parser:
                 node = self._call(node, name) if self._take("(") else _item(node, name, safe)
             else:
                 return node
+        raise ValueError(f"it goes more than {_DEEPEST} steps into a value")
 
     def _call(self, node: Node, name: str) -> Node:
         if name == "get":
@@ -358,12 +359,12 @@ def _truth(value: Any) -> bool:
     return value
 
 
-def _either(left: Node, right: Node) -> Node:
-    return lambda record: _truth(left(record)) or _truth(right(record))
+def _one_of(nodes: list[Node]) -> Node:
+    return lambda record: any(_truth(node(record)) for node in nodes)
 
 
-def _both(left: Node, right: Node) -> Node:
-    return lambda record: _truth(left(record)) and _truth(right(record))
+def _all_of(nodes: list[Node]) -> Node:
+    return lambda record: all(_truth(node(record)) for node in nodes)
 
 
 def _negated(node: Node, times: int) -> Node:
@@ -397,7 +398,7 @@ def _contained(left: Node, right: Node) -> Node:
         value, whole = left(record), right(record)
         if isinstance(whole, list):
             return any(one == other for one, other in (_same_kind(value, item) for item in whole))
-        if isinstance(whole, dict) or (isinstance(whole, str) and isinstance(value, str)):
+        if isinstance(whole, dict | str) and isinstance(value, str):
             return value in whole
         raise BadValue(f"{_shown(value)} in {_shown(whole)} cannot be decided")
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from firebird_cdc.journal.records import Record
 from firebird_cdc.journal.transforms.parameters import Parameters
+
+TOPICS_KEPT = 10_000
+"""Topics whose new name is kept; more than the tables that a server publishes."""
 
 _PIECE = re.compile(r"\\(?P<escaped>.)|\$(?:\{(?P<name>[^}]*)\}|(?P<number>[0-9]+))|(?P<odd>[\\$])")
 
@@ -25,15 +29,19 @@ class RegexRouter:
         except ValueError as error:
             given.refuse("replacement", str(error))
         given.finish()
+        self._routed = lru_cache(TOPICS_KEPT)(self._route)
 
     def apply(self, record: Record) -> Record:
         """The record, with its new topic if it gets one."""
-        if self._regex.fullmatch(record.topic) is None:
-            return record
+        topic = self._routed(record.topic)
+        return record if topic == record.topic else replace(record, topic=topic)
+
+    def _route(self, topic: str) -> str:
+        if self._regex.fullmatch(topic) is None:
+            return topic
         # Java's Matcher.replaceFirst searches anew, which finds less than the whole topic if an
         # earlier alternative fits: the rest then stays behind it.
-        topic = self._regex.sub(self._expand, record.topic, count=1)
-        return record if topic == record.topic else replace(record, topic=topic)
+        return self._regex.sub(self._expand, topic, count=1)
 
     def _expand(self, match: re.Match[str]) -> str:
         return "".join(

@@ -465,6 +465,7 @@ def test_a_condition_that_cannot_be_decided_is_a_bad_event(
         ("value.op.matches('u')", "matches(...) cannot be called"),
         ("__import__('os').system('x')", "__import__ at character 1 is not known"),
         ("(" * 5000 + "true" + ")" * 5000, "condition may have 10000 characters"),
+        ("value" + ".a" * 50 + " == 1", "more than 40 steps into a value"),
         ("(" * 400 + "true" + ")" * 400, "more than 40 brackets in one another"),
     ],
 )
@@ -474,6 +475,13 @@ def test_what_is_no_condition_is_refused(
     with pytest.raises(ConfigError, match=r"transforms\.f\.condition is ") as raised:
         kept(condition, event("c"))
     assert told in str(raised.value)
+
+
+def test_a_long_condition_is_no_deeper_than_a_short_one(
+    kept: Callable[[str, Record], bool],
+) -> None:
+    assert kept(" || ".join(["false"] * 900 + ["key.ID == 7001"]), event("c"))
+    assert kept(" && ".join(["true"] * 900), event("c"))
 
 
 def test_filter_by_topic_and_its_handling_of_nulls(build: Callable[..., Apply]) -> None:

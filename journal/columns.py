@@ -169,23 +169,40 @@ def _truncated(number: int, column: Column, form: FieldForm) -> FieldForm:
     if length is not None and length <= number:
         return form
     _check_text(form)
-    cut = replace(form, expression=f"({form.expression})[:{number}]")
+    if form.of_null == "None":
+        cut = replace(form, expression=f"({form.expression})[:{number}]")
+    else:
+        cut = _then(form, lambda text: text[:number])
     return _with_parameters(cut, {"truncateLength": str(number)})
+
+
+def _then(form: FieldForm, change: Callable[[str], str]) -> FieldForm:
+    """FORM with CHANGE done to the texts that it makes, but not to null.
+
+    A converter of the user's can make null of a value, and a value of null.
+    """
+    text_of = form.function()
+
+    def convert(value: object) -> str | None:
+        text = text_of(value)
+        return None if text is None else change(text)
+
+    of_null = "None" if form.of_null == "None" else "{f}(None)"
+    return FieldForm(form.schema, "{f}({v})", convert, of_null)
 
 
 def _hashed(rule: ColumnHash, column: Column, form: FieldForm) -> FieldForm:
     _check_text(form)
-    text_of = form.function()
     salted = hashlib.new(rule.algorithm, rule.salt.encode(), usedforsecurity=False)
     bytes_of = _java_serialized if rule.version == 1 else _utf_8
     length = type_length(column)
 
-    def hash_of(value: object) -> str:
+    def hash_of(text: str) -> str:
         digest = salted.copy()
-        digest.update(bytes_of(text_of(value)))
+        digest.update(bytes_of(text))
         return digest.hexdigest()[:length]
 
-    return _with_parameters(FieldForm(form.schema, "{f}({v})", hash_of), {"masked": "true"})
+    return _with_parameters(_then(form, hash_of), {"masked": "true"})
 
 
 def _check_text(form: FieldForm) -> None:

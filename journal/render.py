@@ -21,8 +21,19 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.filters import TableFilter
 from firebird_cdc.errors import RegistryRefused, ShipError
 from firebird_cdc.journal import transaction_metadata
+from firebird_cdc.journal.columns import ColumnRules
 from firebird_cdc.journal.converters import build_converters
-from firebird_cdc.journal.format import DdlChange, Header, Row, RowChange, Stamp, Storage, Table
+from firebird_cdc.journal.custom import CustomConverters
+from firebird_cdc.journal.format import (
+    Column,
+    DdlChange,
+    Header,
+    Row,
+    RowChange,
+    Stamp,
+    Storage,
+    Table,
+)
 from firebird_cdc.journal.names import SchemaNames, field_names
 from firebird_cdc.journal.records import Headers, Message, Record, StructHeader
 from firebird_cdc.journal.rows import NO_STRUCT, FormedField, StructFunction, StructMaker
@@ -37,7 +48,7 @@ from firebird_cdc.journal.source import SOURCE, source_of_table
 from firebird_cdc.journal.topics import BadName, TopicNames
 from firebird_cdc.journal.transaction_metadata import TransactionMetadata
 from firebird_cdc.journal.transforms import build_transforms
-from firebird_cdc.journal.values import BadValue, ValueModes, field_form
+from firebird_cdc.journal.values import BadValue, FieldForm, ValueModes, field_form
 
 _log = logbook.Logger("firebird_cdc.journal.render")
 
@@ -73,6 +84,8 @@ class Renderer:
         self.tables = TableFilter(config)
         self.key_converter, self.value_converter = build_converters(config)
         self.transforms = build_transforms(config)
+        self.custom_converters = CustomConverters(config)
+        self.column_rules = ColumnRules(config)
         self.modes = ValueModes(
             decimal=config.decimal_handling_mode,
             time=config.time_precision_mode,
@@ -121,12 +134,21 @@ class Renderer:
                 shape = _TableShape(self, database, table)
             except BadName as error:
                 raise BadEvent(pos, str(error)) from error
+            except BadValue as error:
+                raise BadEvent(pos, f"table {table.name}: {error}") from error
             self._shapes[key] = shape
             if len(self._shapes) > SHAPES_KEPT:
                 self._shapes.popitem(last=False)
         else:
             self._shapes.move_to_end(key)
         return shape
+
+    def form(
+        self, database: str, table: str, column: Column, modes: ValueModes
+    ) -> FieldForm | None:
+        """How COLUMN is sent, None if it is left out. Raises BadValue."""
+        custom = self.custom_converters.form_for(database, table, column, modes)
+        return field_form(column, modes) if custom is None else custom
 
     def message(
         self,
@@ -286,9 +308,19 @@ class _TableShape:
         name = renderer.schema_names.of_table(database, table.name)
         columns = len(table.columns)
         naming = config.field_name_adjustment_mode
-        key = _fields(table, _key_positions(config, database, table), renderer.key_modes, naming)
+
+        def key_form(column: Column) -> FieldForm | None:
+            return renderer.form(database, table.name, column, renderer.key_modes)
+
+        def value_form(column: Column) -> FieldForm | None:
+            form = renderer.form(database, table.name, column, renderer.modes)
+            if form is None:
+                return None
+            return renderer.column_rules.adapt(database, table.name, column, form)
+
+        key = _fields(table, _key_positions(config, database, table), key_form, naming)
         positions = _value_positions(renderer, database, table)
-        value = _fields(table, positions, renderer.modes, naming)
+        value = _fields(table, positions, value_form, naming)
         self.row = StructMaker(value, columns, config.failure_handling_mode)
         self.key = StructMaker(key, columns, "fail") if key else NO_STRUCT
         self._raw_key = _raw_key(table, [field.position for field in key])
@@ -357,13 +389,16 @@ def _value_positions(renderer: Renderer, database: str, table: Table) -> list[in
 
 
 def _fields(
-    table: Table, positions: list[int], modes: ValueModes, naming: str
+    table: Table,
+    positions: list[int],
+    form_of: Callable[[Column], FieldForm | None],
+    naming: str,
 ) -> list[FormedField]:
     """The fields for the columns at POSITIONS that have a form; NAMING: how names are adjusted."""
     formed = [
         (position, table.columns[position].name, form)
         for position in positions
-        if (form := field_form(table.columns[position], modes)) is not None
+        if (form := form_of(table.columns[position])) is not None
     ]
     names = field_names([column for _, column, _ in formed], naming)
     return [

@@ -82,9 +82,11 @@ class FieldForm:
     of_null: str = "None"
 
     def function(self) -> Convert:
-        """The expression as a function of a non-null value."""
-        source = self.expression.replace("{v}", "v").replace("{f}", "f")
-        made: Convert = eval(f"lambda v: {source}", {"f": self.convert})  # noqa: S307 (ours)
+        """The expression as a function of a value, null included."""
+        expression = self.expression.replace("{v}", "v").replace("{f}", "f")
+        of_null = self.of_null.replace("{f}", "f")
+        source = f"lambda v: {of_null} if v is None else {expression}"
+        made: Convert = eval(source, {"f": self.convert})  # noqa: S307 (ours)
         return made
 
 

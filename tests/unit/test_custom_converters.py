@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 import sys
@@ -12,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shipment import Render
 
 from firebird_cdc.config import load_config
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.custom import CustomConverters, SourceColumn
-from firebird_cdc.journal.format import Blob, Column, Storage, Undecodable
+from firebird_cdc.journal.format import Blob, Column, JournalWriter, Storage, Undecodable
+from firebird_cdc.journal.render import BadEvent
 from firebird_cdc.journal.values import BadValue, FieldForm, ValueModes
 
 DATABASE = "/srv/fb/books.fdb"
@@ -314,6 +317,78 @@ def test_a_converter_that_fails_over_a_column_is_a_bad_event(
     with pytest.raises(BadValue) as raised:
         converters.form_for(DATABASE, "T", column(name, Storage.TEXT), ValueModes())
     assert f"column {name}: {problem}" in str(raised.value)
+
+
+BOOK = (
+    column("ISBN", Storage.TEXT, sql_type=448, char_length=20, key_position=1),
+    column("TITLE", Storage.TEXT, sql_type=448, char_length=40, nullable=True),
+    column("NOTE", Storage.TEXT, sql_type=448, char_length=40, nullable=True),
+)
+
+
+def fill_books(*books: tuple[Any, ...]) -> Callable[[JournalWriter], None]:
+    def fill(writer: JournalWriter) -> None:
+        table = writer.table("BOOK", BOOK)
+        for book in books:
+            writer.insert(table, book)
+
+    return fill
+
+
+ISBN = ("isbn.type: my_converters.IsbnConverter", "isbn.schema.name: com.example.Isbn")
+
+
+def test_converters_make_keys_and_rows_and_rules_for_columns_come_after(
+    build: Build, render: Render
+) -> None:
+    (message,) = render(
+        fill_books(("978-3-16-148410-0", "Emil", None)),
+        "converters: isbn,t",
+        *ISBN,
+        "t.type: my_own.Told",
+        "t.take: NOTE",
+        "t.result: 'lambda value: f\"<{value}>\"'",
+        "column.truncate.to.3.chars: .*NOTE",
+        "column.mask.with.2.chars: .*TITLE",
+    )
+    assert message.key is not None
+    assert message.value is not None
+    key, value = json.loads(message.key), json.loads(message.value)
+    assert key["payload"] == {"ISBN": "9783161484100"}
+    assert key["schema"]["fields"][0]["name"] == "com.example.Isbn"
+    assert value["payload"]["after"] == {"ISBN": "9783161484100", "TITLE": "**", "NOTE": "<No"}
+
+
+@pytest.mark.parametrize(
+    "rule", ["column.truncate.to.3.chars", "column.mask.hash.SHA-256.with.salt.s"]
+)
+def test_rules_for_columns_leave_the_null_that_a_converter_makes(
+    build: Build, render: Render, rule: str
+) -> None:
+    (message,) = render(
+        fill_books(("1", "Emil", "x")),
+        "converters: t",
+        "t.type: my_own.Told",
+        "t.take: NOTE",
+        "t.result: 'lambda value: None'",
+        f"{rule}: .*NOTE",
+    )
+    assert message.value is not None
+    assert json.loads(message.value)["payload"]["after"]["NOTE"] is None
+
+
+def test_a_converter_that_fails_is_what_the_failure_mode_says(build: Build, render: Render) -> None:
+    told = ("converters: t", "t.type: my_own.Told", "t.take: NOTE")
+    raising = (*told, "t.result: 'lambda value: value.absent'")
+    books = fill_books(("1", "Emil", "x"))
+    with pytest.raises(BadEvent, match=r"table BOOK: column NOTE: converter t \(my_own.Told\)"):
+        render(books, *raising)
+    (message,) = render(books, *raising, "event.processing.failure.handling.mode: skip")
+    assert message.value is not None
+    assert json.loads(message.value)["payload"]["after"]["NOTE"] is None
+    odd = ("converters: t", "t.type: my_own.Told", "t.take: NOTE", "t.schema: odd")
+    with pytest.raises(BadEvent, match=r"table BOOK: column NOTE: converter t .*'decimal'"):
+        render(books, *odd)
 
 
 def test_all_problems_of_converters_are_told_at_once(build: Build) -> None:

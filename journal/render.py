@@ -18,7 +18,7 @@ from typing import Any
 import logbook
 
 from firebird_cdc.config import ConnectorConfig
-from firebird_cdc.config.filters import TableFilter
+from firebird_cdc.config.filters import MessageKeys, TableFilter
 from firebird_cdc.errors import RegistryRefused, ShipError
 from firebird_cdc.journal import transaction_metadata
 from firebird_cdc.journal.columns import ColumnRules
@@ -82,6 +82,7 @@ class Renderer:
         self.config = config
         self.max_message_bytes = max_message_bytes
         self.tables = TableFilter(config)
+        self.message_keys = MessageKeys(config)
         self.key_converter, self.value_converter = build_converters(config)
         self.transforms = build_transforms(config)
         self.custom_converters = CustomConverters(config)
@@ -318,7 +319,7 @@ class _TableShape:
                 return None
             return renderer.column_rules.adapt(database, table.name, column, form)
 
-        key = _fields(table, _key_positions(config, database, table), key_form, naming)
+        key = _fields(table, _key_positions(renderer, database, table), key_form, naming)
         positions = _value_positions(renderer, database, table)
         value = _fields(table, positions, value_form, naming)
         self.row = StructMaker(value, columns, config.failure_handling_mode)
@@ -366,15 +367,12 @@ def _raw_key(table: Table, positions: list[int]) -> Callable[[Row], object] | No
     return values
 
 
-def _key_positions(config: ConnectorConfig, database: str, table: Table) -> list[int]:
+def _key_positions(renderer: Renderer, database: str, table: Table) -> list[int]:
     """The columns of the message key: what ``message.key.columns`` says, or the table's key."""
-    for keys in config.message_key_columns:
-        if keys.table.fullmatch(f"{database}.{table.name}"):
-            return [
-                position
-                for position in table.order
-                if any(p.fullmatch(table.columns[position].name) for p in keys.columns)
-            ]
+    shown = [table.columns[position].name for position in table.order]
+    places = renderer.message_keys.places(database, table.name, shown)
+    if places is not None:
+        return [table.order[place] for place in places]
     keyed = set(table.key_columns)
     return [position for position in table.order if position in keyed]
 

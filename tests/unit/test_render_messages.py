@@ -349,3 +349,43 @@ def test_bad_value_in_a_nullable_column_is_null_under_skip(render: Render) -> No
     required = (SHIPMENT[0], column("RATIO", Storage.DOUBLE, nullable=False))
     with pytest.raises(BadEvent):
         render(insert(1, float("nan"), columns=required), skip)
+
+
+def test_message_key_columns_stand_in_for_the_tables_key(render: Render) -> None:
+    off = "key.converter.schemas.enable: false"
+    (message,) = render(insert(*FIRST), r"message.key.columns: .*\.SHIPMENT:sealed,carrier", off)
+    assert message.key == b'{"SEALED":true,"CARRIER":"Nordline"}'
+    parts = r"message.key.columns: .*\.OTHER:A; .*\.SHIP.*:carr.*; .*\.SHIPMENT:SHIPMENT_ID"
+    (message,) = render(insert(*FIRST), parts, off)
+    assert message.key == b'{"CARRIER":"Nordline","SHIPMENT_ID":7001}'
+
+
+def test_a_keyless_table_gets_a_key_by_message_key_columns(render: Render) -> None:
+    columns = (column("A", Storage.INTEGER), column("B", Storage.INTEGER))
+
+    def fill(writer: JournalWriter) -> None:
+        table = writer.table("LOOSE", columns, key_kind=0)
+        writer.update(table, (1, 2), (1, 3))
+        writer.update(table, (1, 3), (None, 3))
+
+    changed, removed, tombstone, created = render(
+        fill, r"message.key.columns: .*\.LOOSE:A", "key.converter.schemas.enable: false"
+    )
+    assert (changed.key, payload(changed)["op"]) == (b'{"A":1}', "u")
+    assert (removed.key, payload(removed)["op"]) == (b'{"A":1}', "d")
+    assert (tombstone.key, tombstone.value) == (b'{"A":1}', None)
+    assert (created.key, payload(created)["op"]) == (b'{"A":null}', "c")
+
+
+@pytest.mark.parametrize("storage", [Storage.DOUBLE, Storage.FLOAT])
+def test_a_key_of_zero_that_becomes_minus_zero_is_another_key(
+    render: Render, storage: Storage
+) -> None:
+    columns = (column("D", storage, 1), column("N", Storage.INTEGER))
+
+    def fill(writer: JournalWriter) -> None:
+        writer.update(writer.table("T", columns), (0.0, 1), (-0.0, 2))
+
+    removed, tombstone, created = render(fill, "key.converter.schemas.enable: false")
+    assert removed.key == tombstone.key == b'{"D":0.0}'
+    assert created.key == b'{"D":-0.0}'

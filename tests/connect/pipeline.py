@@ -27,12 +27,13 @@ class Sent(NamedTuple):
     topic: str
     key: bytes | None
     value: bytes | None
-    headers: dict[str, bytes]
+    headers: dict[str, bytes | None]
 
     @property
     def structs(self) -> dict[str, bytes]:
         """The headers that the key's converter wrote."""
-        return {name: self.headers[name] for name in _STRUCT_HEADERS if name in self.headers}
+        written = ((name, self.headers.get(name)) for name in _STRUCT_HEADERS)
+        return {name: content for name, content in written if content is not None}
 
 
 _STRUCT_HEADERS = ("__debezium.newkey", "__debezium.oldkey")
@@ -64,4 +65,9 @@ def _sent(message: Message) -> Sent:
     topic, key, value, headers = message
     assert isinstance(key, bytes | None)
     assert isinstance(value, bytes | None)
-    return Sent(topic, key, value, {name: bytes(it) for name, it in headers})
+    return Sent(
+        topic,
+        key,
+        value,
+        {name: it.encode() if isinstance(it, str) else it for name, it in headers},
+    )

@@ -72,7 +72,7 @@ def orders(work: Work) -> Table:
         Column("AT", BY_SQL["TIMESTAMP"]),
     )
     table = Table("ORDERS", columns, (0,))
-    work.script(f"RE{table.definition()}")
+    work.script(f"RE{table.definition()}")  # it is another test's too
     assert work.insert(table, [1, "12.50", "Łódź", "2026-03-02 09:14:07.1234"])
     work.commit()
     [row] = work.rows(table)

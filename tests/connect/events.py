@@ -145,7 +145,11 @@ class _Reading:
         assert list(event.fields) == [column.name for column in columns]
         for column, value in zip(columns, row, strict=True):
             schema = event.fields[column.name]
-            form = (schema["type"], schema.get("name"))
+            element = schema
+            for _ in range(column.kind.dimensions):
+                assert element["type"] == "array"
+                element = element["items"]
+            form = (element["type"], element.get("name"))
             assert form == column.kind.type(self._modes), f"{column.kind.sql}: {schema}"
             assert schema["optional"] is column.nullable, f"{column.kind.sql}: {schema}"
             due = None if value is None else column.kind.sent(value, self._modes)

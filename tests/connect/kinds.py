@@ -6,9 +6,9 @@ What arrives is told from the driver's reading of a row, never from what was put
 from __future__ import annotations
 
 from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, time
+from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -43,7 +43,8 @@ class Kind:
     ``sql``: its type. ``values``: of those that go into a table, each bound by ``bound``, an SQL
     expression around ``?``; ``extremes`` are such values too. ``read``: the expression that the
     driver can read, around the column. ``sent``: the value that has to arrive, of the one read.
-    ``type``: the schema's type and semantic name under a mode.
+    ``type``: the schema's type and semantic name under a mode, of an element if it is an array;
+    ``dimensions``: those of an array.
     """
 
     sql: str
@@ -54,6 +55,7 @@ class Kind:
     bound: str = "?"
     read: str = "{}"
     in_keys: bool = True
+    dimensions: int = 0
 
 
 def _as_it_is(value: Value, modes: Modes) -> Any:
@@ -265,6 +267,50 @@ def _zoned(sql: str, base: str, stamps: st.SearchStrategy[str], *extremes: str) 
     )
 
 
+# ---- Arrays
+
+
+def _array(element: Kind, dimensions: str, first: list[Any], second: list[Any]) -> Kind:
+    """An array of ELEMENT; FIRST and SECOND are such, of elements as the driver binds them."""
+
+    def sent(value: Any, modes: Modes) -> Any:
+        if isinstance(value, list):
+            return [sent(item, modes) for item in value]
+        return element.sent(value, modes)
+
+    def elements(value: Any) -> Iterator[Any]:
+        if not isinstance(value, list):
+            yield value
+            return
+        for item in value:
+            yield from elements(item)
+
+    def filled(like: Any, item: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+        if not isinstance(like, list):
+            return item
+        return st.tuples(*(filled(inner, item) for inner in like)).map(list)
+
+    name, _, charset = element.sql.partition(" CHARACTER SET ")
+    return Kind(
+        f"{name}[{dimensions}]{charset and f' CHARACTER SET {charset}'}",
+        filled(first, st.sampled_from([*elements(first), *elements(second)])),
+        (first, second),
+        sent,
+        element.type,
+        in_keys=False,
+        dimensions=dimensions.count(",") + 1,
+    )
+
+
+_PRICES = [Decimal("0.00"), Decimal("-9999999.99"), Decimal("0.01")]
+_MOMENTS = [datetime(1900, 6, 18, 11, 35, 0, 100), datetime(9999, 12, 31, 23, 59, 59, 999_900)]
+_ARRAYS = (
+    _array(_integer("INTEGER", 32, "int32"), "0:1, 2", [[1, 2], [3, 4]], [[0, -(2**31)], [-1, 7]]),
+    _array(_numeric("NUMERIC", 9, 2), "3", _PRICES, _PRICES[::-1]),
+    _array(_temporal("TIMESTAMP", _CLOCK, name="Timestamp"), "2", _MOMENTS, _MOMENTS[::-1]),
+    _array(_text("VARCHAR(5) CHARACTER SET UTF8", 5, _ANY), "2", ["", "жя 🍵"], ["a", '"b"']),
+)
+
 KINDS: tuple[Kind, ...] = (
     _integer("SMALLINT", 16, "int16"),
     _integer("INTEGER", 32, "int32"),
@@ -323,6 +369,7 @@ KINDS: tuple[Kind, ...] = (
         "0001-01-01 00:00:00 GMT",
         "9999-12-31 23:59:59.9999 GMT",
     ),
+    *_ARRAYS,
 )
 
 BY_SQL = {kind.sql: kind for kind in KINDS}

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from decode import from_java
 from events import check
 from kinds import BY_SQL, KINDS, Kind, Modes
-from pipeline import Sent, render, renderer
+from pipeline import PREFIX, Sent, render, renderer
 from reader import ConnectReader, Unreadable
 from work import Column, Table, Work
 
@@ -94,6 +95,67 @@ def test_the_keys_of_tables(work: Work, connect: ConnectReader, tmp_path: Path) 
     work.commit()
     messages = render(renderer(tmp_path), work.journals())
     check(connect, work.database, Modes(), work.committed, messages)
+
+
+def test_message_key_columns(work: Work, connect: ConnectReader, tmp_path: Path) -> None:
+    """Also for a column that Firebird takes into no key, and what a change of it is then."""
+    name = Column("NAME", BY_SQL["VARCHAR(20) CHARACTER SET UTF8"])
+    note = Column("NOTE", BY_SQL["BLOB SUB_TYPE TEXT CHARACTER SET UTF8"], nullable=False)
+    keyless = Table("NOTES", (name, note), (1,))
+    work.script(
+        'CREATE TABLE NOTES ("NAME" VARCHAR(20) CHARACTER SET UTF8,'
+        ' "NOTE" BLOB SUB_TYPE TEXT CHARACTER SET UTF8 NOT NULL)'
+    )
+    assert work.insert(keyless, ["a", "first"])
+    [row] = work.rows(keyless)
+    assert work.update(keyless, row, {0: "b"})
+    assert work.update(keyless, row, {1: "second"})
+    work.delete(keyless, row)
+    work.commit()
+    lines = (r"message.key.columns: .*\.NOTES:NOTE",)
+    messages = render(renderer(tmp_path, lines), work.journals())
+    check(connect, work.database, Modes(), work.committed, messages)
+
+
+def test_the_topic_of_transactions(
+    work: Work, orders: Table, connect: ConnectReader, tmp_path: Path
+) -> None:
+    """BEGIN, the events with their places, END; read with Debezium's schemas for them."""
+    for row in range(2):
+        assert work.insert(orders, [row, None, "x", None])
+    work.commit()
+    lines = ("provide.transaction.metadata: true", "transaction.metadata.factory: ordered")
+    made = renderer(tmp_path, lines)
+    [*_, last] = work.journals()
+    messages = render(made, [last])
+    reads = [connect.read(*message[:3]) for message in messages]
+    begin, *events, end = [from_java(it["value"]["schema"], it["value"]["value"]) for it in reads]
+    schemas = connect.debezium_schemas(messages[1].topic, messages[1].value or b"")
+    for read in (reads[0], reads[-1]):
+        assert read["topic"] == f"{PREFIX}.transaction"
+        assert read["key"]["schema"] == schemas["transaction_key"]
+        assert read["value"]["schema"] == schemas["transaction_value"]
+        assert from_java(read["key"]["schema"], read["key"]["value"]) == {"id": begin["id"]}
+    source = events[0]["source"]
+    assert begin == {
+        "id": f"{work.database}:{source['txId']}",
+        "status": "BEGIN",
+        "ts_ms": source["ts_ms"],
+        "event_count": None,
+        "data_collections": None,
+    }
+    collection = {"data_collection": f"{work.database}.ORDERS", "event_count": 2}
+    assert end == {**begin, "status": "END", "event_count": 2, "data_collections": [collection]}
+    assert [event["transaction"] for event in events] == [
+        {
+            "id": begin["id"],
+            "total_order": place,
+            "data_collection_order": place,
+            "transaction_rank": source["commitSeq"],
+            "transaction_epoch": 0,
+        }
+        for place in (1, 2)
+    ]
 
 
 def test_without_schemas(work: Work, orders: Table, connect: ConnectReader, tmp_path: Path) -> None:

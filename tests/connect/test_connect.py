@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from kinds import BY_SQL, KINDS, Kind, Modes
 from pipeline import PREFIX, Sent, render, renderer
 from reader import ConnectReader, Unreadable
 from work import Column, Table, Work
+
+from firebird_cdc.journal.render import BadEvent
 
 pytestmark = pytest.mark.engine
 
@@ -72,6 +75,32 @@ def test_every_type_in_a_key_under_every_mode(
         messages = render(renderer(tmp_path, modes.lines()), work.journals())
         assert len(messages) > 3 * len(kinds)
         check(connect, work.database, modes, work.committed, messages)
+
+
+def test_numbers_that_json_has_no_form_for(
+    work: Work, connect: ConnectReader, tmp_path: Path
+) -> None:
+    """They are never sent as something else; where null is allowed, an option asks for it."""
+    sql = ("DOUBLE PRECISION", "FLOAT", "DECFLOAT(16)", "DECFLOAT(34)")
+    table = Table("SPECIALS", _columns(tuple(BY_SQL[name] for name in sql)))
+    work.create(table)
+    work.immediate("SET DECFLOAT TRAPS TO")
+    assert work.insert(table, [math.nan, math.inf, "NaN", "-Infinity"])
+    assert work.insert(table, [1.5, None, None, "sNaN"])
+    work.immediate("SET DECFLOAT TRAPS TO DIVISION_BY_ZERO, INVALID_OPERATION, OVERFLOW")
+    work.commit()
+    for modes in (Modes(), Modes("double")):
+        with pytest.raises(BadEvent, match="column C"):
+            render(renderer(tmp_path, modes.lines()), work.journals())
+    lenient = ("event.processing.failure.handling.mode: skip",)
+    [first, second] = render(renderer(tmp_path, lenient), work.journals())
+    rows = [json.loads(message.value or b"")["payload"]["after"] for message in (first, second)]
+    assert [list(row.values()) for row in rows] == [[None] * 4, [1.5, None, None, None]]
+    assert connect.read(*first[:3])["is_envelope"]
+    as_text = (*Modes("string").lines(), "column.exclude.list: .*[.]C[01]")
+    messages = render(renderer(tmp_path, as_text), work.journals())
+    rows = [json.loads(message.value or b"")["payload"]["after"] for message in messages]
+    assert [list(row.values()) for row in rows] == [["NaN", "-Infinity"], [None, "sNaN"]]
 
 
 def test_the_keys_of_tables(work: Work, connect: ConnectReader, tmp_path: Path) -> None:

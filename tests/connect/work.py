@@ -132,6 +132,10 @@ class Work:
         """Run statements, each in a transaction of its own."""
         self._attachment.script(*statements)
 
+    def immediate(self, statement: str) -> None:
+        """Run a statement as it is, in the transaction of the changes."""
+        self._attachment.immediate(statement)
+
     def journals(self) -> list[Path]:
         """Return the journals of this work in order, once there is no other in the folder."""
         self._await_all()

@@ -7,6 +7,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.debezium.connector.jdbc.JdbcSinkConnectorTask;
 import io.debezium.data.Envelope;
 import io.debezium.data.VariableScaleDecimal;
 import io.debezium.document.ArrayReader;
@@ -23,6 +24,12 @@ import java.io.PrintStream;
 import java.math.BigDecimal;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.sql.Connection;
+import java.sql.DriverManager;
+import java.sql.ResultSet;
+import java.sql.ResultSetMetaData;
+import java.sql.SQLException;
+import java.sql.Statement;
 import java.time.Instant;
 import java.time.LocalDate;
 import java.time.LocalTime;
@@ -34,6 +41,9 @@ import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.metrics.PluginMetrics;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.connect.data.ConnectSchema;
 import org.apache.kafka.connect.data.Field;
@@ -44,6 +54,7 @@ import org.apache.kafka.connect.header.ConnectHeaders;
 import org.apache.kafka.connect.header.Header;
 import org.apache.kafka.connect.json.JsonConverter;
 import org.apache.kafka.connect.sink.SinkRecord;
+import org.apache.kafka.connect.sink.SinkTaskContext;
 import org.apache.kafka.connect.transforms.Transformation;
 
 public final class ConnectReader {
@@ -54,6 +65,7 @@ public final class ConnectReader {
             DateTimeFormatter.ofPattern("uuuu-MM-dd'T'HH:mm:ss.SSSSSS").withZone(ZoneOffset.UTC);
     private static final Map<String, JsonConverter> CONVERTERS = new HashMap<>();
     private static final Map<String, Transformation<SinkRecord>> TRANSFORMS = new HashMap<>();
+    private static long offset;
 
     public static void main(String[] arguments) throws IOException {
         // What libraries write to standard output must not get into the answers.
@@ -69,6 +81,7 @@ public final class ConnectReader {
                     case "read" -> read(request, answer);
                     case "table_changes" -> tableChanges(request, answer);
                     case "schemas" -> schemas(request, answer);
+                    case "sink" -> sink(request, answer);
                     default -> throw new IllegalArgumentException(line);
                 }
             } catch (Exception | LinkageError error) {
@@ -90,18 +103,17 @@ public final class ConnectReader {
         String topic = request.get("topic").asText();
         JsonConverter keys = converter(true, request.get("key_schemas").asBoolean());
         JsonConverter values = converter(false, request.get("value_schemas").asBoolean());
-        SchemaAndValue key = keys.toConnectData(topic, bytes(request.get("key")));
-        SchemaAndValue value = values.toConnectData(topic, bytes(request.get("value")));
         ConnectHeaders headers = new ConnectHeaders();
         for (Map.Entry<String, JsonNode> header : request.get("headers").properties()) {
             headers.add(header.getKey(), keys.toConnectData(topic, bytes(header.getValue())));
         }
-        SinkRecord record = new SinkRecord(topic, 0, key.schema(), key.value(), value.schema(),
-                value.value(), 1L, null, TimestampType.NO_TIMESTAMP_TYPE, headers);
+        SinkRecord record = record(topic, keys.toConnectData(topic, bytes(request.get("key"))),
+                values.toConnectData(topic, bytes(request.get("value"))), headers);
         describe(record, answer);
-        answer.put("written_key", text(keys.fromConnectData(topic, key.schema(), key.value())));
+        answer.put("written_key",
+                text(keys.fromConnectData(topic, record.keySchema(), record.key())));
         answer.put("written_value",
-                text(values.fromConnectData(topic, value.schema(), value.value())));
+                text(values.fromConnectData(topic, record.valueSchema(), record.value())));
         if (request.get("transforms").isEmpty()) {
             return;
         }
@@ -115,6 +127,12 @@ public final class ConnectReader {
         } else {
             describe(record, answer.putObject("transformed"));
         }
+    }
+
+    private static SinkRecord record(
+            String topic, SchemaAndValue key, SchemaAndValue value, ConnectHeaders headers) {
+        return new SinkRecord(topic, 0, key.schema(), key.value(), value.schema(), value.value(),
+                ++offset, null, TimestampType.NO_TIMESTAMP_TYPE, headers);
     }
 
     private static JsonConverter converter(boolean isKey, boolean schemas) {
@@ -330,5 +348,81 @@ public final class ConnectReader {
                 describe(factory.transactionValueSchema(SchemaNameAdjuster.NO_OP)));
         answer.set("change", describe(factory.schemaHistoryChangeSchema(SchemaNameAdjuster.NO_OP)));
         answer.set("decfloat", describe(VariableScaleDecimal.schema()));
+    }
+
+    // ---- Debezium's JDBC sink
+
+    /** Has the sink write messages into an empty H2 database; tells what is in a table then. */
+    private static void sink(JsonNode request, ObjectNode answer) throws Exception {
+        // The sink writes into H2 as it would into Db2: both have the standard's MERGE.
+        String url = "jdbc:h2:mem:sink" + offset + ";MODE=DB2;DB_CLOSE_DELAY=-1";
+        Map<String, String> options = new HashMap<>(JSON.convertValue(
+                request.get("options"), new TypeReference<Map<String, String>>() { }));
+        options.putAll(Map.of("name", "sink", "topics", "any", "connection.url", url,
+                "connection.username", "sa", "connection.password", "",
+                "hibernate.dialect", "org.hibernate.dialect.DB2Dialect"));
+        JdbcSinkConnectorTask task = new JdbcSinkConnectorTask();
+        task.initialize(new SinkContext(options));
+        task.start(options);
+        try (Connection connection = DriverManager.getConnection(url, "sa", "")) {
+            for (JsonNode message : request.get("messages")) {
+                String topic = message.get("topic").asText();
+                task.put(List.of(record(topic,
+                        converter(true, true).toConnectData(topic, bytes(message.get("key"))),
+                        converter(false, true).toConnectData(topic, bytes(message.get("value"))),
+                        new ConnectHeaders())));
+            }
+            task.put(List.of());  // raises what the last one has caused
+            rows(connection, request.get("table").asText(), answer);
+            connection.createStatement().execute("SHUTDOWN");
+        } finally {
+            task.stop();
+        }
+    }
+
+    private static void rows(Connection connection, String table, ObjectNode answer)
+            throws SQLException {
+        ArrayNode rows = answer.putArray("rows");
+        try (Statement statement = connection.createStatement();
+                ResultSet found = statement.executeQuery("SELECT * FROM \"" + table + "\"")) {
+            ResultSetMetaData columns = found.getMetaData();
+            while (found.next()) {
+                ObjectNode row = rows.addObject();
+                for (int place = 1; place <= columns.getColumnCount(); place++) {
+                    row.put(columns.getColumnName(place), found.getString(place));
+                }
+            }
+        }
+    }
+
+    /** A worker of Kafka Connect, as far as a sink needs one. */
+    private record SinkContext(Map<String, String> configs) implements SinkTaskContext {
+        @Override
+        public void offset(Map<TopicPartition, Long> offsets) { }
+
+        @Override
+        public void offset(TopicPartition partition, long offset) { }
+
+        @Override
+        public void timeout(long milliseconds) { }
+
+        @Override
+        public Set<TopicPartition> assignment() {
+            return Set.of();
+        }
+
+        @Override
+        public void pause(TopicPartition... partitions) { }
+
+        @Override
+        public void resume(TopicPartition... partitions) { }
+
+        @Override
+        public void requestCommit() { }
+
+        @Override
+        public PluginMetrics pluginMetrics() {
+            throw new UnsupportedOperationException();
+        }
     }
 }

@@ -25,8 +25,10 @@ _HERE = Path(__file__).parent
 # The versions of today's sinks; Debezium 3 is the first that Connect 4 runs.
 _READERS = (
     "org.apache.kafka:connect-json:4.1.0",
+    "org.apache.kafka:connect-runtime:4.1.0",
     "org.apache.kafka:connect-transforms:4.1.0",
-    "io.debezium:debezium-core:3.3.1.Final",
+    "io.debezium:debezium-connector-jdbc:3.3.1.Final",
+    "com.h2database:h2:2.3.232",
     "org.slf4j:slf4j-nop:1.7.36",
 )
 # Not javac: to run our tests, as to run Kafka, a Java without a compiler is enough.
@@ -102,6 +104,26 @@ class ConnectReader:
     def debezium_schemas(self, topic: str, value: bytes) -> Described:
         """Return Debezium's own schemas; its envelope is that for the row and source of VALUE."""
         return self._ask({"do": "schemas", "topic": topic, "value": _base64(value)})
+
+    def sink(
+        self, messages: Sequence[tuple[str, bytes | None, bytes | None]], table: str, **options: str
+    ) -> list[dict[str, str | None]]:
+        """Have Debezium's JDBC sink write MESSAGES (topic, key, value) into an empty database.
+
+        OPTIONS of the sink, with _ for a dot. Returns the rows of TABLE by column, as texts.
+        Raises Unreadable for what the sink refuses.
+        """
+        asked = {
+            "do": "sink",
+            "messages": [
+                {"topic": topic, "key": _base64(key), "value": _base64(value)}
+                for topic, key, value in messages
+            ],
+            "table": table,
+            "options": {name.replace("_", "."): value for name, value in options.items()},
+        }
+        rows: list[dict[str, str | None]] = self._ask(asked)["rows"]
+        return rows
 
     def _ask(self, request: Any) -> Described:
         assert self._process.stdin is not None

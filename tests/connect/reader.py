@@ -34,6 +34,7 @@ _READERS = (
 # Not javac: to run our tests, as to run Kafka, a Java without a compiler is enough.
 _COMPILER = ("org.eclipse.jdt:ecj:3.38.0",)
 _JAVA_OPTIONS = ("-Xmx200m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_KEPT = 4  # compiled programs; older ones go
 
 Described = Any
 """A schema or a value as JSON; see ConnectReader.java."""
@@ -152,8 +153,7 @@ def _compiled() -> Path:
     builds = cache_directory() / "builds" / "connect"
     target = builds / digest[:16]
     if not target.exists():
-        shutil.rmtree(builds, ignore_errors=True)
-        builds.mkdir(parents=True)
+        builds.mkdir(parents=True, exist_ok=True)
         # Made under another name and renamed when whole, as others may make the same.
         made = Path(tempfile.mkdtemp(dir=builds))
         [compiler] = fetch_jars(cache_directory(), "ecj", _COMPILER).glob("*.jar")
@@ -163,4 +163,7 @@ def _compiled() -> Path:
         subprocess.run(["java", "-jar", compiler, *options, source], check=True)
         with contextlib.suppress(OSError):
             made.rename(target)
+        # Not all others: another clone with the same cache may be running one of them.
+        for old in sorted(builds.iterdir(), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
     return target

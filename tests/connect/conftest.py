@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "engine"))
 
+from avro_reader import AvroReader
 from capture import Attachment, Capture
 from kinds import BY_SQL
 from reader import ConnectReader
@@ -34,6 +35,14 @@ settings.load_profile("proof")
 def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectReader]:
     """One Java process that reads messages."""
     reader = ConnectReader(tmp_path_factory.mktemp("connect") / "java.log")
+    yield reader
+    reader.end()
+
+
+@pytest.fixture(scope="session")
+def avro_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AvroReader]:
+    """One Java process that reads and writes Avro."""
+    reader = AvroReader(tmp_path_factory.mktemp("avro-reader") / "java.log")
     yield reader
     reader.end()
 

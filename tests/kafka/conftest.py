@@ -7,16 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from avro_reader import AvroReader
 from shipping import Folder, Ship
-
-
-@pytest.fixture(scope="session")
-def avro_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AvroReader]:
-    """One Java process that reads and writes Avro."""
-    reader = AvroReader(tmp_path_factory.mktemp("avro-reader") / "java.log")
-    yield reader
-    reader.end()
 
 
 @pytest.fixture

@@ -81,6 +81,7 @@ def _all(server: Server, config: Path | None, databases: Sequence[str]) -> Findi
     yield from problems
     if options is not None:
         yield from _folders(server, options)
+        yield from _events(server, parameters, options)
         yield from _journals(options)
         yield from _kafka(options)
     published: dict[str, list[str]] = {}
@@ -173,12 +174,18 @@ def _python(server: Server, parameters: dict[str, str]) -> Findings:
     yield from _imports(server, parameters, where, minor)
 
 
-_IMPORTS = """
+# Sets up the path of modules as the plugin does.
+_PATH = """
 import importlib, json, os, site, sys
 old = list(sys.path)
 for folder in sys.argv[1].split(os.pathsep):
     if folder: site.addsitedir(folder)
 sys.path[:] = [p for p in sys.path if p not in old] + old
+"""
+
+_IMPORTS = (
+    _PATH
+    + """
 failed = {}
 for name in sys.argv[2:]:
     try:
@@ -188,6 +195,25 @@ for name in sys.argv[2:]:
 version = getattr(sys.modules.get("firebird_cdc"), "__version__", None)
 print(json.dumps([failed, version]))
 """
+)
+
+_EVENTS = (
+    _PATH
+    + """
+from pathlib import Path
+from firebird_cdc.config import load_config
+from firebird_cdc.errors import ConfigError, SetupError
+from firebird_cdc.journal.render import Renderer
+problems = []
+try:
+    Renderer(load_config(Path(sys.argv[2])), 1_000_000)
+except ConfigError as error:
+    problems = error.problems
+except SetupError as error:
+    problems = [str(error)]
+print(json.dumps(problems))
+"""
+)
 
 
 def _imports(server: Server, parameters: dict[str, str], where: str, minor: int) -> Findings:
@@ -377,6 +403,24 @@ def _folders(server: Server, options: ConnectorConfig) -> Findings:
             probes.may(server.account, "w", folder) and probes.may(server.account, "x", folder)
         ):
             yield Finding(where, f"{name} can't write to {folder}", f"chown {name} {folder}")
+
+
+def _events(
+    server: Server, parameters: dict[str, str] | None, options: ConnectorConfig
+) -> Findings:
+    """Load the converters and transforms that are named, as the shipper will."""
+    if parameters is not None and options.shipper == "embedded":
+        folders, python = parameters.get("PythonDirs", ""), _python_of(parameters)
+        command = [python, "-I", "-c", _EVENTS, folders, str(options.path)]
+    else:
+        command = [sys.executable, "-c", _EVENTS, "", str(options.path)]
+    try:
+        done = probes.run_as(server.account, command)
+        problems = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, ValueError, IndexError):
+        return  # what keeps Python from running at all is a finding of its own
+    for problem in problems:
+        yield Finding(str(options.path), problem, "correct the option")
 
 
 def _journals(options: ConnectorConfig) -> Findings:

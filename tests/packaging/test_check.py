@@ -148,6 +148,11 @@ def _wrong_value(it: Installation) -> None:
         file.write("connector.journal.fsync: perhaps\n")
 
 
+def _transform_missing(it: Installation) -> None:
+    with it.options.open("a") as file:
+        file.write("transforms: own\ntransforms.own.type: no_such_module.Transform\n")
+
+
 def _options_missing(it: Installation) -> None:
     it.options.unlink()
 
@@ -230,6 +235,7 @@ def _refused_by_the_engine(it: Installation) -> None:
         (_two_defaults, "replication.conf", "more than one default", "correct the file"),
         (_unknown_option, "connector.yaml", "connector.nam", "correct the option"),
         (_wrong_value, "connector.yaml", "connector.journal.fsync", "correct the option"),
+        (_transform_missing, "connector.yaml", "no Python module", "correct the option"),
         (_options_missing, "connector.yaml", "connector.yaml", "correct the option"),
         (_logging_wrong, "firebird_cdc_logging.yaml", "loud", "correct the option"),
         (_journal_directory_missing, "connector.journal.directory", "not exist", "install -d"),

@@ -186,7 +186,7 @@ class _Loader:
             self.producer, self.source.path, self.problems, self.warnings
         )
         if self.problems:
-            raise ConfigError(self.problems)
+            raise ConfigError([_without_logins(problem) for problem in self.problems])
         return self._build(settings)
 
     # -- one key
@@ -362,7 +362,7 @@ class _Loader:
         value = self.values
         return ConnectorConfig(
             path=self.source.path,
-            warnings=tuple(self.warnings),
+            warnings=tuple(map(_without_logins, self.warnings)),
             connector_name=value["connector.name"],
             journal_directory=value["connector.journal.directory"],
             journal_check_interval_ms=value["connector.journal.check.interval.ms"],
@@ -521,9 +521,18 @@ def _means_something_empty(entry: Entry, option: Option) -> bool:
 
 def _is(entry: Entry) -> str:
     """``is 'value'``, or words in its place if it may be a secret."""
-    if is_secret(entry.key) or re.search(r"//[^/\s]*@", text_of(entry)):
+    if is_secret(entry.key) or _LOGIN.search(text_of(entry)):
         return "has a value that cannot be used (not shown here)"
     return f"is {_shown(entry.value)}"
+
+
+# What stands before the host in a URL. A password may hold any character, a comma or blank too.
+_LOGIN = re.compile(r"//.*@", re.DOTALL)
+
+
+def _without_logins(message: str) -> str:
+    """MESSAGE without the user and password of a URL in an item that it shows."""
+    return _LOGIN.sub("//(not shown)@", message)
 
 
 def _shown(value: str | tuple[str, ...] | None) -> str:

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import re
 import warnings
 from collections.abc import Iterator
 
-# Firebird's names where Python's codecs module spells the same character set differently.
-_CHARSETS = {
-    "UTF8": "UTF-8",
-    "UNICODE_FSS": "UTF-8",
-    "ASCII": "ascii",
-    "KOI8R": "koi8-r",
-    "KOI8U": "koi8-u",
-    "SJIS_0208": "shift_jis",
-    "EUCJ_0208": "euc_jp",
-    "KSC_5601": "cp949",
-    "BIG_5": "big5",
-    "GB_2312": "gb2312",
-    "TIS620": "tis-620",
-    "CP943C": "cp932",
-}
+from firebird_cdc.journal.charsets import find_codec
 
 # Java's names of digests, in capitals and without the hyphen behind SHA, and those of hashlib.
 _DIGESTS = {
@@ -121,17 +106,10 @@ def _suggest_pattern(item: str) -> str | None:
 
 def codec_of(charset: str) -> str:
     """Return the name of Python's codec for CHARSET, a Firebird or Python name."""
-    upper = charset.upper()
-    name = _CHARSETS.get(upper, charset)
-    if match := re.fullmatch(r"(?:WIN_?(?=125[0-8])|DOS)([0-9]{3,4})", upper):
-        name = f"cp{match[1]}"
-    try:
-        b"xx".decode(name, "replace")  # refuses what does not give text, such as hex
-        return codecs.lookup(name).name
-    except (LookupError, ValueError):
-        raise ValueProblem(
-            "it must name a character set, e.g. UTF-8, WIN1251, ISO8859_1, KOI8R"
-        ) from None
+    codec = find_codec(charset)
+    if codec is None:
+        raise ValueProblem("it must name a character set, e.g. UTF-8, WIN1251, ISO8859_1, KOI8R")
+    return codec
 
 
 def digest_of(algorithm: str) -> str:

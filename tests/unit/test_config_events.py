@@ -129,9 +129,24 @@ def test_wrong_property_of_avro(load: Load, line: str, said: str) -> None:
     assert said in problem
 
 
-def test_password_in_a_registrys_url_is_never_shown(load: Load) -> None:
-    line = "value.converter.schema.registry.url: ftp://u:geheim@registry"
-    assert "geheim" not in only_problem(load, line, "value.converter: avro")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "value.converter.schema.registry.url: ftp://u:geheim@registry",
+        "value.converter.schema.registry.url: [http://a, 'ftp://u:ge heim@registry']",
+        "kafka.producer.bootstrap.servers: http://u:geheim@kafka:9092",
+        "kafka.producer.bootstrap.servers: [kafka, 'http://u:x,geheim@kafka:9092']",
+        "table.include.list: 'a, http://u:geheim@kafka['",
+        "skipped.operations: http://u:x,geheim@kafka",
+        "message.key.columns: http://u:geheim@kafka[:x",
+        "transforms: http://u:geheim@kafka",
+    ],
+)
+def test_password_in_a_url_is_never_shown(load: Load, line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(line, "value.converter: avro")
+    assert line.partition(":")[0] in str(caught.value)
+    assert "geheim" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,9 @@ def test_no_tag_makes_python_run_anything(load: Load, tmp_path: Path) -> None:
         ("KOI8R", b"\xf0", "П"),
         ("DOS866", b"\x8f", "П"),
         ("cp1252", b"\x80", "€"),
+        ("windows-1251", b"\xcf", "П"),
+        ("SJIS_0208", b"\x5c", "¥"),
+        ("TIS620", b"\x80", "€"),
     ],
 )
 def test_character_set_of_none_columns(load: Load, written: str, raw: bytes, text: str) -> None:
@@ -425,7 +428,7 @@ def test_archive_inside_the_journal_directory_is_refused(load: Load, archive: st
     assert "must not lie in connector.journal.directory" in problem
 
 
-@pytest.mark.parametrize("charset", ["WIN9999", "hex", "base64", "nonsense"])
+@pytest.mark.parametrize("charset", ["WIN9999", "hex", "base64", "nonsense", "utf-7", "NEXT"])
 def test_unknown_character_set(load: Load, charset: str) -> None:
     assert "must name a character set" in only_problem(load, f"connector.charset.none: {charset}")
 

@@ -77,6 +77,26 @@ def test_every_type_in_a_key_under_every_mode(
         check(connect, work.database, modes, work.committed, messages)
 
 
+def test_numbers_that_are_equal_and_not_the_same_are_two_keys(
+    work: Work, connect: ConnectReader, tmp_path: Path
+) -> None:
+    """Kafka tells keys apart by their bytes: the older would stay in a compacted topic."""
+    columns = (Column("D", BY_SQL["DOUBLE PRECISION"], False), Column("N", BY_SQL["INTEGER"]))
+    floats = Table("FLOATS", columns, (0,))
+    columns = (Column("D", BY_SQL["DECFLOAT(16)"], False), Column("N", BY_SQL["INTEGER"]))
+    decimals = Table("DECIMALS", columns, (0,))
+    for table, old, new in ((floats, 0.0, -0.0), (decimals, "1.0", "1.00")):
+        work.create(table)
+        assert work.insert(table, [old, 1])
+        [row] = work.rows(table)
+        assert work.update(table, row, {0: new, 1: 2})
+        work.commit()
+    modes = Modes("string")
+    messages = render(renderer(tmp_path, modes.lines()), work.journals())
+    assert len(messages) == 2 * len(("create", "delete", "tombstone", "create"))
+    check(connect, work.database, modes, work.committed, messages)
+
+
 def test_numbers_that_json_has_no_form_for(
     work: Work, connect: ConnectReader, tmp_path: Path
 ) -> None:

@@ -19,6 +19,8 @@ from firebird_cdc.demo.processes import tail
 _SOURCE = Path(__file__).with_name("AvroReader.java")
 _READERS = (
     "io.apicurio:apicurio-registry-utils-converter:2.6.13.Final",
+    # Apicurio's own 1.12.0 reads the doubles of an array as if they had 32 bits.
+    "org.apache.avro:avro:1.12.1",
     "org.slf4j:slf4j-nop:2.0.6",
 )
 # Not javac: to run our tests, as to run Kafka, a Java without a compiler is enough.

@@ -29,7 +29,11 @@ from firebird_cdc.journal.transforms.filters import (
     RecordIsTombstone,
     TopicNameMatches,
 )
-from firebird_cdc.journal.transforms.routing import RegexRouter
+from firebird_cdc.journal.transforms.routing import (
+    ByLogicalTableRouter,
+    RegexRouter,
+    ToLogicalTopicRouter,
+)
 from firebird_cdc.journal.transforms.unwrap import Unwrap
 from firebird_cdc.journal.values import BadValue
 
@@ -83,6 +87,9 @@ _TRANSFORMS = _Kind(
         "io.debezium.transforms.ExtractNewRecordState": Unwrap,
         "route": RegexRouter,
         "org.apache.kafka.connect.transforms.RegexRouter": RegexRouter,
+        "route_tables": ToLogicalTopicRouter,
+        "io.debezium.transforms.ToLogicalTopicRouter": ToLogicalTopicRouter,
+        "io.debezium.transforms.ByLogicalTableRouter": ByLogicalTableRouter,
         "filter": Filter,
         "io.debezium.transforms.Filter": Filter,
         "drop": Drop,

@@ -20,6 +20,11 @@ _DELETED = "__deleted"
 _ENVELOPE = ".Envelope"
 
 
+def is_envelope(schema: Schema) -> bool:
+    """Whether SCHEMA is that of a change event, by its name, as Debezium tells."""
+    return schema.name is not None and schema.name.endswith(_ENVELOPE)
+
+
 class _Deletes(NamedTuple):
     """What becomes of a delete, and whether the tombstone behind it stays."""
 
@@ -110,7 +115,7 @@ class Unwrap:
         if record.value is None:
             return self._tombstone(record)
         schema = record.value_schema
-        if schema is None or schema.name is None or not schema.name.endswith(_ENVELOPE):
+        if schema is None or not is_envelope(schema):
             return record
         plan = self._plan(schema)
         value = record.value

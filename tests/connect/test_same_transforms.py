@@ -18,6 +18,7 @@ from reader import ConnectReader, Described
 from firebird_cdc.journal.format import Column, JournalWriter, Storage
 
 UNWRAP = "io.debezium.transforms.ExtractNewRecordState"
+ROUTE_TABLES = "io.debezium.transforms.ByLogicalTableRouter"
 ROUTE = "org.apache.kafka.connect.transforms.RegexRouter"
 
 UNWRAPPED = {
@@ -51,6 +52,24 @@ ROUTED = {
     "unused group": {"regex": r"(x)?proof\.(.*)", "replacement": "a$1b.$2"},
 }
 
+
+TABLES_ROUTED = {
+    "one topic": {"topic.regex": r"proof\..*\.CITY", "topic.replacement": "all.CITIES"},
+    "all topics": {
+        "topic.regex": r"proof\.(?:.*\.)?(.*)",
+        "topic.replacement": "every.$1",
+        "key.field.name": "origin",
+        "key.field.regex": r".*_(\w+)\.fdb\..*",
+        "key.field.replacement": "$1",
+    },
+    "keys as they are": {
+        "topic.regex": r"(proof)\..*\.(CITY)",
+        "topic.replacement": "$1-$2.x",
+        "key.enforce.uniqueness": "false",
+        "schema.name.adjustment.mode": "avro",
+        "logical.table.cache.size": "4",
+    },
+}
 
 _COMMIT_US = 1_772_442_848_250_000
 _KEY = {"nullable": False, "key_position": 1}
@@ -119,6 +138,10 @@ def _new_headers(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any
         *(
             pytest.param(UNWRAP, options, id=f"unwrap: {name}")
             for name, options in UNWRAPPED.items()
+        ),
+        *(
+            pytest.param(ROUTE_TABLES, options, id=f"tables: {name}")
+            for name, options in TABLES_ROUTED.items()
         ),
         *(pytest.param(ROUTE, options, id=f"route: {name}") for name, options in ROUTED.items()),
     ],

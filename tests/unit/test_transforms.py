@@ -398,6 +398,39 @@ def test_route_refuses_a_group_that_is_not_there(
         )
 
 
+def test_tables_of_several_databases_go_to_one_topic(build: Callable[..., Apply]) -> None:
+    apply = build(example("yaml", "branches"))
+    found = [
+        apply(event("c", topic=f"depot._srv_fb_{branch}.fdb.SHIPMENT"))
+        for branch in ("north", "south")
+    ]
+    north, south = (record for record in found if record is not None)
+    assert {north.topic, south.topic} == {"depot.SHIPMENT"}
+    assert [record.key for record in (north, south)] == [
+        {"ID": 7001, "branch": "north"},
+        {"ID": 7001, "branch": "south"},
+    ]
+    assert north.key_schema is not None
+    assert [name for name, _ in north.key_schema.fields] == ["ID", "branch"]
+    assert north.value_schema is not None
+    assert north.value_schema.name == "depot.SHIPMENT.Envelope"
+    keyless = apply(event("c", key_schema=None, key=None))
+    assert keyless is not None
+    assert (keyless.topic, keyless.key) == ("depot.SHIPMENT", None)
+
+
+def test_a_field_of_the_key_is_not_replaced_by_the_origin(build: Callable[..., Apply]) -> None:
+    apply = build(
+        "transforms: t",
+        "transforms.t.type: io.debezium.transforms.ByLogicalTableRouter",
+        "transforms.t.topic.regex: .*",
+        "transforms.t.topic.replacement: x",
+        "transforms.t.key.field.name: ID",
+    )
+    with pytest.raises(BadValue, match=r"the key has a field ID already; set key\.field\.name"):
+        apply(event("c"))
+
+
 # -- filter
 
 

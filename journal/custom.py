@@ -15,7 +15,7 @@ from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal import types
 from firebird_cdc.journal.charsets import name_of
 from firebird_cdc.journal.conformity import Conformity
-from firebird_cdc.journal.extensions import described, make
+from firebird_cdc.journal.extensions import ERRORS, described, make
 from firebird_cdc.journal.format import Column, Storage
 from firebird_cdc.journal.natural import natural
 from firebird_cdc.journal.schema import Schema
@@ -94,7 +94,7 @@ class CustomConverters:
         for name, converter in self._converters:
             try:
                 taken = converter.converter_for(seen)
-            except Exception as error:
+            except ERRORS as error:
                 raise BadValue(
                     f"column {column.name}: {name} failed: {described(error)}"
                 ) from error
@@ -142,7 +142,7 @@ def _form(name: str, taken: object, column: Column, modes: ValueModes) -> FieldF
             check(result)
         except BadValue as error:
             raise BadValue(f"{name}: {error}") from error
-        except Exception as error:
+        except ERRORS as error:
             raise BadValue(f"{name} failed: {described(error)}") from error
         return result
 

@@ -11,6 +11,9 @@ from typing import Any
 
 from firebird_cdc.errors import ConfigError
 
+ERRORS = (Exception, SystemExit)
+"""What code of the user's may raise without ending the shipper."""
+
 
 def load_class(path: str, *methods: str) -> Callable[[], Any]:
     """Return the class at the dotted PATH, e.g. ``my_module.MyTransform``.
@@ -32,7 +35,7 @@ def load_class(path: str, *methods: str) -> Callable[[], Any]:
                 " PythonDirs in plugins.conf or, for a shipper that you start, of PYTHONPATH"
             ]
         ) from error
-    except Exception as error:
+    except ERRORS as error:
         raise ConfigError([f"{module_name} cannot be loaded: {described(error)}"]) from error
     found = getattr(module, name, None)
     where = getattr(module, "__file__", None) or module_name
@@ -56,7 +59,7 @@ def make(path: str, parameters: Mapping[str, str], *methods: str) -> Any:
     made = load_class(path, *methods, *(("configure",) if parameters else ()))
     try:
         instance = made()
-    except Exception as error:
+    except ERRORS as error:
         raise ConfigError(
             [f"it cannot be made, which happens without arguments: {described(error)}"]
         ) from error
@@ -66,7 +69,7 @@ def make(path: str, parameters: Mapping[str, str], *methods: str) -> Any:
         instance.configure(dict(parameters))
     except ConfigError:
         raise
-    except Exception as error:
+    except ERRORS as error:
         raise ConfigError([f"it refuses its parameters: {described(error)}"]) from error
     return instance
 

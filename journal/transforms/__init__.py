@@ -17,7 +17,7 @@ from firebird_cdc.config.families import TransformConfig
 from firebird_cdc.config.values import ValueProblem, parse_boolean
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.conformity import Conformity
-from firebird_cdc.journal.extensions import described, make
+from firebird_cdc.journal.extensions import ERRORS, described, make
 from firebird_cdc.journal.records import Record
 from firebird_cdc.journal.topics import MAX_TOPIC_LENGTH
 from firebird_cdc.journal.transforms.fields import RemoveField
@@ -220,7 +220,7 @@ class Step:
             result = self._apply(record)
         except BadValue as error:
             raise BadValue(f"{self._name}: {error}") from error
-        except Exception as error:
+        except ERRORS as error:
             raise BadValue(f"{self._name} failed: {described(error)}") from error
         if result is not None and result.topic != topic and not _is_topic(result.topic):
             raise BadValue(

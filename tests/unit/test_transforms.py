@@ -724,6 +724,8 @@ class Mark:
             record.headers.append(("mark", 5))
         if carrier == "topic":
             record.topic = "a b"
+        if carrier == "exit":
+            raise SystemExit
         if carrier == "raise":
             return record.value["absent"]
         return record
@@ -786,6 +788,7 @@ def test_an_own_transform_changes_and_drops_records(mark: Apply) -> None:
     ("carrier", "told"),
     [
         ("raise", "failed: KeyError: 'absent' (my_marks.py, line "),
+        ("exit", "failed: SystemExit (my_marks.py, line "),
         ("type", "it gave a Python str, neither a Record nor None"),
         ("value", "field ts_ms: a Python str stands where int64 is wanted"),
         ("field", "a struct has extra, which its schema lacks"),

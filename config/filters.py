@@ -75,10 +75,3 @@ class MessageKeys:
                         pattern.pattern,
                     )
         return tuple(found) or None
-
-    def includes(self, database: str, table: str, column: str) -> bool | None:
-        """Whether COLUMN is among the key columns; None if TABLE's own key applies."""
-        parts = [p for p in self._parts if p.table.fullmatch(f"{database}.{table}")]
-        if not parts:
-            return None
-        return any(pattern.fullmatch(column) for part in parts for pattern in part.columns)

@@ -17,7 +17,6 @@ import logbook
 
 from firebird_cdc.config import ColumnHash, ConnectorConfig
 from firebird_cdc.config.families import Patterns
-from firebird_cdc.config.filters import MessageKeys
 from firebird_cdc.journal.charsets import OCTETS
 from firebird_cdc.journal.format import Column, Storage
 from firebird_cdc.journal.schema import STRING
@@ -51,16 +50,18 @@ class ColumnRules:
         self._truncations = config.column_truncate
         self._propagate = config.column_propagate
         self._propagate_types = config.datatype_propagate
-        self._keys = MessageKeys(config)
         self._rule = lru_cache(_CACHE_SIZE)(self._find_rule)
 
-    def adapt(self, database: str, table: str, column: Column, form: FieldForm) -> FieldForm:
+    def adapt(
+        self, database: str, table: str, column: Column, form: FieldForm, *, in_key: bool
+    ) -> FieldForm:
         """Return how COLUMN of TABLE is sent, where FORM is how it would be without rules.
 
-        Raises BadName if a rule for texts is to work on what FORM gives in another form.
+        ``in_key``: whether the message key has the column. Raises BadName if a rule for texts is
+        to work on what FORM gives in another form.
         """
         identifier = f"{database}.{table}.{column.name}"
-        adapted = self._changed(database, table, column, form, identifier)
+        adapted = self._changed(database, table, column, form, in_key)
         if _any(self._propagate, identifier) or _any(
             self._propagate_types, f"{database}.{table}.{type_name(column)}"
         ):
@@ -68,12 +69,12 @@ class ColumnRules:
         return adapted
 
     def _changed(
-        self, database: str, table: str, column: Column, form: FieldForm, identifier: str
+        self, database: str, table: str, column: Column, form: FieldForm, in_key: bool
     ) -> FieldForm:
-        rule = self._rule(identifier)
+        rule = self._rule(f"{database}.{table}.{column.name}")
         if rule is None:
             return form
-        if self._in_key(database, table, column):
+        if in_key:
             _log.warning(
                 "column {} of table {} in {} is part of the message key and stays as it is: masks,"
                 " hashes and truncations leave keys alone",
@@ -113,10 +114,6 @@ class ColumnRules:
         if lengths:
             return partial(_truncated, min(lengths))
         return None
-
-    def _in_key(self, database: str, table: str, column: Column) -> bool:
-        chosen = self._keys.includes(database, table, column.name)
-        return column.key_position > 0 if chosen is None else chosen
 
 
 class _NotText(Exception):

@@ -317,9 +317,12 @@ class _TableShape:
             form = renderer.form(database, table.name, column, renderer.modes)
             if form is None:
                 return None
-            return renderer.column_rules.adapt(database, table.name, column, form)
+            in_key = column.name in keyed
+            return renderer.column_rules.adapt(database, table.name, column, form, in_key=in_key)
 
-        key = _fields(table, _key_positions(renderer, database, table), key_form, naming)
+        key_positions = _key_positions(renderer, database, table)
+        keyed = {table.columns[position].name for position in key_positions}
+        key = _fields(table, key_positions, key_form, naming)
         positions = _value_positions(renderer, database, table)
         value = _fields(table, positions, value_form, naming)
         self.row = StructMaker(value, columns, config.failure_handling_mode)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import logbook
 import pytest
+from shipment import Render, insert, payload
 
 from firebird_cdc.config import load_config
 from firebird_cdc.journal.columns import ColumnRules
@@ -47,7 +49,8 @@ def adapt(tmp_path: Path) -> Adapt:
         path.write_text("\n".join([*lines, *required]) + "\n", "utf-8")
         plain = form or field_form(column, ValueModes())
         assert plain is not None
-        return ColumnRules(load_config(path)).adapt(DATABASE, TABLE, column, plain)
+        rules = ColumnRules(load_config(path))
+        return rules.adapt(DATABASE, TABLE, column, plain, in_key=column.key_position > 0)
 
     return adapt
 
@@ -257,10 +260,21 @@ def test_key_column_stays_as_it_is_and_the_log_says_so(adapt: Adapt, line: str) 
     assert "is part of the message key" in warning
 
 
-def test_key_columns_are_those_of_message_key_columns(adapt: Adapt) -> None:
-    keys = "message.key.columns: .*client:name"
-    assert sent(adapt(NAME, ALL[0], keys), "Nordline") == "Nordline"
-    assert sent(adapt(ID, ALL[0], keys), "Nordline") == "**"
+@pytest.mark.parametrize(
+    ("keys", "row"),
+    [
+        ("", {"ID": "a", "NAME": "**"}),
+        (".*client:name", {"ID": "**", "NAME": "b"}),
+        (".*client:nmae", {"ID": "a", "NAME": "**"}),  # then it is the table's own
+    ],
+)
+def test_key_columns_are_those_of_the_message(
+    render: Render, keys: str, row: dict[str, str]
+) -> None:
+    fill = insert("a", "b", name=TABLE, columns=(ID, NAME))
+    (message,) = render(fill, ALL[0], f"message.key.columns: '{keys}'")
+    assert payload(message)["after"] == row
+    assert json.loads(message.key or b"")["payload"].items() <= row.items()
 
 
 @pytest.mark.parametrize("line", ALL[1:])

@@ -39,10 +39,15 @@ class Sent(NamedTuple):
 _STRUCT_HEADERS = ("__debezium.newkey", "__debezium.oldkey")
 
 
-def renderer(directory: Path, lines: Iterable[str] = ()) -> Renderer:
-    """Return the renderer for the options in LINES; DIRECTORY: where to write them."""
+def renderer(directory: Path, lines: Iterable[str] = (), schema_changes: bool = False) -> Renderer:
+    """Return the renderer for the options in LINES; DIRECTORY: where to write them.
+
+    SCHEMA_CHANGES: also DDL gives messages.
+    """
     path = directory / "connector.yaml"
-    path.write_text("".join(f"{line}\n" for line in (*_REQUIRED, *lines)), encoding="utf-8")
+    ddl = f"include.schema.changes: {str(schema_changes).lower()}"
+    text = "".join(f"{line}\n" for line in (*_REQUIRED, ddl, *lines))
+    path.write_text(text, encoding="utf-8")
     return Renderer(load_config(path), _MAX_BYTES)
 
 

@@ -151,3 +151,22 @@ def test_the_envelope_is_debeziums(messages: list[Sent], connect: ConnectReader)
     )
     assert words < all_words
     assert snapshot == theirs["snapshot"]
+
+
+def test_propagated_types_make_a_source_schema(
+    work: Work, orders: Table, connect: ConnectReader, tmp_path: Path
+) -> None:
+    """ExtractSchemaToNewRecord needs what column.propagate.source.type has added to all fields."""
+    made = renderer(tmp_path, ("column.propagate.source.type: .*",))
+    transform = ("io.debezium.transforms.ExtractSchemaToNewRecord", {})
+    first = _apply(connect, render(made, work.journals())[:1], transform)[0]
+    assert first
+    described = _plain(first["value"])["sourceSchema"]
+    assert described["id"] == "ORDERS"
+    columns = [tuple(column.values()) for column in described["table"]["columns"]]
+    assert columns == [
+        ("ID", "INTEGER", None, None, None),
+        ("PRICE", "DECIMAL", 9, 2, None),
+        ("NAME", "VARCHAR", 20, None, None),
+        ("AT", "TIMESTAMP", None, None, None),
+    ]

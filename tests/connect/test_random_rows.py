@@ -66,6 +66,18 @@ def _change(draw: st.DrawFn, work: Work, table: Table) -> None:
         work.update(table, draw(st.sampled_from(rows)), values)
 
 
+def _alter(draw: st.DrawFn, work: Work, table: Table) -> Table:
+    """Add a column, drop one, or leave the table alone."""
+    what = draw(st.sampled_from(("add", "drop", "nothing", "nothing")))
+    free = [place for place in range(len(table.columns)) if place not in table.key]
+    if what == "add":
+        name = draw(_NAMES.filter(lambda name: name not in {it.name for it in table.columns}))
+        return work.add_column(table, Column(name, draw(st.sampled_from(KINDS))))
+    if what == "drop" and free and len(table.columns) > 1:
+        return work.drop_column(table, draw(st.sampled_from(free)))
+    return table
+
+
 def test_events_say_what_the_driver_reads(
     engine: Capture, attachment: Attachment, connect: ConnectReader, tmp_path: Path
 ) -> None:
@@ -88,6 +100,7 @@ def test_events_say_what_the_driver_reads(
                 work.commit()
             else:
                 work.rollback()
+            table = _alter(draw, work, table)
         for modes in draw(st.lists(_MODES, min_size=1, max_size=2)):
             messages = render(renderer(tmp_path, modes.lines()), work.journals())
             check(connect, work.database, modes, work.committed, messages)

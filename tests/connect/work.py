@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,19 +57,44 @@ class Work:
         self.database = str(engine.database)
         self._engine = engine
         self._attachment = attachment
-        # Nothing of what a test that failed has left open, or to confirm, may get in here.
-        attachment.execute("SELECT 1 FROM RDB$DATABASE")
-        attachment.rollback()
-        self._await_all()
-        self._known = set(engine.committed())
         self._rows: dict[tuple[str, bytes], Image] = {}
         self._rows_at_start: dict[tuple[str, bytes], Image] = {}
         self._open: list[Changed] = []
         self.committed: list[Changed] = []
+        # Nothing of what a test that failed has left open, or to confirm, may get in here.
+        self._rest()
+        self._await_all()
+        self._known = set(engine.committed())
 
     def create(self, table: Table) -> None:
         """Make a table; all tables of the database are published."""
         self._attachment.script(table.definition())
+
+    def add_column(self, table: Table, column: Column) -> Table:
+        """Add a column that may be null; return what the table is then."""
+        definition = f"{quoted(column.name)} {column.kind.sql}"
+        self.script(f"ALTER TABLE {quoted(table.name)} ADD {definition}")
+        return self._reshaped(replace(table, columns=(*table.columns, column)))
+
+    def drop_column(self, table: Table, place: int) -> Table:
+        """Drop the column at PLACE, which is in no key; return what the table is then."""
+        self.script(f"ALTER TABLE {quoted(table.name)} DROP {quoted(table.columns[place].name)}")
+        columns = (*table.columns[:place], *table.columns[place + 1 :])
+        key = tuple(it - (it > place) for it in table.key)
+        return self._reshaped(replace(table, columns=columns, key=key))
+
+    def _reshaped(self, table: Table) -> Table:
+        assert not self._open, "what was done before may be in no transaction any more"
+        for row in self.rows(table):
+            self._rows[table.name, row] = self._read(table, row)
+        self._rows_at_start = dict(self._rows)
+        self._rest()
+        return table
+
+    def _rest(self) -> None:
+        """End a transaction that has changed nothing, if there is one."""
+        self._attachment.execute("SELECT 1 FROM RDB$DATABASE")
+        self._attachment.rollback()
 
     def rows(self, table: Table) -> list[bytes]:
         """The handles of the rows that TABLE has."""

@@ -8,8 +8,9 @@ FirebirdCdcError                 base: one sentence on what happened, where, and
 │   └── JournalCorrupt           bytes inside it are damaged
 ├── CaptureError                 the bridge can't record a change
 ├── ShipError                    the shipper can't deliver
-│   ├── RegistryUnavailable      the schema registry can't be used now; tried again
-│   └── RegistryRefused          the schema registry says no to a schema
+│   └── RegistryTrouble          the schema registry has not given an id for a schema
+│       ├── RegistryUnavailable  it can't be used now
+│       └── RegistryRefused      it says no to this schema
 ├── ReplayError                  a replay can't run or found a fault
 └── SetupError                   something the machine or an installation lacks
 """
@@ -69,11 +70,15 @@ class ShipError(FirebirdCdcError):
     """The shipper can't deliver; journals stay where they are."""
 
 
-class RegistryUnavailable(ShipError):
-    """The schema registry can't be used now: nothing is wrong with the events, try again later."""
+class RegistryTrouble(ShipError):
+    """The schema registry has not given an id for a schema. It may do so later."""
 
 
-class RegistryRefused(ShipError):
+class RegistryUnavailable(RegistryTrouble):
+    """The schema registry can't be used now: nothing is wrong with the events."""
+
+
+class RegistryRefused(RegistryTrouble):
     """The schema registry has said no to the schema of an event; others may pass."""
 
 

@@ -51,7 +51,7 @@ _LOGICAL_TYPES = {
 }
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
-_ASK_AGAIN_S = 10.0
+_ASK_AGAIN_S = 2.0
 """How long a registry's no to a schema is believed; a guess. Without it, events left out by
 their hundred thousands would each ask."""
 
@@ -497,7 +497,7 @@ class AvroConverter:
             said = type(error).__name__ if "OAuth" in type(error).__name__ else str(error)
             return self._unavailable(subject, said or type(error).__name__)
         status, code = error.http_status_code, error.error_code
-        said = f"{error.error_message} (HTTP {status}, error {code})"
+        said = f"HTTP {status}, error {code}, {error.error_message}"
         if status in (401, 403):
             return self._unavailable(
                 subject,

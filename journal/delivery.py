@@ -14,7 +14,7 @@ from time import monotonic
 import logbook
 from confluent_kafka import KafkaError, KafkaException
 
-from firebird_cdc.errors import JournalError, RegistryUnavailable
+from firebird_cdc.errors import JournalError, RegistryTrouble
 from firebird_cdc.journal.backlog import Backlog, Entry, Unreadable
 from firebird_cdc.journal.dispose import dispose_shipped, quarantine
 from firebird_cdc.journal.flight import Flight, FlightPlan
@@ -178,10 +178,12 @@ class Delivery(ABC):
         )
 
     def remind(self) -> None:
-        """Report standing databases again."""
+        """Report databases again that stand still or whose journal is refused."""
         for lane in self.lanes.values():
             if lane.halt is not None:
                 self._tell_halt(lane)
+            elif lane.trouble:
+                _log.error("{}: still not delivered: {}", lane.database, lane.trouble)
         self._told_unreadable.clear()
 
     def recheck_halts(self) -> None:
@@ -220,6 +222,7 @@ class Delivery(ABC):
                 pause,
             )
         lane.in_trouble = True
+        lane.trouble = f"{path.name}: {why}"
 
     # What can't be sent
 
@@ -284,6 +287,7 @@ class Delivery(ABC):
         for lane in self.lanes.values():
             while (flight := lane.settle()) is not None:
                 self._delivered.append(flight.entry)
+                lane.trouble = ""
                 if lane.in_trouble:
                     lane.in_trouble = False
                     _log.notice("{}: journals are delivered again", lane.database)
@@ -388,7 +392,7 @@ class PlainDelivery(Delivery):
             except (BadEvent, JournalError, OSError) as error:
                 self.take_bad(lane, flight, error)
                 return True
-            except RegistryUnavailable as error:
+            except RegistryTrouble as error:
                 # What was sent of the journal stays sent, and the next turn goes on behind it.
                 self.back_off(lane, str(error), flight.path)
                 return True

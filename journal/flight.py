@@ -10,7 +10,7 @@ from typing import Any
 import logbook
 from confluent_kafka import KafkaError, Producer
 
-from firebird_cdc.errors import RegistryUnavailable
+from firebird_cdc.errors import RegistryRefused, RegistryTrouble, RegistryUnavailable
 from firebird_cdc.journal.backlog import Entry
 from firebird_cdc.journal.format import Gap, JournalReader, SequenceChange
 from firebird_cdc.journal.records import Message
@@ -94,19 +94,19 @@ class Flight:
 
         Raises BadEvent, JournalTorn, JournalCorrupt or OSError at what can't be read or sent,
         KafkaException if the producer refuses a message on the spot or can't be used any more;
-        RegistryUnavailable, after which the next call goes on with the same change.
+        RegistryTrouble, after which the next call goes on with the same change.
         """
         produce = producer.produce
         report, plan = self._report, self._plan
         stop_at = self.messages + limit
         while self.messages < stop_at:
-            batch: Sequence[Message] | RegistryUnavailable | None = self._held or next(
+            batch: Sequence[Message] | RegistryTrouble | None = self._held or next(
                 self._changes, None
             )
             if batch is None:
                 self.read_to_end = True
                 return True
-            if isinstance(batch, RegistryUnavailable):
+            if isinstance(batch, RegistryTrouble):
                 raise batch
             for done, message in enumerate(batch):
                 try:
@@ -144,7 +144,7 @@ class Flight:
             self.failed = error
             self.failed_topic = message.topic()
 
-    def _rendered(self) -> Generator[Sequence[Message] | RegistryUnavailable, None, None]:
+    def _rendered(self) -> Generator[Sequence[Message] | RegistryTrouble, None, None]:
         """Yield the messages of one change after the other, and those at the journal's end."""
         with JournalReader(self.path, self._plan.none_charset) as reader:
             assert reader.stamp is not None
@@ -173,10 +173,11 @@ class Flight:
 
     def _attempts(
         self, render: Callable[[], Sequence[Message]]
-    ) -> Generator[RegistryUnavailable, None, Sequence[Message]]:
+    ) -> Generator[RegistryTrouble, None, Sequence[Message]]:
         """What RENDER gives, nothing for a bad event that is to be left out.
 
-        Yields the error while the schema registry can't be used, and tries again.
+        Yields the error while the schema registry can't be used, or says no to an event that
+        must not be left out, and tries again: its administrator may change that.
         """
         while True:
             try:
@@ -184,12 +185,20 @@ class Flight:
             except RegistryUnavailable as error:
                 yield error
             except BadEvent as error:
-                if self._plan.failure_mode == "fail":
+                if self._plan.failure_mode != "fail":
+                    self.report_left_out(error)
+                    return ()
+                if not _registry_refused(error):
                     raise
-                self.report_left_out(error)
-                return ()
+                yield RegistryRefused(f"event {error.pos}: {error}")
 
     def report_left_out(self, error: BadEvent) -> None:
         """Log that an event is not sent, if the mode asks for that."""
         if self._plan.failure_mode == "warn":
             _log.warning("{}: event {} is left out: {}", self.path, error.pos, error)
+
+
+def _registry_refused(error: BaseException) -> bool:
+    """Whether ERROR comes of what the schema registry said no to."""
+    cause = error.__cause__
+    return cause is not None and (isinstance(cause, RegistryRefused) or _registry_refused(cause))

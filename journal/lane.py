@@ -52,6 +52,7 @@ class Lane:
 
     ``flights``: begun and not yet disposed of, in order. ``halt``: set while it stands still.
     ``failing``: one of its messages failed, the answers to the others are awaited.
+    ``trouble``: why its next journal was not delivered; attempts go on.
     ``careful``: the journal that is sent one message at a time.
     """
 
@@ -63,6 +64,7 @@ class Lane:
         self.retry_at = 0.0
         self.careful: UUID | None = None
         self.in_trouble = False
+        self.trouble = ""
         self.failing = False
         self._skipped: dict[UUID, set[int]] = {}
         self._resume_after: dict[UUID, int] = {}

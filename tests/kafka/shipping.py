@@ -150,9 +150,15 @@ def end_of_topic(bootstrap: str, topic: str) -> int:
 
 
 def read_topics(
-    bootstrap: str, prefix: str, isolation: str = "read_committed"
+    bootstrap: str,
+    prefix: str,
+    isolation: str = "read_committed",
+    decode: Callable[[bytes, str, str], Any] = lambda content, _topic, _part: json.loads(content),
 ) -> dict[str, list[Event]]:
-    """All messages of the topics that begin with PREFIX, as far as they are readable now."""
+    """All messages of the topics that begin with PREFIX, as far as they are readable now.
+
+    DECODE makes keys and values of bytes, the topic, and "key" or "value".
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     topics = admin.list_topics(timeout=30).topics
     found: dict[str, list[Event]] = {}
@@ -168,14 +174,16 @@ def read_topics(
         for name in sorted(topic for topic in topics if topic.startswith(prefix)):
             events = []
             for partition in topics[name].partitions:
-                events += _read_partition(consumer, TopicPartition(name, partition, 0))
+                events += _read_partition(consumer, TopicPartition(name, partition, 0), decode)
             found[name] = events
     finally:
         consumer.close()
     return found
 
 
-def _read_partition(consumer: Consumer, partition: TopicPartition) -> list[Event]:
+def _read_partition(
+    consumer: Consumer, partition: TopicPartition, decode: Callable[[bytes, str, str], Any]
+) -> list[Event]:
     consumer.assign([partition])
     events = []
     while True:
@@ -184,12 +192,12 @@ def _read_partition(consumer: Consumer, partition: TopicPartition) -> list[Event
         if message.error() is not None:
             assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
             return events
-        key, value = message.key(), message.value()
+        topic, key, value = message.topic(), message.key(), message.value()
         events.append(
             Event(
-                message.topic(),
-                None if key is None else json.loads(key),
-                None if value is None else json.loads(value),
+                topic,
+                None if key is None else decode(key, topic, "key"),
+                None if value is None else decode(value, topic, "value"),
                 {name: content.decode() for name, content in message.headers() or []},
             )
         )

@@ -99,8 +99,18 @@ def convert(converters: list[AvroConverter], url: str, **options: str) -> bytes 
 @pytest.mark.parametrize(
     ("status", "body", "error", "said"),
     [
-        (409, {"error_code": 409, "message": "not so"}, RegistryRefused, "not so (HTTP 409"),
-        (422, {"error_code": 42201, "message": "bad"}, RegistryRefused, "bad (HTTP 422"),
+        (
+            409,
+            {"error_code": 409, "message": "not so"},
+            RegistryRefused,
+            "HTTP 409, error 409, not",
+        ),
+        (
+            422,
+            {"error_code": 42201, "message": "bad"},
+            RegistryRefused,
+            "HTTP 422, error 42201, bad",
+        ),
         (401, {"error_code": 401, "message": "who?"}, RegistryUnavailable, "basic.auth"),
         (403, {"error_code": 40301, "message": "no"}, RegistryUnavailable, "rights"),
         (429, {"error_code": 429, "message": "slowly"}, RegistryUnavailable, "slowly"),

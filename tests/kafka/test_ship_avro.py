@@ -1,0 +1,171 @@
+"""The shipper with Avro: a registry that comes and goes, and one that says no."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import SerializationContext
+from gate import Gate
+from shipping import ITEM, Event, Folder, Ship, column, ids, read_topics
+
+from firebird_cdc.demo.kafka import KafkaBroker
+from firebird_cdc.demo.registry import SchemaRegistry
+from firebird_cdc.journal.format import JournalWriter, Storage
+
+pytestmark = [pytest.mark.kafka, pytest.mark.registry]
+
+TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
+OTHER = "/srv/fb/other.fdb"
+
+Read = Callable[[SchemaRegistry], dict[str, list[Event]]]
+
+
+def use(ship: Ship, url: str, *, transactional: bool = False) -> None:
+    """Let SHIP's shippers write Avro with the registry at URL."""
+    for part in ("key", "value"):
+        ship.options[f"{part}.converter"] = "avro"
+        ship.options[f"{part}.converter.schema.registry.url"] = url
+    if transactional:
+        ship.options["kafka.producer.transactional.id"] = ship.options["kafka.topic.prefix"]
+
+
+@pytest.fixture
+def read(broker: KafkaBroker, topic_prefix: str) -> Iterator[Read]:
+    """Reads the test's topics with Confluent's deserialiser."""
+    clients: list[SchemaRegistryClient] = []
+
+    def read_now(registry: SchemaRegistry) -> dict[str, list[Event]]:
+        clients.append(SchemaRegistryClient({"url": registry.url}))
+        deserialize = AvroDeserializer(clients[-1])
+
+        def decode(content: bytes, topic: str, part: str) -> Any:
+            return deserialize(content, SerializationContext(topic, part))
+
+        return read_topics(broker.bootstrap, topic_prefix, decode=decode)
+
+    yield read_now
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def gate(registry: SchemaRegistry) -> Iterator[Gate]:
+    """The way to the registry, shut at first."""
+    made = Gate(registry.port)
+    yield made
+    made.end()
+
+
+@TRANSACTIONAL
+def test_registry_that_comes_late_and_leaves_in_the_middle_of_a_journal_is_waited_for(
+    ship: Ship,
+    folder: Folder,
+    registry: SchemaRegistry,
+    gate: Gate,
+    read: Read,
+    topic_prefix: str,
+    transactional: bool,
+) -> None:
+    use(ship, registry.url.replace(str(registry.port), str(gate.port)), transactional=transactional)
+    for sequence in (1, 2):
+        folder.write(sequence, rows=3)
+    shipper = ship.start()
+    line = shipper.await_log("was not delivered: the schema registry at")
+    assert f"http://127.0.0.1:{gate.port}/" in line
+    gate.open()
+    shipper.await_that(lambda: not folder.waiting, "the first journals to be delivered")
+    shipper.await_log("journals are delivered again")
+    gate.shut()
+
+    def known_then_new(writer: JournalWriter) -> None:
+        known = writer.table("ITEM", ITEM)
+        for number in range(50):
+            writer.insert(known, (number, "x"))
+        new = writer.table("NEW", (column("ID", Storage.BIGINT, 1),))
+        writer.insert(new, (1,))
+
+    folder.write_changes(3, known_then_new)
+    trouble = "was not delivered: the schema registry at"
+    shipper.await_that(lambda: len(shipper.log_lines(trouble)) == 2, "the registry to be missed")
+    assert folder.waiting
+    gate.open()
+    shipper.await_that(lambda: not folder.waiting, "the last journal to be delivered")
+    assert shipper.terminate() == 0
+    found = read(registry)
+    stem = f"{topic_prefix}._srv_fb_warehouse.fdb"
+    # In order, and none of them twice.
+    expected = [s * 1_000_000 + n for s in (1, 2) for n in range(3)] + list(range(50))
+    events = found[f"{stem}.ITEM"]
+    assert ids(events) == expected
+    assert [event.key for event in events] == [{"ID": number} for number in expected]
+    assert ids(found[f"{stem}.NEW"]) == [1]
+    source = events[0].value["source"]
+    assert (source["db"], source["table"], source["pos"]) == ("/srv/fb/warehouse.fdb", "ITEM", 1)
+
+
+def _other_type(writer: JournalWriter) -> None:
+    """The same table, whose NAME has become a number, which no reader of texts understands."""
+    table = writer.table("ITEM", (*ITEM[:1], column("NAME", Storage.DOUBLE)))
+    writer.insert(table, (2, 1.5))
+
+
+def test_refused_change_of_a_table_stops_its_database_until_the_rule_allows_it(
+    ship: Ship,
+    folder: Folder,
+    registry: SchemaRegistry,
+    read: Read,
+    topic_prefix: str,
+) -> None:
+    use(ship, registry.url)
+    topic = f"{topic_prefix}._srv_fb_warehouse.fdb.ITEM"
+    folder.write(1, first_id=1)
+    ship.once()
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        client.set_compatibility(f"{topic}-value", "BACKWARD")
+        folder.write_changes(2, _other_type)
+        folder.write(3, first_id=3)
+        folder.write(1, database=OTHER)
+        shipper = ship.start()
+        line = shipper.await_log("was not delivered: event 1: table ITEM: the schema registry")
+        assert f"refuses the schema of subject {topic}-value" in line
+        assert "HTTP 409" in line
+        shipper.await_that(lambda: len(folder.waiting) == 2, "the other database's journal to go")
+        client.set_compatibility(f"{topic}-value", "NONE")
+        shipper.await_that(lambda: not folder.waiting, "the rest to be delivered")
+        shipper.terminate()
+    assert ids(read(registry)[topic]) == [1, 2, 3]
+
+
+def test_refused_change_of_a_table_is_left_out_if_the_user_says_so(
+    ship: Ship, folder: Folder, registry: SchemaRegistry, read: Read, topic_prefix: str
+) -> None:
+    use(ship, registry.url)
+    ship.options["event.processing.failure.handling.mode"] = "warn"
+    topic = f"{topic_prefix}._srv_fb_warehouse.fdb.ITEM"
+    folder.write(1, first_id=1)
+    ship.once()
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        client.set_compatibility(f"{topic}-value", "BACKWARD")
+    folder.write_changes(2, _other_type)
+    folder.write(3, first_id=3)
+    shipper = ship.once()
+    assert shipper.process.returncode == 0
+    assert "HTTP 409" in shipper.log_lines("event 1 is left out")[0]
+    assert ids(read(registry)[topic]) == [1, 3]
+
+
+def test_wrong_option_of_avro_ends_in_one_sentence_and_code_2(
+    ship: Ship, registry: SchemaRegistry
+) -> None:
+    use(ship, registry.url)
+    ship.options["value.converter.use.latest.version"] = "true"
+    shipper = ship.once()
+    assert shipper.process.returncode == 2
+    assert (
+        "value.converter.use.latest.version is 'true'; it needs auto.register.schemas: false"
+        in (ship.output(shipper))
+    )

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from decode import from_java
 from events import check
+from java import Unreadable
 from kinds import BY_SQL, KINDS, Kind, Modes
 from pipeline import PREFIX, Sent, render, renderer
-from reader import ConnectReader, Unreadable
+from reader import ConnectReader
 from work import Column, Table, Work
 
 from firebird_cdc.journal.render import BadEvent

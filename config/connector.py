@@ -206,7 +206,8 @@ class _Loader:
 
     def _take(self, entry: Entry) -> None:
         option = find_option(entry.key)
-        if option is None and entry.key.partition(".")[0] in self.converters.names:
+        converter, dot, _ = entry.key.partition(".")
+        if option is None and dot and converter in self.converters.names:
             option = BY_NAME["<converter>.<parameter>"]
         if option is None:
             self.problems.append(

@@ -328,6 +328,11 @@ def test_converter_of_columns_whose_type_is_no_class(load: Load) -> None:
     assert "c.yaml:2: isbn.type is 'Isbn Converter'; it must be the dotted path" in problem
 
 
+def test_the_name_of_a_converter_is_no_option(load: Load) -> None:
+    lines = ("converters: isbn", "isbn.type: books.IsbnConverter", "isbn: books.IsbnConverter")
+    assert "c.yaml:3: isbn: no such option" in only_problem(load, *lines)
+
+
 def test_parameter_of_a_converter_that_is_not_declared(load: Load) -> None:
     assert "isbn.type: no such option" in only_problem(load, "isbn.type: books.IsbnConverter")
 

@@ -373,8 +373,13 @@ def _negated(node: Node, times: int) -> Node:
     return lambda record: _truth(node(record)) is bool(times % 2 == 0)
 
 
-def _same_kind(left: Any, right: Any) -> tuple[Any, Any]:
-    """A double compared with a decimal number, e.g. 0.1, is compared as a double."""
+def _comparable(left: Any, sign: str, right: Any) -> tuple[Any, Any]:
+    """LEFT and RIGHT as they are compared: a double with a decimal number, e.g. 0.1, as doubles.
+
+    Raises BadValue for two of different kinds: nobody means to compare a text with a number.
+    """
+    if left is not None and right is not None and _KINDS[type(left)] != _KINDS[type(right)]:
+        raise _incomparable(left, sign, right)
     if isinstance(left, float) and isinstance(right, Decimal):
         return left, float(right)
     if isinstance(left, Decimal) and isinstance(right, float):
@@ -382,13 +387,17 @@ def _same_kind(left: Any, right: Any) -> tuple[Any, Any]:
     return left, right
 
 
+def _incomparable(left: Any, sign: str, right: Any) -> BadValue:
+    return BadValue(f"{_shown(left)} {sign} {_shown(right)} cannot be compared")
+
+
 def _comparing(compare: Callable[[Any, Any], Any], sign: str, left: Node, right: Node) -> Node:
     def comparing(record: Record) -> bool:
-        one, other = _same_kind(left(record), right(record))
+        one, other = _comparable(left(record), sign, right(record))
         try:
             return bool(compare(one, other))
         except TypeError:
-            raise BadValue(f"{_shown(one)} {sign} {_shown(other)} cannot be compared") from None
+            raise _incomparable(one, sign, other) from None
 
     return comparing
 
@@ -397,7 +406,8 @@ def _contained(left: Node, right: Node) -> Node:
     def contained(record: Record) -> bool:
         value, whole = left(record), right(record)
         if isinstance(whole, list):
-            return any(one == other for one, other in (_same_kind(value, item) for item in whole))
+            pairs = [_comparable(value, "==", item) for item in whole]
+            return any(one == other for one, other in pairs)
         if isinstance(whole, dict | str) and isinstance(value, str):
             return value in whole
         raise BadValue(f"{_shown(value)} in {_shown(whole)} cannot be decided")
@@ -417,13 +427,19 @@ def _testing(node: Node, name: str, argument: Node) -> Node:
     return testing
 
 
+_KINDS = {
+    bool: "true or false",
+    str: "a text",
+    **dict.fromkeys((int, float, Decimal), "a number"),
+    bytes: "bytes",
+    list: "a list",
+    dict: "a map",
+    _Struct: "a struct",
+    _Header: "a header",
+    Schema: "a schema",
+}
+
+
 def _shown(value: Any) -> str:
     """What VALUE is, without its content: that may be private and long."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    names = {str: "a text", int: "a number", float: "a number", Decimal: "a number"}
-    names |= {bytes: "bytes", list: "a list", dict: "a map"}
-    names |= {_Struct: "a struct", _Header: "a header", Schema: "a schema"}
-    return names.get(type(value), type(value).__name__)
+    return "null" if value is None else _KINDS[type(value)]

@@ -237,7 +237,7 @@ class Delivery(ABC):
             pause = lane.back_off()
             _log.error("{}: can't be read: {}; next attempt in {:.1f} s", flight.path, error, pause)
         elif self.plan.failure_mode == "fail":
-            place = f" event {error.pos}:" if isinstance(error, BadEvent) else ""
+            place = f" {error.where}:" if isinstance(error, BadEvent) else ""
             where = "" if isinstance(error, JournalError) else f"{flight.path}:{place} "
             signature = self._signature(flight.entry)
             lane.drop(flight)
@@ -411,7 +411,7 @@ class PlainDelivery(Delivery):
         error = failed.failed
         assert error is not None
         if is_refusal(error) and lane.careful == failed.entry.uuid:
-            self.take_bad(lane, failed, BadEvent(failed.pos, f"Kafka refuses it: {error.str()}"))
+            self.take_bad(lane, failed, BadEvent(failed.place, f"Kafka refuses it: {error.str()}"))
         elif is_refusal(error):
             # A batch shares the fate of one message; sent one by one, the culprit shows itself.
             lane.careful = failed.entry.uuid

@@ -14,7 +14,7 @@ from firebird_cdc.errors import RegistryRefused, RegistryTrouble, RegistryUnavai
 from firebird_cdc.journal.backlog import Entry
 from firebird_cdc.journal.format import Gap, JournalReader, SequenceChange
 from firebird_cdc.journal.records import Message
-from firebird_cdc.journal.render import BadEvent, Renderer
+from firebird_cdc.journal.render import BEGIN, END, BadEvent, Renderer
 
 _log = logbook.Logger("firebird_cdc.journal.flight")
 
@@ -46,9 +46,10 @@ class FlightPlan:
 class Flight:
     """The sending of one journal, from its first event or after ``resume_after``.
 
-    ``skipped``: positions of events to leave out. Holds one open file until ``close``, and
-    the messages of one change at most; what the producer holds is bounded by its own limits.
-    ``unacked``: messages handed over and not answered yet; ``failed``: the first refusal.
+    ``skipped``: positions of events to leave out, BEGIN and END among them. Holds one open file
+    until ``close``, and the messages of one change at most; what the producer holds is bounded by
+    its own limits. ``unacked``: messages handed over and not answered yet; ``failed``: the first
+    refusal. ``pos``: the change that was sent last; ``place``: the same, or BEGIN or END.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Flight:
         self.failed_topic = ""
         self.read_to_end = False
         self.pos = resume_after
+        self.place = BEGIN
         self.messages = 0
         self._plan = plan
         self._skipped = skipped
@@ -82,8 +84,8 @@ class Flight:
 
     @property
     def between_changes(self) -> bool:
-        """Whether all messages of change ``pos`` are handed over and none of a later one."""
-        return not self._held
+        """Whether all messages of change ``pos`` are handed over and nothing after them."""
+        return not self._held and self.place == self.pos > 0
 
     def close(self) -> None:
         """Close the file; answers that come later still count down ``unacked``."""
@@ -164,12 +166,19 @@ class Flight:
                     yield from self._attempts(partial(renderer.pass_over, change))
                     continue
                 messages = yield from self._attempts(partial(renderer.messages, change))
+                if renderer.awaits_begin and BEGIN not in self._skipped:
+                    begin = yield from self._attempts(renderer.begin)
+                    if begin:
+                        self.place = BEGIN
+                        yield begin
                 if messages:
-                    self.pos = change.pos
+                    self.place = self.pos = change.pos
                     yield messages
-            messages = yield from self._attempts(renderer.finish)
-            if messages:
-                yield messages
+            if END not in self._skipped:
+                messages = yield from self._attempts(renderer.finish)
+                if messages:
+                    self.place = END
+                    yield messages
 
     def _attempts(
         self, render: Callable[[], Sequence[Message]]
@@ -190,12 +199,12 @@ class Flight:
                     return ()
                 if not _registry_refused(error):
                     raise
-                yield RegistryRefused(f"event {error.pos}: {error}")
+                yield RegistryRefused(f"{error.where}: {error}")
 
     def report_left_out(self, error: BadEvent) -> None:
         """Log that an event is not sent, if the mode asks for that."""
         if self._plan.failure_mode == "warn":
-            _log.warning("{}: event {} is left out: {}", self.path, error.pos, error)
+            _log.warning("{}: {} is left out: {}", self.path, error.where, error)
 
 
 def _registry_refused(error: BaseException) -> bool:

@@ -19,7 +19,7 @@ import logbook
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.filters import MessageKeys, TableFilter
-from firebird_cdc.errors import RegistryRefused, ShipError
+from firebird_cdc.errors import RegistryRefused, RegistryUnavailable, ShipError
 from firebird_cdc.journal import transaction_metadata
 from firebird_cdc.journal.columns import ColumnRules
 from firebird_cdc.journal.converters import build_converters
@@ -64,12 +64,22 @@ _OVERHEAD_BYTES = 128
 """What a message adds to its key, value and headers on the wire; librdkafka counts it too."""
 
 
+BEGIN, END = 0, -1
+"""What stands in place of an event's number for the boundaries of its transaction."""
+
+
 class BadEvent(ShipError):
-    """An event that can't be sent as asked; ``pos`` is its number in its journal."""
+    """An event that can't be sent as asked; ``pos`` is its number in its journal, BEGIN or END."""
 
     def __init__(self, pos: int, what: str) -> None:
         super().__init__(what)
         self.pos = pos
+
+    @property
+    def where(self) -> str:
+        """Which one it is, for messages."""
+        boundary = {BEGIN: "BEGIN", END: "END"}.get(self.pos)
+        return f"{boundary} of the transaction" if boundary else f"event {self.pos}"
 
 
 class Renderer:
@@ -217,7 +227,8 @@ def _headers_size(headers: Headers) -> int:
 class JournalRenderer:
     """Renders the changes of one journal.
 
-    ``begin`` is sent with the first event by itself; ``finish`` gives what goes at the end.
+    What ``begin`` gives goes before the messages of the first event, what ``finish`` gives
+    behind all. ``awaits_begin``: whether ``begin`` still has to be asked, once an event is made.
     """
 
     def __init__(self, renderer: Renderer, header: Header, stamp: Stamp, database: str) -> None:
@@ -237,6 +248,7 @@ class JournalRenderer:
             if config.provide_transaction_metadata
             else None
         )
+        self.awaits_begin = self.metadata is not None
         self._skipped = config.skipped_operations
         self._bound: dict[int, _BoundShape | None] = {}
 
@@ -265,29 +277,33 @@ class JournalRenderer:
         if self.metadata is not None:
             with suppress(BadEvent):
                 self.messages(change)
+            self.awaits_begin = False
         return []
+
+    def begin(self) -> list[Message]:
+        """The messages before those of the first event, once there is one. Raises BadEvent."""
+        if self.metadata is None or not self.metadata.began:
+            return []
+        self.awaits_begin = False
+        try:
+            return self._boundary(BEGIN, self.metadata.begin(self.renderer.headers))
+        except RegistryUnavailable:
+            self.awaits_begin = True
+            raise
 
     def finish(self) -> list[Message]:
         """The messages behind those of the last change. Raises BadEvent."""
         if self.metadata is None or not self.metadata.began:
             return []
-        try:
-            return self._of_record(self.metadata.end(self.renderer.headers))
-        except (BadValue, RegistryRefused) as error:
-            raise BadEvent(self.stamp.event_count, f"END of the transaction: {error}") from error
+        return self._boundary(END, self.metadata.end(self.renderer.headers))
 
-    def begin(self) -> list[Message]:
-        """The messages before those of the first event. Raises BadValue."""
-        assert self.metadata is not None
+    def _boundary(self, pos: int, record: Record) -> list[Message]:
         try:
-            return self._of_record(self.metadata.begin(self.renderer.headers))
+            message = self.renderer.message(
+                record.topic, record.key_schema, record.key, record.value_schema, record.value
+            )
         except (BadValue, RegistryRefused) as error:
-            raise BadValue(f"BEGIN of the transaction: {error}") from error
-
-    def _of_record(self, record: Record) -> list[Message]:
-        message = self.renderer.message(
-            record.topic, record.key_schema, record.key, record.value_schema, record.value
-        )
+            raise BadEvent(pos, str(error)) from error
         return [] if message is None else [message]
 
     def _bind(self, change: RowChange) -> _BoundShape | None:
@@ -417,7 +433,6 @@ class _BoundShape:
 
     def __init__(self, shape: _TableShape, journal: JournalRenderer) -> None:
         self._shape = shape
-        self._journal = journal
         self._metadata = journal.metadata
         self._message = journal.renderer.message
         self._tombstones = journal.renderer.config.tombstones_on_delete
@@ -459,8 +474,6 @@ class _BoundShape:
             else:
                 made = [self._event(op, key, old, new, pos)]
         if self._metadata is not None:
-            if not self._metadata.began:
-                made = [*self._journal.begin(), *made]
             self._metadata.count(self._shape.table, events)
         return [message for message in made if message is not None]
 

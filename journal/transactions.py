@@ -208,7 +208,7 @@ class TransactionalDelivery(Delivery):
         self._abort()
         self._restart_others(lane, failed if careful else None)
         if careful:
-            bad = BadEvent(failed.pos, f"Kafka refuses it: {error.str()}")
+            bad = BadEvent(failed.place, f"Kafka refuses it: {error.str()}")
             self.take_bad(lane, failed, bad)
         else:
             # A batch shares the fate of one message; sent one by one, the culprit shows itself.

@@ -62,7 +62,10 @@ def _of_journal(made: Renderer, path: Path) -> Iterable[Message]:
         journal = made.journal(reader.header, reader.stamp, reader.database)
         for change in reader.changes():
             if isinstance(change, RowChange | DdlChange):
-                yield from journal.messages(change)
+                messages = journal.messages(change)
+                if journal.awaits_begin:
+                    yield from journal.begin()
+                yield from messages
         yield from journal.finish()
 
 

@@ -11,7 +11,16 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
-from shipping import DATABASE, ITEM, Folder, Ship, column, ids, read_topics
+from shipping import (
+    DATABASE,
+    ITEM,
+    Folder,
+    Ship,
+    column,
+    first_occurrences,
+    ids,
+    read_topics,
+)
 
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.journal.format import JournalWriter, Storage
@@ -285,6 +294,26 @@ def test_message_larger_than_the_broker_takes_is_found_among_its_neighbours(
         assert ship.once().process.returncode == 0
         got = ids(read_topics(broker.bootstrap, topic_prefix)[topic])
         assert sorted(set(got))[20:23] == [2_000_000, 2_000_001, 2_000_002]
+
+
+@TRANSACTIONAL
+def test_boundaries_that_the_broker_refuses_do_not_take_the_events_with_them(
+    ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, transactional: bool
+) -> None:
+    use_transactions(ship, topic_prefix, transactional)
+    ship.options |= {FAILURE_MODE: "warn", "provide.transaction.metadata": "true"}
+    limited = NewTopic(f"{topic_prefix}.transaction", 1, 1, config={"max.message.bytes": "300"})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in admin.create_topics([limited]).values():
+        future.result(30)
+    folder.write(1, 3)
+    shipper = ship.once()
+    assert shipper.process.returncode == 0
+    for boundary in ("BEGIN", "END"):
+        assert shipper.log_lines(f"{boundary} of the transaction is left out: Kafka refuses it")
+    topics = read_topics(broker.bootstrap, topic_prefix)
+    assert first_occurrences(ids(topics[item_topic(topic_prefix)])) == [1000000, 1000001, 1000002]
+    assert topics[f"{topic_prefix}.transaction"] == []
 
 
 def _no_limit(topic: str) -> ConfigResource:

@@ -98,15 +98,22 @@ def renderer_in(folder: Path) -> Render:
             assert reader.stamp is not None
             journal = renderer.journal(reader.header, reader.stamp, reader.database)
             messages = []
+            leniently = suppress(BadEvent) if left_out else nullcontext()
             for change in reader.changes():
                 if not isinstance(change, RowChange | DdlChange):
                     continue
                 if change.pos <= resume_after:
                     journal.pass_over(change)
                 else:
-                    with suppress(BadEvent) if left_out else nullcontext():
-                        messages += journal.messages(change)
-            return messages + journal.finish()
+                    with leniently:
+                        made = journal.messages(change)
+                        if journal.awaits_begin:
+                            with leniently:
+                                messages += journal.begin()
+                        messages += made
+            with leniently:
+                messages += journal.finish()
+            return messages
 
     return render
 

@@ -21,6 +21,8 @@ from shipment import (
 )
 
 from firebird_cdc.journal.format import JournalWriter, Storage
+from firebird_cdc.journal.records import Record
+from firebird_cdc.journal.render import BadEvent
 
 ON = "provide.transaction.metadata: true"
 ORDERED = (
@@ -172,6 +174,32 @@ def test_a_bad_event_leaves_no_hole_in_the_order(render: Render) -> None:
         ("SHIPMENT", "c", 1, 1),
         ("SHIPMENT", "c", 2, 2),
         ("transaction", "END", 2),
+    ]
+
+
+class NoBoundaries:
+    """A transform whose author thought of the changes of tables only."""
+
+    def apply(self, record: Record) -> Record:
+        assert record.value is None or "op" in record.value
+        return record
+
+
+def test_bad_boundaries_do_not_take_the_events_with_them(render: Render) -> None:
+    own = ("transforms: own", f"transforms.own.type: {__name__}.NoBoundaries")
+
+    def fill(writer: JournalWriter) -> None:
+        update(FIRST, SECOND)(writer)
+        delete(SECOND)(writer)
+
+    with pytest.raises(BadEvent, match=r"transform own .* failed: AssertionError") as told:
+        render(fill, ON, *own)
+    assert told.value.where == "BEGIN of the transaction"
+    skip = "event.processing.failure.handling.mode: skip"
+    assert counts(render(fill, ON, skip, *own, left_out=True)) == [
+        ("SHIPMENT", "u", 1, 1),
+        ("SHIPMENT", "d", 2, 2),
+        ("SHIPMENT", None),
     ]
 
 

@@ -7,6 +7,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.debezium.config.CommonConnectorConfig;
 import io.debezium.connector.jdbc.JdbcSinkConnectorTask;
 import io.debezium.data.Envelope;
 import io.debezium.data.VariableScaleDecimal;
@@ -14,6 +15,7 @@ import io.debezium.document.ArrayReader;
 import io.debezium.relational.Column;
 import io.debezium.relational.history.JsonTableChangeSerializer;
 import io.debezium.relational.history.TableChanges;
+import io.debezium.relational.mapping.MaskStrings;
 import io.debezium.schema.SchemaFactory;
 import io.debezium.schema.SchemaNameAdjuster;
 import java.io.BufferedReader;
@@ -30,6 +32,7 @@ import java.sql.ResultSet;
 import java.sql.ResultSetMetaData;
 import java.sql.SQLException;
 import java.sql.Statement;
+import java.sql.Types;
 import java.time.Instant;
 import java.time.LocalDate;
 import java.time.LocalTime;
@@ -82,6 +85,8 @@ public final class ConnectReader {
                     case "table_changes" -> tableChanges(request, answer);
                     case "schemas" -> schemas(request, answer);
                     case "sink" -> sink(request, answer);
+                    case "hash" -> hash(request, answer);
+                    case "adjust" -> adjust(request, answer);
                     default -> throw new IllegalArgumentException(line);
                 }
             } catch (Exception | LinkageError error) {
@@ -348,6 +353,27 @@ public final class ConnectReader {
                 describe(factory.transactionValueSchema(SchemaNameAdjuster.NO_OP)));
         answer.set("change", describe(factory.schemaHistoryChangeSchema(SchemaNameAdjuster.NO_OP)));
         answer.set("decfloat", describe(VariableScaleDecimal.schema()));
+    }
+
+    /** Hashes a text as column.mask.hash does. */
+    private static void hash(JsonNode request, ObjectNode answer) {
+        Column column = Column.editor().name("C").jdbcType(Types.VARCHAR)
+                .length(request.get("length").asInt()).create();
+        MaskStrings mask = new MaskStrings(
+                request.get("salt").asText().getBytes(StandardCharsets.UTF_8),
+                request.get("algorithm").asText(),
+                MaskStrings.HashingByteArrayStrategy.valueOf(request.get("version").asText()));
+        answer.put("hash", (String) mask.create(column).convert(request.get("text").asText()));
+    }
+
+    /** Makes names safe as the two name adjustment modes do. */
+    private static void adjust(JsonNode request, ObjectNode answer) {
+        String mode = request.get("mode").asText();
+        String name = request.get("name").asText();
+        answer.put("schema", CommonConnectorConfig.SchemaNameAdjustmentMode.parse(mode)
+                .createAdjuster().adjust(name));
+        answer.put("field", CommonConnectorConfig.FieldNameAdjustmentMode.parse(mode)
+                .createAdjuster().adjust(name));
     }
 
     // ---- Debezium's JDBC sink

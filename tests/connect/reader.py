@@ -76,6 +76,16 @@ class ConnectReader(JavaProgram):
         """Return Debezium's own schemas; its envelope is that for the row and source of VALUE."""
         return self.ask({"do": "schemas", "topic": topic, "value": _base64(value)})
 
+    def hash(self, text: str, length: int, algorithm: str, salt: str, version: str) -> str:
+        """Return what column.mask.hash makes of TEXT in a VARCHAR of LENGTH; VERSION: V1 or V2."""
+        asked = {"text": text, "length": length, "algorithm": algorithm, "salt": salt}
+        return str(self.ask({"do": "hash", **asked, "version": version})["hash"])
+
+    def adjusted(self, name: str, mode: str) -> tuple[str, str]:
+        """Return what a name adjustment MODE makes of NAME as a schema's and as a field's name."""
+        answer = self.ask({"do": "adjust", "name": name, "mode": mode})
+        return answer["schema"], answer["field"]
+
     def sink(
         self, messages: Sequence[tuple[str, bytes | None, bytes | None]], table: str, **options: str
     ) -> list[dict[str, str | None]]:

@@ -103,7 +103,8 @@ class Work:
     def insert(self, table: Table, values: Sequence[Any]) -> bool:
         """Put a row of VALUES (as ``Kind.values`` has them) in. False: the engine refused it."""
         bound = ", ".join(column.kind.bound for column in table.columns)
-        into = f"INSERT INTO {quoted(table.name)} VALUES ({bound}) RETURNING RDB$DB_KEY"
+        names = ", ".join(quoted(column.name) for column in table.columns)
+        into = f"INSERT INTO {quoted(table.name)} ({names}) VALUES ({bound}) RETURNING RDB$DB_KEY"
         try:
             [answer] = self._attachment.execute(into, *values)
         except SqlError:  # such as two rows of one key

@@ -51,10 +51,10 @@ def _units(character: str) -> list[int]:
     return [int.from_bytes(raw[place : place + 2], "big") for place in range(0, len(raw), 2)]
 
 
-def field_names(columns: Sequence[str], mode: str) -> tuple[str, ...]:
-    """Return the field names of the COLUMNS of one struct.
+def field_names(columns: Sequence[str], mode: str, table: str) -> tuple[str, ...]:
+    """Return the field names of COLUMNS, which make one struct.
 
-    Raises BadName if two columns would share one.
+    Raises BadName if two columns would share one; TABLE: whose they are, for the message.
     """
     owners: dict[str, str] = {}
     for column in columns:
@@ -62,7 +62,7 @@ def field_names(columns: Sequence[str], mode: str) -> tuple[str, ...]:
         other = owners.setdefault(field, column)
         if other is not column:
             raise BadName(
-                f"columns {other} and {column} would share the field {field}; set"
+                f"columns {other} and {column} of {table} would share the field {field}; set"
                 " field.name.adjustment.mode: avro_unicode, or leave one of them out with"
                 " column.exclude.list"
             )

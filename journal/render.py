@@ -8,7 +8,7 @@ each converter. The forms are those of features.md 4 and 5.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from operator import itemgetter
@@ -324,7 +324,10 @@ class _TableShape:
         self.topic = renderer.topics.of_table(database, table.name)
         name = renderer.schema_names.of_table(database, table.name)
         columns = len(table.columns)
-        naming = config.field_name_adjustment_mode
+
+        def named(columns: Sequence[str]) -> tuple[str, ...]:
+            whose = f"table {table.name} in {database}"
+            return field_names(columns, config.field_name_adjustment_mode, whose)
 
         def key_form(column: Column) -> FieldForm | None:
             return renderer.form(database, table.name, column, renderer.key_modes)
@@ -338,9 +341,9 @@ class _TableShape:
 
         key_positions = _key_positions(renderer, database, table)
         keyed = {table.columns[position].name for position in key_positions}
-        key = _fields(table, key_positions, key_form, naming)
+        key = _fields(table, key_positions, key_form, named)
         positions = _value_positions(renderer, database, table)
-        value = _fields(table, positions, value_form, naming)
+        value = _fields(table, positions, value_form, named)
         self.row = StructMaker(value, columns, config.failure_handling_mode)
         self.key = StructMaker(key, columns, "fail") if key else NO_STRUCT
         self._raw_key = _raw_key(table, [field.position for field in key])
@@ -409,15 +412,15 @@ def _fields(
     table: Table,
     positions: list[int],
     form_of: Callable[[Column], FieldForm | None],
-    naming: str,
+    named: Callable[[Sequence[str]], tuple[str, ...]],
 ) -> list[FormedField]:
-    """The fields for the columns at POSITIONS that have a form; NAMING: how names are adjusted."""
+    """The fields for the columns at POSITIONS that have a form; NAMED gives their names."""
     formed = [
         (position, table.columns[position].name, form)
         for position in positions
         if (form := form_of(table.columns[position])) is not None
     ]
-    names = field_names([column for _, column, _ in formed], naming)
+    names = named([column for _, column, _ in formed])
     return [
         FormedField(name, position, column, form)
         for name, (position, column, form) in zip(names, formed, strict=True)

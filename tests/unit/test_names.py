@@ -70,13 +70,15 @@ def test_whatever_the_names_avro_takes_them_and_unicode_keeps_them_apart(a: str,
 
 
 def test_two_columns_that_would_share_a_field_are_both_named() -> None:
-    assert field_names(["A$", "A#"], "none") == ("A$", "A#")
-    assert field_names(["A$", "B"], "avro") == ("A_", "B")
+    whose = "table T in /a.fdb"
+    assert field_names(["A$", "A#"], "none", whose) == ("A$", "A#")
+    assert field_names(["A$", "B"], "avro", whose) == ("A_", "B")
     with pytest.raises(BadName) as caught:
-        field_names(["A$", "B", "A#"], "avro")
+        field_names(["A$", "B", "A#"], "avro", whose)
     assert str(caught.value) == (
-        "columns A$ and A# would share the field A_; set field.name.adjustment.mode: avro_unicode,"
-        " or leave one of them out with column.exclude.list"
+        "columns A$ and A# of table T in /a.fdb would share the field A_; set"
+        " field.name.adjustment.mode: avro_unicode, or leave one of them out with"
+        " column.exclude.list"
     )
 
 

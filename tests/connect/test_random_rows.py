@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from avro_reader import AvroReader
 from capture import Attachment, Capture
 from events import check
 from hypothesis import given, settings
@@ -15,7 +17,10 @@ from hypothesis import strategies as st
 from kinds import KINDS, Modes
 from pipeline import render, renderer
 from reader import ConnectReader
+from test_avro_types import Readback
 from work import Column, Table, Work
+
+from firebird_cdc.demo.registry import SchemaRegistry
 
 pytestmark = pytest.mark.engine
 
@@ -78,6 +83,20 @@ def _alter(draw: st.DrawFn, work: Work, table: Table) -> Table:
     return table
 
 
+def _work(draw: st.DrawFn, work: Work, table: Table) -> Table:
+    """Make the table, change rows in some transactions, and columns between them."""
+    work.create(table)
+    for _ in range(draw(st.integers(1, 4))):
+        for _ in range(draw(st.integers(1, 8))):
+            _change(draw, work, table)
+        if draw(st.integers(0, 5)):
+            work.commit()
+        else:
+            work.rollback()
+        table = _alter(draw, work, table)
+    return table
+
+
 def test_events_say_what_the_driver_reads(
     engine: Capture, attachment: Attachment, connect: ConnectReader, tmp_path: Path
 ) -> None:
@@ -91,16 +110,7 @@ def test_events_say_what_the_driver_reads(
     def property_(data: st.DataObject) -> None:
         draw: Any = data.draw
         work = Work(engine, attachment)
-        table = _table(draw, next(numbers))
-        work.create(table)
-        for _ in range(draw(st.integers(1, 4))):
-            for _ in range(draw(st.integers(1, 8))):
-                _change(draw, work, table)
-            if draw(st.integers(0, 5)):
-                work.commit()
-            else:
-                work.rollback()
-            table = _alter(draw, work, table)
+        table = _work(draw, work, _table(draw, next(numbers)))
         for modes in draw(st.lists(_MODES, min_size=1, max_size=2)):
             messages = render(renderer(tmp_path, modes.lines()), work.journals())
             check(connect, work.database, modes, work.committed, messages)
@@ -114,3 +124,34 @@ def test_events_say_what_the_driver_reads(
     assert min(operations[op] for op in "cud") > 40, operations
     assert len(kinds) > 0.8 * len(KINDS)
     assert len(key_kinds) > len(_KEYS) / 3
+
+
+@pytest.mark.registry
+def test_events_in_avro_say_it_too(
+    engine: Capture,
+    attachment: Attachment,
+    connect: ConnectReader,
+    avro_reader: AvroReader,
+    registry: SchemaRegistry,
+    tmp_path: Path,
+) -> None:
+    """Avro knows no such names as we draw, so they are plain here."""
+    numbers = count(1)
+
+    @settings(max_examples=25)
+    @given(st.data())
+    def property_(data: st.DataObject) -> None:
+        draw: Any = data.draw
+        work = Work(engine, attachment)
+        drawn = _table(draw, next(numbers))
+        columns = (replace(it, name=f"C{place}") for place, it in enumerate(drawn.columns))
+        table = replace(drawn, name=f"AVRO_RANDOM_{next(numbers)}", columns=tuple(columns))
+        work.create(table)
+        for _ in range(draw(st.integers(1, 12))):
+            _change(draw, work, table)
+        work.commit()
+        modes = draw(_MODES)
+        messages = Readback(avro_reader, registry, work).of(tmp_path, modes, [table])
+        check(connect, work.database, modes, work.committed, messages)
+
+    property_()

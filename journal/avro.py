@@ -363,7 +363,7 @@ class AvroConverter:
 
     def close(self) -> None:
         """Close the connections to the registry."""
-        self._client.close()
+        self._client.__exit__(None, None, None)  # not all versions of it have a close()
 
     def from_connect(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         """Return VALUE of SCHEMA, bound for TOPIC, as bytes; None for None.

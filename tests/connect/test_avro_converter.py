@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.registry
 
+DOUBLE = Schema("double")
 Make = Callable[..., AvroConverter]
 
 
@@ -135,6 +137,16 @@ def test_confluents_deserializer_and_plain_avro_read_the_same(
         assert {**read["after"], "huge": expected["huge"]} == expected
         assert (read["before"], read["op"]) == (None, "c")
     assert confluent["after"]["huge"] == expected["huge"]
+
+
+def test_numbers_that_json_lacks(
+    make: Make, client: SchemaRegistryClient, topic_prefix: str
+) -> None:
+    schema = row(("A", DOUBLE), ("B", Schema("float", optional=True)), ("C", DOUBLE))
+    value = {"A": math.nan, "B": math.inf, "C": -0.0}
+    message = make().from_connect(topic_prefix, schema, value)
+    read = AvroDeserializer(client)(message, SerializationContext(topic_prefix, MessageField.VALUE))
+    assert repr(read) == repr(value)
 
 
 def test_null_is_no_message(make: Make, topic_prefix: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -169,3 +172,29 @@ def test_wrong_option_of_avro_ends_in_one_sentence_and_code_2(
         "value.converter.use.latest.version is 'true'; it needs auto.register.schemas: false"
         in (ship.output(shipper))
     )
+
+
+def test_example_of_the_docs_reads_what_is_sent(
+    ship: Ship,
+    folder: Folder,
+    broker: KafkaBroker,
+    registry: SchemaRegistry,
+    topic_prefix: str,
+    tmp_path: Path,
+) -> None:
+    use(ship, registry.url)
+    folder.write(1, first_id=7, name="Łódź")
+    ship.once()
+    text = (Path(__file__).parents[2] / "docs/avro.md").read_text("utf-8")
+    example = text.partition("```python\n")[2].partition("```")[0]
+    for shown, real in (
+        ("http://registry:8081", registry.url),
+        ("localhost:9092", broker.bootstrap),
+        ('"fb._srv_fb', f'"{topic_prefix}._srv_fb'),
+    ):
+        assert shown in example
+        example = example.replace(shown, real)
+    said = subprocess.run(
+        [sys.executable, "-c", example], check=True, capture_output=True, text=True, timeout=60
+    ).stdout
+    assert said == "c {'ID': 7, 'NAME': 'Łódź'}\n"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from firebird_cdc.config import load_config
 from firebird_cdc.config.avro import (
     PROPERTIES,
     RECORD,
@@ -17,6 +18,7 @@ from firebird_cdc.config.avro import (
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.avro import AvroConverter
 
+ROOT = Path(__file__).parents[2]
 URL = {"schema.registry.url": "http://registry:8081"}
 
 
@@ -183,3 +185,16 @@ def test_false_for_what_is_never_done_needs_no_word() -> None:
 def test_every_property_of_the_reference_is_known() -> None:
     found = read_avro_options(dict.fromkeys(PROPERTIES, "x"), is_key=True)[1]
     assert found.ignored == []
+
+
+def test_example_of_the_docs_is_a_configuration(tmp_path: Path) -> None:
+    text = (ROOT / "docs/avro.md").read_text("utf-8")
+    example = text.partition("```yaml\n")[2].partition("```")[0]
+    sample = (ROOT / "config/samples/reddatabase.connector.yaml").read_text("utf-8")
+    json_lines = "key.converter: ", "value.converter: "
+    kept = [line for line in sample.splitlines() if not line.startswith(json_lines)]
+    path = tmp_path / "connector.yaml"
+    path.write_text("\n".join([*kept, example]), encoding="utf-8")
+    config = load_config(path)
+    assert (config.key_converter, config.value_converter) == ("avro", "avro")
+    assert config.field_name_adjustment_mode == "avro"

@@ -120,7 +120,7 @@ class Renderer:
         )
         self.topics = TopicNames(config)
         self.schema_names = SchemaNames(config)
-        self._shapes: OrderedDict[tuple[object, ...], _TableShape] = OrderedDict()
+        self._shapes: OrderedDict[tuple[object, ...], _TableShape | str] = OrderedDict()
         self.headers: Headers = (
             [
                 ("__debezium.context.connectorLogicalName", config.topic_prefix.encode()),
@@ -137,22 +137,27 @@ class Renderer:
         return JournalRenderer(self, header, stamp, database)
 
     def shape(self, database: str, table: Table, pos: int) -> _TableShape:
-        """Return the compiled shape of TABLE; BadEvent if its names can't be used."""
+        """Return the compiled shape of TABLE; BadEvent if it can't be sent."""
         key = (database, table.name, table.key_kind, table.columns, table.order)
         shape = self._shapes.get(key)
         if shape is None:
-            try:
-                shape = _TableShape(self, database, table)
-            except BadName as error:
-                raise BadEvent(pos, str(error)) from error
-            except BadValue as error:
-                raise BadEvent(pos, f"table {table.name}: {error}") from error
-            self._shapes[key] = shape
+            shape = self._shapes[key] = self._compiled(database, table)
             if len(self._shapes) > SHAPES_KEPT:
                 self._shapes.popitem(last=False)
         else:
             self._shapes.move_to_end(key)
+        if isinstance(shape, str):
+            raise BadEvent(pos, shape)
         return shape
+
+    def _compiled(self, database: str, table: Table) -> _TableShape | str:
+        """The shape of TABLE, or why its events can't be sent: all for the same reason."""
+        try:
+            return _TableShape(self, database, table)
+        except BadName as error:
+            return str(error)
+        except BadValue as error:
+            return f"table {table.name}: {error}"
 
     def form(
         self, database: str, table: str, column: Column, modes: ValueModes

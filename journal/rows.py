@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import logbook
@@ -39,21 +40,23 @@ class StructMaker:
         self._fields = fields
         self._lenient = lenient
 
+    @cached_property
+    def _functions(self) -> list[tuple[FormedField, Callable[[Any], Any]]]:
+        return [(field, field.form.function()) for field in self._fields]
+
     def careful_struct_of(self, row: Row) -> Struct | None:
         """The struct of ROW, made field by field. Raises BadValue with the column's name."""
-        return dict(self._one_by_one(row))
-
-    def _one_by_one(self, row: Row) -> Iterator[tuple[str, Any]]:
-        for field in self._fields:
+        struct: Struct = {}
+        for field, value_of in self._functions:
             try:
-                struct = _compile([field], len(row))(row)
+                struct[field.name] = value_of(row[field.position])
             except BadValue as error:
                 if self._lenient == "fail" or not field.form.schema.optional:
                     raise BadValue(f"column {field.column}: {error}") from error
                 if self._lenient == "warn":
                     _log.warning("column {} is sent as null: {}", field.column, error)
-                struct = {field.name: None}
-            yield from struct.items()
+                struct[field.name] = None
+        return struct
 
 
 class _NoStruct(StructMaker):

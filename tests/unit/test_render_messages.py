@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+import logbook
 import pytest
 from shipment import (
     DATABASE,
@@ -349,6 +350,34 @@ def test_bad_value_in_a_nullable_column_is_null_under_skip(render: Render) -> No
     required = (SHIPMENT[0], column("RATIO", Storage.DOUBLE, nullable=False))
     with pytest.raises(BadEvent):
         render(insert(1, float("nan"), columns=required), skip)
+
+
+@pytest.mark.timeout(5)
+def test_bad_values_in_a_table_of_many_columns_are_found_in_no_time(render: Render) -> None:
+    columns = (SHIPMENT[0], *(column(f"N{n}", Storage.DOUBLE) for n in range(1000)))
+
+    def fill(writer: JournalWriter) -> None:
+        table = writer.table("WIDE", columns)
+        for number in range(30):
+            writer.insert(table, (number, float("nan"), *[0.5] * 999))
+
+    messages = render(fill, "event.processing.failure.handling.mode: skip")
+    assert [payload(message)["after"]["N0"] for message in messages] == [None] * 30
+
+
+def test_what_is_wrong_with_a_table_is_found_out_once(render: Render) -> None:
+    columns = (SHIPMENT[0], column("A B", Storage.TEXT), column("A_B", Storage.TEXT))
+
+    def fill(writer: JournalWriter) -> None:
+        table = writer.table("SHIPMENT", columns)
+        for number in range(3):
+            writer.insert(table, (number, "a", "b"))
+
+    avro = "field.name.adjustment.mode: avro"
+    key = r"message.key.columns: .*\.SHIPMENT:NO_SUCH"
+    with logbook.TestHandler() as log:
+        assert render(fill, avro, key, left_out=True) == []
+    assert len([record for record in log.records if "NO_SUCH" in record.message]) == 1
 
 
 def test_message_key_columns_stand_in_for_the_tables_key(render: Render) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import isfinite
 from typing import Any
 
-from firebird_cdc.journal.schema import Schema
+from firebird_cdc.journal.schema import Field, Schema
 from firebird_cdc.journal.values import BadValue
 
 SCHEMAS_KEPT = 5000
@@ -40,7 +40,10 @@ class Conformity:
 
         Raises BadValue if SCHEMA is none that Kafka Connect has.
         """
+        _check_schema(schema)
         check = self._non_null(schema)
+        if schema.default is not None:
+            check(schema.default)
 
         def checked(value: Any) -> None:
             if value is None:
@@ -121,6 +124,37 @@ class Conformity:
                 check_item(item)
 
         return check
+
+
+def _check_schema(schema: object) -> None:
+    """Check what SCHEMA itself says; whoever made it need not have followed its annotations."""
+    if type(schema) is not Schema:
+        raise BadValue(f"a Python {type(schema).__name__} stands where a Schema is wanted")
+    kind = schema.type
+    told = f"a schema of type {kind!r}"
+    names = [name for name in (schema.name, schema.doc) if name is not None]
+    if not isinstance(schema.parameters, Mapping) or not all(
+        map(is_text, [*names, *schema.parameters, *schema.parameters.values()])
+    ):
+        raise BadValue(f"{told} has a name, doc or parameters that are no texts")
+    if type(schema.optional) is not bool or type(schema.version or 0) is not int:
+        raise BadValue(f"{told} has an optional that is no bool, or a version that is no int")
+    if kind in ("array", "map") and schema.items is None:
+        raise BadValue(f"{told} lacks items")
+    if kind == "map" and schema.keys is None:
+        raise BadValue(f"{told} lacks keys")
+    if not all(type(field) is Field and is_text(field.name) for field in schema.fields):
+        raise BadValue(f"{told} has a field that is no Field, or none with a text for a name")
+    if len({field.name for field in schema.fields}) < len(schema.fields):
+        raise BadValue(f"{told} has two fields of one name")
+
+
+def is_text(value: object) -> bool:
+    """Whether VALUE is a text that UTF-8 can write."""
+    try:
+        return type(value) is str and bool(value.encode() or True)
+    except UnicodeEncodeError:
+        return False
 
 
 def _integer(schema: Schema) -> _Check:

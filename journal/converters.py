@@ -13,7 +13,7 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.families import AVRO, JSON, PYTHON
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.avro import AvroConverter
-from firebird_cdc.journal.extensions import described, make
+from firebird_cdc.journal.extensions import ERRORS, described, make
 from firebird_cdc.journal.schema import Schema
 from firebird_cdc.journal.values import BadValue
 
@@ -49,10 +49,7 @@ class JsonConverter:
         """VALUE as JSON in UTF-8; raises BadValue."""
         if schema is None and value is None:
             return None
-        try:
-            payload = orjson.dumps(value, _bytes_as_base64, _OPTIONS)
-        except TypeError as error:
-            raise BadValue(f"it cannot be written as JSON: {error}") from error
+        payload = _dumps(value)
         if not self._schemas_enable:
             return payload
         head = self._heads.get(schema) if schema is not None else b'{"schema":null,"payload":'
@@ -62,7 +59,7 @@ class JsonConverter:
         return b"".join((head, payload, b"}"))
 
     def _add_head(self, schema: Schema) -> bytes:
-        head = b"".join((b'{"schema":', orjson.dumps(schema.to_json()), b',"payload":'))
+        head = b"".join((b'{"schema":', _dumps(schema.to_json()), b',"payload":'))
         self._heads[schema] = head
         if len(self._heads) > SCHEMAS_KEPT:
             self._heads.popitem(last=False)
@@ -71,6 +68,13 @@ class JsonConverter:
 
 # Else orjson would write them in forms of its own, which no reader expects here.
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+
+
+def _dumps(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value, _bytes_as_base64, _OPTIONS)
+    except TypeError as error:
+        raise BadValue(f"it cannot be written as JSON: {error}") from error
 
 
 def _bytes_as_base64(value: Any) -> str:
@@ -93,7 +97,7 @@ class _Own:
             written = self._converter.from_connect(topic, schema, value)
         except BadValue:
             raise
-        except Exception as error:
+        except ERRORS as error:
             raise BadValue(f"converter {self._path} failed: {described(error)}") from error
         if not isinstance(written, bytes | None):
             raise BadValue(

@@ -16,9 +16,9 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.families import TransformConfig
 from firebird_cdc.config.values import ValueProblem, parse_boolean
 from firebird_cdc.errors import ConfigError
-from firebird_cdc.journal.conformity import Conformity
+from firebird_cdc.journal.conformity import Conformity, is_text
 from firebird_cdc.journal.extensions import ERRORS, described, make
-from firebird_cdc.journal.records import Record
+from firebird_cdc.journal.records import Record, StructHeader
 from firebird_cdc.journal.topics import MAX_TOPIC_LENGTH
 from firebird_cdc.journal.transforms.fields import RemoveField
 from firebird_cdc.journal.transforms.filters import (
@@ -247,11 +247,15 @@ class _Own:
             raise BadValue(f"it gave a Python {type(result).__name__}, neither a Record nor None")
         if result.key_schema is not None:
             self._keys.checker(result.key_schema)(result.key)
-        if result.value_schema is not None and result.value is not None:
+        if result.value_schema is not None:
             self._values.checker(result.value_schema)(result.value)
         for name, value in result.headers:
-            if type(name) is not str or not isinstance(value, str | bytes | None):
+            if not is_text(name) or not (isinstance(value, bytes | None) or is_text(value)):
                 raise BadValue(f"its header {name!r} is neither text nor bytes")
+        for header in result.struct_headers:
+            if type(header) is not StructHeader or not is_text(header.name):
+                raise BadValue("one of its struct_headers is no StructHeader")
+            self._keys.checker(header.schema)(header.value)
         return result
 
 

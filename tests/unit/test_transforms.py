@@ -728,6 +728,12 @@ class Mark:
             return replace(record, value={**record.value, "extra": 1})
         if carrier == "header":
             record.headers.append(("mark", 5))
+        if carrier == "surrogate":
+            record.headers.append(("mark", "\\udc80"))
+        if carrier == "structs":
+            return replace(record, struct_headers=("mark",))
+        if carrier == "null":
+            return replace(record, value=None)
         if carrier == "topic":
             record.topic = "a b"
         if carrier == "exit":
@@ -799,6 +805,9 @@ def test_an_own_transform_changes_and_drops_records(mark: Apply) -> None:
         ("value", "field ts_ms: a Python str stands where int64 is wanted"),
         ("field", "a struct has extra, which its schema lacks"),
         ("header", "its header 'mark' is neither text nor bytes"),
+        ("surrogate", "its header 'mark' is neither text nor bytes"),
+        ("structs", "one of its struct_headers is no StructHeader"),
+        ("null", "null stands where struct "),
         ("topic", "gave the topic 'a b'; Kafka allows up to 249"),
     ],
 )

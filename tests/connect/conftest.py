@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "engine"))
+sys.path.insert(1, str(Path(__file__).parents[1] / "kafka"))
 
 from avro_reader import AvroReader
 from capture import Attachment, Capture

@@ -39,8 +39,8 @@ _SCHEMAS_ENABLE: Final = "schemas.enable"  # an option of its own, which its own
 _TIMEOUT_MS: Final = 5_000
 """Longest silence of a registry; a guess: the shipper's one thread waits meanwhile."""
 
-_CACHED_SCHEMAS: Final = 1_000
-"""Schemas held with their ids, as the Java converter does."""
+_CACHED_SCHEMAS: Final = 5_000
+"""Schemas held with their ids: more than the shapes of tables that are kept."""
 
 _OAUTH: Final = (
     "bearer.auth.issuer.endpoint.url",
@@ -110,7 +110,7 @@ PROPERTIES: Final = {
         "Whether schemas have the `connect.*` properties, from which readers in Kafka Connect make"
         " Connect's schemas.",
     ),
-    "schemas.cache.config": ("1000", "How many schemas are kept with their ids."),
+    "schemas.cache.config": ("5000", "How many schemas are kept with their ids."),
     "basic.auth.credentials.source": (
         "URL",
         "Where the registry's user and password are: in the URL, or in `basic.auth.user.info`.",

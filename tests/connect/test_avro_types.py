@@ -34,10 +34,14 @@ class Readback:
         self._registry = registry
         self._work = work
 
-    def of(self, directory: Path, modes: Modes, tables: Sequence[Table]) -> list[Sent]:
-        """The messages of all changes until now, under MODES; with the names that JSON has."""
+    def of(self, directory: Path, modes: Modes, tables: Sequence[Table], *more: str) -> list[Sent]:
+        """The messages of all changes until now, under MODES and MORE options.
+
+        Schemas have the names that they have in JSON.
+        """
         lines = [
             *modes.lines(),
+            *more,
             "key.converter: avro",
             f"key.converter.schema.registry.url: {self._registry.url}",
             "value.converter: io.confluent.connect.avro.AvroConverter",
@@ -134,3 +138,31 @@ def test_every_type_in_a_key_under_every_mode(
         messages = readback.of(tmp_path, modes, tables)
         assert len(messages) > 3 * len(kinds)
         check(connect, work.database, modes, work.committed, messages)
+
+
+def test_every_kind_of_message_is_what_it_is_in_json(
+    work: Work, orders: Table, readback: Readback, tmp_path: Path
+) -> None:
+    """Those of transactions too, and the headers that hold keys."""
+    lines = ("provide.transaction.metadata: true", "transaction.metadata.factory: ordered")
+    read = readback.of(tmp_path, Modes(), [orders], *lines)
+    in_json = render(renderer(tmp_path, lines), work.journals())
+    assert len(read) == len(in_json) >= 15
+    for avro, plain in zip(read, in_json, strict=True):
+        assert avro.topic == plain.topic
+        assert _content(avro.key) == _content(plain.key)
+        assert _content(avro.value) == _content(plain.value)
+        assert {name: _content(it) for name, it in avro.structs.items()} == {
+            name: _content(it) for name, it in plain.structs.items()
+        }
+
+
+def _content(message: bytes | None) -> Any:
+    """What a message says, but for when it was made."""
+    if message is None:
+        return None
+    content = json.loads(message)
+    if "op" in content["payload"]:
+        for name in ("ts_ms", "ts_us", "ts_ns"):
+            del content["payload"][name]
+    return content

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,7 +23,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from firebird_cdc.errors import ConfigError, RegistryRefused, RegistryUnavailable
+from firebird_cdc.errors import ConfigError, RegistryRefused, RegistryUnavailable, SetupError
 from firebird_cdc.journal.avro import AvroConverter, avro_schema
 from firebird_cdc.journal.schema import INT32, INT64, OPTIONAL_STRING, STRING, Schema, struct
 from firebird_cdc.journal.values import BadValue
@@ -241,6 +242,12 @@ def test_file_that_is_no_certificate_is_an_error_of_the_configuration(tmp_path: 
     options = {"schema.registry.url": "https://a", "ssl.ca.location": str(tmp_path / "x.pem")}
     with pytest.raises(ConfigError, match=r"key\.converter\.\*"):
         AvroConverter(options, is_key=True)
+
+
+def test_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka.schema_registry.avro", None)
+    with pytest.raises(SetupError, match=r"firebird-cdc\[avro\]"):
+        AvroConverter({"schema.registry.url": "http://a"}, is_key=True)
 
 
 # What Avro can't express

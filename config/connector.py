@@ -449,9 +449,9 @@ def _parse_value(entry: Entry, option: Option) -> Any:
         case Kind.BOOLEAN:
             return parse_boolean(value)
         case Kind.CHOICE:
-            if value not in option.allowed:
+            if value.lower() not in option.allowed:
                 raise ValueProblem(f"allowed: {', '.join(option.allowed)}{_near(value, option)}")
-            return value
+            return value.lower()
         case Kind.DIRECTORY:
             return _parse_directory(value)
         case Kind.CONVERTER:
@@ -474,9 +474,10 @@ def _parse_list(items: tuple[str, ...], option: Option) -> Any:
     if option.kind is Kind.PATTERNS:
         return compile_patterns(items)
     if option.kind is Kind.CHOICES:
-        wrong = [item for item in items if item not in option.allowed]
+        wrong = [item for item in items if item.lower() not in option.allowed]
         if wrong:
             raise ValueProblem(f"{', '.join(wrong)} is not among: {', '.join(option.allowed)}")
+        return tuple(item.lower() for item in items)
     return items
 
 

@@ -72,7 +72,7 @@ class Option:
     ``name``: the dotted key; a part in angle brackets stands for any text.
     ``default``: as it would be written in the file; None: unset.
     ``low``, ``high``: the range of an INTEGER, in ``unit``.
-    ``allowed``: the values of a CHOICE.
+    ``allowed``: the values of a CHOICE, in small letters; any case is taken.
     ``aliases``: older names, accepted with a warning.
     ``instead``: for Status.NEVER, why the option has no effect and what serves instead.
     """

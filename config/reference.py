@@ -45,7 +45,7 @@ A relative path starts at the server directory. The file has to be UTF-8.
 - A key may appear once. An unknown key, a missing required one or a value out of range is an
   error; all errors of a file are reported at once, each with its line. `firebird-cdc check`
   shows them without a server.
-- Numbers and booleans may stand in quotes.
+- Numbers and booleans may stand in quotes. Where some words are allowed, their case is free.
 - A list is text separated by commas, or a YAML list. `\\,` stands for a comma inside an item of
   such a text; a pattern with a comma, such as `t{1,3}`, is best written in a YAML list.
 - A value that begins with `*` must stand in quotes, or YAML reads it as an alias. As a regular

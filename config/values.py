@@ -78,6 +78,12 @@ def compile_patterns(items: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
     patterns: list[re.Pattern[str]] = []
     problems: list[str] = []
     for number, item in enumerate(items, 1):
+        if _CUT_OFF.search(item):
+            problems.append(
+                f"item {number} ({item}) ends within braces; write \\, for a comma that belongs to"
+                " a pattern, or a YAML list"
+            )
+            continue
         try:
             with warnings.catch_warnings():
                 # What Python warns of, e.g. [[a], means something else in Java: ask for clarity.
@@ -90,6 +96,10 @@ def compile_patterns(items: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
     if problems:
         raise ValueProblem("; ".join(problems))
     return tuple(patterns)
+
+
+# The half of t{1,3} before the comma: for Python the brace then stands for itself.
+_CUT_OFF = re.compile(r"(?<!\\)\{[0-9]*\Z")
 
 
 def _suggest_pattern(item: str) -> str | None:

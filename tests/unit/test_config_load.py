@@ -389,6 +389,21 @@ def test_each_wrong_pattern_is_named(load: Load) -> None:
     assert "item 3 (b))" in problem
 
 
+def test_pattern_that_its_own_comma_cuts_in_two_is_refused(load: Load) -> None:
+    """The brace of t{1 would stand for itself, and the list match nothing."""
+    problem = only_problem(load, "table.exclude.list: .*[.]a, .*[.]t{1,3}")
+    assert "item 2 (.*[.]t{1) ends within braces; write \\, for a comma" in problem
+    (pattern,) = load("table.exclude.list: .*[.]t{1\\,3}").table_exclude_list
+    assert pattern.fullmatch("/a.fdb.TTT")
+    load("table.exclude.list: ['.*[.]t{1,3}', '.*[.]t\\{1']")
+
+
+def test_words_are_taken_in_any_case_as_debezium_takes_them(load: Load) -> None:
+    config = load("decimal.handling.mode: STRING", "skipped.operations: C, d")
+    assert config.decimal_handling_mode == "string"
+    assert config.skipped_operations == {"c", "d"}
+
+
 @pytest.mark.parametrize("prefix", ["a b", "depot:1", "дом", "a/b", "$x"])
 def test_topic_prefix_takes_only_what_kafka_takes(load: Load, prefix: str) -> None:
     problem = only_problem(load, f"kafka.topic.prefix: '{prefix}'")

@@ -461,7 +461,7 @@ def _parse_value(entry: Entry, option: Option) -> Any:
         case Kind.CHARSET:
             return codec_of(value)
         case Kind.PLACEHOLDER:
-            return _parse_placeholder(value)
+            return _check_placeholder(value)
         case Kind.TOPIC_PART:
             if not re.fullmatch(r"[A-Za-z0-9._-]+", value):
                 raise ValueProblem("allowed: letters A-Z a-z, digits, hyphen, dot, underscore")
@@ -492,15 +492,14 @@ def _parse_directory(value: str) -> Path:
     return path
 
 
-def _parse_placeholder(value: str) -> str:
-    if not value.startswith("hex:"):
-        return value
-    try:
-        return bytes.fromhex(value[4:]).decode("utf-8")
-    except ValueError:
-        raise ValueProblem(
-            "after hex: there must be pairs of hexadecimal digits that give UTF-8 text"
-        ) from None
+def _check_placeholder(value: str) -> str:
+    """Return VALUE as it is: whoever needs it takes the text or the bytes of it."""
+    if value.startswith("hex:"):
+        try:
+            bytes.fromhex(value[4:])
+        except ValueError:
+            raise ValueProblem("after hex: there must be pairs of hexadecimal digits") from None
+    return value
 
 
 def _parse_class(value: str, option: Option) -> str:

@@ -11,6 +11,7 @@ import pytest
 from firebird_cdc.config import ConnectorConfig, load_config
 from firebird_cdc.config.options import OPTIONS, Kind, Option, Status, is_secret
 from firebird_cdc.errors import ConfigError
+from firebird_cdc.journal.values import placeholder_bytes, placeholder_text
 
 REQUIRED = {
     "connector.name": "depot",
@@ -169,9 +170,19 @@ def test_character_set_of_none_columns(load: Load, written: str, raw: bytes, tex
     assert raw.decode(load(f"connector.charset.none: {written}").charset_none) == text
 
 
-def test_placeholder_in_hexadecimal(load: Load) -> None:
-    config = load("toasted.value.placeholder: 'hex: e2 88 85'")
-    assert config.unavailable_value_placeholder == "∅"
+@pytest.mark.parametrize(
+    ("written", "raw", "text"),
+    [
+        ("gone", b"gone", "gone"),
+        ("'hex: e2 88 85'", b"\xe2\x88\x85", "∅"),
+        ("hex:00ff", b"\0\xff", "\0\ufffd"),
+        ("hex:6865783a7a", b"hex:z", "hex:z"),
+    ],
+)
+def test_placeholder_as_text_and_as_bytes(load: Load, written: str, raw: bytes, text: str) -> None:
+    placeholder = load(f"toasted.value.placeholder: {written}").unavailable_value_placeholder
+    assert placeholder_bytes(placeholder) == raw
+    assert placeholder_text(placeholder) == text
 
 
 def test_skipped_operations(load: Load) -> None:
@@ -448,8 +459,8 @@ def test_unknown_character_set(load: Load, charset: str) -> None:
     assert "must name a character set" in only_problem(load, f"connector.charset.none: {charset}")
 
 
-@pytest.mark.parametrize("value", ["hex:zz", "hex:ff", "hex:abc"])
-def test_placeholder_that_is_no_hexadecimal_text(load: Load, value: str) -> None:
+@pytest.mark.parametrize("value", ["hex:zz", "hex:abc"])
+def test_placeholder_that_is_not_hexadecimal(load: Load, value: str) -> None:
     assert "hexadecimal" in only_problem(load, f"toasted.value.placeholder: '{value}'")
 
 

@@ -85,11 +85,8 @@ def compile_patterns(items: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
             )
             continue
         try:
-            with warnings.catch_warnings():
-                # What Python warns of, e.g. [[a], means something else in Java: ask for clarity.
-                warnings.simplefilter("error", FutureWarning)
-                patterns.append(re.compile(item, re.IGNORECASE))
-        except (re.error, OverflowError, RecursionError, FutureWarning) as error:
+            patterns.append(_compile(item))
+        except ValueError as error:
             meant = _suggest_pattern(item)
             hint = f"; did you mean {meant}?" if meant else ""
             problems.append(f"item {number} ({item}) is not a regular expression: {error}{hint}")
@@ -102,14 +99,25 @@ def compile_patterns(items: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
 _CUT_OFF = re.compile(r"(?<!\\)\{[0-9]*\Z")
 
 
+def _compile(item: str) -> re.Pattern[str]:
+    """Compile ITEM; raises ValueError if it is no regular expression."""
+    try:
+        with warnings.catch_warnings():
+            # What Python warns of, e.g. [[a], means something else in Java: ask for clarity.
+            warnings.simplefilter("error", FutureWarning)
+            return re.compile(item, re.IGNORECASE)
+    except (re.error, OverflowError, RecursionError, FutureWarning) as error:
+        raise ValueError(str(error)) from error
+
+
 def _suggest_pattern(item: str) -> str | None:
     """Return what a shell-like pattern means as a regular expression: ``*.name`` -> ``.*name``."""
     candidate = re.sub(r"(?<![\w.)\]}\\])\*\.?", ".*", item)
     if candidate == item:
         return None
     try:
-        re.compile(candidate)
-    except re.error:
+        _compile(candidate)
+    except ValueError:
         return None
     return candidate
 

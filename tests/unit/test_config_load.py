@@ -400,6 +400,13 @@ def test_each_wrong_pattern_is_named(load: Load) -> None:
     assert "item 3 (b))" in problem
 
 
+@pytest.mark.parametrize("pattern", ["*[[a]", f"*a{{{9**99}}}"])
+def test_pattern_that_stays_wrong_with_a_dot_in_front(load: Load, pattern: str) -> None:
+    problem = only_problem(load, f"table.include.list: '{pattern}'")
+    assert "is not a regular expression" in problem
+    assert "did you mean" not in problem
+
+
 def test_pattern_that_its_own_comma_cuts_in_two_is_refused(load: Load) -> None:
     """The brace of t{1 would stand for itself, and the list match nothing."""
     problem = only_problem(load, "table.exclude.list: .*[.]a, .*[.]t{1,3}")

@@ -61,7 +61,15 @@ from firebird_cdc.bridge.inventory import (
     TransactionInventory,
 )
 from firebird_cdc.bridge.sequence import SequenceLedger, database_key
+from firebird_cdc.bridge.structures import (
+    Job,
+    JournalStatements,
+    KeyIndexFile,
+    StructureReader,
+    Structures,
+)
 from firebird_cdc.errors import CaptureError, JournalEmpty, JournalError, JournalTorn
+from firebird_cdc.journal.ddl_text import parse, text_of
 from firebird_cdc.journal.format import (
     DATA_OFFSET,
     CommitMark,
@@ -69,6 +77,7 @@ from firebird_cdc.journal.format import (
     JournalReader,
     JournalWriter,
     Stamp,
+    TableChange,
     append_catalogue,
     read_envelope,
     write_commit_mark,
@@ -84,6 +93,9 @@ _MANY = 32
 _AGAIN_S = 0.001  # first pause after "still active"; doubles up to _AGAIN_MOST_S
 _AGAIN_MOST_S = 0.050
 _TROUBLE_S = 1.0  # pause when a database can't be asked
+_STRUCTURES_MOMENT_S = 0.1  # to read what DDL made of tables takes some milliseconds
+_QUIET_S = 0.3  # after a commit of this process; DDL waits longer (session.c)
+_STRUCTURES_PATIENCE_S = 30.0  # after the commit, while nobody can be asked
 _WAIT_MS = 1000  # with nothing to do, how often to look for what dead processes left
 _LOOK_AGAIN_MOST_S = 15.0  # the same while what they left can't be decided
 _LAST_TICKET = 2**64 - 1
@@ -115,6 +127,9 @@ class _Pending:
     header: Header | None = None  # of a journal that was found, not handed over
     is_orphan: bool = False  # its process is gone
     catalogue_offset: int = 0  # where its completed definitions are; 0: it has none
+    statements: JournalStatements | None = None  # those that may change tables, once read
+    is_described: bool = False  # what they did to tables is in it, or can't be had
+    is_unread: bool = False  # it is yet to be read, and will be soon
 
     @property
     def has_ticket(self) -> bool:
@@ -164,7 +179,14 @@ class Confirmer:
     Belongs to one thread; ``use`` may be called from any.
     """
 
-    def __init__(self, host: Surroundings, folder: JournalFolder, fsync: bool) -> None:
+    def __init__(
+        self,
+        host: Surroundings,
+        folder: JournalFolder,
+        fsync: bool,
+        structures: StructureReader | None = None,
+    ) -> None:
+        """``structures``: has what stands by for transactions of this process."""
         self._host = host
         self._next = (folder, fsync)
         self._folder = folder
@@ -187,9 +209,12 @@ class Confirmer:
         self._troubled: dict[str, float] = {}  # databases that can't be asked, until when
         self._again = _AGAIN_S
         self._published = 0  # in this turn
+        self._published_ddl = False  # in this turn, too
         self._numbers: dict[str, list[int]] = {}  # the plugin's numbers of a database path
         # completed table definitions by database and shown form, with their generation
         self._definitions: dict[tuple[str, bytes], tuple[int, bytes]] = {}
+        self._structures = structures or StructureReader(host.open_witness)
+        self._jobs: dict[str, Job] = {}  # what is asked about DDL that is committed, by database
         self._abandoned: list[JournalAbandoned] = []
         self._mark_at = 0.0  # when to try again to mark what could not be, monotonic
         self._uncounted: set[int] = set()  # databases whose counters of gaps are to be read
@@ -249,8 +274,8 @@ class Confirmer:
                 self._close_inventories()
                 self._let_go = False
         self._settle()
-        if pause:
-            time.sleep(pause)
+        if pause and self._structures.has_news.wait(pause):
+            self._structures.has_news.clear()
         return heard or busy
 
     def _mark_what_can_be(self) -> None:
@@ -526,18 +551,32 @@ class Confirmer:
         self._known = max(self._known, last)
         self._own_tickets = {ticket for ticket in self._own_tickets if ticket > self._known}
 
-        self._published = 0
+        self._published, self._published_ddl = 0, False
         decided, active = self._decide(last)
         self._folder.accounted = min(
             [self._known, *(pending.ticket - 1 for pending in self._pending.values())]
+        )
+        self._folder.described = min(
+            [
+                self._known,
+                *(
+                    pending.ticket - 1
+                    for pending in self._pending.values()
+                    if pending.has_ddl and (pending.is_unread or not pending.is_stuck)
+                ),
+            ]
         )
         self._forget_ended()
         self._leave_undecided()
         if decided:
             self._again = _AGAIN_S
+            if self._published_ddl:
+                return 0.0  # the next one waits for this one to be described: no group forms
             return _GATHER_MORE_S if self._published >= _MANY else _GATHER_S
         if not self._pending:
             return 0.0
+        if any(each.is_unread for each in self._pending.values()):
+            return _GATHER_S  # a session may leave, or an attachment stand by
         self._again = min(2 * self._again, _AGAIN_MOST_S)
         return self._again if active else _AGAIN_MOST_S
 
@@ -612,7 +651,7 @@ class Confirmer:
         if witness := self._witnesses.pop(database, None):
             witness.close()  # it may be the attachment that ended, and is in the way if not
         for pending in waiting:
-            pending.is_stuck = True
+            pending.is_stuck, pending.is_unread = True, False
 
     def _ask(self, database: str, journals: list[_Pending]) -> list[Verdict]:
         """Return the verdict on each, from the file, or from the engine if that can't tell."""
@@ -697,6 +736,7 @@ class Confirmer:
                 if pending.is_unsynced:
                     self._copy_anew(pending)
             committed = self._with_definitions(database, committed)
+            committed = self._with_structures(database, committed)
             if not committed:
                 return False
             self._begin_epoch_if_replaced(database, committed[0].guid, ledger)
@@ -711,6 +751,7 @@ class Confirmer:
                 )
                 if pending.has_ddl:
                     self._host.new_generation()  # the engine shows the change only now
+                    self._published_ddl = True
                 self._forget(pending)
             self._folder.is_publishing = False
         self._published += len(committed)
@@ -773,6 +814,7 @@ class Confirmer:
             pending.fd = -1
         pending.events, pending.is_sealed, pending.is_unresolved = 1, True, False
         pending.catalogue_offset, pending.is_unsynced = 0, False
+        pending.is_described = True
 
     def _with_definitions(self, database: str, committed: list[_Pending]) -> list[_Pending]:
         """Complete what the records could not show of their tables, where the plugin did not
@@ -813,6 +855,123 @@ class Confirmer:
         pending.length = append_catalogue(pending.fd, pending.uuid, seal, completed)
         if self._fsync:
             os.fdatasync(pending.fd)
+
+    # -- what DDL did to tables ------------------------------------------------------------------
+
+    def _with_structures(self, database: str, committed: list[_Pending]) -> list[_Pending]:
+        """Add to journals what their DDL made of tables. Return those up to the first for which
+        that is still being read, or nobody can be asked yet."""
+        for pending in committed:
+            self._read_statements(pending)
+        wanted = [each for each in committed if not each.is_described]
+        if not wanted:
+            return committed
+        try:
+            job = self._jobs.get(database) or self._begin_job(database, wanted)
+            for pending in wanted:
+                pending.is_unread = True
+            if job is None:
+                for pending in wanted:
+                    pending.is_stuck = True  # nobody is to wait for it to be quiet
+            elif job.done.wait(_STRUCTURES_MOMENT_S):
+                del self._jobs[database]
+                self._add_structures(database, wanted, job.result())
+            else:
+                self._give_up(database, wanted, "the engine does not answer")
+        except CaptureError as error:
+            if not self._give_up(database, wanted, str(error)):
+                self._tell_trouble(database, wanted, error)
+        waiting = [index for index, each in enumerate(committed) if not each.is_described]
+        return committed[: waiting[0]] if waiting else committed
+
+    def _begin_job(self, database: str, wanted: list[_Pending]) -> Job | None:
+        """Have read what those journals' DDL made of tables. None where no attachment stands by
+        and it is too early to open one: a DROP DATABASE may be on its way (structures)."""
+        witnesses = self._structures.take(database)
+        if not witnesses and not self._let_go:
+            quiet_us = time.time_ns() // 1000 - int(_QUIET_S * 1_000_000)
+            if any(each.number and each.commit_us > quiet_us for each in wanted):
+                return None
+        if not witnesses and self._is_gone(database, wanted[0].guid):
+            raise CaptureError("it was dropped or replaced")
+        journals = [each.statements for each in wanted if each.statements is not None]
+        before = self._key_indexes(database, wanted[0].guid).read()
+        job = self._structures.start(Job(database, journals, before, witnesses))
+        self._jobs[database] = job
+        return job
+
+    def _read_statements(self, pending: _Pending) -> None:
+        """Find out whether a journal has DDL of tables, once."""
+        if not pending.has_ddl:
+            pending.is_described = True
+        if pending.is_described or pending.statements is not None:
+            return
+        with JournalReader(self._folder.live(pending.uuid)) as reader:
+            parsed = {pos: parse(text_of(sql)) for pos, sql in reader.statements().items()}
+        statements = {pos: each for pos, each in parsed.items() if each is not None}
+        pending.statements = JournalStatements(pending.uuid, statements)
+        pending.is_described = not statements
+
+    def _add_structures(self, database: str, wanted: list[_Pending], found: Structures) -> None:
+        """Write what was found into the journals that it was asked for."""
+        if self._is_gone(database, wanted[0].guid):
+            raise CaptureError("it was dropped or replaced")
+        for pending in wanted:
+            if pending.uuid in found.changes:
+                self._append_changes(pending, found.changes[pending.uuid])
+                pending.is_described = True
+        try:
+            self._key_indexes(database, wanted[0].guid).write(found.indexes)
+        except OSError as error:
+            _log.warning("cannot keep which indexes are keys in {}: {}", database, error)
+
+    def _append_changes(
+        self, pending: _Pending, changes: dict[int, tuple[TableChange, ...]]
+    ) -> None:
+        with JournalReader(self._folder.live(pending.uuid)) as reader:
+            seal, catalogue = reader.seal, reader.unstamped_catalogue()
+        if seal is None:
+            return
+        bodies = catalogue.bodies if catalogue is not None else {}
+        try:
+            end = append_catalogue(pending.fd, pending.uuid, seal, bodies, changes)
+        except ValueError as error:
+            _log.warning("{}: it gets no structure of the tables that its DDL changed", error)
+            return
+        pending.catalogue_offset, pending.length = seal.end, end
+        if self._fsync:
+            os.fdatasync(pending.fd)
+
+    def _give_up(self, database: str, wanted: list[_Pending], why: str) -> bool:
+        """Let those journals go whose tables could not be read for long, or never will be; tell
+        whether these are all."""
+        is_gone = self._is_gone(database, wanted[0].guid)
+        latest_us = time.time_ns() // 1000 - int(_STRUCTURES_PATIENCE_S * 1_000_000)
+        for pending in wanted:
+            if is_gone or pending.commit_us < latest_us:
+                _log.warning(
+                    "journal {}: its schema change events have no structure of the tables, which "
+                    "could not be read from {}: {}",
+                    pending.uuid,
+                    database,
+                    why.replace("\n", " "),
+                )
+                pending.is_described = True
+                self._jobs.pop(database, None)
+        return all(each.is_described for each in wanted)
+
+    def _is_gone(self, database: str, guid: UUID) -> bool:
+        """Whether the file at the path is not the database any more that a journal is of."""
+        try:
+            inventory = self._inventory(database, guid)
+            return inventory.is_being_dropped or not inventory.is_in_place
+        except (DatabaseReplaced, FileNotFoundError):
+            return True
+        except (InventoryUnreadable, OSError):
+            return False
+
+    def _key_indexes(self, database: str, guid: UUID) -> KeyIndexFile:
+        return KeyIndexFile(self._folder.databases, database, guid)
 
     def _described(self, database: str, generation: int, shown: bytes) -> bytes:
         """Return the complete form of a definition, and let later transactions know it."""
@@ -967,7 +1126,9 @@ class Confirmer:
         is_orphan = is_limbo or self._folder.owner_is_gone(header.owner)
         if not is_orphan and (mark is None or mark.ticket > last):
             return  # still being written, or marked since we looked: the next turn's
-        self._pending[header.uuid] = self._found(reader, is_orphan)
+        pending = self._pending[header.uuid] = self._found(reader, is_orphan)
+        if pending.is_described:  # whoever did that may have died before it kept the key indexes
+            self._key_indexes(pending.database, pending.guid).remove()
 
     @staticmethod
     def _found(reader: JournalReader, is_orphan: bool) -> _Pending:
@@ -988,10 +1149,13 @@ class Confirmer:
         )
         catalogue = reader.unstamped_catalogue()
         if seal is not None and catalogue is not None:
+            # Definitions are completed before changes of tables are added: what is missing then
+            # can't be had.
             missing = reader.unresolved_tables().keys() - catalogue.bodies.keys()
-            if not missing:
+            if catalogue.tells_of_ddl or not missing:
                 pending.catalogue_offset, pending.length = seal.end, catalogue.end
                 pending.is_unresolved = False
+                pending.is_described = catalogue.tells_of_ddl
         return pending
 
     def _remove_if_abandoned(self, path: Path, owner: UUID | None, error: JournalError) -> None:

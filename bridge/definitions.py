@@ -3,6 +3,8 @@
 A record shows names and types of its columns; the key, NOT NULL and the rest stand in the
 system tables. To ask those inside a callback of the engine can stop the server for good, so
 the plugin asks this thread at the first use of a table, and ``prepare`` waits for the answer.
+It also asks to have read what DDL before it made of tables (structures), and before DDL of indexes
+for what indexes are keys: one that is gone says no more what it was.
 
 Guarantees: a question is answered only after the attachment that was opened for it is closed,
 so that none of ours is in anybody's way once a commit is done. What can't be found out is
@@ -14,10 +16,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import logbook
 
-from firebird_cdc.bridge.host import Host, Question
+from firebird_cdc.bridge.host import Host, Question, QuestionKind
+from firebird_cdc.bridge.structures import KeyIndexFile, StructureReader, read_key_indexes
 from firebird_cdc.errors import CaptureError
 
 _log = logbook.Logger("firebird_cdc.bridge.definitions")
@@ -29,17 +34,26 @@ _TROUBLE_S = 1.0  # pause when a database can't be asked
 class DefinitionFinder(threading.Thread):
     """Answers the plugin's questions about tables; one per server process."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(
+        self, host: Host, structures: StructureReader, databases: Callable[[], Path]
+    ) -> None:
+        """``databases``: where the state of databases is kept now."""
         super().__init__(name="fbc-definitions", daemon=True)
         self._host = host
+        self._structures = structures
+        self._databases = databases
         self._troubled: dict[int, float] = {}  # databases that can't be asked, until when
 
     def run(self) -> None:
         while True:
             try:
                 questions = self._host.take_questions(_WAIT_MS)
-                if questions:
-                    self._answer(questions[0].database, questions)
+                shown = [each for each in questions if each.kind is QuestionKind.COMPLETE]
+                if shown:
+                    self._answer(shown[0].database, shown)
+                for question in questions:
+                    if question.kind is not QuestionKind.COMPLETE:
+                        self._stand(question)
             except Exception:  # who waits for an answer gives up, others ask again
                 _log.exception("answering questions about tables failed")
                 time.sleep(_TROUBLE_S)
@@ -70,5 +84,34 @@ class DefinitionFinder(threading.Thread):
         try:
             for question in questions:
                 found[question.number] = witness.describe(question.shown)
+        finally:
+            witness.close()
+
+    def _stand(self, question: Question) -> None:
+        """Have an attachment ready to read what DDL made of tables, or not any more."""
+        path, guid = self._host.database(question.database)
+        is_ready = False
+        try:
+            if question.kind is QuestionKind.STAND_BY:
+                witness = self._host.open_witness(path)
+                self._structures.stand_by(path, question.transaction, witness)
+                is_ready = True
+            elif question.kind is QuestionKind.STAND_DOWN:
+                self._structures.stand_down(path, question.transaction)
+            else:
+                self._find_key_indexes(path, KeyIndexFile(self._databases(), path, guid))
+        except (CaptureError, OSError) as error:
+            text = str(error).replace("\n", " ")
+            _log.info("cannot read what DDL makes of {} now: {}", path, text)
+        finally:
+            if not self._host.answer_question(question.number, b"1" if is_ready else b""):
+                self._structures.stand_down(path, question.transaction)
+
+    def _find_key_indexes(self, path: str, file: KeyIndexFile) -> None:
+        if file.read() is not None:
+            return
+        witness = self._host.open_witness(path)
+        try:
+            file.write(read_key_indexes(witness))
         finally:
             witness.close()

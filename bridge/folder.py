@@ -210,6 +210,16 @@ class JournalFolder:
         self.tickets[32] = state
 
     @property
+    def described(self) -> int:
+        """The ticket up to which DDL of tables is described, or can't be: the next one that
+        commits waits a moment for that (session.c)."""
+        return int.from_bytes(self.tickets[56:64], "little")
+
+    @described.setter
+    def described(self, ticket: int) -> None:
+        self.tickets[56:64] = ticket.to_bytes(8, "little")
+
+    @property
     def generation(self) -> int:
         """How often the system tables changed, in all databases of the folder together."""
         return int.from_bytes(self.tickets[16:24], "little")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Sequence
-from enum import Enum
+from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
@@ -19,6 +19,7 @@ from firebird_cdc.errors import CaptureError
 EVENT_BATCH = 256
 _ERROR_BYTES = 1024
 _QUESTION_BATCH = 64
+_NULL = 0xFFFF
 _COMPLETED_FACTOR = 8  # a column takes 23 bytes at least, and is completed by 142 at most
 
 
@@ -119,13 +120,29 @@ class Verdict(Enum):
 _VERDICTS = {0: Verdict.ACTIVE, -1: Verdict.LIMBO, -2: Verdict.DEAD, -3: Verdict.UNKNOWN}
 
 
+class QuestionKind(IntEnum):
+    """What the plugin wants to know, or have done."""
+
+    COMPLETE = 1
+    STAND_BY = 2  # read what DDL before it made of tables, now that it waits
+    STAND_DOWN = 3  # it waits no more
+    KNOW_INDEXES = 4  # find out which indexes are keys, unless that is known
+
+
 class Question(NamedTuple):
-    """A table definition as a record shows it, to be completed; commits wait for the answer."""
+    """Something that commits wait for: by default a definition as a record shows it, to be
+    completed; for the other kinds, ``shown`` is the number of a transaction, u64."""
 
     number: int
     database: int
     generation: int  # of the system tables when it was asked
     shown: bytes
+    kind: QuestionKind
+
+    @property
+    def transaction(self) -> int:
+        """The transaction that waits; not of COMPLETE."""
+        return int.from_bytes(self.shown, "little")
 
 
 class Witness(Protocol):
@@ -141,6 +158,12 @@ class Witness(Protocol):
     def describe(self, definition: bytes) -> bytes:
         """Return a table definition of a journal completed from the system tables, or nothing
         if the table is gone.
+
+        Raises CaptureError with the engine's words; close the witness then.
+        """
+
+    def select(self, sql: str, columns: int) -> list[tuple[bytes | None, ...]]:
+        """Return the rows of a question about the system tables, whose COLUMNS are all VARCHARs.
 
         Raises CaptureError with the engine's words; close the witness then.
         """
@@ -202,9 +225,9 @@ class Host(Protocol):
     def take_questions(self, timeout_ms: int) -> list[Question]:
         """Return questions about one database; empty when the time is up. Answer them all."""
 
-    def answer_question(self, number: int, complete: bytes) -> None:
-        """Answer one, with nothing if that can't be done; no attachment of ours that was opened
-        for it may be open any more."""
+    def answer_question(self, number: int, complete: bytes) -> bool:
+        """Answer one, with nothing if that can't be done; but for STAND_BY, no attachment of
+        ours that was opened for it may be open any more. Return whether it is still wanted."""
 
     def new_generation(self) -> None:
         """Say that the system tables changed: definitions are made anew."""
@@ -214,6 +237,21 @@ class Host(Protocol):
 
     def spawn(self, program: Path, arguments: list[str], environment: dict[str, str]) -> int:
         """Start a detached process that the server doesn't notice. Raises OSError."""
+
+
+def _rows(content: bytes, columns: int) -> list[tuple[bytes | None, ...]]:
+    """Take apart what witness_select wrote: u16 length and bytes, field by field."""
+    fields: list[bytes | None] = []
+    at = 0
+    while at < len(content):
+        length = int.from_bytes(content[at : at + 2], "little")
+        at += 2
+        if length == _NULL:
+            fields.append(None)
+        else:
+            fields.append(content[at : at + length])
+            at += length
+    return [tuple(fields[start : start + columns]) for start in range(0, len(fields), columns)]
 
 
 class CffiWitness:
@@ -244,6 +282,17 @@ class CffiWitness:
         if length < 0:
             raise CaptureError(self._ffi.string(error).decode("utf-8", "replace"))
         return bytes(self._ffi.buffer(buffer, length))
+
+    def select(self, sql: str, columns: int) -> list[tuple[bytes | None, ...]]:
+        rows, length = self._ffi.new("char **"), self._ffi.new("size_t *")
+        error = self._ffi.new("char[]", _ERROR_BYTES)
+        if not self._api.witness_select(
+            self._handle, sql.encode(), columns, rows, length, error, _ERROR_BYTES
+        ):
+            raise CaptureError(self._ffi.string(error).decode("utf-8", "replace"))
+        content = bytes(self._ffi.buffer(rows[0], length[0])) if length[0] else b""
+        self._api.witness_free(rows[0])
+        return _rows(content, columns)
 
     def close(self) -> None:
         self._api.witness_close(self._handle)
@@ -351,12 +400,13 @@ class CffiHost:
                 view.database,
                 view.generation,
                 bytes(self._ffi.buffer(view.shown, view.length)),
+                QuestionKind(view.kind),
             )
             for view in self._questions[0:count]
         ]
 
-    def answer_question(self, number: int, complete: bytes) -> None:
-        self._api.answer_question(number, complete, len(complete))
+    def answer_question(self, number: int, complete: bytes) -> bool:
+        return bool(self._api.answer_question(number, complete, len(complete)))
 
     def new_generation(self) -> None:
         self._api.new_generation()

@@ -110,6 +110,12 @@ class TransactionInventory:
             return False
 
     @property
+    def is_being_dropped(self) -> bool:
+        """Whether DROP DATABASE has marked the file, which it removes next."""
+        _, ods, *_ = _PAGE.unpack_from(self._read(_HEADER_BYTES, 0))
+        return bool(ods == _BEING_DROPPED)
+
+    @property
     def incarnation(self) -> Incarnation:
         """Which database this is."""
         header = self._header()

@@ -22,6 +22,7 @@ from firebird_cdc.bridge.definitions import DefinitionFinder
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Host
 from firebird_cdc.bridge.shipper import ShipperSupervisor, python_program
+from firebird_cdc.bridge.structures import StructureReader
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.errors import CaptureError
 
@@ -55,10 +56,15 @@ class Bridge:
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self._structures = StructureReader(host.open_witness)
         self._folder: JournalFolder | None = None
         self._finder: DefinitionFinder | None = None
         self._confirmer: Confirmer | None = None
         self._supervisor: ShipperSupervisor | None = None
+
+    def _databases(self) -> Path:
+        assert self._folder is not None
+        return self._folder.databases
 
     def start(self, config: ConnectorConfig, logging: Path | None) -> None:
         """Open the journal folder and put everything to work.
@@ -73,10 +79,10 @@ class Bridge:
         _probe(folder)
         self._host.configure(folder, config.journal_fsync, config.capture_failure_mode == "gap")
         if self._finder is None:
-            self._finder = DefinitionFinder(self._host)
+            self._finder = DefinitionFinder(self._host, self._structures, self._databases)
             self._finder.start()
         if self._confirmer is None:
-            self._confirmer = Confirmer(self._host, folder, config.journal_fsync)
+            self._confirmer = Confirmer(self._host, folder, config.journal_fsync, self._structures)
             self._confirmer.start()
         self._confirmer.use(folder, config.journal_fsync)
         if self._supervisor is not None:

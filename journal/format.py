@@ -726,6 +726,14 @@ def _table_change_body(event: int, change: TableChange) -> bytes:
     return b"".join(body)
 
 
+def parse_table(number: int, body: bytes) -> Table:
+    """Return the table that the body of a TABLE record defines; ValueError if it makes no sense."""
+    try:
+        return _parse_table(number, body)
+    except (_Malformed, struct.error, UnicodeDecodeError) as error:
+        raise ValueError(f"a definition of {len(body)} bytes: {error}") from error
+
+
 def table_body(table: Table) -> bytes:
     """Return the body of the TABLE record that defines TABLE; ValueError if it fits none."""
     count = len(table.columns)

@@ -122,6 +122,56 @@ static size_t cursor_text(const struct cursor *cursor, unsigned column, char *to
     return length;
 }
 
+/* Append what is at FROM to the buffer, which grows. Returns 0 without memory, or with too much. */
+static int append(char **buffer, size_t *used, size_t *capacity, const void *from, size_t length) {
+    enum { MOST_SELECTED = 64 * 1024 * 1024 };
+    if (*used + length > *capacity) {
+        size_t wanted = *capacity ? 2 * *capacity : 16 * 1024;
+        while (wanted < *used + length)
+            wanted *= 2;
+        char *more = wanted <= MOST_SELECTED ? realloc(*buffer, wanted) : NULL;
+        if (!more)
+            return 0;
+        *buffer = more;
+        *capacity = wanted;
+    }
+    memcpy(*buffer + *used, from, length);
+    *used += length;
+    return 1;
+}
+
+int fbc_catalogue_select(const struct fbc_source *source, const char *select, int columns,
+                         char **rows, size_t *length, struct fbc_error *error) {
+    static const uint16_t null = UINT16_MAX;
+    struct cursor *cursor = calloc(1, sizeof *cursor);
+    size_t capacity = 0;
+    int row = -1, fits = 1;
+    *rows = NULL;
+    *length = 0;
+    if (!cursor || columns > MOST_SELECT_COLUMNS)
+        fbc_error_set(error, 0, "no memory to read the system tables");
+    else if (cursor_open(cursor, source, select, (unsigned)columns, error))
+        while (fits && (row = cursor_next(cursor, error)) == 1)
+            for (unsigned i = 0; fits && i < (unsigned)columns; i++) {
+                const unsigned char *field = cursor->message + cursor->offsets[i];
+                uint16_t size;
+                memcpy(&size, field, 2);
+                fits = cursor_is_null(cursor, i)
+                           ? append(rows, length, &capacity, &null, 2)
+                           : append(rows, length, &capacity, field, 2 + (size_t)size);
+            }
+    if (!fits)
+        fbc_error_set(error, 0, "the system tables hold more than can be read at once");
+    if (cursor && cursor->source)
+        cursor_close(cursor);
+    free(cursor);
+    if (fits && row == 0)
+        return FBC_OK;
+    free(*rows);
+    *rows = NULL;
+    return FBC_FAILED;
+}
+
 /* What the system tables say of one column beyond what the record shows. */
 struct catalogue_column {
     char name[256];
@@ -516,6 +566,7 @@ struct fbc_question {
     struct timespec patience;     /* until when transactions wait for it, */
     struct timespec ddl_patience; /* and until when while a DDL commits */
     unsigned database;
+    enum fbc_question_kind kind;
     char *complete; /* null: there is none */
     size_t complete_length, shown_length;
     char shown[];
@@ -536,12 +587,12 @@ void fbc_catalogue_init(void) {
     pthread_condattr_destroy(&attributes);
 }
 
-struct fbc_question *fbc_question_ask(unsigned database, uint64_t generation, const char *shown,
-                                      size_t shown_length) {
+struct fbc_question *fbc_question_ask(enum fbc_question_kind kind, unsigned database,
+                                      uint64_t generation, const char *shown, size_t shown_length) {
     pthread_mutex_lock(&questions_lock);
     struct fbc_question **link = &questions;
-    while (*link && ((*link)->database != database || (*link)->generation != generation ||
-                     (*link)->shown_length != shown_length ||
+    while (*link && ((*link)->kind != kind || (*link)->database != database ||
+                     (*link)->generation != generation || (*link)->shown_length != shown_length ||
                      memcmp((*link)->shown, shown, shown_length) != 0))
         link = &(*link)->next;
     struct fbc_question *question = *link;
@@ -550,6 +601,7 @@ struct fbc_question *fbc_question_ask(unsigned database, uint64_t generation, co
         question->references = 1;
         question->number = ++last_question;
         question->generation = generation;
+        question->kind = kind;
         question->patience = fbc_monotonic_in(PATIENCE_MS);
         question->ddl_patience = fbc_monotonic_in(DDL_PATIENCE_MS);
         question->database = database;
@@ -603,6 +655,14 @@ void fbc_question_drop(struct fbc_question *question) {
     pthread_mutex_unlock(&questions_lock);
 }
 
+int fbc_question_finish(struct fbc_question *question) {
+    pthread_mutex_lock(&questions_lock);
+    int has_answer = question->is_answered && question->complete;
+    unreference(question);
+    pthread_mutex_unlock(&questions_lock);
+    return has_answer;
+}
+
 /* Called with the lock held. Questions that all who asked have given up are dropped: what they
  * cost, an attachment of ours after a commit, would be in somebody's way. */
 static struct fbc_question *first_untaken(void) {
@@ -634,15 +694,17 @@ int fbc_question_take(struct fbc_question_view *to, int most, int timeout_ms) {
         if (each->is_taken || each->database != first_one->database)
             continue;
         each->is_taken = 1;
-        to[taken++] = (struct fbc_question_view){each->number, each->generation, each->database,
-                                                 each->shown, each->shown_length};
+        to[taken++] =
+            (struct fbc_question_view){each->number, each->generation, each->database,
+                                       each->kind,   each->shown,      each->shown_length};
     }
     pthread_mutex_unlock(&questions_lock);
     return taken;
 }
 
-void fbc_question_answer(uint64_t number, const char *complete, size_t length) {
+int fbc_question_answer(uint64_t number, const char *complete, size_t length) {
     pthread_mutex_lock(&questions_lock);
+    int is_wanted = 0;
     struct fbc_question **link = &questions;
     while (*link && (*link)->number != number)
         link = &(*link)->next;
@@ -655,8 +717,10 @@ void fbc_question_answer(uint64_t number, const char *complete, size_t length) {
             question->complete_length = length;
         }
         question->is_answered = 1;
+        is_wanted = question->references > 1;
         unreference(question);
         pthread_cond_broadcast(&question_answered);
     }
     pthread_mutex_unlock(&questions_lock);
+    return is_wanted;
 }

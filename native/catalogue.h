@@ -21,6 +21,11 @@ enum { FBC_COMPLETED_BYTES = 2 + 12 + 16 * 8 };
 int fbc_definition_complete(const struct fbc_source *source, char *definition, size_t *length,
                             size_t size, struct fbc_error *error);
 
+/* fbc_catalogue_select asks a question whose answer has COLUMNS columns, VARCHARs all. ROWS, for
+ * the caller to free, gets u16 length and bytes of each, 65535 for NULL, row by row. */
+int fbc_catalogue_select(const struct fbc_source *source, const char *select, int columns,
+                         char **rows, size_t *length, struct fbc_error *error);
+
 /* fbc_catalogue_find returns the complete form of the definition SHOWN by records, as of
  * GENERATION of the system tables, for the caller to free; null if it is not known. */
 char *fbc_catalogue_find(unsigned database, uint64_t generation, const char *shown,
@@ -36,11 +41,11 @@ uint64_t fbc_catalogue_version(void);
 /* fbc_catalogue_init is called once, when the engine loads the plugin. */
 void fbc_catalogue_init(void);
 
-/* fbc_question_ask has the bridge find out the complete form of the definition SHOWN. Returns
- * at once; the question belongs to the caller and to all who asked the same before it was
- * answered, and ends with fbc_question_drop. Null: too many are waiting. */
-struct fbc_question *fbc_question_ask(unsigned database, uint64_t generation, const char *shown,
-                                      size_t shown_length);
+/* fbc_question_ask has the bridge find out the complete form of the definition SHOWN, or what
+ * KIND says of it. Returns at once; the question belongs to the caller and to all who asked the
+ * same before it was answered, and ends with fbc_question_drop. Null: too many are waiting. */
+struct fbc_question *fbc_question_ask(enum fbc_question_kind kind, unsigned database,
+                                      uint64_t generation, const char *shown, size_t shown_length);
 
 /* fbc_question_await returns the complete form, valid until the question is dropped, or null:
  * there is none, or it took too long: two seconds since it was asked, or half a second while a
@@ -48,12 +53,16 @@ struct fbc_question *fbc_question_ask(unsigned database, uint64_t generation, co
 const char *fbc_question_await(struct fbc_question *question, size_t *length);
 void fbc_question_drop(struct fbc_question *question);
 
+/* fbc_question_finish drops a question, and returns whether it was answered with something: the
+ * bridge learns the same. */
+int fbc_question_finish(struct fbc_question *question);
+
 /* fbc_question_ddl adds to the number of DDL transactions that the engine is committing. Their
  * locks may hold up the attachment that answers, until those who wait for it go on. */
 void fbc_question_ddl(int transactions);
 
 /* What the bridge calls: take_questions and answer_question of bridge_api.h. */
 int fbc_question_take(struct fbc_question_view *to, int most, int timeout_ms);
-void fbc_question_answer(uint64_t number, const char *complete, size_t length);
+int fbc_question_answer(uint64_t number, const char *complete, size_t length);
 
 #endif

@@ -29,7 +29,13 @@ enum {
     SILENCE_MS = 1000 /* a bridge that does not call for so long is not working on anything */
 };
 
-enum { TICKETS, DECIDED, GENERATION }; /* the shared counters */
+enum { /* the shared counters; those between are the bridge's */
+       TICKETS = 0,
+       GENERATION = 2,
+       TABLE_DDL = 5,    /* ticket of the last DDL of tables, */
+       TABLE_DDL_MS = 6, /* and when that was, by CLOCK_MONOTONIC */
+       DESCRIBED = 7     /* up to which ticket such DDL is described, or can't be */
+};
 
 /* Gaps that are counted in the shared page, so that they outlive a process. */
 enum { SLOTS_AT = 1024, SLOTS_END = 4096 };
@@ -62,7 +68,7 @@ static struct {
     ino_t journal_inode;
     unsigned char owner[16];
     pthread_mutex_t ticket_lock; /* with flock on tickets_fd: against other processes */
-    _Atomic(uint64_t) *shared;   /* counters: TICKETS, then the bridge's, then GENERATION */
+    _Atomic(uint64_t) *shared;   /* counters: TICKETS and others */
     int tickets_fd;
 
     pthread_mutex_t event_lock;
@@ -346,6 +352,8 @@ static int start_bridge(const struct fbc_settings *settings, struct fbc_error *e
         .witness_open = fbc_witness_open,
         .witness_ask = fbc_witness_ask,
         .witness_describe = fbc_witness_describe,
+        .witness_select = fbc_witness_select,
+        .witness_free = fbc_witness_free,
         .witness_close = fbc_witness_close,
         .store_definition = fbc_catalogue_store,
         .take_questions = fbc_question_take,
@@ -655,9 +663,34 @@ void fbc_host_await_settled(uint64_t number, int timeout_ms) {
     pthread_mutex_unlock(&host.event_lock);
 }
 
-uint64_t fbc_host_begin_commit(void) {
+static uint64_t monotonic_ms(void) {
+    struct timespec now = fbc_monotonic_in(0);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+uint64_t fbc_host_begin_commit(struct fbc_database *database, int changes_tables) {
     lock_tickets();
-    return ++host.shared[TICKETS];
+    uint64_t ticket = ++host.shared[TICKETS];
+    if (changes_tables) {
+        host.shared[TABLE_DDL_MS] = monotonic_ms();
+        host.shared[TABLE_DDL] = ticket;
+        database->table_ddl = ticket;
+    }
+    return ticket;
+}
+
+int fbc_host_has_undescribed(const struct fbc_database *database, int patience_ms) {
+    _Atomic(uint64_t) *shared = host.shared; /* what was shared once stays so */
+    return shared && shared[DESCRIBED] < database->table_ddl &&
+           monotonic_ms() - shared[TABLE_DDL_MS] < (uint64_t)patience_ms;
+}
+
+void fbc_host_await_described(int patience_ms) {
+    static const struct timespec pause = {.tv_nsec = 1000000};
+    _Atomic(uint64_t) *shared = host.shared;
+    while (shared && shared[DESCRIBED] < shared[TABLE_DDL] &&
+           monotonic_ms() - shared[TABLE_DDL_MS] < (uint64_t)patience_ms)
+        nanosleep(&pause, NULL);
 }
 
 void fbc_host_end_commit(void) {

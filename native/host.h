@@ -21,8 +21,9 @@ struct fbc_database {
     unsigned id; /* from 1, in this process */
     char path[1024];
     unsigned char guid[16];
-    struct fbc_gap gap;        /* counted here, not in the folder; under a lock of host.c */
-    atomic_int ignores_errors; /* or did once: see fbc_host_heeds_errors */
+    struct fbc_gap gap;          /* counted here, not in the folder; under a lock of host.c */
+    atomic_int ignores_errors;   /* or did once: see fbc_host_heeds_errors */
+    _Atomic(uint64_t) table_ddl; /* ticket of the last DDL of tables, by this process; 0: none */
 };
 
 /* Settings of the plugin's section in plugins.conf; empty: not set. */
@@ -103,9 +104,18 @@ void fbc_host_await_settled(uint64_t number, int timeout_ms);
 
 /* fbc_host_begin_commit draws a ticket and keeps all others, in every process, from drawing
  * one until fbc_host_end_commit: in between the caller marks its journal and hands it over, so
- * that whoever sees a ticket drawn also finds its journal. Microseconds, never a sync. */
-uint64_t fbc_host_begin_commit(void);
+ * that whoever sees a ticket drawn also finds its journal. Microseconds, never a sync.
+ * CHANGES_TABLES: it is a DDL that may, in DATABASE. */
+uint64_t fbc_host_begin_commit(struct fbc_database *database, int changes_tables);
 void fbc_host_end_commit(void);
+
+/* fbc_host_has_undescribed tells whether this process committed DDL of tables in DATABASE that
+ * the bridge has not read the outcome of, PATIENCE_MS ago at most. */
+int fbc_host_has_undescribed(const struct fbc_database *database, int patience_ms);
+
+/* fbc_host_await_described waits until the bridge has read what the last DDL of tables made of
+ * them, in any process: the next one would hide that. At most PATIENCE_MS from its commit on. */
+void fbc_host_await_described(int patience_ms);
 const unsigned char *fbc_host_owner(void);
 int fbc_host_fsync(void);
 

@@ -27,7 +27,8 @@
 #include "pool.h"
 #include "sync.h"
 
-enum { SETTLE_MS = 2000 }; /* how long a leaving attachment waits for its commits' verdicts */
+enum { SETTLE_MS = 2000 };   /* how long a leaving attachment waits for its commits' verdicts */
+enum { DESCRIBED_MS = 500 }; /* and a DDL for the one before it to be described */
 
 static atomic_int sessions; /* of this process */
 
@@ -79,6 +80,9 @@ struct transaction {
     int is_gap;     /* the journal, sealed, holds a gap in place of the changes */
     int folder;     /* where an ownerless journal lies; -1: it has an owner */
     int has_ddl;
+    int changes_tables; /* a DDL of it may */
+    int changes_indexes;
+    int stands_by;            /* an attachment of ours, to read what the DDL made */
     int is_committing_ddl;    /* between prepare and what comes after it */
     uint64_t changes;         /* that were reported, recorded or not */
     int is_unresolved;        /* a table definition stays incomplete after the seal */
@@ -373,8 +377,9 @@ static unsigned table_number(struct transaction *txn, const struct fbc_shape *sh
         txn->tables_used = count + 1;
     *use = (struct table_use){shape->id, shape->is_resolved, NULL};
     if (!shape->is_resolved)
-        use->question = fbc_question_ask(txn->session->database->id, shape->generation,
-                                         shape->definition, shape->definition_length);
+        use->question =
+            fbc_question_ask(FBC_COMPLETE, txn->session->database->id, shape->generation,
+                             shape->definition, shape->definition_length);
     txn->journal.at.tables = count + 1;
     return count + 1;
 }
@@ -469,6 +474,47 @@ static void transaction_delete(struct fbi_replicated_transaction *self, struct f
     row_change(self, status, table, record, NULL);
 }
 
+/* The word at *TEXT in capitals, up to 15 letters, behind blanks and comments; empty if there is
+ * none. *TEXT moves behind it. */
+static void next_word(const char **text, char word[16]) {
+    const char *at = *text;
+    unsigned length = 0;
+    for (;;) {
+        if (strncmp(at, "--", 2) == 0)
+            at += strcspn(at, "\n");
+        else if (strncmp(at, "/*", 2) == 0) {
+            const char *end = strstr(at + 2, "*/");
+            at = end ? end + 2 : at + strlen(at);
+        } else if (*at && strchr(" \t\r\n\f\v", *at))
+            at++;
+        else
+            break;
+    }
+    for (; (*at | 32) >= 'a' && (*at | 32) <= 'z'; at++)
+        if (length < 15)
+            word[length++] = (char)(*at & ~32);
+    word[length] = 0;
+    *text = at;
+}
+
+enum table_ddl { NO_TABLE_DDL, TABLE_DDL, INDEX_DDL };
+
+/* Tell whether the DDL statement SQL may change a table; journal/ddl_text.py tells exactly. */
+static enum table_ddl table_ddl_of(const char *sql) {
+    enum { MOST_WORDS = 4 }; /* CREATE UNIQUE DESCENDING INDEX */
+    char word[16];
+    int alters = 0;
+    for (int i = 0; i < MOST_WORDS; i++) {
+        next_word(&sql, word);
+        alters |= i == 0 && strcmp(word, "ALTER") == 0;
+        if (strcmp(word, "INDEX") == 0)
+            return INDEX_DDL;
+        if (strcmp(word, "TABLE") == 0 || (alters && strcmp(word, "DOMAIN") == 0))
+            return TABLE_DDL;
+    }
+    return NO_TABLE_DDL;
+}
+
 static void transaction_execute_intl(struct fbi_replicated_transaction *self,
                                      struct fbi_status *status, unsigned charset, const char *sql) {
     struct transaction *txn = transaction_of(self);
@@ -477,6 +523,9 @@ static void transaction_execute_intl(struct fbi_replicated_transaction *self,
     char *body = NULL;
     txn->changes++;
     txn->has_ddl = 1;
+    enum table_ddl kind = table_ddl_of(sql);
+    txn->changes_tables |= kind != NO_TABLE_DDL;
+    txn->changes_indexes |= kind == INDEX_DDL;
     if (open_journal(txn, &error) && (body = fbc_record_begin(&txn->journal, 2 + length, &error))) {
         fbc_put16(body, (uint16_t)charset);
         memcpy(body + 2, sql, length);
@@ -810,6 +859,35 @@ static void set_committing_ddl(struct transaction *txn, int state) {
     txn->is_committing_ddl = state;
 }
 
+/* Ask the bridge something of KIND about TXN, and wait. Returns whether it answered. */
+static int ask(const struct transaction *txn, enum fbc_question_kind kind) {
+    char number[8];
+    size_t length;
+    fbc_put64(number, txn->number);
+    struct fbc_question *question = fbc_question_ask(kind, txn->session->database->id,
+                                                     fbc_host_generation(), number, sizeof number);
+    if (!question)
+        return 0;
+    fbc_question_await(question, &length);
+    return fbc_question_finish(question);
+}
+
+/* Wait until what DDL before this transaction made of tables is read: another DDL would hide it.
+ * The bridge reads it now, as nobody can drop the database meanwhile: a DROP DATABASE right behind
+ * a commit that meets an attachment of ours, or a half open one, fails, or leaves the file there,
+ * unusable. */
+static void await_described(struct transaction *txn) {
+    int is_here = fbc_host_has_undescribed(txn->session->database, DESCRIBED_MS);
+    if (txn->broken || !(is_here || txn->changes_tables))
+        return;
+    int stands_by = is_here && ask(txn, FBC_STAND_BY);
+    fbc_host_await_described(DESCRIBED_MS);
+    if (stands_by)
+        ask(txn, FBC_STAND_DOWN);
+    if (txn->changes_indexes)
+        ask(txn, FBC_KNOW_INDEXES);
+}
+
 static void transaction_prepare(struct fbi_replicated_transaction *self,
                                 struct fbi_status *status) {
     struct transaction *txn = transaction_of(self);
@@ -817,6 +895,7 @@ static void transaction_prepare(struct fbi_replicated_transaction *self,
     /* The engine has taken none of its exclusive locks yet: our attachment is not in its way, and
      * sees the tables as they were before a DDL of this transaction. */
     await_answers(txn);
+    await_described(txn);
     set_committing_ddl(txn, txn->has_ddl);
     if (!txn->broken && seal(txn, &error))
         return;
@@ -893,7 +972,7 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
         .kind = FBC_COMMITTED,
         .database = session->database->id,
         .transaction = txn->number,
-        .ticket = fbc_host_begin_commit(),
+        .ticket = fbc_host_begin_commit(session->database, txn->changes_tables),
         .commit_us = fbc_now_us(),
         .length = txn->journal.length,
         .catalogue_offset = txn->journal.catalogue_at,

@@ -255,3 +255,26 @@ int fbc_witness_describe(void *handle, char *definition, int length, int size, c
     finish(witness, transaction);
     return done ? (int)used : -1;
 }
+
+int fbc_witness_select(void *handle, const char *select, int columns, char **rows, size_t *length,
+                       char *error, int error_size) {
+    struct witness *witness = handle;
+    struct fbc_error reason = {{0}};
+    if (engine_ends(error, error_size))
+        return 0;
+    struct fbi_transaction *transaction = start(witness);
+    if (!transaction) {
+        tell(witness, error, error_size);
+        return 0;
+    }
+    struct fbc_source source = {witness->attachment, transaction, witness->status};
+    int done = fbc_catalogue_select(&source, select, columns, rows, length, &reason);
+    if (!done)
+        snprintf(error, (size_t)error_size, "%s", reason.text);
+    finish(witness, transaction);
+    return done;
+}
+
+void fbc_witness_free(char *rows) {
+    free(rows);
+}

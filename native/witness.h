@@ -2,6 +2,7 @@
 #ifndef FIREBIRD_CDC_WITNESS_H
 #define FIREBIRD_CDC_WITNESS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "firebird_abi.h"
@@ -29,6 +30,13 @@ int fbc_witness_ask(void *witness, const uint64_t *transactions, int64_t *answer
  * the reason in ERROR: close the witness then. */
 int fbc_witness_describe(void *witness, char *definition, int length, int size, char *error,
                          int error_size);
+
+/* fbc_witness_select asks a question about the system tables (fbc_catalogue_select). Returns 1 and
+ * the rows in a buffer to be freed with fbc_witness_free, or 0 with the reason in ERROR: close the
+ * witness then. */
+int fbc_witness_select(void *witness, const char *select, int columns, char **rows, size_t *length,
+                       char *error, int error_size);
+void fbc_witness_free(char *rows);
 
 /* fbc_witness_close ends the attachment and frees the handle. */
 void fbc_witness_close(void *witness);

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -26,13 +27,20 @@ from firebird_cdc.bridge.host import (
     Event,
     GapsCounted,
     JournalAbandoned,
+    LastSessionLeft,
     Verdict,
     Witness,
 )
 from firebird_cdc.bridge.recovery import _NoServer
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal import format as journal_format
-from firebird_cdc.journal.format import Gap, JournalReader, JournalWriter
+from firebird_cdc.journal.format import (
+    DdlChange,
+    Gap,
+    JournalReader,
+    JournalWriter,
+    TableChange,
+)
 from firebird_cdc.journal.lock import is_held
 
 GUID = UUID(int=7)
@@ -53,6 +61,11 @@ class Attachment:
     def describe(self, definition: bytes) -> bytes:
         return definition
 
+    def select(self, sql: str, columns: int) -> list[tuple[bytes | None, ...]]:
+        if self.is_ended:
+            raise CaptureError("connection shutdown")
+        return []
+
     def close(self) -> None:
         self.is_closed = True
 
@@ -70,12 +83,13 @@ class PlayedServer:
         self.gap: CountedGap | None = None
         self._number = 0
 
-    def commit(self, transaction: int, is_unsynced: bool = False) -> UUID:
-        """Leave a journal, which is one gap, and tell of it. Nothing asks about transaction 0."""
+    def commit(self, transaction: int, is_unsynced: bool = False, ddl: str = "") -> UUID:
+        """Leave a journal, which is one gap or a DDL, and tell of it. Nothing asks about
+        transaction 0."""
         uuid, number = self._journal(transaction)
         ticket = self.folder.last_ticket + 1
         self.folder.tickets[:8] = ticket.to_bytes(8, "little")
-        length = self._write(uuid, transaction, ticket)
+        length = self._write(uuid, transaction, ticket, ddl=ddl)
         names = CommittedJournal._fields
         values = dict.fromkeys(names, 0) | {
             "number": number,
@@ -87,6 +101,7 @@ class PlayedServer:
             "length": length,
             "events": 1,
             "is_unsynced": is_unsynced,
+            "has_ddl": bool(ddl),
             "reason": "",
             "fd": -1,
         }
@@ -104,11 +119,11 @@ class PlayedServer:
         self._number += 1
         return UUID(int=(transaction << 32) + self._number, version=4), self._number
 
-    def commit_elsewhere(self, transaction: int, owner: UUID) -> UUID:
+    def commit_elsewhere(self, transaction: int, owner: UUID, ddl: str = "", **more: Any) -> UUID:
         """Leave a journal as another process does, which tells us nothing."""
         uuid, _ = self._journal(transaction)
         ticket = self.folder.last_ticket + 1
-        self._write(uuid, transaction, ticket, owner)
+        self._write(uuid, transaction, ticket, owner, ddl, **more)
         self.folder.tickets[:8] = ticket.to_bytes(8, "little")
         return uuid
 
@@ -121,7 +136,13 @@ class PlayedServer:
         self.database_path.write_bytes(header + bytes([3]) + bytes(4095))
 
     def _write(
-        self, uuid: UUID, transaction: int, ticket: int | None, owner: UUID | None = None
+        self,
+        uuid: UUID,
+        transaction: int,
+        ticket: int | None,
+        owner: UUID | None = None,
+        ddl: str = "",
+        changes: Sequence[TableChange] | None = None,
     ) -> int:
         with JournalWriter(
             self.folder.live(uuid),
@@ -131,8 +152,13 @@ class PlayedServer:
             database_guid=GUID,
             owner=owner or self.folder.owner,
         ) as writer:
-            writer.gap("it")
+            if ddl:
+                writer.ddl(ddl)
+            else:
+                writer.gap("it")
             writer.seal()
+            if changes is not None:
+                writer.complete([], {1: changes})
             if ticket is not None:
                 writer.commit(ticket, time.time_ns() // 1000)
             return writer.journal_length or 0
@@ -188,6 +214,14 @@ def _published(folder: JournalFolder, uuid: UUID) -> str:
         [gap] = reader.changes()
         assert isinstance(gap, Gap)
         return gap.reason
+
+
+def _statement(folder: JournalFolder, uuid: UUID) -> DdlChange:
+    """Return the statement that the journal holds, once it has its name."""
+    with JournalReader(folder.committed(uuid)) as reader:
+        [ddl] = reader.changes()
+        assert isinstance(ddl, DdlChange)
+        return ddl
 
 
 def _work(confirmer: Confirmer, turns: int = 5) -> None:
@@ -357,3 +391,77 @@ def test_a_new_ledger_that_finds_no_room_costs_no_descriptors(
         assert _descriptors() <= before  # what other tests left may go meanwhile
     _work(confirmer)
     assert _published(server.folder, uuid) == "it"
+
+
+def test_ddl_waits_for_somebody_who_can_tell_of_it_but_not_for_ever(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_QUIET_S", 0.0)
+    monkeypatch.setattr(module, "_STRUCTURES_PATIENCE_S", 0.3)
+    server.create_database()
+    server.ended_attachments = 10**6
+    confirmer = Confirmer(server, server.folder, fsync=False)
+    row, ddl, grant = (
+        server.commit(0),
+        server.commit(0, ddl="CREATE TABLE T (ID INTEGER)"),
+        server.commit(0, ddl="GRANT SELECT ON T TO PUBLIC"),
+    )
+    _work(confirmer)
+    assert server.folder.committed(row).exists()
+    assert server.folder.live(ddl).exists() and server.folder.live(grant).exists()
+    assert server.folder.described >= 2  # a DDL that commits now does not wait for it
+    until = time.monotonic() + 10
+    while server.folder.live(grant).exists() and time.monotonic() < until:
+        confirmer.turn()
+    assert _statement(server.folder, ddl) == (1, "CREATE TABLE T (ID INTEGER)", None)
+    assert all(each.is_closed for each in server.attachments)
+
+
+def test_ddl_of_a_database_that_is_gone_waits_for_nothing(server: PlayedServer) -> None:
+    confirmer = Confirmer(server, server.folder, fsync=False)
+    uuid = server.commit(0, ddl="DROP TABLE T")
+    server.events.append(LastSessionLeft(10**6))
+    _work(confirmer)
+    assert _statement(server.folder, uuid).table_changes is None
+    assert not server.attachments
+
+
+def test_what_a_dead_process_told_of_its_ddl_is_taken_over(server: PlayedServer) -> None:
+    """It was killed between that and the stamp; there is no server that could tell it again."""
+    server.create_database()
+    changes = (TableChange("ALTER", "T", None),)
+    dead = UUID(int=5, version=4)
+    known = server.commit_elsewhere(0, dead, "ALTER TABLE T ADD N INTEGER", changes=changes)
+    shippers = JournalFolder(server.folder.path, writes=False)
+    stopping = threading.Event()
+    stopping.set()  # wait for nothing
+    confirmer = Confirmer(_NoServer(shippers, stopping), shippers, fsync=True)
+    _work(confirmer)
+    assert _statement(server.folder, known).table_changes == changes
+    unknown = server.commit_elsewhere(0, dead, "DROP INDEX I")
+    _work(confirmer)
+    assert server.folder.live(unknown).exists()  # for a server that starts within 30 s
+    confirmer.let_go()
+
+
+def test_an_attachment_that_hangs_holds_up_nothing_but_that_database(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_QUIET_S", 0.0)
+    server.create_database()
+    go_on = threading.Event()
+
+    def hang(database: str) -> Witness:
+        go_on.wait()
+        raise CaptureError("at last")
+
+    monkeypatch.setattr(server, "open_witness", hang)
+    confirmer = Confirmer(server, server.folder, fsync=False)
+    ddl = server.commit(0, ddl="DROP TABLE T")
+    confirmer.turn()
+    server.database_path = server.database_path.with_name("other.fdb")
+    other = server.commit(0)
+    _work(confirmer)
+    assert server.folder.live(ddl).exists()
+    assert server.folder.committed(other).exists()
+    go_on.set()

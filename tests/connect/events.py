@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from decode import Schema, from_java, from_json
-from kinds import Modes
+from kinds import Modes, Value
 from pipeline import PREFIX, Sent
 from reader import ConnectReader, Described
-from work import Changed, Image, Table
+from work import Changed, Column, Image, Table
 
 from firebird_cdc.journal.topics import database_part
 
@@ -63,7 +63,11 @@ def _key(table: Table, row: Image | None) -> Image | None:
 def _key_sent(table: Table, row: Image | None, modes: Modes) -> str:
     """What tells keys apart: as decimals, 1.0 and 1.00 are not the same, as doubles they are."""
     assert row is not None
-    return repr([table.columns[place].kind.sent(row[place], modes) for place in table.key])
+    return repr([_due(table.columns[place], row[place], modes) for place in table.key])
+
+
+def _due(column: Column, value: Value, modes: Modes) -> Any:
+    return None if value is None else column.kind.sent(value, modes)
 
 
 def check(
@@ -152,7 +156,7 @@ class _Reading:
             form = (element["type"], element.get("name"))
             assert form == column.kind.type(self._modes), f"{column.kind.sql}: {schema}"
             assert schema["optional"] is column.nullable, f"{column.kind.sql}: {schema}"
-            due = None if value is None else column.kind.sent(value, self._modes)
+            due = _due(column, value, self._modes)
             if event.reader == "Java":
                 due = _in_java(due)
             found = event.value[column.name]

@@ -101,6 +101,11 @@ class Delivery(ABC):
         return bool(self._delivered) or any(lane.can_go_on for lane in self.lanes.values())
 
     @property
+    def progress(self) -> object:
+        """What differs only once something has come further than it ever was."""
+        return self.shipped, [lane.furthest for lane in self.lanes.values()]
+
+    @property
     def wants_scan(self) -> bool:
         """Whether a number is missing that a look at the whole folder might find."""
         return any(lane.waits_for_scan for lane in self.lanes.values())

@@ -69,6 +69,7 @@ class Lane:
         self._skipped: dict[UUID, set[int]] = {}
         self._resume_after: dict[UUID, int] = {}
         self._previous: Entry | None = None
+        self._furthest: tuple[UUID | None, int] = (None, 0)
         self._hole: _Hole | None = None
         self._first_backoff_s = max(backoff_s, 0.01)
         self._backoff_s = self._first_backoff_s
@@ -82,6 +83,16 @@ class Lane:
     def pending(self) -> int:
         """Journals that wait or are on their way."""
         return len(self.queue) + len(self.flights)
+
+    @property
+    def furthest(self) -> tuple[UUID | None, int]:
+        """The first journal under way, and how many answers the best attempt at it got so far."""
+        if self.flights:
+            first = self.flights[0]
+            reached = first.entry.uuid, first.messages - first.unacked
+            if reached[0] != self._furthest[0] or reached[1] > self._furthest[1]:
+                self._furthest = reached
+        return self._furthest
 
     @property
     def can_go_on(self) -> bool:

@@ -76,6 +76,7 @@ def max_message_bytes(config: ConnectorConfig) -> int:
 class KafkaLink:
     """One librdkafka producer at a time, and what is known about Kafka's well-being.
 
+    ``progress_at``: when (monotonic) Kafka last acknowledged something, or was first asked to.
     Raises ConfigError if librdkafka refuses the configuration.
     """
 
@@ -86,7 +87,7 @@ class KafkaLink:
         self._directory = config.journal_directory
         self._error = ""
         self._error_at = 0.0
-        self._progress_at = monotonic()
+        self.progress_at = monotonic()
         self._away_since: float | None = None
         self.fatal: KafkaError | None = None
         self.producer = self._make()
@@ -115,11 +116,11 @@ class KafkaLink:
 
     def note_start(self) -> None:
         """Something is on its way that was not before: from now on an answer is awaited."""
-        self._progress_at = monotonic()
+        self.progress_at = monotonic()
 
     def note_progress(self) -> None:
         """Kafka acknowledged something."""
-        self._progress_at = monotonic()
+        self.progress_at = monotonic()
         if self._away_since is not None:
             _log.notice(
                 "Kafka at {} answers again after {:.0f} s; what waits in {} is being shipped",
@@ -132,9 +133,9 @@ class KafkaLink:
     def note_waiting(self) -> None:
         """Answers are awaited: say so, once, if none has come for too long."""
         now = monotonic()
-        error_is_new = self._error_at >= self._progress_at
+        error_is_new = self._error_at >= self.progress_at
         limit = _QUIET_AFTER_ERROR_S if error_is_new else _QUIET_S
-        if now - self._progress_at >= limit:
+        if now - self.progress_at >= limit:
             self.note_away(self._error if error_is_new else "connected, but it does not answer")
 
     def note_away(self, why: str) -> None:

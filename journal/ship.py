@@ -7,6 +7,7 @@ of it is acknowledged.
 
 from __future__ import annotations
 
+from functools import partial
 from time import monotonic
 
 import logbook
@@ -60,7 +61,8 @@ class Shipper:
         self._is_settled = False  # what the servers left is decided
         self._next_bridge_check = 0.0
         self._next_reminder = 0.0
-        self._moved_at = monotonic()
+        self._progress: object = None
+        self._progress_at = monotonic()
 
     def run(self) -> int:
         """Ship; returns the exit code. Raises ShipError or ConfigError if it can't begin."""
@@ -101,7 +103,7 @@ class Shipper:
             )
         else:
             delivery = PlainDelivery(self._backlog, plan, link, archive, backoff_s)
-        delivery.should_leave = self._should_leave
+        delivery.should_leave = partial(self._should_leave, link)
         return delivery
 
     # The loop
@@ -113,8 +115,9 @@ class Shipper:
             delivery.stopping = self._stops > 0
             moved = delivery.step()
             now = monotonic()
-            if moved:
-                self._moved_at = now
+            if self._once and delivery.progress != self._progress:
+                self._progress = delivery.progress
+                self._progress_at = now
             if now >= self._next_reminder:
                 self._next_reminder = now + REMIND_S
                 delivery.remind()
@@ -180,28 +183,29 @@ class Shipper:
 
     # The end
 
-    def _should_leave(self) -> bool:
+    def _should_leave(self, link: KafkaLink) -> bool:
         """Whether there is no time left to finish what was begun."""
-        if self._stops > 1:
+        if self._stops > 1 or (self._once and self._gives_up(link.progress_at)):
             return True
         if self._stops and self._deadline is None:
             self._deadline = monotonic() + self._close_timeout_s
         return self._deadline is not None and monotonic() >= self._deadline
 
     def _is_over(self, delivery: Delivery) -> bool:
-        if self._should_leave():
+        if self._should_leave(delivery.link):
             return True
         if self._stops:
             return delivery.in_flight == 0
         idle = not delivery.can_go_on and not self._backlog.young and delivery.scans > 0
         if self._once:
-            return idle or monotonic() - self._moved_at > self._give_up_s
+            return idle or self._gives_up()
         return self._embedded and self._server_is_gone() and idle
 
-    @property
-    def _give_up_s(self) -> float:
+    def _gives_up(self, since: float = 0.0) -> bool:
+        """Whether nothing has gone on for too long, counted from SINCE (monotonic) at least."""
         timeout = self._config.producer.get("delivery.timeout.ms")
-        return int(timeout) / 1000 if timeout else _DEFAULT_GIVE_UP_S
+        limit_s = int(timeout) / 1000 if timeout else _DEFAULT_GIVE_UP_S
+        return monotonic() - max(self._progress_at, since) > limit_s
 
     def _server_is_gone(self) -> bool:
         """Whether no bridge is left; from then on the time for finishing runs."""

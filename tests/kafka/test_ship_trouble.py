@@ -22,8 +22,11 @@ from shipping import (
     read_topics,
 )
 
+from firebird_cdc.config import load_config
 from firebird_cdc.demo.kafka import KafkaBroker
+from firebird_cdc.journal import lane, transactions
 from firebird_cdc.journal.format import JournalWriter, Storage
+from firebird_cdc.journal.ship import Shipper
 
 pytestmark = pytest.mark.kafka
 
@@ -368,6 +371,41 @@ def test_wrong_option_ends_in_one_sentence_and_code_2(ship: Ship) -> None:
     assert shipper.wait() == 2
     assert "kafka.producer." in ship.output(shipper)
     assert "Traceback" not in ship.output(shipper)
+
+
+@pytest.mark.timeout(30)
+@TRANSACTIONAL
+@pytest.mark.parametrize("away", ["kafka", "registry"])
+def test_once_ends_when_nothing_goes_on_any_more(
+    folder: Folder,
+    tmp_path: Path,
+    broker: KafkaBroker,
+    topic_prefix: str,
+    monkeypatch: pytest.MonkeyPatch,
+    away: str,
+    transactional: bool,
+) -> None:
+    # Else the longest pause would have to be waited for twice.
+    monkeypatch.setattr(lane, "MAX_BACKOFF_S", 0.2)
+    monkeypatch.setattr(transactions, "MAX_BACKOFF_S", 0.2)
+    options = {
+        "connector.name": "depot-cdc",
+        "connector.journal.directory": folder.directory,
+        "kafka.producer.bootstrap.servers": "127.0.0.1:1" if away == "kafka" else broker.bootstrap,
+        "kafka.producer.request.timeout.ms": 900,
+        "kafka.producer.delivery.timeout.ms": 1000,
+        "kafka.topic.prefix": topic_prefix,
+    }
+    if transactional:
+        options["kafka.producer.transactional.id"] = f"{topic_prefix}-id"
+    if away == "registry":
+        options["value.converter"] = "avro"
+        options["value.converter.schema.registry.url"] = "http://127.0.0.1:1"
+    path = tmp_path / "connector.yaml"
+    path.write_text("".join(f"{key}: {value}\n" for key, value in options.items()))
+    journal = folder.write(1)
+    assert Shipper(load_config(path), once=True).run() == 1
+    assert folder.waiting == [journal]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -14,9 +14,12 @@ import os
 import statistics
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from firebird_cdc.config import ConnectorConfig, load_config
+from firebird_cdc.demo.paths import cache_directory
+from firebird_cdc.demo.registry import SchemaRegistry, fetch_registry
 from firebird_cdc.journal.format import (
     Column,
     JournalReader,
@@ -136,14 +139,25 @@ def _render(path: Path, renderer: Renderer) -> tuple[float, int]:
     return ROWS / seconds, written // ROWS
 
 
+def _avro_lines(folder: Path, stack: ExitStack) -> list[str]:
+    """Options for Avro, with a schema registry that runs until STACK ends."""
+    registry = SchemaRegistry(folder / "registry", fetch_registry(cache_directory()))
+    url = stack.enter_context(registry).url
+    lines = []
+    for part in ("key", "value"):
+        lines += [f"{part}.converter: avro", f"{part}.converter.schema.registry.url: {url}"]
+    return lines
+
+
 def main() -> None:
     """Write the journals, render them in turn, and print the figures."""
     parser = argparse.ArgumentParser(description="Render journals as messages, on one core.")
     parser.add_argument("--quick", action="store_true", help="7 runs of each part, not 25")
+    parser.add_argument("--avro", action="store_true", help="Avro too, with a registry made for it")
     arguments = parser.parse_args()
     runs = 7 if arguments.quick else 25
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         for kind in ("inserts", "updates"):
             _write(folder / kind, kind)
@@ -157,6 +171,10 @@ def main() -> None:
             "json_updates": lambda: _render(folder / "updates", json_only),
             "json_schema_updates": lambda: _render(folder / "updates", schemas),
         }
+        if arguments.avro:
+            avro = Renderer(_config(folder, "avro", *_avro_lines(folder, stack)), 1_000_000)
+            parts["avro"] = lambda: _render(folder / "inserts", avro)
+            parts["avro_updates"] = lambda: _render(folder / "updates", avro)
         rates: dict[str, list[float]] = {part: [] for part in parts}
         sizes = {}
         for _ in range(runs):

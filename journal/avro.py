@@ -11,14 +11,16 @@ import json
 import re
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
+from io import BytesIO
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import logbook
 
-from firebird_cdc.config.avro import RECORD, TOPIC_RECORD, read_avro_options
+from firebird_cdc.config.avro import RECORD, TOPIC, TOPIC_RECORD, read_avro_options
 from firebird_cdc.config.options import is_secret
 from firebird_cdc.errors import ConfigError, RegistryRefused, RegistryUnavailable, SetupError
 from firebird_cdc.journal.schema import Schema
@@ -57,6 +59,9 @@ their hundred thousands would each ask."""
 
 _REST_S = 1.0
 """After a failed request, how long nothing is asked: other databases need not wait for it too."""
+
+_HEAD_BYTES = 5
+"""A zero byte and the schema's id, as Confluent's wire format has them before the content."""
 
 _SHOWN = 400
 """Characters of a foreign message that our texts repeat."""
@@ -307,14 +312,22 @@ def _of_entries(prepare: Prepare | None) -> Prepare:
 # The converter
 
 
-class _Writer(NamedTuple):
-    """One schema of one topic, registered."""
+@dataclass(slots=True)
+class _Writer:
+    """One schema of one topic, registered.
+
+    ``serialize``: Confluent's serialiser. ``parsed``: the schema as fastavro has it, with which
+    the serialiser writes too; None if that alone does not do. ``head``: what the serialiser has
+    put before the first message.
+    """
 
     subject: str
     prepare: Prepare | None
     serialize: Callable[[Any, Any], bytes]
     context: Any
+    parsed: Any
     made_at: float
+    head: bytes = b""
 
 
 class AvroConverter:
@@ -341,11 +354,13 @@ class AvroConverter:
             self._confluent = import_module("confluent_kafka.schema_registry")
             self._serializer = import_module("confluent_kafka.schema_registry.avro").AvroSerializer
             serialization = import_module("confluent_kafka.serialization")
+            fastavro = import_module("fastavro")
         except ImportError as error:
             raise SetupError(
                 f"the Avro converter lacks a Python package ({error.name}); get it:"
                 " pip install 'firebird-cdc[avro]'"
             ) from error
+        self._parse, self._write = fastavro.parse_schema, fastavro.schemaless_writer
         field = serialization.MessageField
         self._field = field.KEY if is_key else field.VALUE
         self._context = serialization.SerializationContext
@@ -358,7 +373,7 @@ class AvroConverter:
         self._client = self._connect()
         self._writers: dict[tuple[str, Schema | None], _Writer] = {}
         self._known: dict[tuple[str, str], _Writer] = {}
-        self._refused: dict[tuple[str, str], tuple[float, str]] = {}
+        self._refused: dict[tuple[str, Schema], tuple[float, str]] = {}
         self._rests: tuple[float, str] = (0.0, "")
 
     def close(self) -> None:
@@ -375,9 +390,18 @@ class AvroConverter:
         writer = self._writers.get((topic, schema))
         if writer is None:
             writer = self._make(topic, schema)
-        prepare = writer.prepare
         try:
-            return writer.serialize(value if prepare is None else prepare(value), writer.context)
+            if writer.prepare is not None:
+                value = writer.prepare(value)
+            if writer.head:
+                # As the serialiser does, which asks anew for each message what never changes.
+                content = BytesIO()
+                self._write(content, writer.parsed, value)
+                return writer.head + content.getvalue()
+            message = writer.serialize(value, writer.context)
+            if writer.parsed is not None:
+                writer.head = message[:_HEAD_BYTES]
+            return message
         except _UNFIT as error:
             unfit = error
         except self._failures as error:
@@ -395,11 +419,23 @@ class AvroConverter:
             raise BadValue(
                 "it has no schema, and Avro needs one; leave out the transform that takes it away"
             )
-        kind, prepare = _Builder(self._options.meta_data).build(schema, "")
-        text = json.dumps(kind, separators=(",", ":"))
+        now = monotonic()
+        for (until, reason), kind in (
+            (self._refused.get((topic, schema), (0.0, "")), RegistryRefused),
+            (self._rests, RegistryUnavailable),
+        ):
+            if now < until:
+                raise kind(reason)
+        described, prepare = _Builder(self._options.meta_data).build(schema, "")
+        text = json.dumps(described, separators=(",", ":"))
         writer = self._known.get((topic, text))
         if writer is None:
-            writer = self._registered(topic, schema, text, prepare)
+            try:
+                writer = self._registered(topic, schema, text, prepare)
+            except RegistryRefused as error:
+                refusal = now + _ASK_AGAIN_S, str(error)
+                _keep(self._refused, (topic, schema), refusal, self._options.cached)
+                raise
             _keep(self._known, (topic, text), writer, self._options.cached)
         _keep(self._writers, (topic, schema), writer, self._options.cached)
         return writer
@@ -407,34 +443,17 @@ class AvroConverter:
     def _registered(
         self, topic: str, schema: Schema, text: str, prepare: Prepare | None
     ) -> _Writer:
-        if self._subject_of is not self._confluent.topic_subject_name_strategy and (
-            schema.type != "struct" or schema.optional
-        ):
+        if self._options.strategy != TOPIC and schema.type != "struct":
             raise BadValue(
                 f"{self._prefix}{self._field}.subject.name.strategy takes the subject from the name"
                 " of a record, and this is none; set it to TopicNameStrategy"
             )
         context = self._context(topic, self._field)
         subject = self._subject_of(context, schema.name or f"{_NAMESPACE}.ConnectDefault")
-        now = monotonic()
-        for (until, reason), kind in (
-            (self._refused.get((subject, text), (0.0, "")), RegistryRefused),
-            (self._rests, RegistryUnavailable),
-        ):
-            if now < until:
-                raise kind(reason)
         try:
             chosen, number = self._ask(subject, self._confluent.Schema(text, "AVRO"))
         except self._failures as error:
-            failure = self._failure(subject, error)
-            if isinstance(failure, RegistryRefused):
-                _keep(
-                    self._refused,
-                    (subject, text),
-                    (now + _ASK_AGAIN_S, str(failure)),
-                    self._options.cached,
-                )
-            raise failure from error
+            raise self._failure(subject, error) from error
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise self._unavailable(
                 subject, f"what it answers is not what a schema registry does ({error})"
@@ -446,12 +465,16 @@ class AvroConverter:
             conf={
                 "auto.register.schemas": self._options.auto_register,
                 "normalize.schemas": self._options.normalize,
-                "subject.name.strategy": self._subject_of,
+                # A record that may be null has no name of its own for their strategies.
+                "subject.name.strategy": lambda _context, _name: subject,
                 # A latest version that lacks a column would otherwise lose it silently.
                 "validate.strict.allow.default": self._options.use_latest,
             },
         )
-        return _Writer(subject, prepare, serializer, context, now)
+        # A latest version may refer to others, and bytes alone are written without a length.
+        plain = schema.type == "struct" and not self._options.use_latest
+        parsed = self._parse(json.loads(text)) if plain else None
+        return _Writer(subject, prepare, serializer, context, parsed, monotonic())
 
     def _ask(self, subject: str, schema: Any) -> tuple[Any, int]:
         """The schema to write with and its id, from the registry or its client's memory."""

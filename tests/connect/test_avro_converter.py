@@ -102,7 +102,12 @@ def test_schema_and_bytes_are_those_that_avro_data_makes(
     # One type at a time: a difference then names itself.
     schema, value = next((kind, value) for field, kind, value in FIELDS if field == name)
     key = struct("p.depot.ITEM.Key", (name, schema), ("again", schema))
-    message = make(is_key=True).from_connect(topic_prefix, key, {name: value, "again": value})
+    converter = make(is_key=True)
+    # Confluent's serialiser writes the first; the next one must be the same.
+    message, again = (
+        converter.from_connect(topic_prefix, key, {name: value, "again": value}) for _ in range(2)
+    )
+    assert message == again
     written = avro_reader.write(as_json(key.to_json()), as_json({name: value, "again": value}))
     assert json.dumps(written.schema) == json.dumps(avro_schema(key))
     assert message is not None
@@ -175,6 +180,37 @@ def test_the_strategy_names_the_subject(
     assert mine == [subject.format(topic=topic_prefix)]
 
 
+@pytest.mark.parametrize(
+    ("strategy", "subject"),
+    [
+        ("TopicNameStrategy", "{topic}-value"),
+        ("TopicRecordNameStrategy", "{topic}-{topic}.Value"),
+        ("RecordNameStrategy", "{topic}.Value"),
+    ],
+)
+def test_row_alone_as_the_unwrap_transform_leaves_it(
+    make: Make,
+    registry: SchemaRegistry,
+    client: SchemaRegistryClient,
+    avro_reader: AvroReader,
+    topic_prefix: str,
+    strategy: str,
+    subject: str,
+) -> None:
+    converter = make(value_subject_name_strategy=strategy)
+    alone = struct(f"{topic_prefix}.Value", ("ID", INT64), ("N", OPTIONAL_INT64), optional=True)
+    messages = [
+        converter.from_connect(topic_prefix, alone, {"ID": number, "N": None}) for number in (1, 2)
+    ]
+    for number, message in enumerate(messages, 1):
+        assert message is not None
+        read = avro_reader.read(registry.address, topic_prefix, message)
+        assert read["payload"] == {"ID": number, "N": None}
+        assert read["schema"]["name"] == f"{topic_prefix}.Value"
+    mine = [name for name in client.get_subjects() if topic_prefix in name]
+    assert mine == [subject.format(topic=topic_prefix)]
+
+
 # Evolution
 
 
@@ -219,9 +255,10 @@ def test_refusal_is_remembered_so_that_the_registry_is_not_asked_for_every_event
     converter, subject = make(), f"{topic_prefix}-value"
     converter.from_connect(topic_prefix, row(("ID", INT64)), {"ID": 1})
     client.set_compatibility(subject, "BACKWARD")
+    changed = row(("ID", STRING))
     for _ in range(2):
         with pytest.raises(RegistryRefused, match="HTTP 409"):
-            converter.from_connect(topic_prefix, row(("ID", STRING)), {"ID": "1"})
+            converter.from_connect(topic_prefix, changed, {"ID": "1"})
         # A registry that is asked again would say yes.
         client.set_compatibility(subject, "NONE")
     assert converter.from_connect(topic_prefix, row(("ID", INT64)), {"ID": 2}) is not None

@@ -38,6 +38,7 @@ from firebird_cdc.config.options import (
 )
 from firebird_cdc.config.source import Entry, Source, read_flat_yaml
 from firebird_cdc.config.values import (
+    MAX_TOPIC_LENGTH,
     ValueProblem,
     check_class_path,
     codec_of,
@@ -178,6 +179,7 @@ class _Loader:
             self._take(entry)
         self._fill_in_defaults()
         self._check_pairs()
+        self._check_topics()
         self._check_directories()
         self._check_names()
         self._check_converters()
@@ -304,6 +306,20 @@ class _Loader:
         prefix = self.entries.get("override.data.change.topic.prefix")
         if prefix is not None and self.values.get("topic.naming.strategy") == "default":
             self._warn(prefix, "has no effect without topic.naming.strategy: table")
+
+    def _check_topics(self) -> None:
+        prefix = self.entries.get("kafka.topic.prefix")
+        if prefix is None:
+            return
+        names = ("kafka.topic.prefix", "topic.delimiter", "topic.transaction")
+        topic = "".join(self.values.get(name, "") for name in names)
+        if prefix.value in (".", ".."):
+            self._wrong(prefix, "Kafka takes no topic of that name")
+        elif len(topic) > MAX_TOPIC_LENGTH:
+            self._wrong(
+                self.entries.get("topic.transaction", prefix),
+                f"topic name {topic} has {len(topic)} characters, Kafka allows {MAX_TOPIC_LENGTH}",
+            )
 
     def _check_directories(self) -> None:
         journals = self.values.get("connector.journal.directory")

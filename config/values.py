@@ -32,6 +32,10 @@ ALGORITHMS = (
 """Hash algorithms as a user writes them."""
 
 
+MAX_TOPIC_LENGTH = 249
+"""Characters that Kafka allows in a topic name (``org.apache.kafka.common.internals.Topic``)."""
+
+
 class ValueProblem(Exception):
     """The value cannot be used. The text continues the sentence "<key> is <value>; ..."."""
 

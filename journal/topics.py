@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.config.values import MAX_TOPIC_LENGTH
 from firebird_cdc.errors import ShipError
-
-MAX_TOPIC_LENGTH = 249
-"""Characters that Kafka allows in a topic name (``org.apache.kafka.common.internals.Topic``)."""
 
 OWNERS_KEPT = 100_000
 """Names whose tables are remembered; a guess well above the tables that a server ever has."""

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple, Protocol
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.families import TransformConfig
-from firebird_cdc.config.values import ValueProblem, parse_boolean
+from firebird_cdc.config.values import MAX_TOPIC_LENGTH, ValueProblem, parse_boolean
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.conformity import Conformity, is_text
 from firebird_cdc.journal.extensions import ERRORS, described, make
 from firebird_cdc.journal.records import Record, StructHeader
-from firebird_cdc.journal.topics import MAX_TOPIC_LENGTH
 from firebird_cdc.journal.transforms.fields import RemoveField
 from firebird_cdc.journal.transforms.filters import (
     Drop,

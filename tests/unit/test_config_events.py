@@ -28,7 +28,9 @@ def load(tmp_path: Path) -> Load:
             "kafka.topic.prefix: p",
             "kafka.producer.bootstrap.servers: h:1",
         )
-        path.write_text("\n".join([*lines, *required]) + "\n", "utf-8")
+        given = {line.partition(":")[0] for line in lines}
+        least = [line for line in required if line.partition(":")[0] not in given]
+        path.write_text("\n".join([*lines, *least]) + "\n", "utf-8")
         return load_config(path)
 
     return load
@@ -239,6 +241,20 @@ def test_prefix_of_the_table_strategy_beside_the_default_one_warns(load: Load) -
 @pytest.mark.parametrize("name", ["topic.transaction", "override.data.change.topic.prefix"])
 def test_part_of_a_topics_name_takes_only_what_kafka_takes(load: Load, name: str) -> None:
     assert "allowed: letters" in only_problem(load, f"{name}: 'a b'")
+
+
+@pytest.mark.parametrize("prefix", [".", ".."])
+def test_a_prefix_that_is_no_topic_by_itself(load: Load, prefix: str) -> None:
+    assert "Kafka takes no topic of that name" in only_problem(
+        load, f"kafka.topic.prefix: {prefix}"
+    )
+
+
+@pytest.mark.parametrize("name", ["kafka.topic.prefix", "topic.transaction"])
+def test_names_that_are_too_long_for_a_topic(load: Load, name: str) -> None:
+    problem = only_problem(load, f"{name}: {'x' * 248}")
+    assert f"{name} is 'xxx" in problem
+    assert problem.endswith("characters, Kafka allows 249")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
+from typing import NamedTuple
 
 import logbook
 
@@ -28,14 +29,19 @@ from firebird_cdc.journal.types import (
     type_name,
     type_scale,
 )
-from firebird_cdc.journal.values import FieldForm
+from firebird_cdc.journal.values import FieldForm, ValueModes
 
 _log = logbook.Logger("firebird_cdc.journal.columns")
 
 # Answers kept: more than the columns that one server usually publishes.
 _CACHE_SIZE = 65536
 
-Rule = Callable[[Column, FieldForm], FieldForm]
+
+class _Rule(NamedTuple):
+    """What is done to a column; ``head``: how many characters it needs of a text, if not all."""
+
+    apply: Callable[[Column, FieldForm], FieldForm]
+    head: int | None = None
 
 
 class ColumnRules:
@@ -51,6 +57,13 @@ class ColumnRules:
         self._propagate = config.column_propagate
         self._propagate_types = config.datatype_propagate
         self._rule = lru_cache(_CACHE_SIZE)(self._find_rule)
+
+    def modes(
+        self, database: str, table: str, column: Column, modes: ValueModes, *, in_key: bool
+    ) -> ValueModes:
+        """Return MODES for COLUMN: of a BLOB that is truncated only the beginning is read."""
+        rule = None if in_key else self._rule(f"{database}.{table}.{column.name}")
+        return modes if rule is None or rule.head is None else replace(modes, text_head=rule.head)
 
     def adapt(
         self, database: str, table: str, column: Column, form: FieldForm, *, in_key: bool
@@ -94,7 +107,7 @@ class ColumnRules:
             )
             return form
         try:
-            return rule(column, form)
+            return rule.apply(column, form)
         except _NotText:
             raise BadName(
                 f"column {column.name} of table {table} in {database} is to be hashed or"
@@ -102,17 +115,17 @@ class ColumnRules:
                 " (column.mask.with.n.chars), or leave it out with column.exclude.list"
             ) from None
 
-    def _find_rule(self, identifier: str) -> Rule | None:
+    def _find_rule(self, identifier: str) -> _Rule | None:
         """The rule for a column that tells least: a mask, else a hash, else a truncation."""
         for number, patterns in self._masks:
             if _any(patterns, identifier):
-                return partial(_masked, number)
+                return _Rule(partial(_masked, number))
         for chosen in self._hashes:
             if _any(chosen.patterns, identifier):
-                return partial(_hashed, chosen)
+                return _Rule(partial(_hashed, chosen))
         lengths = [n for n, patterns in self._truncations if _any(patterns, identifier)]
         if lengths:
-            return partial(_truncated, min(lengths))
+            return _Rule(partial(_truncated, min(lengths)), min(lengths))
         return None
 
 

@@ -52,7 +52,7 @@ def natural(column: Column, modes: ValueModes) -> Natural:
         return _array(column, modes)
     if storage in _SIMPLE:
         return _SIMPLE[storage]
-    plain = replace(modes, binary="bytes", unknown_types=True)
+    plain = replace(modes, binary="bytes", unknown_types=True, text_head=None)
     form = field_form(column, plain)
     assert form is not None  # what is unknown has a form in these modes
     return form.function()

@@ -338,11 +338,12 @@ class _TableShape:
             return renderer.form(database, table.name, column, renderer.key_modes)
 
         def value_form(column: Column) -> FieldForm | None:
-            form = renderer.form(database, table.name, column, renderer.modes)
+            rules, in_key = renderer.column_rules, column.name in keyed
+            modes = rules.modes(database, table.name, column, renderer.modes, in_key=in_key)
+            form = renderer.form(database, table.name, column, modes)
             if form is None:
                 return None
-            in_key = column.name in keyed
-            return renderer.column_rules.adapt(database, table.name, column, form, in_key=in_key)
+            return rules.adapt(database, table.name, column, form, in_key=in_key)
 
         key_positions = _key_positions(renderer, database, table)
         keyed = {table.columns[position].name for position in key_positions}

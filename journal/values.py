@@ -8,6 +8,7 @@ this module.
 
 from __future__ import annotations
 
+import codecs
 import struct
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable
@@ -64,6 +65,8 @@ class ValueModes:
     """Largest message the producer takes; a blob beyond it is refused before it is read."""
     non_finite: bool = False
     """The converter can write NaN and infinities: Avro can, JSON can't."""
+    text_head: int | None = None
+    """So many characters of a text BLOB are wanted, from its beginning; None: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,16 +382,30 @@ def _text_blob(column: Column, modes: ValueModes) -> _Form | None:
     if codec is None:
         return None
     missing = placeholder_text(modes.placeholder)
+    head = modes.text_head
 
     def convert(blob: Blob) -> str:
         if not blob.available:
             return missing
         try:
+            if head is not None and head < modes.max_bytes:
+                return _head(blob, codec, head)
             return _content(blob, modes).decode(codec)
         except UnicodeError:
             return missing
 
     return _Form(STRING, "{f}({v})", convert)
+
+
+def _head(blob: Blob, codec: str, characters: int) -> str:
+    """The first CHARACTERS of a text, without reading what follows."""
+    decoder = codecs.getincrementaldecoder(codec)()
+    text = ""
+    for chunk in blob.chunks():
+        text += decoder.decode(chunk)
+        if len(text) >= characters:
+            return text[:characters]
+    return text + decoder.decode(b"", final=True)
 
 
 def _array(column: Column, modes: ValueModes) -> _Form | None:

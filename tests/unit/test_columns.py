@@ -14,7 +14,8 @@ from shipment import Render, insert, payload
 
 from firebird_cdc.config import load_config
 from firebird_cdc.journal.columns import ColumnRules
-from firebird_cdc.journal.format import Column, Storage
+from firebird_cdc.journal.format import Column, JournalWriter, Storage
+from firebird_cdc.journal.render import BadEvent
 from firebird_cdc.journal.rows import FormedField, StructMaker
 from firebird_cdc.journal.schema import INT64, Schema
 from firebird_cdc.journal.topics import BadName
@@ -191,6 +192,24 @@ def test_truncation_cuts_and_tells_so(adapt: Adapt) -> None:
 
 def test_truncation_of_a_text_blob(adapt: Adapt) -> None:
     assert sent(adapt(NOTE, "column.truncate.to.3.chars: .*"), Text("Nordline")) == "Nor"
+
+
+def test_truncation_reads_no_more_of_a_text_blob_than_it_keeps(render: Render) -> None:
+    """One larger than any message too, whose rest is no text."""
+    russian = replace(NOTE, charset_id=52)  # WIN1251
+    content = "Жу".encode("cp1251") * 600_000, "Жук".encode() * 400_000 + b"\xff"
+
+    def fill(writer: JournalWriter) -> None:
+        for name, column, raw in zip("AB", (russian, NOTE), content, strict=True):
+            writer.insert(writer.table(name, (ID, column)), ("1", writer.blob(raw)))
+
+    messages = render(fill, "column.truncate.to.50000.chars: .*[.]note")
+    assert [payload(message)["after"]["NOTE"] for message in messages] == [
+        "Жу" * 25_000,
+        ("Жук" * 20_000)[:50_000],
+    ]
+    with pytest.raises(BadEvent, match="blob of 1200000 bytes does not fit"):
+        render(fill, "column.truncate.to.2000000.chars: .*[.]note")
 
 
 def test_truncation_to_no_less_than_the_columns_length_leaves_it(adapt: Adapt) -> None:

@@ -250,8 +250,12 @@ def test_incompatible_change_is_refused_until_the_rule_allows_it(
 
 
 def test_refusal_is_remembered_so_that_the_registry_is_not_asked_for_every_event(
-    make: Make, client: SchemaRegistryClient, topic_prefix: str
+    make: Make,
+    client: SchemaRegistryClient,
+    topic_prefix: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(journal_avro, "_ASK_AGAIN_S", 600.0)
     converter, subject = make(), f"{topic_prefix}-value"
     converter.from_connect(topic_prefix, row(("ID", INT64)), {"ID": 1})
     client.set_compatibility(subject, "BACKWARD")

@@ -1,8 +1,9 @@
 """Keys and values as Avro, with a Confluent-compatible schema registry.
 
 Connect schemas become Avro ones as Confluent's ``AvroData`` makes them, so that its
-``AvroConverter`` gives the same Connect schema back; Confluent's Python serialiser registers
-them and writes. Used by the shipper's process only. Needs the packages of the extra ``avro``.
+``AvroConverter`` gives the same Connect schema back; Confluent's Python serialiser writes the
+first message of each, and fastavro, which it uses too, the others. Used by the shipper's process
+only. Needs the packages of the extra ``avro``.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from firebird_cdc.journal.values import BadValue
 _log = logbook.Logger("firebird_cdc.journal.avro")
 
 Prepare = Callable[[Any], Any]
+"""Turns a value that is not None from Connect's form into fastavro's."""
 
 _NAMESPACE = "io.confluent.connect.avro"
 _PRIMITIVES = {
@@ -73,13 +75,13 @@ _UNFIT = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, s
 # Schemas
 
 
-def avro_schema(schema: Schema, meta_data: bool = True) -> Any:
-    """Return the Avro schema of SCHEMA, ready for JSON.
+def avro_schema(schema: Schema, meta_data: bool = True) -> tuple[Any, Prepare | None]:
+    """Return the Avro schema of SCHEMA, ready for JSON, and what prepares its values, if any.
 
     META_DATA: with the ``connect.*`` properties, from which a reader makes the Connect schema.
     Raises BadValue at a name that Avro forbids. Source: AvroData's ``fromConnectSchema``.
     """
-    return _Builder(meta_data).build(schema, "")[0]
+    return _Builder(meta_data).build(schema, "")
 
 
 class _Builder:
@@ -426,7 +428,7 @@ class AvroConverter:
         ):
             if now < until:
                 raise kind(reason)
-        described, prepare = _Builder(self._options.meta_data).build(schema, "")
+        described, prepare = avro_schema(schema, self._options.meta_data)
         text = json.dumps(described, separators=(",", ":"))
         writer = self._known.get((topic, text))
         if writer is None:

@@ -6,6 +6,7 @@ The values are compared as their ``repr``: 1.0 is not 1.00, and 0.0 is not -0.0.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -86,6 +87,37 @@ def check(
             assert message is not None, f"no message for {expected} of {change.table.name}"
             reading.check(message, expected)
     assert not (more := list(left)), f"more messages than changes: {more[0].value!r:.300}"
+
+
+def check_transactions(messages: Sequence[Sent]) -> list[Sent]:
+    """Assert that BEGIN, END and the events between them count each other; return the events."""
+    events, identity, orders = [], None, Counter[str]()
+    for message in messages:
+        payload = json.loads(message.value)["payload"] if message.value else None
+        if message.topic != f"{PREFIX}.transaction":
+            events.append(message)
+            if payload:
+                orders[message.topic] += 1
+                block = payload["transaction"]
+                assert block["id"] == identity
+                assert block["total_order"] == orders.total()
+                assert block["data_collection_order"] == orders[message.topic]
+            continue
+        assert payload
+        assert json.loads(message.key or b"")["payload"] == {"id": payload["id"]}
+        if payload["status"] == "BEGIN":
+            assert identity is None, "a BEGIN without the END of the one before"
+            identity = payload["id"]
+        else:
+            assert payload["status"] == "END"
+            assert payload["id"] == identity
+            assert payload["event_count"] == orders.total() > 0
+            counts = [it["event_count"] for it in payload["data_collections"]]
+            assert counts == list(orders.values())
+            identity = None
+            orders.clear()
+    assert identity is None, "a BEGIN without an END"
+    return events
 
 
 class _Reading:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from avro_reader import AvroReader
 from capture import Attachment, Capture
-from events import check
+from events import check, check_transactions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kinds import KINDS, Modes
@@ -105,16 +105,17 @@ def test_events_say_what_the_driver_reads(
     kinds: set[str] = set()
     key_kinds: set[str] = set()
 
-    @settings(max_examples=110)
+    @settings(max_examples=90)
     @given(st.data())
     def property_(data: st.DataObject) -> None:
         draw: Any = data.draw
         work = Work(engine, attachment)
         table = _work(draw, work, _table(draw, next(numbers)))
-        for modes in draw(st.lists(_MODES, min_size=1, max_size=2)):
-            messages = render(renderer(tmp_path, modes.lines()), work.journals())
-            check(connect, work.database, modes, work.committed, messages)
-            operations.update(change.op for change in work.committed)
+        modes = draw(_MODES)
+        lines = (*modes.lines(), "provide.transaction.metadata: true")
+        messages = check_transactions(render(renderer(tmp_path, lines), work.journals()))
+        check(connect, work.database, modes, work.committed, messages)
+        operations.update(change.op for change in work.committed)
         if work.committed:
             kinds.update(column.kind.sql for column in table.columns)
             key_kinds.update(table.columns[place].kind.sql for place in table.key)
@@ -138,7 +139,7 @@ def test_events_in_avro_say_it_too(
     """Avro knows no such names as we draw, so they are plain here."""
     numbers = count(1)
 
-    @settings(max_examples=25)
+    @settings(max_examples=20)
     @given(st.data())
     def property_(data: st.DataObject) -> None:
         draw: Any = data.draw

@@ -86,14 +86,15 @@ def _alter(draw: st.DrawFn, work: Work, table: Table) -> Table:
 def _work(draw: st.DrawFn, work: Work, table: Table) -> Table:
     """Make the table, change rows in some transactions, and columns between them."""
     work.create(table)
-    for _ in range(draw(st.integers(1, 4))):
+    for turn in range(draw(st.integers(1, 4))):
+        # Not at the end: what DDL has made of a table is read with the next transaction, or later.
+        table = _alter(draw, work, table) if turn else table
         for _ in range(draw(st.integers(1, 8))):
             _change(draw, work, table)
         if draw(st.integers(0, 5)):
             work.commit()
         else:
             work.rollback()
-        table = _alter(draw, work, table)
     return table
 
 
@@ -123,8 +124,8 @@ def test_events_say_what_the_driver_reads(
     property_()
     # It has seen what it is about.
     assert min(operations[op] for op in "cud") > 40, operations
-    assert len(kinds) > 0.8 * len(KINDS)
-    assert len(key_kinds) > len(_KEYS) / 3
+    assert len(kinds) > 0.6 * len(KINDS)
+    assert len(key_kinds) > len(_KEYS) / 4
 
 
 @pytest.mark.registry

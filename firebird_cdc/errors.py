@@ -17,6 +17,8 @@ FirebirdCdcError                 base: one sentence on what happened, where, and
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -34,6 +36,15 @@ class ConfigError(FirebirdCdcError):
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
+
+
+@contextmanager
+def noting(problems: list[str]) -> Iterator[None]:
+    """Go on after a ConfigError, with what it says in PROBLEMS."""
+    try:
+        yield
+    except ConfigError as error:
+        problems += error.problems
 
 
 class JournalError(FirebirdCdcError):

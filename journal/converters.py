@@ -11,7 +11,7 @@ import orjson
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.families import AVRO, JSON, PYTHON
-from firebird_cdc.errors import ConfigError
+from firebird_cdc.errors import ConfigError, noting
 from firebird_cdc.journal.avro import AvroConverter
 from firebird_cdc.journal.extensions import ERRORS, described, make
 from firebird_cdc.journal.schema import Schema
@@ -109,10 +109,14 @@ class _Own:
 
 def build_converters(config: ConnectorConfig) -> tuple[Converter, Converter]:
     """The converters of keys and of values that CONFIG names. Raises ConfigError, SetupError."""
-    return (
-        _build(config, "key", config.key_converter, config.key_converter_options),
-        _build(config, "value", config.value_converter, config.value_converter_options),
-    )
+    problems: list[str] = []
+    with noting(problems):
+        key = _build(config, "key", config.key_converter, config.key_converter_options)
+    with noting(problems):
+        value = _build(config, "value", config.value_converter, config.value_converter_options)
+    if problems:
+        raise ConfigError(problems)
+    return key, value
 
 
 def _build(

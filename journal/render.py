@@ -19,7 +19,7 @@ import logbook
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.filters import MessageKeys, TableFilter
-from firebird_cdc.errors import RegistryRefused, RegistryUnavailable, ShipError
+from firebird_cdc.errors import ConfigError, RegistryRefused, RegistryUnavailable, ShipError, noting
 from firebird_cdc.journal import transaction_metadata
 from firebird_cdc.journal.columns import ColumnRules
 from firebird_cdc.journal.converters import build_converters
@@ -93,9 +93,15 @@ class Renderer:
         self.max_message_bytes = max_message_bytes
         self.tables = TableFilter(config)
         self.message_keys = MessageKeys(config)
-        self.key_converter, self.value_converter = build_converters(config)
-        self.transforms = build_transforms(config)
-        self.custom_converters = CustomConverters(config)
+        problems: list[str] = []
+        with noting(problems):
+            self.key_converter, self.value_converter = build_converters(config)
+        with noting(problems):
+            self.transforms = build_transforms(config)
+        with noting(problems):
+            self.custom_converters = CustomConverters(config)
+        if problems:
+            raise ConfigError(problems)
         self.column_rules = ColumnRules(config)
         self.modes = ValueModes(
             decimal=config.decimal_handling_mode,

@@ -65,6 +65,21 @@ def test_a_converter_that_is_not_there_is_told_with_its_option(render: Render) -
         render(insert(*FIRST), "value.converter: own_converters.Uper")
 
 
+def test_what_is_wrong_with_all_classes_of_the_users_is_told_at_once(render: Render) -> None:
+    with pytest.raises(ConfigError) as caught:
+        render(
+            insert(*FIRST),
+            "key.converter: own_converters.A",
+            "value.converter: own_converters.B",
+            "transforms: t",
+            "transforms.t.type: own_converters.C",
+            "converters: c",
+            "c.type: own_converters.D",
+        )
+    told = [problem.split(";")[0].rpartition(" ")[2] for problem in caught.value.problems]
+    assert told == [f"own_converters.{name}" for name in "ABCD"]
+
+
 def test_json_refuses_what_is_no_connect_value() -> None:
     converter = JsonConverter(schemas_enable=False)
     assert converter.from_connect("t", BYTES, b"\x00\xff") == b'"AP8="'

@@ -114,9 +114,10 @@ class Renderer:
             non_finite=self.value_converter.carries_non_finite,
         )
         self.key_modes = replace(
-            # Keys are never left out for their type: rows would collide.
+            # Nothing is left out of keys, nor replaced in them: rows would collide.
             self.modes,
             unknown_types=True,
+            placeholder=None,
             non_finite=self.key_converter.carries_non_finite,
         )
         self.block_schema = (
@@ -269,14 +270,14 @@ class JournalRenderer:
         Empty for a table or an operation that is filtered out. Raises BadEvent if the change
         can't be expressed.
         """
-        if type(change) is not RowChange:
+        if type(change) is not RowChange or change.op in self._skipped:
             return []
         table = change.table
         try:
             bound = self._bound[table.number]
         except KeyError:
             bound = self._bind(change)
-        if bound is None or change.op in self._skipped:
+        if bound is None:
             return []
         try:
             return bound.messages(change)

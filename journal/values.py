@@ -12,16 +12,16 @@ import codecs
 import struct
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from functools import lru_cache, partial
 from math import isfinite, isnan, prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.arrays import decode_array, element_of
-from firebird_cdc.journal.charsets import NONE, OCTETS, codec_of
+from firebird_cdc.journal.charsets import NONE, OCTETS, codec_of, name_of
 from firebird_cdc.journal.decfloat import decode_decfloat, split_decfloat
 from firebird_cdc.journal.format import Blob, Column, Storage, Undecodable
 from firebird_cdc.journal.schema import BOOLEAN, BYTES, INT32, INT64, STRING, Schema
@@ -57,7 +57,8 @@ class ValueModes:
     decimal: str = "precise"
     time: str = "adaptive"
     binary: str = "bytes"
-    placeholder: str = "__debezium_unavailable_value"
+    placeholder: str | None = "__debezium_unavailable_value"
+    """None, for keys: rows that can't be read would otherwise all have the same one."""
     charset_none: str = "UTF-8"
     unknown_types: bool = False
     """Send columns of unknown type as bytes instead of leaving them out."""
@@ -196,9 +197,25 @@ def _codec(column: Column, modes: ValueModes) -> str | None:
 def _text(column: Column, modes: ValueModes) -> _Form | None:
     if _codec(column, modes) is None:
         return None
-    placeholder = placeholder_text(modes.placeholder)
+    missing = placeholder_text(modes.placeholder)
     # The reader hands over an Undecodable where the charset doesn't fit the bytes.
-    return _Form(STRING, "({v} if type({v}) is str else {f}({v}))", lambda _: placeholder)
+    return _Form(
+        STRING,
+        "({v} if type({v}) is str else {f}({v}))",
+        lambda _: _undecodable(column) if missing is None else missing,
+    )
+
+
+def _undecodable(column: Column) -> NoReturn:
+    charset = name_of(column.charset_id)
+    raise BadValue(
+        f"its bytes are no text in character set {charset}, and a placeholder is no key"
+        + ("; set connector.charset.none" if column.charset_id == NONE else "")
+    )
+
+
+def _unreadable() -> NoReturn:
+    raise BadValue("the content of a blob could not be read, and a placeholder is no key")
 
 
 # Decimals (5.3)
@@ -333,16 +350,19 @@ def _decfloat_struct(raw: bytes) -> dict[str, Any]:
 # Binary values (5.4) and what cannot be read (5.5)
 
 
-def placeholder_bytes(placeholder: str) -> bytes:
+def placeholder_bytes(placeholder: str | None) -> bytes | None:
     """The placeholder as bytes; ``hex:`` in front means hexadecimal digits."""
+    if placeholder is None:
+        return None
     if placeholder.startswith("hex:"):
         return bytes.fromhex(placeholder[4:])
     return placeholder.encode()
 
 
-def placeholder_text(placeholder: str) -> str:
+def placeholder_text(placeholder: str | None) -> str | None:
     """The placeholder as text."""
-    return placeholder_bytes(placeholder).decode("utf-8", "replace")
+    raw = placeholder_bytes(placeholder)
+    return None if raw is None else raw.decode("utf-8", "replace")
 
 
 _BINARY = {
@@ -367,14 +387,16 @@ def _content(blob: Blob, modes: ValueModes) -> bytes:
 
 
 def _binary_blob(modes: ValueModes) -> _Form:
-    schema, expression, convert = _binary(modes)
-    encode = FieldForm(schema, expression, convert).function()
+    form = _binary(modes)
+    encode = FieldForm(*form).function()
     missing = encode(placeholder_bytes(modes.placeholder))
-    return _Form(
-        schema,
-        "{f}({v})",
-        lambda blob: encode(_content(blob, modes)) if blob.available else missing,
-    )
+
+    def convert(blob: Blob) -> Any:
+        if blob.available:
+            return encode(_content(blob, modes))
+        return _unreadable() if missing is None else missing
+
+    return _Form(form.schema, "{f}({v})", convert)
 
 
 def _text_blob(column: Column, modes: ValueModes) -> _Form | None:
@@ -386,13 +408,13 @@ def _text_blob(column: Column, modes: ValueModes) -> _Form | None:
 
     def convert(blob: Blob) -> str:
         if not blob.available:
-            return missing
+            return _unreadable() if missing is None else missing
         try:
             if head is not None and head < modes.max_bytes:
                 return _head(blob, codec, head)
             return _content(blob, modes).decode(codec)
         except UnicodeError:
-            return missing
+            return _undecodable(column) if missing is None else missing
 
     return _Form(STRING, "{f}({v})", convert)
 
@@ -451,6 +473,8 @@ def _array(column: Column, modes: ValueModes) -> _Form | None:
 
 def _missing_array(element: Column, depth: int, modes: ValueModes) -> list[Any] | None:
     """What stands for an array that can't be read; None: no number or time tells that."""
+    if modes.placeholder is None:
+        return None
     if element.storage in (Storage.TEXT, Storage.PADDED_TEXT):
         missing: Any = placeholder_text(modes.placeholder)
     elif element.storage is Storage.OCTETS:
@@ -475,11 +499,8 @@ def _array_schema(items: Schema) -> Schema:
 
 def _unknown(column: Column, modes: ValueModes) -> _Form:
     """A column that can't be decoded, as the bytes it has in the journal."""
-    missing = placeholder_bytes(modes.placeholder)
     if column.storage in (Storage.BLOB, Storage.ARRAY):
-        return _Form(
-            BYTES, "{f}({v})", lambda blob: _content(blob, modes) if blob.available else missing
-        )
+        return _binary_blob(replace(modes, binary="bytes"))
     if column.storage is Storage.RAW:
         return _Form(BYTES, "{v}")
     return _Form(BYTES, "{f}({v})", _raw_text)

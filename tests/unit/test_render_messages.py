@@ -365,6 +365,26 @@ def test_bad_values_in_a_table_of_many_columns_are_found_in_no_time(render: Rend
     assert [payload(message)["after"]["N0"] for message in messages] == [None] * 30
 
 
+@pytest.mark.parametrize(
+    ("kind", "charset", "content"),
+    [(Storage.TEXT, 0, b"\xff"), (Storage.TEXT, 4, b"\xff"), (Storage.BLOB, 4, None)],
+)
+def test_what_cannot_be_read_is_no_key(
+    render: Render, kind: Storage, charset: int, content: bytes | None
+) -> None:
+    changes: dict[str, Any] = {"sub_type": 1} if kind is Storage.BLOB else {}
+    code = column("CODE", kind, charset_id=charset, **changes)
+
+    def fill(writer: JournalWriter) -> None:
+        value = writer.blob(b"", available=False) if content is None else content
+        writer.insert(writer.table("SHIPMENT", (SHIPMENT[0], code)), (1, value))
+
+    (message,) = render(fill)
+    assert payload(message)["after"]["CODE"] == "__debezium_unavailable_value"
+    with pytest.raises(BadEvent, match=r"table SHIPMENT: column CODE: .*, and a placeholder is no"):
+        render(fill, r"message.key.columns: .*\.SHIPMENT:CODE")
+
+
 def test_what_is_wrong_with_a_table_is_found_out_once(render: Render) -> None:
     columns = (SHIPMENT[0], column("A B", Storage.TEXT), column("A_B", Storage.TEXT))
 

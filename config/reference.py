@@ -120,7 +120,10 @@ _MASKS = f"""\
 The patterns have to match the whole of `<database path>.<table>.<column>`, in any case of letters.
 
 - Only text is changed: `CHAR`, `VARCHAR` and `BLOB SUB_TYPE TEXT`, but not of `CHARACTER SET
-  OCTETS`. Key columns stay as they are, in the key and in the value.
+  OCTETS`, and no arrays of texts. Key columns stay as they are, in the key and in the value. The
+  log names each column that a rule matches and that stays as it is; `column.exclude.list` leaves
+  such a one out of the value.
+- A `CHAR` is hashed with the blanks that pad it.
 - Where several rules match a column, the one that tells least counts: a mask, else a hash, else
   the shortest truncation; of several masks or hashes the first in the file.
 - A mask stands for NULL too; a hash or truncation of NULL is NULL.

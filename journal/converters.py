@@ -49,17 +49,21 @@ class JsonConverter:
         """VALUE as JSON in UTF-8; raises BadValue."""
         if schema is None and value is None:
             return None
-        payload = _dumps(value)
-        if not self._schemas_enable:
-            return payload
-        head = self._heads.get(schema) if schema is not None else b'{"schema":null,"payload":'
-        if head is None:
-            assert schema is not None
-            head = self._add_head(schema)
+        try:
+            payload = orjson.dumps(value, _bytes_as_base64, _OPTIONS)
+            if not self._schemas_enable:
+                return payload
+            head = self._heads.get(schema) if schema is not None else b'{"schema":null,"payload":'
+            if head is None:
+                assert schema is not None
+                head = self._add_head(schema)
+        except TypeError as error:
+            raise BadValue(f"it cannot be written as JSON: {error}") from error
         return b"".join((head, payload, b"}"))
 
     def _add_head(self, schema: Schema) -> bytes:
-        head = b"".join((b'{"schema":', _dumps(schema.to_json()), b',"payload":'))
+        described = orjson.dumps(schema.to_json(), _bytes_as_base64, _OPTIONS)
+        head = b"".join((b'{"schema":', described, b',"payload":'))
         self._heads[schema] = head
         if len(self._heads) > SCHEMAS_KEPT:
             self._heads.popitem(last=False)
@@ -68,13 +72,6 @@ class JsonConverter:
 
 # Else orjson would write them in forms of its own, which no reader expects here.
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
-
-
-def _dumps(value: Any) -> bytes:
-    try:
-        return orjson.dumps(value, _bytes_as_base64, _OPTIONS)
-    except TypeError as error:
-        raise BadValue(f"it cannot be written as JSON: {error}") from error
 
 
 def _bytes_as_base64(value: Any) -> str:

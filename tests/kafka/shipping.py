@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from firebird_cdc.config import load_config
 from firebird_cdc.demo.processes import await_condition, tail
+from firebird_cdc.journal import ship
 from firebird_cdc.journal.format import Column, JournalWriter, Storage
 
 DATABASE = "/srv/fb/warehouse.fdb"
@@ -283,8 +285,7 @@ class Ship:
     def start(self, *arguments: str) -> Shipper:
         """Start ``firebird-cdc ship`` with the options as they are now."""
         number = len(self._running)
-        config = self._directory / f"connector-{number}.yaml"
-        config.write_text("".join(f"{key}: {value}\n" for key, value in self.options.items()))
+        config = self._config(number)
         log = self._directory / f"ship-{number}.log"
         logging = self._directory / f"logging-{number}.yaml"
         logging.write_text(f"level: debug\nfile: {log}\n")
@@ -299,6 +300,17 @@ class Ship:
         shipper = Shipper(process, log)
         self._running.append(shipper)
         return shipper
+
+    def _config(self, number: int) -> Path:
+        """A file of the options as they are now."""
+        path = self._directory / f"connector-{number}.yaml"
+        path.write_text("".join(f"{key}: {value}\n" for key, value in self.options.items()))
+        return path
+
+    def once_here(self) -> int:
+        """Run ``ship --once`` in this process, parts of which a test may change; its exit code."""
+        config = load_config(self._config(len(self._running)))
+        return ship.Shipper(config, once=True).run()
 
     def once(self) -> Shipper:
         """Run ``ship --once`` to its end."""

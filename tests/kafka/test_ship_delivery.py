@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from shipping import (
@@ -21,7 +23,11 @@ from shipping import (
 )
 
 from firebird_cdc.demo.kafka import KafkaBroker
+from firebird_cdc.errors import RegistryUnavailable
+from firebird_cdc.journal import transactions
 from firebird_cdc.journal.format import JournalWriter
+from firebird_cdc.journal.records import Message
+from firebird_cdc.journal.render import Renderer
 
 pytestmark = pytest.mark.kafka
 
@@ -274,6 +280,37 @@ def test_read_committed_consumers_see_whole_journals_only(
     assert saw_uncommitted, "no kill hit an open Kafka transaction: this test proved nothing"
     events = read_topics(broker.bootstrap, topic_prefix)[topic]
     assert first_occurrences(ids(events)) == expected_ids()
+
+
+def test_counts_of_a_journal_go_on_over_the_kafka_transactions_it_is_split_into(
+    ship: Ship,
+    folder: Folder,
+    broker: KafkaBroker,
+    topic_prefix: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use_transactions(ship, topic_prefix, True)
+    ship.options["provide.transaction.metadata"] = "true"
+    monkeypatch.setattr(transactions, "SPLIT_MESSAGES", 300)
+    render, calls = Renderer.message, count(1)
+
+    def interrupted(*args: Any) -> Message | None:
+        if next(calls) == 700:  # behind the first part, which a second attempt counts only
+            raise RegistryUnavailable("away for a moment")
+        return render(*args)
+
+    monkeypatch.setattr(Renderer, "message", interrupted)
+    folder.write(1, 1200)
+    assert ship.once_here() == 0
+    assert next(calls) > 1800
+    topics = read_topics(broker.bootstrap, topic_prefix)
+    events = topics[item_topic(topic_prefix)]
+    assert [event.payload["transaction"]["total_order"] for event in events] == [*range(1, 1201)]
+    boundaries = [event.payload for event in topics[f"{topic_prefix}.transaction"]]
+    assert [(end["status"], end["event_count"]) for end in boundaries] == [
+        ("BEGIN", None),
+        ("END", 1200),
+    ]
 
 
 def test_wrong_address_then_the_right_one(

@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,9 @@ from shipping import (
     read_topics,
 )
 
-from firebird_cdc.config import load_config
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.journal import lane, transactions
 from firebird_cdc.journal.format import JournalWriter, Storage
-from firebird_cdc.journal.ship import Shipper
 
 pytestmark = pytest.mark.kafka
 
@@ -377,8 +376,8 @@ def test_wrong_option_ends_in_one_sentence_and_code_2(ship: Ship) -> None:
 @TRANSACTIONAL
 @pytest.mark.parametrize("away", ["kafka", "registry"])
 def test_once_ends_when_nothing_goes_on_any_more(
+    make_ship: Callable[[str], Ship],
     folder: Folder,
-    tmp_path: Path,
     broker: KafkaBroker,
     topic_prefix: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -388,23 +387,15 @@ def test_once_ends_when_nothing_goes_on_any_more(
     # Else the longest pause would have to be waited for twice.
     monkeypatch.setattr(lane, "MAX_BACKOFF_S", 0.2)
     monkeypatch.setattr(transactions, "MAX_BACKOFF_S", 0.2)
-    options = {
-        "connector.name": "depot-cdc",
-        "connector.journal.directory": folder.directory,
-        "kafka.producer.bootstrap.servers": "127.0.0.1:1" if away == "kafka" else broker.bootstrap,
-        "kafka.producer.request.timeout.ms": 900,
-        "kafka.producer.delivery.timeout.ms": 1000,
-        "kafka.topic.prefix": topic_prefix,
-    }
-    if transactional:
-        options["kafka.producer.transactional.id"] = f"{topic_prefix}-id"
+    ship = make_ship("127.0.0.1:1" if away == "kafka" else broker.bootstrap)
+    use_transactions(ship, topic_prefix, transactional)
+    ship.options["kafka.producer.request.timeout.ms"] = "900"
+    ship.options["kafka.producer.delivery.timeout.ms"] = "1000"
     if away == "registry":
-        options["value.converter"] = "avro"
-        options["value.converter.schema.registry.url"] = "http://127.0.0.1:1"
-    path = tmp_path / "connector.yaml"
-    path.write_text("".join(f"{key}: {value}\n" for key, value in options.items()))
+        ship.options["value.converter"] = "avro"
+        ship.options["value.converter.schema.registry.url"] = "http://127.0.0.1:1"
     journal = folder.write(1)
-    assert Shipper(load_config(path), once=True).run() == 1
+    assert ship.once_here() == 1
     assert folder.waiting == [journal]
 
 

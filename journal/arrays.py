@@ -123,14 +123,14 @@ def decode_array(content: bytes, column: Column, none_charset: str = "UTF-8") ->
             for place in range(dimensions)
         )
     except struct.error as error:
-        raise ValueError(f"column {column.name}: no array in {len(content)} bytes") from error
+        raise ValueError(f"no array in {len(content)} bytes") from error
     except ValueError as error:
-        raise ValueError(f"column {column.name}: an array of an unknown form: {error}") from error
+        raise ValueError(f"an array of an unknown form: {error}") from error
     sizes = [upper - lower + 1 for lower, upper in bounds]
     if min(sizes) < 1 or prod(sizes) != count or not 0 < length <= size:
-        raise ValueError(f"column {column.name}: array bounds {bounds} don't give {count} elements")
+        raise ValueError(f"array bounds {bounds} don't give {count} elements")
     if count > _MOST_ELEMENTS:
-        raise ValueError(f"column {column.name}: an array of {count} elements is not decoded")
+        raise ValueError(f"an array of {count} elements is not decoded")
     element, decode = _element(column, dtype, scale, length, sub_type, none_charset)
     # An element that was not written in full was not written.
     written = (len(content) - start) // size

@@ -161,7 +161,7 @@ def test_an_array_that_cannot_be_read_holds_the_placeholder_alone(array: Blob) -
     ("array", "what"),
     [
         (LOST, "the content of an array could not be read, and no INTEGER stands for"),
-        (DAMAGED, "column A: .*, and no INTEGER stands for"),
+        (DAMAGED, r"^(?:no|an) array .*, and no INTEGER stands for"),
         (_array(8, 0, 2, 0), r"2 dimensions of SMALLINT, scale 0, is no INTEGER \[0:1, 2\], and"),
         (_array(9, -2, 4, 1), r"of INTEGER, scale -2, is no INTEGER \[0:1, 2\], and"),
     ],

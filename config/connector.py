@@ -60,8 +60,8 @@ class ConnectorConfig:
 
     ``key_converter`` and ``value_converter`` are json, avro or python:<dotted path of a class>;
     their ``_options`` are what stands below ``key.converter.``, as written, and may contain
-    passwords too. Of ``column_truncate``, ``column_mask`` and ``column_mask_hash`` the first
-    whose patterns match counts.
+    passwords too. Of ``column_mask`` and ``column_mask_hash`` the first whose patterns match
+    counts, of ``column_truncate`` the shortest.
     """
 
     path: Path

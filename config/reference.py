@@ -127,8 +127,8 @@ The patterns have to match the whole of `<database path>.<table>.<column>`, in a
 - Where several rules match a column, the one that tells least counts: a mask, else a hash, else
   the shortest truncation; of several masks or hashes the first in the file.
 - A mask stands for NULL too; a hash or truncation of NULL is NULL.
-- Of a `BLOB` that is masked or truncated no more is read than is sent; it may be larger than a
-  message.
+- Of a `BLOB` that is masked or truncated no more is read than is sent, so it may be larger than a
+  message; one that is hashed may have 16 MiB.
 - Algorithms, by Java's names:
   {ALGORITHMS}.
 - A hash is cut to the length of its column, so that it fits into a copy of the table. Salts are

@@ -37,11 +37,19 @@ _log = logbook.Logger("firebird_cdc.journal.columns")
 _CACHE_SIZE = 65536
 
 
+_HASHED_BYTES = 16 << 20
+"""A text that is hashed may be so large, whatever a message may be: a guess at what memory has."""
+
+
 class _Rule(NamedTuple):
-    """What is done to a column; ``head``: how many characters it needs of a text, if not all."""
+    """What is done to a column, and what that needs of a text: its ``head``, or all of it.
+
+    ``head``: characters. ``largest``: bytes; not what fits a message, as the text isn't sent.
+    """
 
     apply: Callable[[Column, FieldForm], FieldForm]
     head: int | None = None
+    largest: int = 0
 
 
 class ColumnRules:
@@ -61,9 +69,12 @@ class ColumnRules:
     def modes(
         self, database: str, table: str, column: Column, modes: ValueModes, *, in_key: bool
     ) -> ValueModes:
-        """Return MODES for COLUMN: of a BLOB that is truncated only the beginning is read."""
+        """Return MODES for COLUMN: how much is read of a BLOB that is truncated or hashed."""
         rule = None if in_key else self._rule(f"{database}.{table}.{column.name}")
-        return modes if rule is None or rule.head is None else replace(modes, text_head=rule.head)
+        if rule is None or not _is_text(column):
+            return modes
+        largest = max(modes.max_bytes, rule.largest)
+        return replace(modes, text_head=rule.head, max_bytes=largest)
 
     def adapt(
         self, database: str, table: str, column: Column, form: FieldForm, *, in_key: bool
@@ -122,7 +133,7 @@ class ColumnRules:
                 return _Rule(partial(_masked, number))
         for chosen in self._hashes:
             if _any(chosen.patterns, identifier):
-                return _Rule(partial(_hashed, chosen))
+                return _Rule(partial(_hashed, chosen), largest=_HASHED_BYTES)
         lengths = [n for n, patterns in self._truncations if _any(patterns, identifier)]
         if lengths:
             return _Rule(partial(_truncated, min(lengths)), min(lengths))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -169,6 +170,16 @@ def test_hash_is_cut_to_the_length_of_its_column(adapt: Adapt, column: Column, l
     digest = "af5843a0f0e728ab0332c8888b6e1190bfb79e584f0d40538de8f10df6ef29c6"
     form = adapt(column, "column.mask.hash.SHA-256.with.salt.salt: .*")
     assert sent(form, "hello") == digest[:length]
+
+
+def test_hash_of_a_text_blob_that_is_larger_than_a_message(render: Render) -> None:
+    def fill(writer: JournalWriter) -> None:
+        row = ("1", writer.blob(b"x" * 1_100_000))
+        writer.insert(writer.table("CLIENT", (ID, NOTE)), row)
+
+    (message,) = render(fill, "column.mask.hash.v2.SHA-1.with.salt.s: .*")
+    digest = hashlib.sha1(b"s" + b"x" * 1_100_000, usedforsecurity=False).hexdigest()
+    assert payload(message)["after"]["NOTE"] == digest
 
 
 def test_null_has_no_hash(adapt: Adapt) -> None:

@@ -17,7 +17,7 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.journal.backlog import Backlog
 from firebird_cdc.journal.delivery import REMIND_S, Delivery, PlainDelivery
 from firebird_cdc.journal.flight import FlightPlan
-from firebird_cdc.journal.lock import ShipperLock, bridge_present
+from firebird_cdc.journal.lock import STATE_DIRECTORY, ShipperLock, bridge_present
 from firebird_cdc.journal.producer import KafkaLink, max_message_bytes
 from firebird_cdc.journal.render import Renderer
 from firebird_cdc.journal.transactions import TransactionalDelivery
@@ -91,6 +91,8 @@ class Shipper:
         config = self._config
         link = KafkaLink(config)
         renderer = Renderer(config, max_message_bytes(config))
+        memory = self._directory / STATE_DIRECTORY / "shared-topics"
+        renderer.topics.remember_in(memory, renderer.tables.captures)
         plan = FlightPlan(
             self._directory, renderer, config.charset_none, config.failure_handling_mode
         )

@@ -6,14 +6,20 @@ Source: features.md 3; for the table strategy and the transaction topic Debezium
 
 from __future__ import annotations
 
+import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from pathlib import Path
+
+import logbook
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.values import MAX_TOPIC_LENGTH
 from firebird_cdc.errors import ShipError
+
+_log = logbook.Logger("firebird_cdc.journal.topics")
 
 OWNERS_KEPT = 100_000
 """Names whose tables are remembered; a guess well above the tables that a server ever has."""
@@ -89,7 +95,37 @@ class TopicNames:
                 "transactions; choose another topic.transaction"
             )
         self._owners = Owners()
+        self._memory: Path | None = None
+        self._remembered: set[tuple[str, str]] = set()
         self.of_table = lru_cache(config.topic_cache_size)(self._of_table)
+
+    def remember_in(self, path: Path, captures: Callable[[str, str], bool]) -> None:
+        """Keep in the file PATH which table came first where two would share a topic.
+
+        Else the topic would be the other one's after a restart. What CAPTURES says no to is
+        forgotten. Call it before the first name is asked for.
+        """
+        self._memory = path
+        for owner in _read_owners(path):
+            self._remembered.add(owner)
+            if captures(*owner):
+                self._owners.claim(_collision_form(self._topic(*owner)), owner)
+
+    def _remember(self, owner: tuple[str, str]) -> None:
+        if self._memory is None or owner in self._remembered:
+            return
+        self._remembered.add(owner)
+        try:
+            with self._memory.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(owner) + "\n")
+        except OSError as error:
+            _log.error(
+                "{} can't be written ({}), so table {} in {} may lose its topic at a restart",
+                self._memory,
+                error,
+                owner[1],
+                owner[0],
+            )
 
     def _topic(self, database: str, table: str) -> str:
         if self._by_table:
@@ -117,6 +153,7 @@ class TopicNames:
         other = self._owners.claim(_collision_form(topic), (database, table))
         if other is None:
             return topic
+        self._remember(other)
         other_topic = self._topic(*other)
         how = (
             f"share the topic {topic}"
@@ -128,11 +165,40 @@ class TopicNames:
             f"{whose} and table {other[1]} in {other[0]} would {how}; leave one of them out with"
             " table.exclude.list"
             + (", or set topic.naming.strategy: default" if self._by_table else "")
+            + self._way_out(other[1])
+        )
+
+    def _way_out(self, table: str) -> str:
+        if self._memory is None:
+            return ""
+        return (
+            f"; if table {table} is no more, remove its line from {self._memory} and restart the"
+            " shipper"
         )
 
     def problems(self, tables: Iterable[tuple[str, str]]) -> list[str]:
         """What is wrong with the topics of TABLES, pairs of a database and a table of it."""
         return problems_of(self.of_table, tables)
+
+
+def _read_owners(path: Path) -> list[tuple[str, str]]:
+    """The tables in the file PATH, none if it is not there; lines that are damaged don't count."""
+    owners = []
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        _log.error("{} can't be read, so its tables may lose their topics: {}", path, error)
+        return []
+    for line in lines:
+        try:
+            database, table = json.loads(line)
+        except (ValueError, TypeError):
+            _log.warning("{} has a line that is no table: {}", path, line)
+        else:
+            owners.append((str(database), str(table)))
+    return owners
 
 
 def _collision_form(topic: str) -> str:

@@ -325,6 +325,24 @@ def _no_limit(topic: str) -> ConfigResource:
     return ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
 
 
+def test_a_topic_stays_that_of_the_table_that_came_first(
+    ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str
+) -> None:
+    for sequence, name in ((1, "A$"), (2, "A#"), (3, "A$")):
+        folder.write_changes(
+            sequence, lambda writer, name=name: writer.insert(writer.table(name, ITEM), (1, "x"))
+        )
+    for _ in range(2):  # also when it is the other table whose event a shipper sees first
+        shipper = ship.once()
+        assert shipper.process.returncode == 1
+        assert shipper.log_lines("event 1: table A# in /srv/fb/warehouse.fdb and table A$ in")
+        assert len(folder.waiting) == 2
+    ship.options["table.exclude.list"] = r".*\.A\$"
+    assert ship.once().process.returncode == 0
+    (events,) = read_topics(broker.bootstrap, topic_prefix).values()
+    assert [event.payload["source"]["table"] for event in events] == ["A$", "A#"]
+
+
 def test_missing_number_is_reported_and_shipping_goes_on(
     ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str
 ) -> None:

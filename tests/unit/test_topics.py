@@ -131,6 +131,28 @@ def test_collision_is_noticed_though_few_names_are_kept(names: Names) -> None:
         topics.of_table(DATABASE, "A#")
 
 
+def test_who_came_first_is_remembered_over_a_restart(names: Names, tmp_path: Path) -> None:
+    memory = tmp_path / "shared-topics"
+
+    def restarted(captures: Callable[[str, str], bool] = lambda *_: True) -> TopicNames:
+        topics = names()
+        topics.remember_in(memory, captures)
+        return topics
+
+    topics = restarted()
+    topics.of_table(DATABASE, "A$")
+    assert not memory.exists()
+    for _ in range(2):
+        with pytest.raises(BadName, match=r"A\$ in .*; if table A\$ is no more, remove its line"):
+            topics.of_table(DATABASE, "A#")
+    assert memory.read_text().splitlines() == [f'["{DATABASE}", "A$"]']
+    with pytest.raises(BadName, match=r"table A\$ in"):
+        restarted().of_table(DATABASE, "A#")
+    assert restarted(lambda _, table: table != "A$").of_table(DATABASE, "A#").endswith(".A_")
+    memory.write_text("damaged\n[1]\n")
+    assert restarted().of_table(DATABASE, "A#").endswith(".A_")
+
+
 def test_all_problems_of_tables_known_beforehand(names: Names) -> None:
     tables = [(DATABASE, name) for name in ("A$", "B", "A#", "T" * 300)]
     found = names().problems(tables)

@@ -139,6 +139,9 @@ The patterns have to match the whole of `<database path>.<table>.<column>`, in a
   `truncateLength`.
 - A propagated type stands in the field's parameters as `__debezium.source.column.type`, `.length`
   and `.scale` where the type has them, and `.name`. The length of a `NUMERIC` is its precision.
+- A type's name is that of CREATE TABLE without length and character set: `VARCHAR`, `BLOB`,
+  `DOUBLE PRECISION`, `TIMESTAMP WITH TIME ZONE`; `BINARY` and `VARBINARY` for `CHARACTER SET
+  OCTETS`, `ARRAY` for any array, and of a domain the type that it stands for.
 """
 
 _COLUMN_CONVERTERS = """\

@@ -179,24 +179,29 @@ def _build(item: TransformConfig, kind: _Kind, problems: list[str]) -> Any:
             problems += [f"{option}.{problem}" for problem in error.problems]
         return made
     try:
-        if item.type.startswith(_JAVA):
-            raise ConfigError([_no_java(item.type, kind.classes)])
+        if item.type.startswith(_JAVA) or "." not in item.type:
+            raise ConfigError([_no_such(item.type, kind.classes)])
         return make(item.type, item.parameters, kind.method)
     except ConfigError as error:
         problems += [f"{option}.type is {item.type}; {problem}" for problem in error.problems]
         return None
 
 
-def _no_java(name: str, classes: Iterable[str]) -> str:
+def _no_such(name: str, classes: Iterable[str]) -> str:
+    """Why NAME can't be used: it is neither built in nor the path of a Python class."""
     if name == "io.debezium.connector.vitess.transforms.UseLocalVgtid":
         return "it is about positions in Vitess, of which Firebird has none; remove it"
-    near = get_close_matches(name, classes, 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    # Somebody may write RegexRouter too.
+    by_name = {part: known for known in classes for part in (known, known.rpartition(".")[2])}
+    near = get_close_matches(name, by_name, 1)
+    hint = f"; did you mean {by_name[near[0]]}?" if near else ""
     short = ", ".join(key for key in classes if "." not in key)
-    return (
-        "it is a class of Java, and no Java runs here; built in, under their names of Java too,"
-        f" are {short}{hint}"
+    what = (
+        "it is a class of Java, and no Java runs here"
+        if "." in name
+        else "it is neither built in nor the dotted path of a Python class"
     )
+    return f"{what}; built in, under their names of Java too, are {short}{hint}"
 
 
 class Step:

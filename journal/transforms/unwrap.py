@@ -103,6 +103,9 @@ class Unwrap:
         self._deletes = _deletes(given)
         prefix = given.text("add.fields.prefix", "__")
         self._fields = tuple(_Reference(prefix, item) for item in given.items("add.fields"))
+        names = [item.new_name for item in self._fields]
+        if twice := {name for name in names if names.count(name) > 1}:
+            given.refuse("add.fields", f"two fields would be called {', '.join(sorted(twice))}")
         prefix = given.text("add.headers.prefix", "__")
         self._headers = tuple(_Reference(prefix, item) for item in given.items("add.headers"))
         self._route_by = given.text("route.by.field", "")

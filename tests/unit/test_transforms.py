@@ -328,6 +328,8 @@ def test_unwrap_leaves_what_is_no_envelope(unwrap: Callable[..., Apply]) -> None
 def test_unwrap_refuses_two_fields_of_one_name(unwrap: Callable[..., Apply]) -> None:
     with pytest.raises(BadValue, match="two fields of the row would be called ID"):
         unwrap(add_fields="op:ID", add_fields_prefix='""')(event("c"))
+    with pytest.raises(ConfigError, match="two fields would be called __op"):
+        unwrap(add_fields="op,table,source.ts_ms:op")
 
 
 def test_unwrap_fills_in_defaults_when_it_rewrites(unwrap: Callable[..., Apply]) -> None:
@@ -823,7 +825,9 @@ def test_what_an_own_transform_does_wrong_is_a_bad_event(
 @pytest.mark.parametrize(
     ("path", "told"),
     [
-        ("nowhere", "it must be a dotted path to a Python class"),
+        ("nowhere", "it is neither built in nor the dotted path of a Python class; built in, "),
+        ("unwarp", "filter_transactions, remove_field; did you mean unwrap?"),
+        ("RegexRoute", "did you mean org.apache.kafka.connect.transforms.RegexRouter?"),
         ("no-where.X", "it must be a dotted path to a Python class"),
         ("nowhere_at_all.X", "there is no Python module nowhere_at_all; put it into one of the"),
         ("my_broken.X", "my_broken cannot be loaded: ModuleNotFoundError"),

@@ -104,10 +104,26 @@ def test_every_type(shop: tuple[Any, Path]) -> None:
     connection.commit()
     texts = [text for _, text in (*TYPES.values(), *LITERALS.values())]
     expected = {f"C{n}": text for n, text in enumerate(texts)} | {"A": (((1, 2), (0, 1)), array)}
-    *_, [(_, inserted), (_, updated), (_, nulls)] = _changes(journals)
+    *_, [[made, _]], [(row, inserted), (_, updated), (_, nulls)] = _changes(journals)
+    assert isinstance(row, RowChange)
+    assert isinstance(made, DdlChange) and made.table_changes is not None
+    [(kind, name, state)] = made.table_changes
+    assert (kind, name) == ("CREATE", "T") and state is not None
+    assert [state.table.columns[i] for i in state.table.order] == [
+        row.table.columns[i] for i in row.table.order
+    ]
     assert inserted == {"ID": "1", **expected}
     assert updated == inserted | {"C7": '"NaN"', "C8": '"-Infinity"'}
     assert set(nulls.values()) == {"2", "null"}
+
+
+# What each does to its table: the kind of change, and the key afterwards.
+INDEXES = {
+    "CREATE TABLE U (A INTEGER NOT NULL, B INTEGER)": [("CREATE", ())],
+    "CREATE UNIQUE INDEX U_KEY ON U (A)": [("ALTER", (0,))],
+    "CREATE INDEX U_B ON U (B)": [],
+    "DROP INDEX U_KEY": [("ALTER", ())],
+}
 
 
 def test_a_blob_of_20_mib_ddl_and_a_sequence(shop: tuple[Any, Path]) -> None:
@@ -131,3 +147,15 @@ def test_a_blob_of_20_mib_ddl_and_a_sequence(shop: tuple[Any, Path]) -> None:
     assert row.after is not None
     assert isinstance(row.after[1], Blob)
     assert row.after[1].length == len(content)
+
+    for sql in INDEXES:
+        connection.execute_immediate(sql)
+        connection.commit()
+    statements = [change for [(change, _)] in _changes(journals)[-len(INDEXES) :]]
+    assert {
+        str(statement.sql): [
+            (kind, state and state.table.key_columns)
+            for kind, _, state in statement.table_changes or ()
+        ]
+        for statement in statements
+    } == INDEXES

@@ -94,6 +94,7 @@ _AGAIN_S = 0.001  # first pause after "still active"; doubles up to _AGAIN_MOST_
 _AGAIN_MOST_S = 0.050
 _TROUBLE_S = 1.0  # pause when a database can't be asked
 _STRUCTURES_MOMENT_S = 0.1  # to read what DDL made of tables takes some milliseconds
+_UNREAD_S = 0.002  # to look for somebody who waits for that
 _QUIET_S = 0.3  # after a commit of this process; DDL waits longer (session.c)
 _STRUCTURES_PATIENCE_S = 30.0  # after the commit, while nobody can be asked
 _WAIT_MS = 1000  # with nothing to do, how often to look for what dead processes left
@@ -184,9 +185,7 @@ class Confirmer:
         host: Surroundings,
         folder: JournalFolder,
         fsync: bool,
-        structures: StructureReader | None = None,
     ) -> None:
-        """``structures``: has what stands by for transactions of this process."""
         self._host = host
         self._next = (folder, fsync)
         self._folder = folder
@@ -213,7 +212,7 @@ class Confirmer:
         self._numbers: dict[str, list[int]] = {}  # the plugin's numbers of a database path
         # completed table definitions by database and shown form, with their generation
         self._definitions: dict[tuple[str, bytes], tuple[int, bytes]] = {}
-        self._structures = structures or StructureReader(host.open_witness)
+        self._structures = StructureReader(host.open_witness)
         self._jobs: dict[str, Job] = {}  # what is asked about DDL that is committed, by database
         self._abandoned: list[JournalAbandoned] = []
         self._mark_at = 0.0  # when to try again to mark what could not be, monotonic
@@ -274,8 +273,8 @@ class Confirmer:
                 self._close_inventories()
                 self._let_go = False
         self._settle()
-        if pause and self._structures.has_news.wait(pause):
-            self._structures.has_news.clear()
+        if pause:
+            time.sleep(pause)
         return heard or busy
 
     def _mark_what_can_be(self) -> None:
@@ -576,7 +575,7 @@ class Confirmer:
         if not self._pending:
             return 0.0
         if any(each.is_unread for each in self._pending.values()):
-            return _GATHER_S  # a session may leave, or an attachment stand by
+            return _UNREAD_S
         self._again = min(2 * self._again, _AGAIN_MOST_S)
         return self._again if active else _AGAIN_MOST_S
 
@@ -885,18 +884,19 @@ class Confirmer:
         return committed[: waiting[0]] if waiting else committed
 
     def _begin_job(self, database: str, wanted: list[_Pending]) -> Job | None:
-        """Have read what those journals' DDL made of tables. None where no attachment stands by
-        and it is too early to open one: a DROP DATABASE may be on its way (structures)."""
-        witnesses = self._structures.take(database)
-        if not witnesses and not self._let_go:
-            quiet_us = time.time_ns() // 1000 - int(_QUIET_S * 1_000_000)
-            if any(each.number and each.commit_us > quiet_us for each in wanted):
-                return None
-        if not witnesses and self._is_gone(database, wanted[0].guid):
+        """Have read what those journals' DDL made of tables. None where it is too early to
+        attach: a DROP DATABASE of this process may be on its way (structures)."""
+        quiet_us = time.time_ns() // 1000 - int(_QUIET_S * 1_000_000)
+        own = [each for each in wanted if each.number]
+        is_awaited = any(self._folder.awaited == each.ticket for each in own)
+        is_quiet = all(each.commit_us <= quiet_us for each in own)
+        if not (is_awaited or is_quiet or self._let_go):
+            return None
+        if self._is_gone(database, wanted[0].guid):
             raise CaptureError("it was dropped or replaced")
         journals = [each.statements for each in wanted if each.statements is not None]
         before = self._key_indexes(database, wanted[0].guid).read()
-        job = self._structures.start(Job(database, journals, before, witnesses))
+        job = self._structures.start(Job(database, journals, before))
         self._jobs[database] = job
         return job
 

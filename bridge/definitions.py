@@ -3,8 +3,8 @@
 A record shows names and types of its columns; the key, NOT NULL and the rest stand in the
 system tables. To ask those inside a callback of the engine can stop the server for good, so
 the plugin asks this thread at the first use of a table, and ``prepare`` waits for the answer.
-It also asks to have read what DDL before it made of tables (structures), and before DDL of indexes
-for what indexes are keys: one that is gone says no more what it was.
+Before DDL of indexes it also asks for what indexes are keys: one that is gone says no more what it
+was (structures).
 
 Guarantees: a question is answered only after the attachment that was opened for it is closed,
 so that none of ours is in anybody's way once a commit is done. What can't be found out is
@@ -22,7 +22,7 @@ from pathlib import Path
 import logbook
 
 from firebird_cdc.bridge.host import Host, Question, QuestionKind
-from firebird_cdc.bridge.structures import KeyIndexFile, StructureReader, read_key_indexes
+from firebird_cdc.bridge.structures import KeyIndexFile, read_key_indexes
 from firebird_cdc.errors import CaptureError
 
 _log = logbook.Logger("firebird_cdc.bridge.definitions")
@@ -34,13 +34,10 @@ _TROUBLE_S = 1.0  # pause when a database can't be asked
 class DefinitionFinder(threading.Thread):
     """Answers the plugin's questions about tables; one per server process."""
 
-    def __init__(
-        self, host: Host, structures: StructureReader, databases: Callable[[], Path]
-    ) -> None:
+    def __init__(self, host: Host, databases: Callable[[], Path]) -> None:
         """``databases``: where the state of databases is kept now."""
         super().__init__(name="fbc-definitions", daemon=True)
         self._host = host
-        self._structures = structures
         self._databases = databases
         self._troubled: dict[int, float] = {}  # databases that can't be asked, until when
 
@@ -53,7 +50,7 @@ class DefinitionFinder(threading.Thread):
                     self._answer(shown[0].database, shown)
                 for question in questions:
                     if question.kind is not QuestionKind.COMPLETE:
-                        self._stand(question)
+                        self._find_key_indexes(question)
             except Exception:  # who waits for an answer gives up, others ask again
                 _log.exception("answering questions about tables failed")
                 time.sleep(_TROUBLE_S)
@@ -87,31 +84,18 @@ class DefinitionFinder(threading.Thread):
         finally:
             witness.close()
 
-    def _stand(self, question: Question) -> None:
-        """Have an attachment ready to read what DDL made of tables, or not any more."""
+    def _find_key_indexes(self, question: Question) -> None:
         path, guid = self._host.database(question.database)
-        is_ready = False
+        file = KeyIndexFile(self._databases(), path, guid)
         try:
-            if question.kind is QuestionKind.STAND_BY:
+            if file.read() is None:
                 witness = self._host.open_witness(path)
-                self._structures.stand_by(path, question.transaction, witness)
-                is_ready = True
-            elif question.kind is QuestionKind.STAND_DOWN:
-                self._structures.stand_down(path, question.transaction)
-            else:
-                self._find_key_indexes(path, KeyIndexFile(self._databases(), path, guid))
+                try:
+                    file.write(read_key_indexes(witness))
+                finally:
+                    witness.close()
         except (CaptureError, OSError) as error:
             text = str(error).replace("\n", " ")
-            _log.info("cannot read what DDL makes of {} now: {}", path, text)
+            _log.info("cannot ask {} now which indexes are keys: {}", path, text)
         finally:
-            if not self._host.answer_question(question.number, b"1" if is_ready else b""):
-                self._structures.stand_down(path, question.transaction)
-
-    def _find_key_indexes(self, path: str, file: KeyIndexFile) -> None:
-        if file.read() is not None:
-            return
-        witness = self._host.open_witness(path)
-        try:
-            file.write(read_key_indexes(witness))
-        finally:
-            witness.close()
+            self._host.answer_question(question.number, b"")

@@ -220,6 +220,12 @@ class JournalFolder:
         self.tickets[56:64] = ticket.to_bytes(8, "little")
 
     @property
+    def awaited(self) -> int:
+        """The ticket of DDL of tables that a transaction waits for, or has waited for, to be
+        described (session.c)."""
+        return int.from_bytes(self.tickets[64:72], "little")
+
+    @property
     def generation(self) -> int:
         """How often the system tables changed, in all databases of the folder together."""
         return int.from_bytes(self.tickets[16:24], "little")

@@ -124,25 +124,18 @@ class QuestionKind(IntEnum):
     """What the plugin wants to know, or have done."""
 
     COMPLETE = 1
-    STAND_BY = 2  # read what DDL before it made of tables, now that it waits
-    STAND_DOWN = 3  # it waits no more
-    KNOW_INDEXES = 4  # find out which indexes are keys, unless that is known
+    KNOW_INDEXES = 2  # find out which indexes are keys, unless that is known; no answer
 
 
 class Question(NamedTuple):
-    """Something that commits wait for: by default a definition as a record shows it, to be
-    completed; for the other kinds, ``shown`` is the number of a transaction, u64."""
+    """Something that commits wait for; ``shown``: a definition as a record shows it, to be
+    completed."""
 
     number: int
     database: int
     generation: int  # of the system tables when it was asked
     shown: bytes
     kind: QuestionKind
-
-    @property
-    def transaction(self) -> int:
-        """The transaction that waits; not of COMPLETE."""
-        return int.from_bytes(self.shown, "little")
 
 
 class Witness(Protocol):
@@ -225,9 +218,9 @@ class Host(Protocol):
     def take_questions(self, timeout_ms: int) -> list[Question]:
         """Return questions about one database; empty when the time is up. Answer them all."""
 
-    def answer_question(self, number: int, complete: bytes) -> bool:
-        """Answer one, with nothing if that can't be done; but for STAND_BY, no attachment of
-        ours that was opened for it may be open any more. Return whether it is still wanted."""
+    def answer_question(self, number: int, complete: bytes) -> None:
+        """Answer one, with nothing if that can't be done; no attachment of ours that was opened
+        for it may be open any more."""
 
     def new_generation(self) -> None:
         """Say that the system tables changed: definitions are made anew."""
@@ -405,8 +398,8 @@ class CffiHost:
             for view in self._questions[0:count]
         ]
 
-    def answer_question(self, number: int, complete: bytes) -> bool:
-        return bool(self._api.answer_question(number, complete, len(complete)))
+    def answer_question(self, number: int, complete: bytes) -> None:
+        self._api.answer_question(number, complete, len(complete))
 
     def new_generation(self) -> None:
         self._api.new_generation()

@@ -22,7 +22,6 @@ from firebird_cdc.bridge.definitions import DefinitionFinder
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Host
 from firebird_cdc.bridge.shipper import ShipperSupervisor, python_program
-from firebird_cdc.bridge.structures import StructureReader
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.errors import CaptureError
 
@@ -56,7 +55,6 @@ class Bridge:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._structures = StructureReader(host.open_witness)
         self._folder: JournalFolder | None = None
         self._finder: DefinitionFinder | None = None
         self._confirmer: Confirmer | None = None
@@ -79,10 +77,10 @@ class Bridge:
         _probe(folder)
         self._host.configure(folder, config.journal_fsync, config.capture_failure_mode == "gap")
         if self._finder is None:
-            self._finder = DefinitionFinder(self._host, self._structures, self._databases)
+            self._finder = DefinitionFinder(self._host, self._databases)
             self._finder.start()
         if self._confirmer is None:
-            self._confirmer = Confirmer(self._host, folder, config.journal_fsync, self._structures)
+            self._confirmer = Confirmer(self._host, folder, config.journal_fsync)
             self._confirmer.start()
         self._confirmer.use(folder, config.journal_fsync)
         if self._supervisor is not None:

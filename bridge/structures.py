@@ -8,9 +8,9 @@ each shows the state at its end.
 
 A DROP DATABASE right behind the commit must not meet an attachment of ours: it would fail, or, if
 that is half open, leave the file there, unusable (release_attachment and JRD_shutdown_database in
-the engine's jrd.cpp). So it is read when nobody can drop the database: while the next transaction
-waits for that in its ``prepare``, for which DefinitionFinder has an attachment standing by; when
-the last session leaves; or else when it has been quiet for a moment.
+the engine's jrd.cpp). So it is read when nobody can drop the database: while a transaction there
+waits for that in its ``prepare``, or when the last session leaves; or else when it has been quiet
+for a moment.
 
 Thread: fbc-structures asks. It may be held up by a DDL that waits for a lock, so nobody waits for
 it but for a moment: ``Job.done`` tells.
@@ -176,30 +176,27 @@ class Job:
         database: str,
         journals: Sequence[JournalStatements],
         before: KeyIndexes | None,
-        witnesses: Sequence[Witness],
     ) -> None:
-        """``witnesses``: attachments that stood by; without one, one is opened."""
         self.database = database
         self.journals = journals
         self.done = threading.Event()
         self._before = before
-        self._witnesses = [*witnesses]
         self._result: Structures | None = None
         self._error: Exception | None = None
 
     def work(self, open_witness: Callable[[str], Witness]) -> None:
         """Attach, read, detach; never raises."""
         try:
-            if not self._witnesses:
-                self._witnesses.append(open_witness(self.database))
-            self._result = read_structures(self._witnesses[0], self.journals, self._before)
+            witness = open_witness(self.database)
+            try:
+                self._result = read_structures(witness, self.journals, self._before)
+            finally:
+                witness.close()
         except CaptureError as error:
             self._error = error
         except Exception as error:
             _log.exception("reading the structure of tables failed")
             self._error = error
-        for witness in self._witnesses:
-            witness.close()
         self.done.set()
 
     def result(self) -> Structures:
@@ -210,39 +207,12 @@ class Job:
 
 
 class StructureReader:
-    """Does jobs, one after the other, on a thread that is started with the first; and keeps the
-    attachments that stand by. Its methods may be called from any thread.
-
-    ``has_news`` is set when an attachment has come to stand by.
-    """
+    """Does jobs, one after the other, on a thread that is started with the first."""
 
     def __init__(self, open_witness: Callable[[str], Witness]) -> None:
         self._open_witness = open_witness
-        self._standing: dict[tuple[str, int], Witness] = {}
-        self._lock = threading.Lock()
-        self.has_news = threading.Event()
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-
-    def stand_by(self, database: str, transaction: int, witness: Witness) -> None:
-        """Keep an open attachment while a transaction waits for what is to be read with it."""
-        self.stand_down(database, transaction)
-        with self._lock:
-            self._standing[database, transaction] = witness
-        self.has_news.set()
-
-    def stand_down(self, database: str, transaction: int) -> None:
-        """Close the attachment that stands by while a transaction waits, if one still does."""
-        with self._lock:
-            witness = self._standing.pop((database, transaction), None)
-        if witness is not None:
-            witness.close()
-
-    def take(self, database: str) -> list[Witness]:
-        """Return what stands by in a database, for the caller to close."""
-        with self._lock:
-            keys = [key for key in self._standing if key[0] == database]
-            return [self._standing.pop(key) for key in keys]
 
     def start(self, job: Job) -> Job:
         """Have JOB done."""

@@ -40,11 +40,8 @@ struct fbc_gap {
 };
 
 enum fbc_question_kind {
-    FBC_COMPLETE = 1, /* a table definition as a record shows it, from the system tables */
-    /* The others are of a transaction, u64, that is about to commit. */
-    FBC_STAND_BY = 2,    /* read what DDL before it made of tables; not empty: that is begun */
-    FBC_STAND_DOWN = 3,  /* it goes on: no attachment may be open any more that was opened for it */
-    FBC_KNOW_INDEXES = 4 /* it may drop an index: find out which are keys, unless that is known */
+    FBC_COMPLETE = 1,    /* a table definition as a record shows it, from the system tables */
+    FBC_KNOW_INDEXES = 2 /* one may be dropped: find out which are keys, unless that is known */
 };
 
 /* A question to the bridge; a transaction waits for the answer. */
@@ -66,9 +63,9 @@ struct fbc_host_api {
     /* Where the plugin works from now on; the descriptors stay the bridge's, and open. `shared`
      * is a page of 4096 bytes that all processes of the folder share: tickets drawn, tickets
      * decided (the bridge's), generation of the system tables; from byte 40 on the ticket of the
-     * last DDL of tables, its time, and up to which ticket such DDL is described (the bridge's);
-     * from byte 1024 on the plugin's counters of gaps. `gap`: connector.capture.failure.mode is
-     * gap. */
+     * last DDL of tables, its time, up to which ticket such DDL is described (the bridge's), which
+     * ticket somebody waits for, and the database of that DDL; from byte 1024 on the plugin's
+     * counters of gaps. `gap`: connector.capture.failure.mode is gap. */
     void (*configure)(const char *journal_path, int journal_directory, int pool_directory,
                       const unsigned char *owner, uint64_t *shared, int tickets_fd, int fsync,
                       int gap);
@@ -106,10 +103,9 @@ struct fbc_host_api {
     /* Returns how many questions, all about one database, were written to `to`, waiting up to
      * timeout_ms for the first. Each has to be answered: commits wait for it. */
     int (*take_questions)(struct fbc_question_view *to, int most, int timeout_ms);
-    /* Answers a question, for example with the complete form; length 0: there is no answer. But
-     * for FBC_STAND_BY, no attachment of ours may be open any more that was opened for it.
-     * Returns whether anybody still wants it. */
-    int (*answer_question)(uint64_t number, const char *complete, size_t length);
+    /* Answers a question, for example with the complete form; length 0: there is none. No
+     * attachment of ours may be open any more that was opened for it. */
+    void (*answer_question)(uint64_t number, const char *complete, size_t length);
     int (*sync_file_system)(int fd); /* all of the file system that FD is on; 0 or -errno */
     void (*new_generation)(void);    /* the system tables changed: read shapes anew */
     int (*spawn)(const char *program, char *const arguments[], char *const environment[]);

@@ -655,14 +655,6 @@ void fbc_question_drop(struct fbc_question *question) {
     pthread_mutex_unlock(&questions_lock);
 }
 
-int fbc_question_finish(struct fbc_question *question) {
-    pthread_mutex_lock(&questions_lock);
-    int has_answer = question->is_answered && question->complete;
-    unreference(question);
-    pthread_mutex_unlock(&questions_lock);
-    return has_answer;
-}
-
 /* Called with the lock held. Questions that all who asked have given up are dropped: what they
  * cost, an attachment of ours after a commit, would be in somebody's way. */
 static struct fbc_question *first_untaken(void) {
@@ -702,9 +694,8 @@ int fbc_question_take(struct fbc_question_view *to, int most, int timeout_ms) {
     return taken;
 }
 
-int fbc_question_answer(uint64_t number, const char *complete, size_t length) {
+void fbc_question_answer(uint64_t number, const char *complete, size_t length) {
     pthread_mutex_lock(&questions_lock);
-    int is_wanted = 0;
     struct fbc_question **link = &questions;
     while (*link && (*link)->number != number)
         link = &(*link)->next;
@@ -717,10 +708,8 @@ int fbc_question_answer(uint64_t number, const char *complete, size_t length) {
             question->complete_length = length;
         }
         question->is_answered = 1;
-        is_wanted = question->references > 1;
         unreference(question);
         pthread_cond_broadcast(&question_answered);
     }
     pthread_mutex_unlock(&questions_lock);
-    return is_wanted;
 }

@@ -53,16 +53,12 @@ struct fbc_question *fbc_question_ask(enum fbc_question_kind kind, unsigned data
 const char *fbc_question_await(struct fbc_question *question, size_t *length);
 void fbc_question_drop(struct fbc_question *question);
 
-/* fbc_question_finish drops a question, and returns whether it was answered with something: the
- * bridge learns the same. */
-int fbc_question_finish(struct fbc_question *question);
-
 /* fbc_question_ddl adds to the number of DDL transactions that the engine is committing. Their
  * locks may hold up the attachment that answers, until those who wait for it go on. */
 void fbc_question_ddl(int transactions);
 
 /* What the bridge calls: take_questions and answer_question of bridge_api.h. */
 int fbc_question_take(struct fbc_question_view *to, int most, int timeout_ms);
-int fbc_question_answer(uint64_t number, const char *complete, size_t length);
+void fbc_question_answer(uint64_t number, const char *complete, size_t length);
 
 #endif

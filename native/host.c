@@ -34,7 +34,9 @@ enum { /* the shared counters; those between are the bridge's */
        GENERATION = 2,
        TABLE_DDL = 5,    /* ticket of the last DDL of tables, */
        TABLE_DDL_MS = 6, /* and when that was, by CLOCK_MONOTONIC */
-       DESCRIBED = 7     /* up to which ticket such DDL is described, or can't be */
+       DESCRIBED = 7,    /* up to which ticket such DDL is described, or can't be */
+       AWAITED = 8,      /* ticket of such DDL that a transaction waits for, in prepare */
+       TABLE_DDL_AT = 9  /* key of the database of the last one */
 };
 
 /* Gaps that are counted in the shared page, so that they outlive a process. */
@@ -673,24 +675,25 @@ uint64_t fbc_host_begin_commit(struct fbc_database *database, int changes_tables
     uint64_t ticket = ++host.shared[TICKETS];
     if (changes_tables) {
         host.shared[TABLE_DDL_MS] = monotonic_ms();
+        host.shared[TABLE_DDL_AT] = key_of(database);
         host.shared[TABLE_DDL] = ticket;
         database->table_ddl = ticket;
     }
     return ticket;
 }
 
-int fbc_host_has_undescribed(const struct fbc_database *database, int patience_ms) {
-    _Atomic(uint64_t) *shared = host.shared; /* what was shared once stays so */
-    return shared && shared[DESCRIBED] < database->table_ddl &&
-           monotonic_ms() - shared[TABLE_DDL_MS] < (uint64_t)patience_ms;
-}
-
-void fbc_host_await_described(int patience_ms) {
+void fbc_host_await_described(const struct fbc_database *database, int patience_ms) {
     static const struct timespec pause = {.tv_nsec = 1000000};
-    _Atomic(uint64_t) *shared = host.shared;
-    while (shared && shared[DESCRIBED] < shared[TABLE_DDL] &&
-           monotonic_ms() - shared[TABLE_DDL_MS] < (uint64_t)patience_ms)
+    _Atomic(uint64_t) *shared = host.shared; /* what was shared once stays so */
+    while (shared && monotonic_ms() - shared[TABLE_DDL_MS] < (uint64_t)patience_ms) {
+        uint64_t last = database->table_ddl;
+        if (shared[TABLE_DDL_AT] == key_of(database) && shared[TABLE_DDL] > last)
+            last = shared[TABLE_DDL];
+        if (shared[DESCRIBED] >= last)
+            break;
+        shared[AWAITED] = last;
         nanosleep(&pause, NULL);
+    }
 }
 
 void fbc_host_end_commit(void) {

@@ -109,13 +109,9 @@ void fbc_host_await_settled(uint64_t number, int timeout_ms);
 uint64_t fbc_host_begin_commit(struct fbc_database *database, int changes_tables);
 void fbc_host_end_commit(void);
 
-/* fbc_host_has_undescribed tells whether this process committed DDL of tables in DATABASE that
- * the bridge has not read the outcome of, PATIENCE_MS ago at most. */
-int fbc_host_has_undescribed(const struct fbc_database *database, int patience_ms);
-
-/* fbc_host_await_described waits until the bridge has read what the last DDL of tables made of
- * them, in any process: the next one would hide that. At most PATIENCE_MS from its commit on. */
-void fbc_host_await_described(int patience_ms);
+/* fbc_host_await_described waits until the bridge has read what the last DDL of tables in DATABASE
+ * made of them, by any process. At most PATIENCE_MS from the last such commit on. */
+void fbc_host_await_described(const struct fbc_database *database, int patience_ms);
 const unsigned char *fbc_host_owner(void);
 int fbc_host_fsync(void);
 

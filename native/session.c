@@ -859,33 +859,23 @@ static void set_committing_ddl(struct transaction *txn, int state) {
     txn->is_committing_ddl = state;
 }
 
-/* Ask the bridge something of KIND about TXN, and wait. Returns whether it answered. */
-static int ask(const struct transaction *txn, enum fbc_question_kind kind) {
-    char number[8];
-    size_t length;
-    fbc_put64(number, txn->number);
-    struct fbc_question *question = fbc_question_ask(kind, txn->session->database->id,
-                                                     fbc_host_generation(), number, sizeof number);
-    if (!question)
-        return 0;
-    fbc_question_await(question, &length);
-    return fbc_question_finish(question);
-}
-
 /* Wait until what DDL before this transaction made of tables is read: another DDL would hide it.
  * The bridge reads it now, as nobody can drop the database meanwhile: a DROP DATABASE right behind
  * a commit that meets an attachment of ours, or a half open one, fails, or leaves the file there,
- * unusable. */
+ * unusable. Then have it find out which indexes are keys, as this transaction may drop one. */
 static void await_described(struct transaction *txn) {
-    int is_here = fbc_host_has_undescribed(txn->session->database, DESCRIBED_MS);
-    if (txn->broken || !(is_here || txn->changes_tables))
+    size_t length;
+    if (txn->broken)
         return;
-    int stands_by = is_here && ask(txn, FBC_STAND_BY);
-    fbc_host_await_described(DESCRIBED_MS);
-    if (stands_by)
-        ask(txn, FBC_STAND_DOWN);
-    if (txn->changes_indexes)
-        ask(txn, FBC_KNOW_INDEXES);
+    fbc_host_await_described(txn->session->database, DESCRIBED_MS);
+    struct fbc_question *question =
+        txn->changes_indexes ? fbc_question_ask(FBC_KNOW_INDEXES, txn->session->database->id,
+                                                fbc_host_generation(), "", 0)
+                             : NULL;
+    if (!question)
+        return;
+    fbc_question_await(question, &length);
+    fbc_question_drop(question);
 }
 
 static void transaction_prepare(struct fbi_replicated_transaction *self,

@@ -342,8 +342,6 @@ def test_a_database_dropped_right_after_ddl(capture: Capture) -> None:
     attachment.script("ALTER TABLE T ADD N INTEGER")
     attachment.drop_database()
     assert not capture.database.exists()
-    [change] = _ddl(capture.journals())
-    assert change.table_changes in (None, change.table_changes)
     [record] = _records(capture)  # with the structure, or without it
     assert record.value["ddl"] == "ALTER TABLE T ADD N INTEGER"
 
@@ -394,16 +392,20 @@ def test_a_ddl_waits_for_the_one_before_it_but_not_for_long(capture: Capture) ->
         return time.monotonic() - before
 
     _pretend_ddl_of_elsewhere(capture)
-    assert commit_s("GRANT SELECT ON T TO PUBLIC") < 0.3
-    _pretend_ddl_of_elsewhere(capture)
     assert 0.3 < commit_s("ALTER TABLE T ADD B INTEGER") < 1.5
     assert commit_s("ALTER TABLE T ADD C INTEGER") < 0.3
+    _pretend_ddl_of_elsewhere(capture, database=12345)
+    assert commit_s("ALTER TABLE T ADD D INTEGER") < 0.3
 
 
-def _pretend_ddl_of_elsewhere(capture: Capture) -> None:
-    """Say that another process has committed a DDL now, which nobody describes."""
+def _pretend_ddl_of_elsewhere(capture: Capture, database: int = 0) -> None:
+    """Say that another process has committed a DDL now, which nobody describes; in the database
+    of the last one, or in that of another key."""
     tickets = capture.journal_directory / ".firebird-cdc/tickets"
     with tickets.open("r+b") as file:
         file.seek(40)
         file.write((2**40).to_bytes(8, "little"))
         file.write((time.monotonic_ns() // 1_000_000).to_bytes(8, "little"))
+        if database:
+            file.seek(72)
+            file.write(database.to_bytes(8, "little"))

@@ -44,6 +44,7 @@ from firebird_cdc.journal.schema import (
     Struct,
     struct,
 )
+from firebird_cdc.journal.schema_changes import SchemaChanges
 from firebird_cdc.journal.source import SOURCE, source_of_table
 from firebird_cdc.journal.topics import BadName, TopicNames
 from firebird_cdc.journal.transaction_metadata import TransactionMetadata
@@ -138,6 +139,16 @@ class Renderer:
             else []
         )
         self._headers_size = _headers_size(self.headers)
+        self.schema_changes = (
+            SchemaChanges(
+                config.topic_prefix,
+                self.topics.schema_changes,
+                self.tables.captures,
+                self.headers,
+            )
+            if config.include_schema_changes
+            else None
+        )
 
     def journal(self, header: Header, stamp: Stamp, database: str) -> JournalRenderer:
         """Return the renderer for one journal: what its events share is worked out once."""
@@ -270,7 +281,9 @@ class JournalRenderer:
         Empty for a table or an operation that is filtered out. Raises BadEvent if the change
         can't be expressed.
         """
-        if type(change) is not RowChange or change.op in self._skipped:
+        if isinstance(change, DdlChange):
+            return self._of_statement(change)
+        if change.op in self._skipped:
             return []
         table = change.table
         try:
@@ -283,6 +296,13 @@ class JournalRenderer:
             return bound.messages(change)
         except (BadValue, RegistryRefused) as error:
             raise BadEvent(change.pos, f"table {table.name}: {error}") from error
+
+    def _of_statement(self, change: DdlChange) -> list[Message]:
+        schema_changes = self.renderer.schema_changes
+        if schema_changes is None:
+            return []
+        record = schema_changes.record(change, self.header, self.stamp, self.database)
+        return [] if record is None else self._of_record(change.pos, record)
 
     def pass_over(self, change: RowChange | DdlChange) -> list[Message]:
         """CHANGE was sent before, so it only counts, and gives no message."""
@@ -298,7 +318,7 @@ class JournalRenderer:
             return []
         self.awaits_begin = False
         try:
-            return self._boundary(BEGIN, self.metadata.begin(self.renderer.headers))
+            return self._of_record(BEGIN, self.metadata.begin(self.renderer.headers))
         except RegistryUnavailable:
             self.awaits_begin = True
             raise
@@ -307,9 +327,9 @@ class JournalRenderer:
         """The messages behind those of the last change. Raises BadEvent."""
         if self.metadata is None or not self.metadata.began:
             return []
-        return self._boundary(END, self.metadata.end(self.renderer.headers))
+        return self._of_record(END, self.metadata.end(self.renderer.headers))
 
-    def _boundary(self, pos: int, record: Record) -> list[Message]:
+    def _of_record(self, pos: int, record: Record) -> list[Message]:
         try:
             message = self.renderer.message(
                 record.topic, record.key_schema, record.key, record.value_schema, record.value

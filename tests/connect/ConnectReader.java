@@ -326,6 +326,9 @@ public final class ConnectReader {
             into.put("type", change.getType().name());
             into.put("database", change.getId().catalog());
             into.put("table", change.getId().table());
+            if (change.getTable() == null) {  // it was dropped
+                continue;
+            }
             into.set("key", JSON.valueToTree(change.getTable().primaryKeyColumnNames()));
             ObjectNode columns = into.putObject("columns");
             for (Column column : change.getTable().columns()) {

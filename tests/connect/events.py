@@ -120,6 +120,36 @@ def check_transactions(messages: Sequence[Sent]) -> list[Sent]:
     return events
 
 
+def check_structures(messages: Sequence[Sent]) -> list[Sent]:
+    """Assert that events have the columns and the key that the schema change before them told.
+
+    Returns the events.
+    """
+    events, told = [], {}
+    for message in messages:
+        document = json.loads(message.value) if message.value else None
+        if message.topic == PREFIX:
+            assert document
+            for change in document["payload"]["tableChanges"]:
+                table = change["table"]
+                told[change["id"]] = (
+                    [(column["name"], column["optional"]) for column in table["columns"]],
+                    sorted(table["primaryKeyColumnNames"]),
+                )
+            continue
+        events.append(message)
+        if document and "source" in document["payload"]:
+            source = document["payload"]["source"]
+            parts = (source[part].replace('"', '""') for part in ("db", "table"))
+            row = document["schema"]["fields"][0]["fields"]
+            key = json.loads(message.key)["schema"]["fields"] if message.key else []
+            assert told[".".join(f'"{part}"' for part in parts)] == (
+                [(field["field"], field["optional"]) for field in row],
+                sorted(field["field"] for field in key),
+            )
+    return events
+
+
 class _Reading:
     """How the messages of one table have to be."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from avro_reader import AvroReader
 from capture import Attachment, Capture
-from events import check, check_transactions
+from events import check, check_structures, check_transactions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kinds import KINDS, Modes
@@ -114,7 +114,8 @@ def test_events_say_what_the_driver_reads(
         table = _work(draw, work, _table(draw, next(numbers)))
         modes = draw(_MODES)
         lines = (*modes.lines(), "provide.transaction.metadata: true")
-        messages = check_transactions(render(renderer(tmp_path, lines), work.journals()))
+        made = renderer(tmp_path, lines, schema_changes=True)
+        messages = check_transactions(check_structures(render(made, work.journals())))
         check(connect, work.database, modes, work.committed, messages)
         operations.update(change.op for change in work.committed)
         if work.committed:

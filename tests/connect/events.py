@@ -132,6 +132,10 @@ def check_structures(messages: Sequence[Sent]) -> list[Sent]:
             assert document
             for change in document["payload"]["tableChanges"]:
                 table = change["table"]
+                if change["type"] == "DROP":
+                    assert table is None
+                    told.pop(change["id"], None)
+                    continue
                 told[change["id"]] = (
                     [(column["name"], column["optional"]) for column in table["columns"]],
                     sorted(table["primaryKeyColumnNames"]),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from capture import Capture
 from decode import from_java
-from events import check
+from events import check, check_structures, check_transactions
 from java import Unreadable
 from kinds import BY_SQL, KINDS, Kind, Modes
 from pipeline import PREFIX, Sent, render, renderer
@@ -368,3 +368,24 @@ def test_a_fault_in_messages_is_seen(
     FAULTS[fault](messages)
     with pytest.raises((AssertionError, Unreadable)):
         check(connect, work.database, Modes(), work.committed, messages)
+
+
+def test_a_fault_in_transactions_and_structures_is_seen(
+    work: Work, orders: Table, tmp_path: Path
+) -> None:
+    lines = ("provide.transaction.metadata: true",)
+    made = renderer(tmp_path, lines, schema_changes=True)
+    messages = render(made, work.journals())
+    events = check_structures(messages)
+    assert len(check_transactions(events)) == 7
+    # The table is told of once; the first transaction of rows is BEGIN, event, END.
+    structure, begin, event, end = range(4)
+    assert messages[structure].topic == PREFIX
+    for missing in (begin, event, end):
+        with pytest.raises(AssertionError):
+            check_transactions([it for it in events if it is not messages[missing]])
+    told = messages[structure]
+    assert told.value
+    other = told._replace(value=told.value.replace(b'"name":"PRICE"', b'"name":"PRIZE"'))
+    with pytest.raises(AssertionError):
+        check_structures([other, *messages[1:]])

@@ -102,10 +102,17 @@ def read_publication(server: Server, database: str) -> Publication:
         cursor.execute("SELECT TRIM(RDB$TABLE_NAME) FROM RDB$PUBLICATION_TABLES ORDER BY 1")
         tables = [row[0] for row in cursor.fetchall()]
         cursor.execute(
+            # What native/catalogue.c takes for a key is always a unique index, too.
             "SELECT TRIM(T.RDB$TABLE_NAME) FROM RDB$PUBLICATION_TABLES T WHERE NOT EXISTS ("
-            " SELECT 1 FROM RDB$RELATION_CONSTRAINTS C"
-            " WHERE C.RDB$RELATION_NAME = T.RDB$TABLE_NAME"
-            " AND C.RDB$CONSTRAINT_TYPE IN ('PRIMARY KEY', 'UNIQUE')) ORDER BY 1"
+            " SELECT 1 FROM RDB$INDICES I WHERE I.RDB$RELATION_NAME = T.RDB$TABLE_NAME"
+            " AND I.RDB$UNIQUE_FLAG = 1 AND COALESCE(I.RDB$INDEX_INACTIVE, 0) = 0"
+            " AND I.RDB$EXPRESSION_BLR IS NULL AND NOT EXISTS ("
+            "  SELECT 1 FROM RDB$INDEX_SEGMENTS S JOIN RDB$RELATION_FIELDS R"
+            "   ON R.RDB$RELATION_NAME = I.RDB$RELATION_NAME"
+            "   AND R.RDB$FIELD_NAME = S.RDB$FIELD_NAME"
+            "  JOIN RDB$FIELDS F ON F.RDB$FIELD_NAME = R.RDB$FIELD_SOURCE"
+            "  WHERE S.RDB$INDEX_NAME = I.RDB$INDEX_NAME"
+            "   AND COALESCE(R.RDB$NULL_FLAG, F.RDB$NULL_FLAG, 0) = 0)) ORDER BY 1"
         )
         return Publication(enabled, tables, [row[0] for row in cursor.fetchall()])
 

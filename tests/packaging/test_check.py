@@ -288,14 +288,21 @@ def test_the_publication_of_a_database_is_looked_at(
     sound: Installation, work: Work, published: tuple[str, ...], tmp_path: Path
 ) -> None:
     database = tmp_path / "shop.fdb"
-    work(database, ["CREATE TABLE KEYLESS (N INTEGER)"])
+    work(
+        database,
+        [
+            "CREATE TABLE INDEXED (N INTEGER NOT NULL, M INTEGER)",
+            "CREATE UNIQUE INDEX I ON INDEXED (N)",
+            "CREATE TABLE KEYLESS (N INTEGER UNIQUE)",
+        ],
+    )
     code, findings = sound.check(str(database))
     assert code == 1
     assert ["publication is off" in f or "no table is in" in f for f in findings] == [True, True]
     work(database, published)
     code, findings = sound.check(str(database))
     assert (code, len(findings)) == (1, 1)
-    assert "tables without primary or unique key: KEYLESS" in findings[0]
+    assert "tables without primary or unique key: KEYLESS;" in findings[0]
     work(database, ["ALTER DATABASE EXCLUDE TABLE KEYLESS FROM PUBLICATION"])
     code, findings = sound.check(str(database))
     assert code == 0, findings

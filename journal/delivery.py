@@ -25,7 +25,7 @@ from firebird_cdc.journal.render import BadEvent
 _log = logbook.Logger("firebird_cdc.journal.delivery")
 
 EVENTS_PER_TURN = 500
-"""Messages of one database before the next one has its turn."""
+"""Changes of one database, sent or filtered out, before the next one has its turn."""
 
 JOURNALS_IN_FLIGHT = 2000
 """Journals that may await acknowledgement or disposal at a time, over all databases."""
@@ -404,8 +404,8 @@ class PlainDelivery(Delivery):
             except KafkaException as error:
                 flight.refuse(error.args[0])
                 return True
-            moved = moved or flight.messages > before or flight.read_to_end
-            if not took_all:
+            moved = moved or took_all or flight.messages > before
+            if not took_all or not flight.read_to_end:
                 break
             # An empty journal costs a turn's time too.
             budget -= flight.messages - before + 1

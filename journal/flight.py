@@ -69,8 +69,9 @@ class Flight:
         self.failed_topic = ""
         self.read_to_end = False
         self.pos = resume_after
-        self.place = BEGIN
+        self.place = resume_after
         self.messages = 0
+        self._taken = 0
         self._plan = plan
         self._skipped = skipped
         self._resume_after = resume_after
@@ -83,16 +84,21 @@ class Flight:
         return self.read_to_end and self.unacked == 0 and self.failed is None
 
     @property
+    def progress(self) -> int:
+        """What grows as changes are read and messages answered."""
+        return self._taken + self.messages - self.unacked
+
+    @property
     def between_changes(self) -> bool:
         """Whether all messages of change ``pos`` are handed over and nothing after them."""
-        return not self._held and self.place == self.pos > 0
+        return not self._held and self.place == self.pos
 
     def close(self) -> None:
         """Close the file; answers that come later still count down ``unacked``."""
         self._changes.close()
 
     def send(self, producer: Producer, limit: int) -> bool:
-        """Hand over at least LIMIT messages if there are as many; False if the queue is full.
+        """Hand over the messages of the next LIMIT changes; False if the queue is full.
 
         Raises BadEvent, JournalTorn, JournalCorrupt or OSError at what can't be read or sent,
         KafkaException if the producer refuses a message on the spot or can't be used any more;
@@ -100,8 +106,7 @@ class Flight:
         """
         produce = producer.produce
         report, plan = self._report, self._plan
-        stop_at = self.messages + limit
-        while self.messages < stop_at:
+        for _ in range(limit):
             batch: Sequence[Message] | RegistryTrouble | None = self._held or next(
                 self._changes, None
             )
@@ -126,6 +131,7 @@ class Flight:
                 plan.unacked += 1
                 self.messages += 1
             self._held = ()
+        self._taken += limit
         return True
 
     def refuse(self, error: KafkaError) -> None:
@@ -163,7 +169,7 @@ class Flight:
                     )
                     continue
                 if change.pos <= self._resume_after:
-                    yield from self._attempts(partial(renderer.pass_over, change))
+                    yield (yield from self._attempts(partial(renderer.pass_over, change)))
                     continue
                 messages = yield from self._attempts(partial(renderer.messages, change))
                 if renderer.awaits_begin and BEGIN not in self._skipped:
@@ -173,7 +179,8 @@ class Flight:
                         yield begin
                 if messages:
                     self.place = self.pos = change.pos
-                    yield messages
+                # Also what gives no message takes its time, and has its part in a turn.
+                yield messages
             if END not in self._skipped:
                 messages = yield from self._attempts(renderer.finish)
                 if messages:

@@ -86,10 +86,10 @@ class Lane:
 
     @property
     def furthest(self) -> tuple[UUID | None, int]:
-        """The first journal under way, and how many answers the best attempt at it got so far."""
+        """The first journal under way, and how far the best attempt at it has come so far."""
         if self.flights:
             first = self.flights[0]
-            reached = first.entry.uuid, first.messages - first.unacked
+            reached = first.entry.uuid, first.progress
             if reached[0] != self._furthest[0] or reached[1] > self._furthest[1]:
                 self._furthest = reached
         return self._furthest

@@ -65,7 +65,7 @@ _OVERHEAD_BYTES = 128
 """What a message adds to its key, value and headers on the wire; librdkafka counts it too."""
 
 
-BEGIN, END = 0, -1
+BEGIN, END = -1, -2
 """What stands in place of an event's number for the boundaries of its transaction."""
 
 

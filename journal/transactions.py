@@ -181,8 +181,8 @@ class TransactionalDelivery(Delivery):
     def _serve(self, seconds: float) -> None:
         """Take answers; leave if the owner has to."""
         self.link.producer.poll(seconds)
-        if not self._note_answers() and self.unacked:
-            self.link.note_waiting()
+        if not self._note_answers():
+            (self.link.note_waiting if self.unacked else self.link.note_start)()
         if self.should_leave():
             raise _Interrupted
 
@@ -217,19 +217,20 @@ class TransactionalDelivery(Delivery):
 
     def _must_split(self) -> bool:
         age = monotonic() - self._began_at
-        return self._sent >= SPLIT_MESSAGES or age >= self._split_after_s
+        return self._sent >= SPLIT_MESSAGES or (self._sent > 0 and age >= self._split_after_s)
 
     def _split(self, lane: Lane, flight: Flight) -> None:
         """Commit in the middle of a journal that is too large for one Kafka transaction."""
         pos = flight.pos
         self._commit()
         lane.resume_after(flight.entry, pos)
-        _log.warning(
-            "{}: too large for one Kafka transaction, events up to {} are committed and visible"
-            " before the rest",
-            flight.path,
-            pos,
-        )
+        if flight.messages:
+            _log.warning(
+                "{}: too large for one Kafka transaction, events up to {} are committed and visible"
+                " before the rest",
+                flight.path,
+                pos,
+            )
         self.settle()
         self._begin()
 

@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from time import sleep
 from typing import Any
 
+import logbook
 import pytest
 from shipping import (
     DATABASE,
@@ -26,7 +28,7 @@ from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.errors import RegistryUnavailable
 from firebird_cdc.journal import transactions
 from firebird_cdc.journal.format import JournalWriter
-from firebird_cdc.journal.records import Message
+from firebird_cdc.journal.records import Message, Record
 from firebird_cdc.journal.render import Renderer
 
 pytestmark = pytest.mark.kafka
@@ -311,6 +313,41 @@ def test_counts_of_a_journal_go_on_over_the_kafka_transactions_it_is_split_into(
         ("BEGIN", None),
         ("END", 1200),
     ]
+
+
+class SlowFilter:
+    """A transform of the user's that takes its time and drops most records."""
+
+    def apply(self, record: Record) -> Record | None:
+        name = (record.value["after"] or {}).get("NAME")
+        if name == "keep":
+            return record
+        sleep(0.001)
+        return None
+
+
+def test_a_kafka_transaction_is_ended_in_time_while_records_are_filtered_out(
+    ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str
+) -> None:
+    use_transactions(ship, topic_prefix, True)
+    ship.options |= {
+        "kafka.producer.transaction.timeout.ms": "1500",
+        "kafka.producer.request.timeout.ms": "1000",
+        "kafka.producer.delivery.timeout.ms": "1100",
+        "transforms": "slow",
+        "transforms.slow.type": f"{__name__}.SlowFilter",
+    }
+
+    def fill(writer: JournalWriter) -> None:
+        table = writer.table("ITEM", ITEM)
+        for number in range(2500):
+            writer.insert(table, (number, "keep" if number in (0, 2499) else "drop"))
+
+    folder.write_changes(1, fill)
+    with logbook.TestHandler() as log:
+        assert ship.once_here() == 0
+    assert any("events up to 1 are committed" in record.message for record in log.records)
+    assert ids(read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]) == [0, 2499]
 
 
 def test_wrong_address_then_the_right_one(

@@ -309,7 +309,7 @@ class JournalRenderer:
         if self.metadata is not None:
             with suppress(BadEvent):
                 self.messages(change)
-            self.awaits_begin = False
+            self.awaits_begin = not self.metadata.began
         return []
 
     def begin(self) -> list[Message]:

@@ -216,6 +216,21 @@ def test_counts_go_on_where_an_earlier_part_of_the_journal_was_sent_before(rende
     ]
 
 
+def test_a_statement_that_was_sent_before_is_no_event_so_begin_is_still_to_come(
+    render: Render,
+) -> None:
+    def fill(writer: JournalWriter) -> None:
+        writer.ddl("CREATE TABLE SHIPMENT (SHIPMENT_ID BIGINT)")
+        insert(*FIRST)(writer)
+
+    assert render(fill, ON)[0].topic == "depot"
+    assert counts(render(fill, ON, resume_after=1)) == [
+        ("transaction", "BEGIN", None),
+        ("SHIPMENT", "c", 1, 1),
+        ("transaction", "END", 1),
+    ]
+
+
 def test_off_by_default(render: Render) -> None:
     messages = render(delete(FIRST)) + render(update(FIRST, SECOND))
     assert {message.topic for message in messages} == {TOPIC}

@@ -540,8 +540,9 @@ def iso_time(units: int) -> str:
     seconds = units // 10_000
     try:
         return _MINUTES[seconds // 60] + _SECONDS[seconds % 60] + _FRACTIONS[units % 10_000]
-    except IndexError:
-        raise BadValue(f"{units} is no time of day in 1/10000 s, the journal is wrong") from None
+    except IndexError:  # no engine writes that, but a forged journal is to be shown all the same
+        hours, rest = divmod(units, 36_000_000)
+        return f"{hours:02}{iso_time(rest)[2:]}"
 
 
 def iso_timestamp(units: int) -> str:

@@ -634,7 +634,10 @@ class Confirmer:
                     self._set_aside(pending)
                     decided = True
             for start in range(0, len(committed), _MOST_OPEN):
-                decided = self._publish(database, committed[start : start + _MOST_OPEN]) or decided
+                end = min(start + _MOST_OPEN, len(committed))
+                decided = self._publish(database, committed[start:end]) or decided
+                if committed[end - 1].uuid in self._pending:
+                    break  # one of them waits, and nothing passes it
             active = active or blocked
         return decided, active
 

@@ -417,6 +417,29 @@ def test_ddl_waits_for_somebody_who_can_tell_of_it_but_not_for_ever(
     assert all(each.is_closed for each in server.attachments)
 
 
+def test_nothing_passes_a_ddl_that_waits(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_QUIET_S", 0.0)
+    monkeypatch.setattr(module, "_MOST_OPEN", 2)
+    server.create_database()
+    server.ended_attachments = 10**6
+    confirmer = Confirmer(server, server.folder, fsync=False)
+    ddl = server.commit(0, ddl="DROP INDEX I")
+    behind = [server.commit(0) for _ in range(5)]
+    _work(confirmer)
+    assert all(server.folder.live(uuid).exists() for uuid in (ddl, *behind))
+    server.ended_attachments = 0
+    until = time.monotonic() + 10
+    while server.folder.live(behind[-1]).exists() and time.monotonic() < until:
+        confirmer.turn()
+    numbers = []
+    for uuid in (ddl, *behind):
+        with JournalReader(server.folder.committed(uuid)) as reader:
+            numbers.append(reader.stamp and reader.stamp.sequence)
+    assert numbers == [1, 2, 3, 4, 5, 6]
+
+
 def test_ddl_of_a_database_that_is_gone_waits_for_nothing(server: PlayedServer) -> None:
     confirmer = Confirmer(server, server.folder, fsync=False)
     uuid = server.commit(0, ddl="DROP TABLE T")

@@ -32,6 +32,7 @@ import logbook
 from firebird_cdc.bridge.host import Witness
 from firebird_cdc.bridge.sequence import database_key
 from firebird_cdc.errors import CaptureError
+from firebird_cdc.journal.arrays import FIELD_TYPES
 from firebird_cdc.journal.ddl_text import Statement
 from firebird_cdc.journal.format import (
     Column,
@@ -51,25 +52,7 @@ _TEXT_BLOB = 1
 _ARRAY_BYTES = 8  # of its number in a row
 
 # RDB$FIELD_TYPE: the engine's SQL type of such a column, and its storage.
-_TYPES = {
-    7: (500, Storage.SMALLINT),
-    8: (496, Storage.INTEGER),
-    10: (482, Storage.FLOAT),
-    12: (570, Storage.DATE),
-    13: (560, Storage.TIME),
-    14: (452, Storage.PADDED_TEXT),
-    16: (580, Storage.BIGINT),
-    23: (32764, Storage.BOOLEAN),
-    24: (32760, Storage.DECFLOAT16),
-    25: (32762, Storage.DECFLOAT34),
-    26: (32752, Storage.INT128),
-    27: (480, Storage.DOUBLE),
-    28: (32756, Storage.TIME_TZ),
-    29: (32754, Storage.TIMESTAMP_TZ),
-    35: (510, Storage.TIMESTAMP),
-    37: (448, Storage.TEXT),
-    261: (520, Storage.BLOB),
-}
+_TYPES = {**FIELD_TYPES, 261: (520, Storage.BLOB)}
 _ARRAY = (540, Storage.ARRAY)
 _UNKNOWN = (0, Storage.RAW)
 _NUMBERS = frozenset(

@@ -3,19 +3,17 @@
 from firebird_cdc.config.connector import ConnectorConfig, load_config
 from firebird_cdc.config.families import (
     ColumnHash,
-    CustomConverterConfig,
     KeyColumns,
-    TransformConfig,
+    NamedConfig,
 )
 from firebird_cdc.config.locate import FileLocations, locate_files
 
 __all__ = [
     "ColumnHash",
     "ConnectorConfig",
-    "CustomConverterConfig",
     "FileLocations",
     "KeyColumns",
-    "TransformConfig",
+    "NamedConfig",
     "load_config",
     "locate_files",
 ]

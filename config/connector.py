@@ -15,11 +15,10 @@ from firebird_cdc.config.families import (
     ColumnHash,
     ColumnRuleFamilies,
     ConverterOptions,
-    CustomConverterConfig,
     KeyColumns,
     Named,
+    NamedConfig,
     Patterns,
-    TransformConfig,
     parse_converter,
     parse_message_keys,
     text_of,
@@ -97,8 +96,8 @@ class ConnectorConfig:
     field_name_adjustment_mode: str
     provide_transaction_metadata: bool
     transaction_metadata_ordered: bool
-    transforms: tuple[TransformConfig, ...]
-    predicates: tuple[TransformConfig, ...]
+    transforms: tuple[NamedConfig, ...]
+    predicates: tuple[NamedConfig, ...]
     table_include_list: Patterns
     table_exclude_list: Patterns
     column_include_list: Patterns
@@ -109,7 +108,7 @@ class ConnectorConfig:
     column_mask_hash: tuple[ColumnHash, ...]
     column_propagate: Patterns
     datatype_propagate: Patterns
-    converters: tuple[CustomConverterConfig, ...]
+    converters: tuple[NamedConfig, ...]
     tombstones_on_delete: bool
     skipped_operations: frozenset[str]
     decimal_handling_mode: str
@@ -412,11 +411,11 @@ class _Loader:
             provide_transaction_metadata=value["provide.transaction.metadata"],
             transaction_metadata_ordered=value["transaction.metadata.factory"] == "ordered",
             transforms=tuple(
-                TransformConfig(name, text_of(kind), parameters, self._place(kind))
+                NamedConfig(name, text_of(kind), parameters, self._place(kind))
                 for name, kind, parameters in self.transforms.items()
             ),
             predicates=tuple(
-                TransformConfig(name, text_of(kind), parameters, self._place(kind))
+                NamedConfig(name, text_of(kind), parameters, self._place(kind))
                 for name, kind, parameters in self.predicates.items()
             ),
             table_include_list=value.get("table.include.list", ()),
@@ -430,7 +429,7 @@ class _Loader:
             column_propagate=value.get("column.propagate.source.type", ()),
             datatype_propagate=value.get("datatype.propagate.source.type", ()),
             converters=tuple(
-                CustomConverterConfig(name, text_of(kind), parameters, self._place(kind))
+                NamedConfig(name, text_of(kind), parameters, self._place(kind))
                 for name, kind, parameters in self.converters.items()
             ),
             tombstones_on_delete=value["tombstones.on.delete"],

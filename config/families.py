@@ -104,21 +104,8 @@ def parse_message_keys(value: str | tuple[str, ...]) -> tuple[KeyColumns, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class TransformConfig:
-    """A transform or predicate: its name in the list, its type as written and its parameters.
-
-    ``origin``: file and line of the type, for messages.
-    """
-
-    name: str
-    type: str
-    parameters: Mapping[str, str] = field(repr=False)
-    origin: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CustomConverterConfig:
-    """A converter of columns: its name in ``converters``, its Python class, its parameters.
+class NamedConfig:
+    """A transform, predicate or converter of columns: name, type as written, parameters.
 
     ``origin``: file and line of the type, for messages.
     """

@@ -46,8 +46,7 @@ _PLAIN: dict[int, tuple[Storage, str]] = {
 }
 _INT128, _TIMESTAMP, _TIMESTAMP_TZ = 24, 16, 26
 
-# RDB$FIELD_TYPE: code of the type in a record, how we call it.
-_FIELD_TYPES: dict[int, tuple[int, Storage]] = {
+FIELD_TYPES: dict[int, tuple[int, Storage]] = {
     7: (500, Storage.SMALLINT),
     8: (496, Storage.INTEGER),
     10: (482, Storage.FLOAT),
@@ -65,6 +64,7 @@ _FIELD_TYPES: dict[int, tuple[int, Storage]] = {
     35: (510, Storage.TIMESTAMP),
     37: (448, Storage.TEXT),
 }
+"""RDB$FIELD_TYPE of all that an array can hold: code of the type in a record, its storage."""
 _TEXTS = (Storage.TEXT, Storage.PADDED_TEXT)
 
 _Decoder = Callable[[bytes], Value]
@@ -92,7 +92,7 @@ def element_of(column: Column) -> Column | None:
     element = column.element
     if element is None:
         return None
-    sql_type, storage = _FIELD_TYPES.get(element.field_type, (0, Storage.RAW))
+    sql_type, storage = FIELD_TYPES.get(element.field_type, (0, Storage.RAW))
     is_text = storage in _TEXTS
     return replace(
         column,

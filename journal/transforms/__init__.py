@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple, Protocol
 
 from firebird_cdc.config import ConnectorConfig
-from firebird_cdc.config.families import TransformConfig
+from firebird_cdc.config.families import NamedConfig
 from firebird_cdc.config.values import MAX_TOPIC_LENGTH, ValueProblem, parse_boolean
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.conformity import Conformity, is_text
@@ -149,7 +149,7 @@ def build_transforms(config: ConnectorConfig) -> tuple[Step, ...]:
 
 
 def _negate(
-    item: TransformConfig,
+    item: NamedConfig,
     parameters: dict[str, str],
     predicate_name: str | None,
     problems: list[str],
@@ -167,7 +167,7 @@ def _negate(
         return False
 
 
-def _build(item: TransformConfig, kind: _Kind, problems: list[str]) -> Any:
+def _build(item: NamedConfig, kind: _Kind, problems: list[str]) -> Any:
     """Return the object that ITEM describes, or None after noting why there is none."""
     option = f"{item.origin}: {kind.listing}.{item.name}"
     builtin = kind.classes.get(item.type)
@@ -208,7 +208,7 @@ class Step:
     """A transform in its place: for the records of its predicate, and with its errors told."""
 
     def __init__(
-        self, item: TransformConfig, apply: _Apply, predicate: Predicate | None, negate: bool
+        self, item: NamedConfig, apply: _Apply, predicate: Predicate | None, negate: bool
     ) -> None:
         self._name = f"transform {item.name} ({item.type})"
         self._apply = apply

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from operator import itemgetter
 from time import time_ns
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import logbook
 
 from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.config.families import JSON
 from firebird_cdc.config.filters import MessageKeys, TableFilter
 from firebird_cdc.errors import ConfigError, RegistryRefused, RegistryUnavailable, ShipError, noting
 from firebird_cdc.journal import transaction_metadata
@@ -45,7 +47,7 @@ from firebird_cdc.journal.schema import (
     struct,
 )
 from firebird_cdc.journal.schema_changes import SchemaChanges
-from firebird_cdc.journal.source import SOURCE, source_of_table
+from firebird_cdc.journal.source import SOURCE, at_position, source_of_table, written_at_position
 from firebird_cdc.journal.topics import BadName, TopicNames
 from firebird_cdc.journal.transaction_metadata import TransactionMetadata
 from firebird_cdc.journal.transforms import build_transforms
@@ -103,6 +105,7 @@ class Renderer:
             self.custom_converters = CustomConverters(config)
         if problems:
             raise ConfigError(problems)
+        self.only_writes_json = config.value_converter == JSON and not self.transforms
         self.column_rules = ColumnRules(config)
         self.modes = ValueModes(
             decimal=config.decimal_handling_mode,
@@ -201,15 +204,11 @@ class Renderer:
             return self._transformed(
                 Record(topic, key_schema, key, value_schema, value, self.headers, struct_headers)
             )
-        headers = self.headers
-        headers_size = self._headers_size
+        headers, size = self.headers, self._headers_size
         if struct_headers:
             headers = self._with_structs(topic, headers, struct_headers)
-            headers_size = _headers_size(headers)
-        key_bytes = self.key_converter.from_connect(topic, key_schema, key)
-        value_bytes = self.value_converter.from_connect(topic, value_schema, value)
-        message = _new_message(Message, (topic, key_bytes, value_bytes, headers))
-        return self._checked(message, headers_size)
+            size = _headers_size(headers)
+        return self._written(topic, key_schema, key, value_schema, value, headers, size)
 
     def _transformed(self, record: Record) -> Message | None:
         for transform in self.transforms:
@@ -219,9 +218,39 @@ class Renderer:
             record = changed
         topic = record.topic
         headers = self._with_structs(topic, record.headers, record.struct_headers)
-        key = self.key_converter.from_connect(topic, record.key_schema, record.key)
-        value = self.value_converter.from_connect(topic, record.value_schema, record.value)
-        return self._checked(Message(topic, key, value, headers), _headers_size(headers))
+        return self._written(
+            topic,
+            record.key_schema,
+            record.key,
+            record.value_schema,
+            record.value,
+            headers,
+            _headers_size(headers),
+        )
+
+    def _written(
+        self,
+        topic: str,
+        key_schema: Schema | None,
+        key: Any,
+        value_schema: Schema | None,
+        value: Any,
+        headers: Headers,
+        size: int,
+    ) -> Message:
+        """The message, if the producer takes one so large; SIZE: what the rest of it has."""
+        key_bytes = self.key_converter.from_connect(topic, key_schema, key)
+        value_bytes = self.value_converter.from_connect(topic, value_schema, value)
+        if key_bytes is not None:
+            size += len(key_bytes)
+        if value_bytes is not None:
+            size += len(value_bytes)
+        if size > self.max_message_bytes:
+            raise BadValue(
+                f"its message has {size} bytes, the producer takes {self.max_message_bytes};"
+                " raise kafka.producer.max.request.size (and the topic's max.message.bytes)"
+            )
+        return _new_message(Message, (topic, key_bytes, value_bytes, headers))
 
     def _with_structs(
         self, topic: str, headers: Headers, structs: tuple[StructHeader, ...]
@@ -231,16 +260,6 @@ class Renderer:
             *headers,
             *((header.name, convert(topic, header.schema, header.value)) for header in structs),
         ]
-
-    def _checked(self, message: Message, headers_size: int) -> Message:
-        """MESSAGE, if the producer takes one so large."""
-        size = headers_size + len(message.key or b"") + len(message.value or b"")
-        if size > self.max_message_bytes:
-            raise BadValue(
-                f"its message has {size} bytes, the producer takes {self.max_message_bytes};"
-                " raise kafka.producer.max.request.size (and the topic's max.message.bytes)"
-            )
-        return message
 
 
 def _headers_size(headers: Headers) -> int:
@@ -472,14 +491,18 @@ class _BoundShape:
         self._metadata = journal.metadata
         self._message = journal.renderer.message
         self._tombstones = journal.renderer.config.tombstones_on_delete
-        self._source = source_of_table(
+        source = source_of_table(
             journal.renderer.config.topic_prefix,
             journal.header,
             journal.stamp,
             journal.database,
             shape.table,
         )
-        self._sequence = f'["{journal.stamp.sequence}","'
+        self._source_at: Callable[[int], object] = (
+            written_at_position(source)
+            if journal.renderer.only_writes_json
+            else partial(at_position, source)
+        )
 
     def messages(self, change: RowChange) -> list[Message]:
         """The messages of CHANGE; raises BadValue."""
@@ -529,7 +552,7 @@ class _BoundShape:
         value = {
             "before": before,
             "after": after,
-            "source": {**self._source, "sequence": f'{self._sequence}{pos}"]', "pos": pos},
+            "source": self._source_at(pos),
             "op": op,
             "ts_ms": now_us // 1000,
             "ts_us": now_us,

@@ -438,3 +438,31 @@ def test_a_key_of_zero_that_becomes_minus_zero_is_another_key(
     removed, tombstone, created = render(fill, "key.converter.schemas.enable: false")
     assert removed.key == tombstone.key == b'{"D":0.0}'
     assert created.key == b'{"D":-0.0}'
+
+
+@pytest.mark.parametrize("table", ["SHIPMENT", 'a"b', "\\u0000", "\\", "ü€😀", "{0}%s"])
+def test_the_source_block_is_the_same_whether_a_transform_may_look_at_it_or_not(
+    render: Render, table: str
+) -> None:
+    def fill(writer: JournalWriter) -> None:
+        made = writer.table(table, SHIPMENT)
+        for _ in range(3):
+            writer.insert(made, FIRST)
+
+    idle = (
+        "transforms: route",
+        "transforms.route.type: route",
+        "transforms.route.regex: nothing",
+        "transforms.route.replacement: x",
+    )
+    database = '/srv/"q"\\u0000/ü\\.fdb'
+    plain = render(fill, database=database)
+    looked_at = render(fill, *idle, database=database)
+    blocks = [[payload(message)["source"] for message in each] for each in (plain, looked_at)]
+    assert blocks[0] == blocks[1]
+    assert [list(block) for block in blocks[0]] == [list(block) for block in blocks[1]]
+    assert [(block["pos"], block["sequence"]) for block in blocks[0]] == [
+        (pos, f'["90312","{pos}"]') for pos in (1, 2, 3)
+    ]
+    assert blocks[0][0]["db"] == database
+    assert blocks[0][0]["table"] == table

@@ -31,7 +31,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
@@ -131,6 +131,7 @@ class _Pending:
     statements: JournalStatements | None = None  # those that may change tables, once read
     is_described: bool = False  # what they did to tables is in it, or can't be had
     is_unread: bool = False  # it is yet to be read, and will be soon
+    met_at: float = field(default_factory=time.monotonic)  # clocks can be set back
 
     @property
     def has_ticket(self) -> bool:
@@ -880,7 +881,9 @@ class Confirmer:
                 self._add_structures(database, wanted, job.result())
             else:
                 self._give_up(database, wanted, "the engine does not answer")
-        except CaptureError as error:
+        except Exception as error:  # of any kind: the journals wait for it so long and no longer
+            if not isinstance(error, CaptureError):
+                _log.exception("adding what DDL made of tables in {} failed", database)
             if not self._give_up(database, wanted, str(error)):
                 self._tell_trouble(database, wanted, error)
         waiting = [index for index, each in enumerate(committed) if not each.is_described]
@@ -889,10 +892,10 @@ class Confirmer:
     def _begin_job(self, database: str, wanted: list[_Pending]) -> Job | None:
         """Have read what those journals' DDL made of tables. None where it is too early to
         attach: a DROP DATABASE of this process may be on its way (structures)."""
-        quiet_us = time.time_ns() // 1000 - int(_QUIET_S * 1_000_000)
+        quiet_since = time.monotonic() - _QUIET_S
         own = [each for each in wanted if each.number]
         is_awaited = any(self._folder.awaited == each.ticket for each in own)
-        is_quiet = all(each.commit_us <= quiet_us for each in own)
+        is_quiet = all(each.met_at <= quiet_since for each in own)
         if not (is_awaited or is_quiet or self._let_go):
             return None
         if self._is_gone(database, wanted[0].guid):
@@ -909,8 +912,13 @@ class Confirmer:
             pending.is_described = True
         if pending.is_described or pending.statements is not None:
             return
-        with JournalReader(self._folder.live(pending.uuid)) as reader:
-            parsed = {pos: parse(text_of(sql)) for pos, sql in reader.statements().items()}
+        try:
+            with JournalReader(self._folder.live(pending.uuid)) as reader:
+                parsed = {pos: parse(text_of(sql)) for pos, sql in reader.statements().items()}
+        except JournalError as error:  # the shipper sets it aside
+            _log.error("journal {}: {}", pending.uuid, error)
+            pending.is_described = True
+            return
         statements = {pos: each for pos, each in parsed.items() if each is not None}
         pending.statements = JournalStatements(pending.uuid, statements)
         pending.is_described = not statements
@@ -950,8 +958,9 @@ class Confirmer:
         whether these are all."""
         is_gone = self._is_gone(database, wanted[0].guid)
         latest_us = time.time_ns() // 1000 - int(_STRUCTURES_PATIENCE_S * 1_000_000)
+        latest = time.monotonic() - _STRUCTURES_PATIENCE_S
         for pending in wanted:
-            if is_gone or pending.commit_us < latest_us:
+            if is_gone or pending.commit_us < latest_us or pending.met_at < latest:
                 _log.warning(
                     "journal {}: its schema change events have no structure of the tables, which "
                     "could not be read from {}: {}",

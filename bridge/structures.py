@@ -200,8 +200,9 @@ class StructureReader:
     def start(self, job: Job) -> Job:
         """Have JOB done."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="fbc-structures", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="fbc-structures", daemon=True)
+            thread.start()
+            self._thread = thread
         self._jobs.put(job)
         return job
 

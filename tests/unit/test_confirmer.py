@@ -224,6 +224,13 @@ def _statement(folder: JournalFolder, uuid: UUID) -> DdlChange:
         return ddl
 
 
+def _work_until_committed(confirmer: Confirmer, folder: JournalFolder, uuid: UUID) -> None:
+    until = time.monotonic() + 10
+    while not folder.committed(uuid).exists():
+        assert time.monotonic() < until
+        confirmer.turn()
+
+
 def _work(confirmer: Confirmer, turns: int = 5) -> None:
     for _ in range(turns):
         confirmer.turn()
@@ -410,9 +417,7 @@ def test_ddl_waits_for_somebody_who_can_tell_of_it_but_not_for_ever(
     assert server.folder.committed(row).exists()
     assert server.folder.live(ddl).exists() and server.folder.live(grant).exists()
     assert server.folder.described >= 2  # a DDL that commits now does not wait for it
-    until = time.monotonic() + 10
-    while server.folder.live(grant).exists() and time.monotonic() < until:
-        confirmer.turn()
+    _work_until_committed(confirmer, server.folder, grant)
     assert _statement(server.folder, ddl) == (1, "CREATE TABLE T (ID INTEGER)", None)
     assert all(each.is_closed for each in server.attachments)
 
@@ -430,14 +435,52 @@ def test_nothing_passes_a_ddl_that_waits(
     _work(confirmer)
     assert all(server.folder.live(uuid).exists() for uuid in (ddl, *behind))
     server.ended_attachments = 0
-    until = time.monotonic() + 10
-    while server.folder.live(behind[-1]).exists() and time.monotonic() < until:
-        confirmer.turn()
+    _work_until_committed(confirmer, server.folder, behind[-1])
     numbers = []
     for uuid in (ddl, *behind):
         with JournalReader(server.folder.committed(uuid)) as reader:
             numbers.append(reader.stamp and reader.stamp.sequence)
     assert numbers == [1, 2, 3, 4, 5, 6]
+
+
+def test_ddl_waits_no_longer_when_the_clock_was_set_back(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_QUIET_S", 0.1)
+    monkeypatch.setattr(module, "_STRUCTURES_PATIENCE_S", 0.3)
+    server.create_database()
+    confirmer = Confirmer(server, server.folder, fsync=False)
+    for ended, told in ((0, ()), (10**6, None)):
+        server.ended_attachments = ended
+        ddl = server.commit(0, ddl="DROP INDEX I")
+        event = server.events[-1]
+        assert isinstance(event, CommittedJournal)
+        server.events[-1] = event._replace(commit_us=event.commit_us + 3_600_000_000)
+        _work_until_committed(confirmer, server.folder, ddl)
+        assert _statement(server.folder, ddl).table_changes == told
+
+
+def test_ddl_that_can_never_be_told_of_holds_up_nothing(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_QUIET_S", 0.0)
+    monkeypatch.setattr(module, "_STRUCTURES_PATIENCE_S", 0.3)
+    server.create_database()
+    confirmer = Confirmer(server, server.folder, fsync=False)
+
+    def fail(*_: object) -> int:
+        raise struct.error("ushort format requires 0 <= number <= 65535")
+
+    monkeypatch.setattr(module, "append_catalogue", fail)
+    ddl = server.commit(0, ddl="DROP INDEX I")
+    _work_until_committed(confirmer, server.folder, ddl)
+    assert _statement(server.folder, ddl).table_changes is None
+
+    damaged = server.commit(0, ddl="DROP INDEX I")
+    with server.folder.live(damaged).open("r+b") as file:
+        file.seek(module.DATA_OFFSET + 60)
+        file.write(b"\xff\xff\xff")
+    _work_until_committed(confirmer, server.folder, damaged)
 
 
 def test_ddl_of_a_database_that_is_gone_waits_for_nothing(server: PlayedServer) -> None:

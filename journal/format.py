@@ -72,10 +72,12 @@ _BEGIN, _TABLE, _INSERT, _UPDATE, _DELETE, _DDL, _SEQUENCE, _BLOB, _GAP, _TABLE_
 _EVENTS = frozenset({_INSERT, _UPDATE, _DELETE, _DDL, _GAP})
 # A TABLE record with the flag that says: the writer could not ask the engine's catalogue.
 _UNRESOLVED_TABLE = _TABLE | 2 << 8
-# Kinds of a TABLE_CHANGE, by their codes; its flag that says: the table's state follows.
+# Kinds of a TABLE_CHANGE, by their codes; its flags that say: the table's state follows, or is the
+# same as in the one before it of this table.
 _CHANGE_KINDS = {1: "CREATE", 2: "ALTER", 3: "DROP"}
 _CHANGE_CODES = {kind: code for code, kind in _CHANGE_KINDS.items()}
 _HAS_STATE = 1
+_SAME_STATE = 2
 # Flags of a column in a TABLE_CHANGE.
 _GENERATED = 1
 _HAS_DEFAULT = 2
@@ -517,8 +519,9 @@ def append_catalogue(
     larger than a block.
     """
     records = [_RECORD.pack(_TABLE, number, len(body)) + body for number, body in completed.items()]
+    written: dict[str, TableState] = {}
     for event, several in (changes or {}).items():
-        bodies = [_table_change_body(event, change) for change in several]
+        bodies = [_table_change_body(event, change, written) for change in several]
         if not several:
             bodies = [_TABLE_CHANGE_HEAD.pack(event, 0, 0)]
         records += [_RECORD.pack(_TABLE_CHANGE, 0, len(body)) + body for body in bodies]
@@ -667,21 +670,30 @@ def _element_body(element: Element | None) -> bytes:
     return head + b"".join(_BOUNDS.pack(*pair) for pair in bounds)
 
 
-def _parse_table_change(body: bytes) -> tuple[int, TableChange | None]:
-    """Return the number of an event, and one change that it made to a table; None: none."""
+def _parse_table_change(
+    body: bytes, states: dict[str, TableState]
+) -> tuple[int, TableChange | None]:
+    """Return the number of an event, and one change that it made to a table; None: none.
+
+    STATES: the last one of each table in the records before, and then in this one.
+    """
     event, code, flags = _TABLE_CHANGE_HEAD.unpack_from(body)
     at = _TABLE_CHANGE_HEAD.size
     if code == 0 and flags == 0 and at == len(body):
         return event, None
-    if code not in _CHANGE_KINDS or flags & ~_HAS_STATE:
+    if code not in _CHANGE_KINDS or flags not in (0, _HAS_STATE, _SAME_STATE):
         raise _Malformed(f"a table was changed in the unknown way {code} (flags {flags})")
     kind = _CHANGE_KINDS[code]
     name, at = _counted_text(body, at, len(body))
     state = None
-    if flags & _HAS_STATE:
+    if flags == _SAME_STATE:
+        state = states.get(name)
+    elif flags == _HAS_STATE:
         state, at = _parse_table_state(body, at)
-        if state.table.name != name or kind == "DROP":
+    if flags:
+        if state is None or state.table.name != name or kind == "DROP":
             raise _Malformed(f"the state after the {kind} of table {name} is not its own")
+        states[name] = state
     if at != len(body):
         raise _Malformed(f"the change of table {name} has bytes left over")
     return event, TableChange(kind, name, state)
@@ -710,12 +722,17 @@ def _parse_table_state(body: bytes, at: int) -> tuple[TableState, int]:
     return TableState(table, charset, tuple(generated), tuple(defaults)), at
 
 
-def _table_change_body(event: int, change: TableChange) -> bytes:
+def _table_change_body(event: int, change: TableChange, written: dict[str, TableState]) -> bytes:
+    """Return the body of a TABLE_CHANGE; WRITTEN: the last state of each table in those before,
+    and then in this one."""
     state = change.state
-    flags = 0 if state is None else _HAS_STATE
+    flags = 0
+    if state is not None:
+        flags = _SAME_STATE if written.get(change.name) is state else _HAS_STATE
+        written[change.name] = state
     head = _TABLE_CHANGE_HEAD.pack(event, _CHANGE_CODES[change.kind], flags)
     body = [head, _with_length(change.name)]
-    if state is not None:
+    if state is not None and flags == _HAS_STATE:
         definition = table_body(state.table)
         body += [_with_length(state.charset), _U32.pack(len(definition)), definition]
         for generated, default in zip(state.generated, state.defaults, strict=True):
@@ -1569,6 +1586,7 @@ class JournalReader:
         block = self._block_header(stamp.catalogue_offset)
         bodies: dict[int, bytes] = {}
         changes: dict[int, tuple[TableChange, ...]] = {}
+        states: dict[str, TableState] = {}
         records = 0
         for kind, number, payload, body, end in self._records(block):
             records += 1
@@ -1578,7 +1596,7 @@ class JournalReader:
                     bodies[number] = payload[body:end]
                     _parse_table(number, bodies[number])
                 elif kind == _TABLE_CHANGE and number == 0:
-                    event, change = _parse_table_change(payload[body:end])
+                    event, change = _parse_table_change(payload[body:end], states)
                     before = changes.get(event, ())
                     changes[event] = before if change is None else (*before, change)
                 else:

@@ -423,8 +423,8 @@ TAGS = column("TAGS", Storage.ARRAY, sql_type=540, length=8, char_length=5, prec
 
 
 def table_changes(journal: Recorder) -> None:
-    """Two statements that changed tables, one that changed none, one of which nothing is known;
-    and a definition with the element of an array."""
+    """Three statements that changed tables, two of them the same one; one that changed none, one
+    of which nothing is known; and a definition with the element of an array."""
     element = Element(37, 0, 0, 20, 4, ((1, 3), (-1, 1)))
     tags = replace_fields(TAGS, element=element)
     plain = journal.table("PLAIN", [NAME, TAGS, ID], key_kind=0, resolved=False)
@@ -432,6 +432,7 @@ def table_changes(journal: Recorder) -> None:
     made = Table(0, "МАДЕ", 1, (ID, tags, PRICE))
     state = TableState(made, "UTF8", (False, False, True), (None, "'x' -- ж", None))
     journal.ddl("CREATE TABLE МАДЕ", changes=[TableChange("CREATE", "МАДЕ", state)])
+    journal.ddl("ALTER TABLE МАДЕ ADD PRICE", changes=[TableChange("ALTER", "МАДЕ", state)])
     journal.ddl("GRANT SELECT ON PLAIN TO PUBLIC", changes=[])
     journal.insert(plain, ("x", None, 1))
     dropped = [TableChange("ALTER", "GONE", None), TableChange("DROP", "OTHER", None)]

@@ -684,8 +684,11 @@ uint64_t fbc_host_begin_commit(struct fbc_database *database, int changes_tables
 
 void fbc_host_await_described(const struct fbc_database *database, int patience_ms) {
     static const struct timespec pause = {.tv_nsec = 1000000};
-    _Atomic(uint64_t) *shared = host.shared; /* what was shared once stays so */
-    while (shared && monotonic_ms() - shared[TABLE_DDL_MS] < (uint64_t)patience_ms) {
+    _Atomic(uint64_t) *shared = host.shared;      /* what was shared once stays so */
+    uint64_t since = shared ? monotonic_ms() : 0; /* DDL of other databases may go on for ever */
+    for (uint64_t now = since; shared && now - since < (uint64_t)patience_ms &&
+                               now - shared[TABLE_DDL_MS] < (uint64_t)patience_ms;
+         now = monotonic_ms()) {
         uint64_t last = database->table_ddl;
         if (shared[TABLE_DDL_AT] == key_of(database) && shared[TABLE_DDL] > last)
             last = shared[TABLE_DDL];

@@ -82,7 +82,6 @@ struct transaction {
     int has_ddl;
     int changes_tables; /* a DDL of it may */
     int changes_indexes;
-    int stands_by;            /* an attachment of ours, to read what the DDL made */
     int is_committing_ddl;    /* between prepare and what comes after it */
     uint64_t changes;         /* that were reported, recorded or not */
     int is_unresolved;        /* a table definition stays incomplete after the seal */

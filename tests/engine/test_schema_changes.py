@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -396,6 +397,22 @@ def test_a_ddl_waits_for_the_one_before_it_but_not_for_long(capture: Capture) ->
     assert commit_s("ALTER TABLE T ADD C INTEGER") < 0.3
     _pretend_ddl_of_elsewhere(capture, database=12345)
     assert commit_s("ALTER TABLE T ADD D INTEGER") < 0.3
+
+    is_over = threading.Event()
+
+    def go_on() -> None:
+        end = time.monotonic() + 5
+        while not is_over.wait(0.02) and time.monotonic() < end:
+            _pretend_ddl_of_elsewhere(capture)
+
+    another = threading.Thread(target=go_on)
+    _pretend_ddl_of_elsewhere(capture)
+    another.start()
+    try:
+        assert commit_s("ALTER TABLE T ADD E INTEGER") < 1.5
+    finally:
+        is_over.set()
+        another.join()
 
 
 def _pretend_ddl_of_elsewhere(capture: Capture, database: int = 0) -> None:

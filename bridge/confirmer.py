@@ -894,7 +894,7 @@ class Confirmer:
         attach: a DROP DATABASE of this process may be on its way (structures)."""
         quiet_since = time.monotonic() - _QUIET_S
         own = [each for each in wanted if each.number]
-        is_awaited = any(self._folder.awaited == each.ticket for each in own)
+        is_awaited = any(self._folder.awaited == each.ticket for each in wanted)
         is_quiet = all(each.met_at <= quiet_since for each in own)
         if not (is_awaited or is_quiet or self._let_go):
             return None

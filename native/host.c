@@ -682,20 +682,28 @@ uint64_t fbc_host_begin_commit(struct fbc_database *database, int changes_tables
     return ticket;
 }
 
-void fbc_host_await_described(const struct fbc_database *database, int patience_ms) {
+static uint64_t last_table_ddl(const struct fbc_database *database) {
+    uint64_t last = database->table_ddl;
+    if (host.shared[TABLE_DDL_AT] == key_of(database) && host.shared[TABLE_DDL] > last)
+        last = host.shared[TABLE_DDL];
+    return last;
+}
+
+void fbc_host_await_described(const struct fbc_database *database, int also_later,
+                              int patience_ms) {
     static const struct timespec pause = {.tv_nsec = 1000000};
-    _Atomic(uint64_t) *shared = host.shared;      /* what was shared once stays so */
-    uint64_t since = shared ? monotonic_ms() : 0; /* DDL of other databases may go on for ever */
-    for (uint64_t now = since; shared && now - since < (uint64_t)patience_ms &&
-                               now - shared[TABLE_DDL_MS] < (uint64_t)patience_ms;
+    uint64_t patience = (uint64_t)patience_ms;
+    if (!host.shared)
+        return; /* what was shared once stays so */
+    uint64_t since = monotonic_ms(), last = last_table_ddl(database);
+    for (uint64_t now = since;
+         now - since < patience && now - host.shared[TABLE_DDL_MS] < patience &&
+         host.shared[DESCRIBED] < last;
          now = monotonic_ms()) {
-        uint64_t last = database->table_ddl;
-        if (shared[TABLE_DDL_AT] == key_of(database) && shared[TABLE_DDL] > last)
-            last = shared[TABLE_DDL];
-        if (shared[DESCRIBED] >= last)
-            break;
-        shared[AWAITED] = last;
+        host.shared[AWAITED] = last;
         nanosleep(&pause, NULL);
+        if (also_later)
+            last = last_table_ddl(database);
     }
 }
 

@@ -110,9 +110,9 @@ uint64_t fbc_host_begin_commit(struct fbc_database *database, int changes_tables
 void fbc_host_end_commit(void);
 
 /* fbc_host_await_described waits until the bridge has read what the last DDL of tables in DATABASE
- * made of them, by any process. At most PATIENCE_MS, and not if the last such commit anywhere is
- * longer ago. */
-void fbc_host_await_described(const struct fbc_database *database, int patience_ms);
+ * made of them, by any process; with ALSO_LATER, also those that are committed meanwhile. At most
+ * PATIENCE_MS, and not if the last such commit anywhere is longer ago. */
+void fbc_host_await_described(const struct fbc_database *database, int also_later, int patience_ms);
 const unsigned char *fbc_host_owner(void);
 int fbc_host_fsync(void);
 

@@ -866,7 +866,7 @@ static void await_described(struct transaction *txn) {
     size_t length;
     if (txn->broken)
         return;
-    fbc_host_await_described(txn->session->database, DESCRIBED_MS);
+    fbc_host_await_described(txn->session->database, txn->changes_tables, DESCRIBED_MS);
     struct fbc_question *question =
         txn->changes_indexes ? fbc_question_ask(FBC_KNOW_INDEXES, txn->session->database->id,
                                                 fbc_host_generation(), "", 0)

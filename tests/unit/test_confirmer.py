@@ -443,6 +443,21 @@ def test_nothing_passes_a_ddl_that_waits(
     assert numbers == [1, 2, 3, 4, 5, 6]
 
 
+def test_ddl_of_two_processes_is_read_for_who_waits_for_the_last(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_QUIET_S", 100.0)
+    server.create_database()
+    confirmer = Confirmer(server, server.folder, fsync=False)
+    own = server.commit(0, ddl="DROP INDEX I")
+    other = server.commit_elsewhere(0, server.folder.owner, ddl="DROP INDEX J")
+    _work(confirmer)
+    assert not server.attachments
+    server.folder.tickets[64:72] = server.folder.last_ticket.to_bytes(8, "little")
+    _work_until_committed(confirmer, server.folder, other)
+    assert _statement(server.folder, own).table_changes == ()
+
+
 def test_ddl_waits_no_longer_when_the_clock_was_set_back(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -205,8 +205,9 @@ from firebird_cdc.config import load_config
 from firebird_cdc.errors import ConfigError, SetupError
 from firebird_cdc.journal.render import Renderer
 problems = []
+options = load_config(Path(sys.argv[2]))
 try:
-    Renderer(load_config(Path(sys.argv[2])), 1_000_000)
+    Renderer(options, 1_000_000)
 except ConfigError as error:
     problems = error.problems
 except SetupError as error:
@@ -418,7 +419,7 @@ def _events(
         done = probes.run_as(server.account, command)
         problems = json.loads(done.stdout.splitlines()[-1])
     except (OSError, ValueError, IndexError):
-        return  # what keeps Python from running at all is a finding of its own
+        return  # what keeps Python or the options from being read is a finding of its own
     for problem in problems:
         yield Finding(str(options.path), problem, "correct the option")
 

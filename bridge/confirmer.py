@@ -335,6 +335,7 @@ class Confirmer:
                 event.reason,
             )
         self._own_tickets.add(event.ticket)
+        self._let_go = False  # somebody is here again, and may drop the database
         database = self._host.database(event.database)
         self._pending[event.uuid] = _Pending(
             event.uuid,
@@ -970,6 +971,7 @@ class Confirmer:
                 )
                 pending.is_described = True
                 self._jobs.pop(database, None)
+                self._key_indexes(database, pending.guid).remove()  # it may have changed them
         return all(each.is_described for each in wanted)
 
     def _is_gone(self, database: str, guid: UUID) -> bool:

@@ -32,6 +32,7 @@ from firebird_cdc.bridge.host import (
     Witness,
 )
 from firebird_cdc.bridge.recovery import _NoServer
+from firebird_cdc.bridge.structures import KeyIndexFile
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal import format as journal_format
 from firebird_cdc.journal.format import (
@@ -449,6 +450,7 @@ def test_ddl_of_two_processes_is_read_for_who_waits_for_the_last(
     monkeypatch.setattr(module, "_QUIET_S", 100.0)
     server.create_database()
     confirmer = Confirmer(server, server.folder, fsync=False)
+    server.events.append(LastSessionLeft(10**6))  # and another one came
     own = server.commit(0, ddl="DROP INDEX I")
     other = server.commit_elsewhere(0, server.folder.owner, ddl="DROP INDEX J")
     _work(confirmer)
@@ -487,9 +489,12 @@ def test_ddl_that_can_never_be_told_of_holds_up_nothing(
         raise struct.error("ushort format requires 0 <= number <= 65535")
 
     monkeypatch.setattr(module, "append_catalogue", fail)
+    indexes = KeyIndexFile(server.folder.databases, str(server.database_path), GUID)
+    indexes.write({})
     ddl = server.commit(0, ddl="DROP INDEX I")
     _work_until_committed(confirmer, server.folder, ddl)
     assert _statement(server.folder, ddl).table_changes is None
+    assert indexes.read() is None  # they are read anew
 
     damaged = server.commit(0, ddl="DROP INDEX I")
     with server.folder.live(damaged).open("r+b") as file:

@@ -16,8 +16,8 @@ _TOKEN = re.compile(
     r"""\s+ | --[^\n]* | /\*.*?(?:\*/|\Z)      # nothing
     | [qQ]'\((?P<a>.*?)\)' | [qQ]'\[.*?\]' | [qQ]'\{.*?\}' | [qQ]'<.*?>'   # alternate quotes
     | [qQ]'(?P<q>[^\s\w])(?:.*?)(?P=q)'
-    | '(?:[^']|'')*'?                          # a literal
-    | "(?P<quoted>(?:[^"]|"")*)"?
+    | '(?:[^']++|'')*+'?                       # a literal
+    | "(?P<quoted>(?:[^"]++|"")*+)"?
     | (?P<word>[A-Za-z_$][\w$]*)
     | (?P<other>.)""",
     re.VERBOSE | re.DOTALL,

@@ -882,6 +882,8 @@ class Confirmer:
                 self._add_structures(database, wanted, job.result())
             else:
                 self._give_up(database, wanted, "the engine does not answer")
+        except OSError:
+            raise  # half of it may be where definitions were; the disk has to work for all else too
         except Exception as error:  # of any kind: the journals wait for it so long and no longer
             if not isinstance(error, CaptureError):
                 _log.exception("adding what DDL made of tables in {} failed", database)

@@ -918,6 +918,7 @@ class Confirmer:
         try:
             with JournalReader(self._folder.live(pending.uuid)) as reader:
                 parsed = {pos: parse(text_of(sql)) for pos, sql in reader.statements().items()}
+                seal, catalogue = reader.seal, reader.unstamped_catalogue()
         except JournalError as error:  # the shipper sets it aside
             _log.error("journal {}: {}", pending.uuid, error)
             pending.is_described = True
@@ -925,6 +926,13 @@ class Confirmer:
         statements = {pos: each for pos, each in parsed.items() if each is not None}
         pending.statements = JournalStatements(pending.uuid, statements)
         pending.is_described = not statements
+        if seal is not None and catalogue is not None and catalogue.tells_of_ddl:
+            # By a leader before us, which did not come to the stamp, perhaps not to a sync.
+            pending.catalogue_offset, pending.length = seal.end, catalogue.end
+            pending.is_described = True
+            self._key_indexes(pending.database, pending.guid).remove()
+            if self._fsync:
+                os.fdatasync(pending.fd)
 
     def _add_structures(self, database: str, wanted: list[_Pending], found: Structures) -> None:
         """Write what was found into the journals that it was asked for."""

@@ -530,6 +530,24 @@ def test_what_a_dead_process_told_of_its_ddl_is_taken_over(server: PlayedServer)
     confirmer.let_go()
 
 
+def test_what_another_leader_told_of_our_ddl_is_taken_over(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_QUIET_S", 100.0)
+    server.create_database()
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    ddl = server.commit(0, ddl="ALTER TABLE T ADD N INTEGER")
+    changes = (TableChange("ALTER", "T", None),)
+    with JournalReader(server.folder.live(ddl)) as reader:
+        seal = reader.seal
+    assert seal is not None
+    with server.folder.live(ddl).open("r+b") as file:
+        module.append_catalogue(file.fileno(), ddl, seal, {}, {1: changes})
+    _work(confirmer)
+    assert _statement(server.folder, ddl).table_changes == changes
+    assert not server.attachments
+
+
 def test_an_attachment_that_hangs_holds_up_nothing_but_that_database(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

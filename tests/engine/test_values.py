@@ -315,13 +315,14 @@ KEYS = {
         1,
         "B",
     ),
-    "INDEX_IS_NO_KEY": ("A INTEGER NOT NULL, B INTEGER, C INTEGER", 0, ""),
+    "UNIQUE_INDEX": ("A INTEGER NOT NULL, B INTEGER, C INTEGER", 2, "A"),
+    "NONE_": ("A INTEGER NOT NULL, B INTEGER, C INTEGER", 0, ""),
 }
 
 
 def test_the_keys_of_tables(capture: Capture) -> None:
     definitions = [f"CREATE TABLE {name} ({key[0]})" for name, key in KEYS.items()]
-    capture.create(*definitions, "CREATE UNIQUE INDEX I ON INDEX_IS_NO_KEY (A)")
+    capture.create(*definitions, "CREATE UNIQUE INDEX I ON UNIQUE_INDEX (A)")
     attachment = capture.attach()
     for name in KEYS:
         attachment.execute(f"INSERT INTO {name} VALUES (1, 2, 3)")

@@ -102,12 +102,18 @@ void fbc_witness_close(void *handle) {
     free(witness);
 }
 
-static struct fbi_transaction *start(struct witness *witness) {
+/* Start a transaction to ask in; NULL with an ERROR if the engine can't or its process ends. */
+static struct fbi_transaction *start(struct witness *witness, char *error, int error_size) {
     static const unsigned char tpb[] = {TPB_VERSION3, TPB_CONCURRENCY, TPB_NOWAIT, TPB_READ};
+    if (engine_ends(error, error_size))
+        return NULL;
     witness->status->vt->init(witness->status);
     struct fbi_transaction *transaction = witness->attachment->vt->start_transaction(
         witness->attachment, witness->status, sizeof tpb, tpb);
-    return failed(witness) ? NULL : transaction;
+    if (!failed(witness))
+        return transaction;
+    tell(witness, error, error_size);
+    return NULL;
 }
 
 static void finish(struct witness *witness, struct fbi_transaction *transaction) {
@@ -214,13 +220,9 @@ static int ask_some(struct witness *witness, struct fbi_transaction *transaction
 int fbc_witness_ask(void *handle, const uint64_t *transactions, int64_t *answers, int count,
                     char *error, int error_size) {
     struct witness *witness = handle;
-    if (engine_ends(error, error_size))
+    struct fbi_transaction *transaction = start(witness, error, error_size);
+    if (!transaction)
         return 0;
-    struct fbi_transaction *transaction = start(witness);
-    if (!transaction) {
-        tell(witness, error, error_size);
-        return 0;
-    }
     int done = witness->statement || prepare(witness, transaction);
     for (int first = 0; done && first < count; first += QUESTIONS) {
         int some = count - first < QUESTIONS ? count - first : QUESTIONS;
@@ -241,13 +243,9 @@ int fbc_witness_describe(void *handle, char *definition, int length, int size, c
     struct witness *witness = handle;
     struct fbc_error reason = {{0}};
     size_t used = (size_t)length;
-    if (engine_ends(error, error_size))
+    struct fbi_transaction *transaction = start(witness, error, error_size);
+    if (!transaction)
         return -1;
-    struct fbi_transaction *transaction = start(witness);
-    if (!transaction) {
-        tell(witness, error, error_size);
-        return -1;
-    }
     struct fbc_source source = {witness->attachment, transaction, witness->status};
     int done = fbc_definition_complete(&source, definition, &used, (size_t)size, &reason);
     if (!done)
@@ -260,13 +258,9 @@ int fbc_witness_select(void *handle, const char *select, int columns, char **row
                        char *error, int error_size) {
     struct witness *witness = handle;
     struct fbc_error reason = {{0}};
-    if (engine_ends(error, error_size))
+    struct fbi_transaction *transaction = start(witness, error, error_size);
+    if (!transaction)
         return 0;
-    struct fbi_transaction *transaction = start(witness);
-    if (!transaction) {
-        tell(witness, error, error_size);
-        return 0;
-    }
     struct fbc_source source = {witness->attachment, transaction, witness->status};
     int done = fbc_catalogue_select(&source, select, columns, rows, length, &reason);
     if (!done)

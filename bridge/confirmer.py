@@ -181,12 +181,7 @@ class Confirmer:
     Belongs to one thread; ``use`` may be called from any.
     """
 
-    def __init__(
-        self,
-        host: Surroundings,
-        folder: JournalFolder,
-        fsync: bool,
-    ) -> None:
+    def __init__(self, host: Surroundings, folder: JournalFolder, fsync: bool) -> None:
         self._host = host
         self._next = (folder, fsync)
         self._folder = folder

@@ -233,11 +233,7 @@ def read_structures(
     statements = [each for journal in journals for each in journal.statements.values()]
     indexes = read_key_indexes(witness)
     domains = _users_of_domains(witness, statements)
-    concerned = {
-        id(each): _concerned(each, domains, before, indexes)
-        for journal in journals
-        for each in journal.statements.values()
-    }
+    concerned = {id(each): _concerned(each, domains, before, indexes) for each in statements}
     states = _read_states(witness, sorted({name for names in concerned.values() for name in names}))
     return Structures(
         {

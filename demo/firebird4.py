@@ -13,6 +13,7 @@ from typing import Any
 
 from firebird_cdc.demo import trixie as debian
 from firebird_cdc.demo.processes import Stack, await_condition, members, tail
+from firebird_cdc.demo.service import free_port
 
 _BINARY = "/usr/lib/firebird/4.0/bin/firebird"
 # DeadlockTimeout: how long, in seconds, a process waits under Classic before it looks whether the
@@ -52,7 +53,7 @@ class Firebird4:
         self.folder = folder
         self.inner = system.inner
         self.stack = stack
-        self.port = _free_port()
+        self.port = free_port()
         self.server_directory = system.outer(debian.SERVER_DIRECTORY)
         self.configuration = system.outer(debian.CONFIGURATION)
         self._process: Any = None
@@ -168,10 +169,3 @@ class Firebird4:
         ours = self.system.outer(Path("tmp")) / "firebird-cdc.log"
         logs = [*self.system.outer(debian.LOGS).iterdir(), ours]
         return "\n".join(f"{path}:\n{tail(path, 40)}" for path in logs)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

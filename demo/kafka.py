@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
-import socket
-import subprocess
 import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
-from types import TracebackType
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from firebird_cdc.demo.maven import Progress, fetch_jars
 from firebird_cdc.demo.processes import Stack, await_condition, tail
+from firebird_cdc.demo.service import START_ATTEMPTS, Service, find_java, free_port
 from firebird_cdc.errors import SetupError
 
 # The server, and a logger for it that writes to standard error, which the stack keeps in a file.
 _COORDINATES = ("org.apache.kafka:kafka_2.13:4.1.0", "org.slf4j:slf4j-simple:1.7.36")
 _START_TIMEOUT_S = 90.0
-_START_ATTEMPTS = 3
-# Below the range from which the kernel takes ports of outgoing connections (32768 up), so that a
-# stopped broker finds its ports free when it starts again.
-_PORTS = range(20000, 32000)
 
 # Small heap, quick start: this serves a demo and tests, not a load.
 _JAVA_OPTIONS = (
@@ -72,27 +65,22 @@ def fetch_kafka(cache: Path, progress: Progress | None = None) -> Path:
     return fetch_jars(cache, "kafka", _COORDINATES, progress)
 
 
-class KafkaBroker:
+class KafkaBroker(Service):
     """A running broker; leaving the context stops it. Its data outlive stop, kill and start.
 
-    directory: made if missing; holds data/, server.properties and kafka.log.
-    jars: what fetch_kafka returned. port: 0 takes a free one, and keeps it.
-    stack: whose process it becomes; by default one of its own, so that it dies with its owner.
+    directory: holds data/, server.properties and kafka.log. jars: what fetch_kafka returned.
+    port: 0 takes a free one, and keeps it. stack: as of ``Service``.
     Raises SetupError with the end of the server's log if it doesn't come up.
     """
+
+    patience_s = 20
 
     def __init__(
         self, directory: Path, jars: Path, port: int = 0, stack: Stack | None = None
     ) -> None:
-        self.directory = directory.resolve()
-        self.directory.mkdir(parents=True, exist_ok=True)
+        super().__init__(directory, port, stack)
         self.log_path = self.directory / "kafka.log"
-        self.port = port
-        self._fixed_port = port != 0
         self._jars = jars
-        self._owns_stack = stack is None
-        self._stack = Stack(self.directory) if stack is None else stack
-        self._process: subprocess.Popen[bytes] | None = None
         self._configuration = self.directory / "server.properties"
 
     @property
@@ -100,23 +88,11 @@ class KafkaBroker:
         """The address for clients, "127.0.0.1:PORT"."""
         return f"127.0.0.1:{self.port}"
 
-    def __enter__(self) -> KafkaBroker:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
     def start(self) -> None:
         """Start the broker, for the first time or again, and wait until it answers."""
         if self._process is not None and self._process.poll() is None:
             return
-        for attempt in range(1, _START_ATTEMPTS + 1):
+        for attempt in range(1, START_ATTEMPTS + 1):
             fresh = not self._configuration.exists()
             if fresh:
                 self._format()
@@ -124,44 +100,14 @@ class KafkaBroker:
                 self._launch()
                 return
             except SetupError:
-                # Between our look and the broker's bind somebody else may take a port.
                 taken = "Address already in use" in self._complaints()
-                if not (fresh and taken) or self._fixed_port or attempt == _START_ATTEMPTS:
+                if not (fresh and taken) or self._fixed_port or attempt == START_ATTEMPTS:
                     raise
                 self._configuration.unlink()
 
-    def stop(self) -> None:
-        """Shut the broker down in order; after 20 s without effect, kill it."""
-        if self._process is not None:
-            self._process.terminate()
-            try:
-                self._process.wait(20)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-        self._end()
-
-    def kill(self) -> None:
-        """Kill the broker at once, as a crash of its machine would."""
-        if self._process is not None:
-            self._process.kill()
-        self._end()
-
-    def _end(self) -> None:
-        if self._process is not None:
-            self._process.wait()
-            self._process = None
-        if self._owns_stack:
-            self._stack.stop()
-
     def _java(self, main: str, *arguments: str) -> list[str]:
-        java = shutil.which("java")
-        if java is None:
-            raise SetupError(
-                "Java is missing (no java on the PATH); "
-                "get it: apt-get install openjdk-17-jre-headless"
-            )
         classpath = f"{self._jars}{os.sep}*"
-        return [java, *_JAVA_OPTIONS, "-cp", classpath, main, *arguments]
+        return [find_java(), *_JAVA_OPTIONS, "-cp", classpath, main, *arguments]
 
     def _format(self) -> None:
         if not self._fixed_port:
@@ -176,7 +122,7 @@ class KafkaBroker:
         argv = self._java(
             "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", f"--config={draft}"
         )
-        self._stack.run(f"{self._log_name()}-format", argv, timeout_s=_START_TIMEOUT_S)
+        self._stack.run(f"{self._log_name(self.log_path)}-format", argv, timeout_s=_START_TIMEOUT_S)
         draft.rename(self._configuration)
 
     def _complaints(self) -> str:
@@ -185,13 +131,9 @@ class KafkaBroker:
         errors = [line for line in lines if " ERROR " in line or "Exception: " in line]
         return "\n".join(errors[-8:] or lines[-20:])
 
-    def _log_name(self) -> str:
-        # The stack keeps logs in its own folder, which may be above ours.
-        return str(self.log_path.relative_to(self._stack.directory).with_suffix(""))
-
     def _launch(self) -> None:
         argv = self._java("kafka.Kafka", str(self._configuration))
-        self._process = process = self._stack.start(self._log_name(), argv)
+        self._process = process = self._stack.start(self._log_name(self.log_path), argv)
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
         def answers() -> bool:
@@ -211,15 +153,3 @@ class KafkaBroker:
             raise SetupError(
                 f"{error}; from its log, {self.log_path}:\n{self._complaints()}"
             ) from None
-
-
-def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on at this moment."""
-    for port in random.sample(_PORTS, 200):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise SetupError(f"no free port between {_PORTS.start} and {_PORTS.stop - 1} on 127.0.0.1")

@@ -1,0 +1,107 @@
+"""What the servers of a demo have in common: a folder, a port, a process of a stack."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import socket
+import subprocess
+from abc import ABC, abstractmethod
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from firebird_cdc.demo.processes import Stack
+from firebird_cdc.errors import SetupError
+
+START_ATTEMPTS = 3
+"""Between our look at a port and the server's bind somebody else may take it."""
+
+# Below the range from which the kernel takes ports of outgoing connections (32768 up), so that a
+# stopped server finds its ports free when it starts again.
+_PORTS = range(20000, 32000)
+
+
+class Service(ABC):
+    """A server of one process; leaving the context stops it.
+
+    directory: made if missing. port: 0 leaves the choice to the server's class. stack: whose
+    process it becomes; by default one of its own, so that it dies with its owner.
+    """
+
+    patience_s: float
+    """Between asking the process to end and killing it."""
+
+    def __init__(self, directory: Path, port: int, stack: Stack | None) -> None:
+        self.directory = directory.resolve()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.port = port
+        self._fixed_port = port != 0
+        self._owns_stack = stack is None
+        self._stack = Stack(self.directory) if stack is None else stack
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start it, for the first time or again, and wait until it answers."""
+
+    def stop(self) -> None:
+        """Shut it down in order; after ``patience_s`` without effect, kill it."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(self.patience_s)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._end()
+
+    def kill(self) -> None:
+        """Kill it at once, as a crash of its machine would."""
+        if self._process is not None:
+            self._process.kill()
+        self._end()
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.wait()
+            self._process = None
+        if self._owns_stack:
+            self._stack.stop()
+
+    def _log_name(self, log: Path) -> str:
+        # The stack keeps logs in its own folder, which may be above ours.
+        return str(log.relative_to(self._stack.directory).with_suffix(""))
+
+
+def find_java() -> str:
+    """Return the path of Java. Raises SetupError where there is none."""
+    java = shutil.which("java")
+    if java is None:
+        raise SetupError(
+            "Java is missing (no java on the PATH); get it: apt-get install openjdk-17-jre-headless"
+        )
+    return java
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that nobody listens on at this moment."""
+    for port in random.sample(_PORTS, 200):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise SetupError(f"no free port between {_PORTS.start} and {_PORTS.stop - 1} on 127.0.0.1")

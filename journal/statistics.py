@@ -1,0 +1,219 @@
+"""What the shipper counts, and what troubles it, for everybody who shows it.
+
+The shipping thread writes; other threads read at any time. Nothing is locked: every write is one
+assignment or one change of a dict, so a reader sees numbers that are true, though a sum may be one
+journal ahead of another. Readers copy a dict (``dict(...)``, ``list(...items())``) before they go
+through it: the copy is made in one step, the dict itself may grow meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import monotonic, time_ns
+from typing import Literal, NamedTuple
+from uuid import UUID
+
+TroubleKind = Literal["waiting", "halted", "warning"]
+"""``waiting``: goes on by itself. ``halted``: needs somebody. ``warning``: works for now."""
+
+KAFKA = "kafka"
+"""Subject of the trouble that Kafka can't be used."""
+
+LOST = "lost:"
+"""What the subject of a trouble about lost journals begins with; the database's path follows."""
+
+CANARY = "canary:"
+"""What the subject of a trouble about a canary begins with; its table's identifier follows."""
+
+
+def now_us() -> int:
+    """The time of day in microseconds since 1970, UTC."""
+    return time_ns() // 1000
+
+
+class LastEvent(NamedTuple):
+    """Where the last change stood that was handed to Kafka. ``commit_us``: of its transaction."""
+
+    table: str
+    uuid: UUID
+    sequence: int
+    pos: int
+    transaction: int
+    commit_us: int
+
+
+@dataclass(slots=True)
+class DatabaseStatistics:
+    """What was shipped of one database since the shipper started.
+
+    ``events``: changes that gave a message, by table and operation (``c``, ``u``, ``d``; ``ddl``
+    with the table ""); ``filtered``: changes that gave none, as the configuration says.
+    ``transactions``: journals whose changes were all rendered; ``journals_shipped``: those that
+    Kafka acknowledged and that were disposed of; ``bytes_shipped``: their size. ``handled_us``: the
+    time of day at which the last change was handed over; ``lag_ms``: how long after its commit.
+    ``send_failures``: messages that Kafka did not take; ``retries``: how often journals were sent
+    again for that. ``tables``: those met so far that are captured.
+    """
+
+    events: dict[tuple[str, str], int] = field(default_factory=dict)
+    filtered: int = 0
+    transactions: int = 0
+    journals_shipped: int = 0
+    bytes_shipped: int = 0
+    last_event: LastEvent | None = None
+    handled_us: int = 0
+    lag_ms: float = 0.0
+    send_failures: int = 0
+    retries: int = 0
+    tables: set[str] = field(default_factory=set)
+
+    def add(self, table: str, op: str, count: int = 1) -> None:
+        """Count changes of TABLE."""
+        key = (table, op)
+        self.events[key] = self.events.get(key, 0) + count
+
+    def handled(self, event: LastEvent) -> None:
+        """EVENT is the last one now: sets what goes with it."""
+        now = now_us()
+        self.handled_us = now
+        self.lag_ms = max(now - event.commit_us, 0) / 1000
+        self.last_event = event
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that isn't as it should be, since ``since_us``; ``text``: one sentence."""
+
+    since_us: int
+    text: str
+    kind: TroubleKind
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseBacklog:
+    """The journals of one database that wait, those under way included.
+
+    ``oldest_us``: when the first of them was committed, None if none waits.
+    """
+
+    pending: int
+    live: int = 0
+    quarantined: int = 0
+    oldest_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogFigures:
+    """What lies in the journal folder.
+
+    ``databases``: by path, "" for journals whose database can't be told. ``bytes``: of pending and
+    live journals together, an estimate where there are very many. ``free_bytes``: of the folder's
+    file system.
+    """
+
+    databases: dict[str, DatabaseBacklog]
+    bytes: int
+    free_bytes: int
+    oldest_pending_seconds: float
+    taken_us: int
+
+    @property
+    def pending(self) -> int:
+        """Journals that wait, of all databases."""
+        return sum(backlog.pending for backlog in self.databases.values())
+
+    @property
+    def live(self) -> int:
+        """Journals of transactions that are not decided."""
+        return sum(backlog.live for backlog in self.databases.values())
+
+    @property
+    def quarantined(self) -> int:
+        """Journals that were set aside."""
+        return sum(backlog.quarantined for backlog in self.databases.values())
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFigures:
+    """What the Kafka client holds, and how much it takes before reading pauses."""
+
+    messages: int
+    bytes: int
+    max_messages: int
+    max_bytes: int
+
+
+@dataclass(slots=True)
+class CanaryStatistics:
+    """One canary table. ``seen_us``: when its last write came out of a journal; 0: never yet."""
+
+    database: str
+    seen_us: int = 0
+    latency_ms: float = 0.0
+
+
+class Statistics:
+    """All that one shipper has to tell.
+
+    ``databases``: by path; use ``database`` to write. ``troubles``: what is wrong now, by subject:
+    a database's path, "kafka", "disk", "canary:<table>", "lost:<database>". ``last_error``: the
+    newest that was more than a warning, also when it has passed. ``send_failures``, ``retries``: those that concern no
+    single database. ``loop_at``: when (monotonic) the loop last came round. ``kafka_at``: when
+    (monotonic) Kafka last gave a sign of life, None: not yet. ``brokers_up``: those that the client
+    is connected to. ``backlog``, ``queue``: asked for figures, by whoever shows them; they must be
+    cheap and callable from any thread.
+    """
+
+    def __init__(self) -> None:
+        self.started_us = now_us()
+        self.databases: dict[str, DatabaseStatistics] = {}
+        self.troubles: dict[str, Trouble] = {}
+        self.last_error: Trouble | None = None
+        self.canaries: dict[str, CanaryStatistics] = {}
+        self.send_failures = 0
+        self.retries = 0
+        self.loop_at = monotonic()
+        self.kafka_at: float | None = None
+        self.brokers_up = 0
+        self.backlog: Callable[[], BacklogFigures] | None = None
+        self.queue: Callable[[], QueueFigures] | None = None
+
+    def database(self, path: str) -> DatabaseStatistics:
+        """The statistics of one database, made when first asked for."""
+        found = self.databases.get(path)
+        if found is None:
+            found = self.databases[path] = DatabaseStatistics()
+        return found
+
+    def canary(self, table: str, database: str) -> CanaryStatistics:
+        """The canary TABLE (its whole identifier), made when first asked for."""
+        found = self.canaries.get(table)
+        if found is None:
+            found = self.canaries[table] = CanaryStatistics(database)
+        return found
+
+    def trouble(self, subject: str, kind: TroubleKind, text: str) -> None:
+        """SUBJECT is in trouble; it keeps the time at which that began, if it was before."""
+        known = self.troubles.get(subject)
+        if known is not None and (known.kind, known.text) == (kind, text):
+            return
+        since_us = now_us() if known is None or known.kind != kind else known.since_us
+        trouble = Trouble(since_us, text, kind)
+        self.troubles[subject] = trouble
+        if kind != "warning":
+            self.last_error = Trouble(now_us(), text, kind)
+
+    def clear(self, subject: str) -> None:
+        """SUBJECT is well; calling it for one that was costs nothing."""
+        if subject in self.troubles:
+            del self.troubles[subject]
+
+    @property
+    def halted(self) -> dict[str, Trouble]:
+        """The troubles that need somebody."""
+        return {
+            subject: trouble
+            for subject, trouble in list(self.troubles.items())
+            if trouble.kind == "halted"
+        }

@@ -158,11 +158,11 @@ class Statistics:
 
     ``databases``: by path; use ``database`` to write. ``troubles``: what is wrong now, by subject:
     a database's path, "kafka", "disk", "canary:<table>", "lost:<database>". ``last_error``: the
-    newest that was more than a warning, also when it has passed. ``send_failures``, ``retries``: those that concern no
-    single database. ``loop_at``: when (monotonic) the loop last came round. ``kafka_at``: when
-    (monotonic) Kafka last gave a sign of life, None: not yet. ``brokers_up``: those that the client
-    is connected to. ``backlog``, ``queue``: asked for figures, by whoever shows them; they must be
-    cheap and callable from any thread.
+    newest that was more than a warning, also when it has passed. ``send_failures``, ``retries``:
+    those that concern no single database. ``loop_at``: when (monotonic) the loop last came round.
+    ``kafka_at``: when (monotonic) Kafka last gave a sign of life, None: not yet. ``brokers_up``:
+    those that the client is connected to. ``backlog``, ``queue``: asked for figures, by whoever
+    shows them; they must be cheap and callable from any thread.
     """
 
     def __init__(self) -> None:

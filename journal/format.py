@@ -294,16 +294,27 @@ class Seal(NamedTuple):
 
 
 class _Source:
-    """A journal's file: read through the reader's descriptor, or by path once that is closed."""
+    """A journal's file: read through the reader's descriptor, or by path once that is closed.
 
-    __slots__ = ("fd", "path")
+    ``content``: all of it, where it is in memory already.
+    """
 
-    def __init__(self, path: Path) -> None:
+    __slots__ = ("content", "fd", "path")
+
+    def __init__(self, path: Path, content: bytes | None) -> None:
         self.path = path
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.content = content
+        self.fd = -1 if content is not None else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return len(self.content) if self.content is not None else os.fstat(self.fd).st_size
 
     def read(self, length: int, offset: int) -> bytes:
         """Return up to LENGTH bytes at OFFSET; fewer only where the file ends."""
+        if self.content is not None:
+            return self.content[offset : offset + length]
         if self.fd >= 0:
             return _pread(self.fd, length, offset)
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -1088,6 +1099,7 @@ class JournalReader:
     belongs to one thread.
 
     ``none_charset``: for texts of CHARACTER SET NONE, a name of Firebird's or of Python's.
+    ``content``: all of the file, where the caller has it; PATH is only its name then.
     ``header``, ``commit_mark`` and ``stamp``: None where not written yet.
 
     Raises JournalEmpty if nothing has been written yet, JournalTorn if the file ends inside
@@ -1099,14 +1111,16 @@ class JournalReader:
     commit_mark: CommitMark | None
     stamp: Stamp | None
 
-    def __init__(self, path: Path | str, none_charset: str = "UTF-8") -> None:
+    def __init__(
+        self, path: Path | str, none_charset: str = "UTF-8", content: bytes | None = None
+    ) -> None:
         self.path = Path(path)
         codec = charsets.find_codec(none_charset)
         if codec is None:
             raise ValueError(f"unknown character set {none_charset!r} for texts of NONE")
         self._none_codec = codec
         self._begin: tuple[str, str] | None = None
-        self._source = _Source(self.path)
+        self._source = _Source(self.path, content)
         try:
             self._head = self._source.read(_HEAD, 0)
             self._read_sectors()
@@ -1128,6 +1142,11 @@ class JournalReader:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file, slack included."""
+        return self._source.size
 
     @property
     def database(self) -> str:

@@ -15,11 +15,13 @@ import logbook
 from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.journal.backlog import Backlog
+from firebird_cdc.journal.chores import ChoreList, build_chores
 from firebird_cdc.journal.delivery import REMIND_S, Delivery, PlainDelivery
 from firebird_cdc.journal.flight import FlightPlan
 from firebird_cdc.journal.lock import STATE_DIRECTORY, ShipperLock, bridge_present
 from firebird_cdc.journal.producer import KafkaLink, max_message_bytes
 from firebird_cdc.journal.render import Renderer
+from firebird_cdc.journal.statistics import Statistics
 from firebird_cdc.journal.transactions import TransactionalDelivery
 from firebird_cdc.journal.watch import Folder, JournalWatcher
 
@@ -53,6 +55,8 @@ class Shipper:
             max(config.poll_interval_ms / 1000, 0.05),
         )
         self._backlog = Backlog(self._directory)
+        self.statistics = Statistics()
+        self._chores = ChoreList([])
         self._recovery = Recovery(self._directory, config.journal_fsync)
         self._close_timeout_s = config.close_timeout_ms / 1000
         self._deadline: float | None = None
@@ -68,6 +72,7 @@ class Shipper:
         """Ship; returns the exit code. Raises ShipError or ConfigError if it can't begin."""
         with self._lock:
             delivery = self._make_delivery()
+            self._chores = ChoreList(build_chores(self._config, delivery, self.statistics))
             self._recovery.look()
             self._recovery.start()
             self._watcher.attach()
@@ -75,6 +80,7 @@ class Shipper:
             try:
                 self._loop(delivery)
             finally:
+                self._chores.close()
                 self._recovery.stop()
                 self._watcher.detach()
                 left = delivery.in_flight
@@ -116,7 +122,8 @@ class Shipper:
                 self._take_in(delivery)
             delivery.stopping = self._stops > 0
             moved = delivery.step()
-            now = monotonic()
+            now = self.statistics.loop_at = monotonic()
+            self._chores.turn(now)
             if self._once and delivery.progress != self._progress:
                 self._progress = delivery.progress
                 self._progress_at = now
@@ -181,6 +188,7 @@ class Shipper:
             pause = min(pause, 0.1)
         if delivery.next_retry is not None:
             pause = min(pause, max(delivery.next_retry - monotonic(), 0.01))
+        pause = min(pause, max(self._chores.next_at - monotonic(), 0.01))
         self._watcher.wait(pause)
 
     # The end

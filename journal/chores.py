@@ -1,0 +1,84 @@
+"""What the shipping thread does beside shipping: heartbeats, canaries, a status file.
+
+``build_chores`` is the one place that knows which of them a configuration asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import logbook
+
+from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.journal.delivery import Delivery
+from firebird_cdc.journal.statistics import Statistics
+
+_log = logbook.Logger("firebird_cdc.journal.chores")
+
+LEAST_PAUSE_S = 1.0
+"""A chore is not called more often, whatever it asks for."""
+
+
+class Chore(Protocol):
+    """Something to be done now and then on the shipping thread, which waits meanwhile.
+
+    So a call takes a few milliseconds at most; what takes longer runs on a thread of the
+    chore's own.
+    """
+
+    def turn(self, now: float) -> float:
+        """Do what is due at NOW (monotonic); return when to be called again."""
+        ...
+
+    def close(self) -> None:
+        """The shipper ends: give everything back, and wait for nothing long."""
+        ...
+
+
+def build_chores(
+    config: ConnectorConfig, delivery: Delivery, statistics: Statistics
+) -> list[Chore]:
+    """The chores that CONFIG asks for."""
+    del config, delivery, statistics
+    return []
+
+
+class ChoreList:
+    """Calls each chore when it is due. What one raises ends neither it nor the shipper: it is
+    logged once, and the chore called again later."""
+
+    def __init__(self, chores: Sequence[Chore]) -> None:
+        self._chores = chores
+        self._due = [0.0] * len(chores)
+        self._troubles = [""] * len(chores)
+        self.next_at = 0.0 if chores else float("inf")
+
+    def turn(self, now: float) -> None:
+        """Call those that are due at NOW (monotonic); ``next_at`` tells when others will be."""
+        if now < self.next_at:
+            return
+        for index, chore in enumerate(self._chores):
+            if now >= self._due[index]:
+                self._due[index] = max(self._call(index, chore, now), now + LEAST_PAUSE_S)
+        self.next_at = min(self._due, default=float("inf"))
+
+    def _call(self, index: int, chore: Chore, now: float) -> float:
+        try:
+            due = chore.turn(now)
+        except Exception as error:
+            trouble = f"{type(error).__name__}: {error}"
+            if trouble != self._troubles[index]:
+                _log.exception("{} failed and is tried again", type(chore).__name__)
+            self._troubles[index] = trouble
+            return now
+        self._troubles[index] = ""
+        return due
+
+    def close(self) -> None:
+        """Have all of them end, whatever one of them raises."""
+        for chore in self._chores:
+            try:
+                chore.close()
+            except Exception:
+                _log.exception("{} failed to end", type(chore).__name__)

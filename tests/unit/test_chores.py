@@ -1,0 +1,76 @@
+"""The shipping thread's chores: called when they are due, and never the shipper's end."""
+
+from __future__ import annotations
+
+import logbook
+import pytest
+
+from firebird_cdc.journal.chores import ChoreList
+
+
+class _Chore:
+    """Asks to be called every PAUSE seconds; fails with FAULT while there is one."""
+
+    def __init__(self, pause: float, fault: Exception | None = None) -> None:
+        self.pause = pause
+        self.fault = fault
+        self.calls: list[float] = []
+        self.closed = 0
+
+    def turn(self, now: float) -> float:
+        self.calls.append(now)
+        if self.fault:
+            raise self.fault
+        return now + self.pause
+
+    def close(self) -> None:
+        self.closed += 1
+        if self.fault:
+            raise self.fault
+
+
+def _turn(chores: ChoreList, until: float, step: float = 0.25) -> None:
+    """Turn the loop every STEP seconds from 0 until UNTIL."""
+    for number in range(int(until / step) + 1):
+        chores.turn(number * step)
+
+
+def test_each_chore_is_called_when_it_asked_for_it() -> None:
+    often, seldom = _Chore(2), _Chore(5)
+    chores = ChoreList([often, seldom])
+    _turn(chores, 10)
+    assert often.calls == [0, 2, 4, 6, 8, 10]
+    assert seldom.calls == [0, 5, 10]
+    assert chores.next_at == 12
+
+
+def test_no_chore_is_called_more_often_than_once_a_second() -> None:
+    eager = _Chore(-1)
+    _turn(ChoreList([eager]), 3)
+    assert eager.calls == [0, 1, 2, 3]
+
+
+def test_a_chore_that_fails_is_logged_once_and_called_again() -> None:
+    broken, sound = _Chore(1, OSError("no")), _Chore(1)
+    chores = ChoreList([broken, sound])
+    with logbook.TestHandler() as log:
+        _turn(chores, 3)
+        assert len(log.records) == 1
+        broken.fault = None
+        _turn(chores, 5)
+        assert len(log.records) == 1
+    assert len(broken.calls) == len(sound.calls)
+
+
+@pytest.mark.parametrize("fault", [None, ValueError("no")])
+def test_all_chores_are_closed(fault: Exception | None) -> None:
+    chores = [_Chore(1, fault), _Chore(1)]
+    with logbook.TestHandler():
+        ChoreList(chores).close()
+    assert [chore.closed for chore in chores] == [1, 1]
+
+
+def test_without_chores_nothing_is_ever_due() -> None:
+    chores = ChoreList([])
+    chores.turn(5)
+    assert chores.next_at == float("inf")

@@ -8,9 +8,11 @@ FirebirdCdcError                 base: one sentence on what happened, where, and
 │   └── JournalCorrupt           bytes inside it are damaged
 ├── CaptureError                 the bridge can't record a change
 ├── ShipError                    the shipper can't deliver
-│   └── RegistryTrouble          the schema registry has not given an id for a schema
-│       ├── RegistryUnavailable  it can't be used now
-│       └── RegistryRefused      it says no to this schema
+│   └── Obstacle                 something outside is in the way of an event now
+│       ├── TopicUnavailable     its topic is missing and can't be made
+│       └── RegistryTrouble      the schema registry has not given an id for its schema
+│           ├── RegistryUnavailable  it can't be used now
+│           └── RegistryRefused      it says no to this schema
 ├── ReplayError                  a replay can't run or found a fault
 └── SetupError                   something the machine or an installation lacks
 """
@@ -81,7 +83,15 @@ class ShipError(FirebirdCdcError):
     """The shipper can't deliver; journals stay where they are."""
 
 
-class RegistryTrouble(ShipError):
+class Obstacle(ShipError):
+    """Something outside is in the way of an event. That may change: the event waits."""
+
+
+class TopicUnavailable(Obstacle):
+    """A topic is missing, and could not be made so far: nothing is wrong with the events."""
+
+
+class RegistryTrouble(Obstacle):
     """The schema registry has not given an id for a schema. It may do so later."""
 
 

@@ -14,7 +14,7 @@ from time import monotonic
 import logbook
 from confluent_kafka import KafkaError, KafkaException
 
-from firebird_cdc.errors import JournalError, RegistryTrouble
+from firebird_cdc.errors import JournalError, Obstacle
 from firebird_cdc.journal.backlog import Backlog, Entry, Unreadable
 from firebird_cdc.journal.dispose import dispose_shipped, quarantine
 from firebird_cdc.journal.flight import Flight, FlightPlan
@@ -397,7 +397,7 @@ class PlainDelivery(Delivery):
             except (BadEvent, JournalError, OSError) as error:
                 self.take_bad(lane, flight, error)
                 return True
-            except RegistryTrouble as error:
+            except Obstacle as error:
                 # What was sent of the journal stays sent, and the next turn goes on behind it.
                 self.back_off(lane, str(error), flight.path)
                 return True

@@ -10,7 +10,7 @@ from typing import Any
 import logbook
 from confluent_kafka import KafkaError, Producer
 
-from firebird_cdc.errors import RegistryRefused, RegistryTrouble, RegistryUnavailable
+from firebird_cdc.errors import Obstacle, RegistryRefused, RegistryUnavailable, TopicUnavailable
 from firebird_cdc.journal.backlog import Entry
 from firebird_cdc.journal.format import Gap, JournalReader, SequenceChange
 from firebird_cdc.journal.records import Message
@@ -102,18 +102,16 @@ class Flight:
 
         Raises BadEvent, JournalTorn, JournalCorrupt or OSError at what can't be read or sent,
         KafkaException if the producer refuses a message on the spot or can't be used any more;
-        RegistryTrouble, after which the next call goes on with the same change.
+        Obstacle, after which the next call goes on with the same change.
         """
         produce = producer.produce
         report, plan = self._report, self._plan
         for _ in range(limit):
-            batch: Sequence[Message] | RegistryTrouble | None = self._held or next(
-                self._changes, None
-            )
+            batch: Sequence[Message] | Obstacle | None = self._held or next(self._changes, None)
             if batch is None:
                 self.read_to_end = True
                 return True
-            if isinstance(batch, RegistryTrouble):
+            if isinstance(batch, Obstacle):
                 raise batch
             for done, message in enumerate(batch):
                 try:
@@ -152,7 +150,7 @@ class Flight:
             self.failed = error
             self.failed_topic = message.topic()
 
-    def _rendered(self) -> Generator[Sequence[Message] | RegistryTrouble, None, None]:
+    def _rendered(self) -> Generator[Sequence[Message] | Obstacle, None, None]:
         """Yield the messages of one change after the other, and those at the journal's end."""
         with JournalReader(self.path, self._plan.none_charset) as reader:
             assert reader.stamp is not None
@@ -189,16 +187,16 @@ class Flight:
 
     def _attempts(
         self, render: Callable[[], Sequence[Message]]
-    ) -> Generator[RegistryTrouble, None, Sequence[Message]]:
+    ) -> Generator[Obstacle, None, Sequence[Message]]:
         """What RENDER gives, nothing for a bad event that is to be left out.
 
-        Yields the error while the schema registry can't be used, or says no to an event that
-        must not be left out, and tries again: its administrator may change that.
+        Yields the error while a topic can't be made or the schema registry can't be used, or says
+        no to an event that must not be left out, and tries again: an administrator may change that.
         """
         while True:
             try:
                 return render()
-            except RegistryUnavailable as error:
+            except (RegistryUnavailable, TopicUnavailable) as error:
                 yield error
             except BadEvent as error:
                 if self._plan.failure_mode != "fail":

@@ -21,7 +21,14 @@ import logbook
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.families import JSON
 from firebird_cdc.config.filters import MessageKeys, TableFilter
-from firebird_cdc.errors import ConfigError, RegistryRefused, RegistryUnavailable, ShipError, noting
+from firebird_cdc.errors import (
+    ConfigError,
+    RegistryRefused,
+    RegistryUnavailable,
+    ShipError,
+    TopicUnavailable,
+    noting,
+)
 from firebird_cdc.journal import transaction_metadata
 from firebird_cdc.journal.columns import ColumnRules
 from firebird_cdc.journal.converters import build_converters
@@ -338,7 +345,7 @@ class JournalRenderer:
         self.awaits_begin = False
         try:
             return self._of_record(BEGIN, self.metadata.begin(self.renderer.headers))
-        except RegistryUnavailable:
+        except (RegistryUnavailable, TopicUnavailable):
             self.awaits_begin = True
             raise
 

@@ -15,7 +15,7 @@ from time import monotonic
 import logbook
 from confluent_kafka import KafkaError, KafkaException
 
-from firebird_cdc.errors import JournalError, RegistryTrouble
+from firebird_cdc.errors import JournalError, Obstacle
 from firebird_cdc.journal.backlog import Backlog
 from firebird_cdc.journal.delivery import EVENTS_PER_TURN, Delivery, is_refusal
 from firebird_cdc.journal.flight import Flight, FlightPlan
@@ -165,7 +165,7 @@ class TransactionalDelivery(Delivery):
                 self._restart_others(lane, flight)
                 self.take_bad(lane, flight, error)
                 raise _Aborted from error
-            except RegistryTrouble as error:
+            except Obstacle as error:
                 self._abort()
                 self._restart_others(lane, None)
                 self.back_off(lane, str(error), flight.path)

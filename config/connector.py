@@ -70,6 +70,9 @@ class ConnectorConfig:
     journal_check_interval_ms: int
     journal_fsync: bool
     journal_archive_directory: Path | None
+    journal_archive_segment_bytes: int
+    journal_archive_retention_ms: int
+    journal_archive_retention_bytes: int
     shipper: str
     capture_failure_mode: str
     charset_none: str
@@ -323,6 +326,14 @@ class _Loader:
     def _check_directories(self) -> None:
         journals = self.values.get("connector.journal.directory")
         archive = self.values.get("connector.journal.archive.directory")
+        if archive is None:
+            for unit in ("ms", "bytes"):
+                name = f"connector.journal.archive.retention.{unit}"
+                if name in self.entries and self.values[name]:
+                    self._warn(
+                        self.entries[name],
+                        "has no effect without connector.journal.archive.directory",
+                    )
         if journals is None or archive is None:
             return
         if archive == journals or journals in archive.parents:
@@ -384,6 +395,9 @@ class _Loader:
             journal_check_interval_ms=value["connector.journal.check.interval.ms"],
             journal_fsync=value["connector.journal.fsync"],
             journal_archive_directory=value.get("connector.journal.archive.directory"),
+            journal_archive_segment_bytes=value["connector.journal.archive.segment.bytes"],
+            journal_archive_retention_ms=value["connector.journal.archive.retention.ms"],
+            journal_archive_retention_bytes=value["connector.journal.archive.retention.bytes"],
             shipper=value["connector.shipper"],
             capture_failure_mode=value["connector.capture.failure.mode"],
             charset_none=value["connector.charset.none"],

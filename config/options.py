@@ -160,6 +160,21 @@ OPTIONS: tuple[Option, ...] = (
         " kept for audits and replays. Unset: a shipped journal is deleted.", Group.CONNECTOR,
     ),
     Option(
+        "connector.journal.archive.segment.bytes", _I, "67108864", "Small journals in the archive"
+        " are packed into ZIP files, each of which takes journals of so many bytes together. 0:"
+        " every journal stays a file of its own.", Group.CONNECTOR, unit="bytes",
+    ),
+    Option(
+        "connector.journal.archive.retention.ms", _I, "0", "How long after its commit a journal is"
+        " kept in the archive; a packed one as long as the youngest in its file. 0: for ever.",
+        Group.CONNECTOR, unit="ms",
+    ),
+    Option(
+        "connector.journal.archive.retention.bytes", _I, "0", "How large the archive may get on"
+        " disk before its oldest files are removed. 0: without limit.", Group.CONNECTOR,
+        unit="bytes",
+    ),
+    Option(
         "connector.capture.failure.mode", Kind.CHOICE, "refuse", "What happens to a transaction"
         " whose changes cannot be recorded. refuse: its commit fails with the cause, which needs"
         " `report_errors = true` and `disable_on_error = false` in replication.conf: with any other"

@@ -11,6 +11,7 @@ from typing import Protocol
 import logbook
 
 from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.journal.archive import ArchiveKeeper, Retention
 from firebird_cdc.journal.delivery import Delivery
 from firebird_cdc.journal.statistics import Statistics
 
@@ -40,8 +41,16 @@ def build_chores(
     config: ConnectorConfig, delivery: Delivery, statistics: Statistics
 ) -> list[Chore]:
     """The chores that CONFIG asks for."""
-    del config, delivery, statistics
-    return []
+    del delivery
+    chores: list[Chore] = []
+    archive = config.journal_archive_directory
+    if archive is not None:
+        retention = Retention(
+            config.journal_archive_retention_ms, config.journal_archive_retention_bytes
+        )
+        segment_bytes = config.journal_archive_segment_bytes
+        chores.append(ArchiveKeeper(archive, segment_bytes, retention, statistics))
+    return chores
 
 
 class ChoreList:

@@ -14,6 +14,7 @@ from typing import Any
 
 from firebird_cdc.errors import JournalCorrupt, JournalEmpty, JournalError, JournalTorn
 from firebird_cdc.journal import charsets
+from firebird_cdc.journal.archive import open_journal
 from firebird_cdc.journal.arrays import Array, decode_array
 from firebird_cdc.journal.canonical import canonical_value
 from firebird_cdc.journal.format import (
@@ -102,10 +103,12 @@ def _show(arguments: argparse.Namespace) -> int:
 def _lines(arguments: argparse.Namespace, tally: _Tally) -> Iterator[str]:
     form = _json_lines if arguments.json else _text_lines
     try:
-        with JournalReader(arguments.file, arguments.charset_none) as reader:
+        with open_journal(arguments.file, arguments.charset_none) as reader:
             yield from form(reader, arguments, tally)
     except OSError as error:
-        raise JournalError(arguments.file, -1, f"can't be read: {error.strerror}") from error
+        raise JournalError(
+            arguments.file, -1, f"can't be read: {error.strerror or error}"
+        ) from error
 
 
 class _Tally:

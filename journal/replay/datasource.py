@@ -37,6 +37,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from firebird_cdc.errors import JournalCorrupt, JournalError, ReplayError
+from firebird_cdc.journal.archive import (
+    find_packed,
+    is_segment_name,
+    list_segment,
+    open_journal,
+)
 from firebird_cdc.journal.canonical import RowText
 from firebird_cdc.journal.format import (
     DATA_OFFSET,
@@ -115,8 +121,9 @@ _Facts = tuple[str | None, int | None, int | None, str | None, int | None, int |
 class JournalPartition(InputPartition):
     """What one task reads: whole journals, or one byte range of one journal.
 
-    ``names``: file names in ``folder``, joined by slashes so that a million of them stay
-    small. ``start``, ``end``: bytes; a block belongs to the range in which it starts.
+    ``names``: file names in ``folder``, which may be a segment of the archive, joined by slashes
+    so that a million of them stay small. ``start``, ``end``: bytes; a block belongs to the range in
+    which it starts.
     """
 
     def __init__(self, folder: str, names: str, start: int = 0, end: int | None = None) -> None:
@@ -188,31 +195,58 @@ class JournalOptions:
 def _journals(folders: tuple[str, ...]) -> Iterator[tuple[str, str, int]]:
     """Yield (folder, name, size in bytes) of every ``*.log``, a name only once.
 
-    A journal on its way into the archive may for a moment be seen in two of the folders.
+    A journal on its way into the archive, or into a segment there, may for a moment be seen in two
+    places. Segments come last: what was packed since the folder was read is found there.
     """
     seen: set[str] = set()
     for folder in folders:
-        try:
-            entries = os.scandir(folder)
-        except OSError as error:
-            raise ReplayError(
-                f"cannot read the folder of journals {folder}: {error.strerror};"
-                " it has to be there on the driver and on every executor"
-            ) from error
-        with entries:
-            for entry in entries:
-                name = entry.name
-                if not name.endswith(_SUFFIX) or name in seen:
-                    continue
+        for entry in _entries(folder):
+            name = entry.name
+            if name.endswith(_SUFFIX) and name not in seen:
                 try:
                     if not entry.is_file():
                         continue
                     size = entry.stat().st_size
                 except FileNotFoundError:
                     continue  # shipped and deleted since the folder was opened
-                if len(folders) > 1:
-                    seen.add(name)
+                seen.add(name)
                 yield folder, name, size
+        segments = [entry.path for entry in _entries(folder) if is_segment_name(entry.name)]
+        for segment in sorted(segments):
+            try:
+                members = list_segment(Path(segment))
+            except FileNotFoundError:
+                continue  # it was too old to be kept
+            except JournalCorrupt:
+                yield folder, Path(segment).name, 0  # whoever reads it reports it
+                continue
+            for name, size in members:
+                if name not in seen:
+                    seen.add(name)
+                    yield segment, name, size
+
+
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    try:
+        entries = os.scandir(folder)
+    except OSError as error:
+        raise ReplayError(
+            f"cannot read the folder of journals {folder}: {error.strerror};"
+            " it has to be there on the driver and on every executor"
+        ) from error
+    with entries:
+        yield from entries
+
+
+def _open(path: Path, none_charset: str) -> JournalReader:
+    """Open a journal, also if it was packed since the tasks were planned."""
+    try:
+        return open_journal(path, none_charset)
+    except FileNotFoundError:
+        packed = None if is_segment_name(path.parent.name) else find_packed(path)
+        if packed is None:
+            raise
+        return open_journal(packed, none_charset)
 
 
 def plan_partitions(options: JournalOptions, *, split: bool) -> list[InputPartition]:
@@ -415,7 +449,7 @@ def _read_changes(
     facts: _Facts = (None, None, None, None, None, None, str(path))
     problem, reason = "missing", "the file vanished while the folder was being read"
     try:
-        with JournalReader(path, options.none_charset) as reader:
+        with _open(path, options.none_charset) as reader:
             header = reader.header
             facts = (
                 None,
@@ -507,8 +541,8 @@ def _file_row(path: Path) -> tuple[Any, ...]:
     """Return one row of `_FILE_COLUMNS`: sectors and first block of the file are read."""
     row: list[Any] = [str(path)] + [None] * 11
     try:
-        row[1] = path.stat().st_size
-        with JournalReader(path) as reader:
+        with _open(path, "UTF-8") as reader:
+            row[1] = reader.size
             header, stamp = reader.header, reader.stamp
             row[3], row[5], row[6] = header.epoch, str(header.uuid), header.transaction
             row[2] = reader.database

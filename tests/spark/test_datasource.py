@@ -10,6 +10,7 @@ from histories import VECTORS, History, column, vector_content
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from firebird_cdc.journal.archive import ArchiveKeeper, Retention
 from firebird_cdc.journal.format import Storage
 from firebird_cdc.journal.replay.datasource import (
     JournalOptions,
@@ -17,6 +18,7 @@ from firebird_cdc.journal.replay.datasource import (
     JournalSource,
     plan_partitions,
 )
+from firebird_cdc.journal.statistics import Statistics
 
 pytestmark = pytest.mark.spark
 
@@ -157,3 +159,43 @@ def test_broken_vectors_are_reported_each_and_none_ends_the_job(
     found = {row["path"]: row["reason"] for row in damaged.toLocalIterator()}
     assert found.keys() == broken
     assert all(reason.startswith(path) for path, reason in found.items())
+
+
+def test_packed_journals_are_read_as_before(spark: SparkSession, tmp_path: Path) -> None:
+    history = _history(tmp_path, 40)
+
+    def read() -> list[tuple[object, ...]]:
+        changes = spark.read.format("firebird_journal").load(str(tmp_path)).drop("path")
+        return sorted(tuple(row) for row in changes.toLocalIterator())
+
+    before = read()
+    keeper = ArchiveKeeper(tmp_path, 10_000, Retention(0, 0), Statistics())
+    keeper.look()
+    left = [path for path in history.paths if path.exists()]
+    assert len(left) < 20
+    assert len(list(tmp_path.glob("*.zip"))) > 1
+    assert read() == before
+    assert spark.read.format("firebird_journal_files").load(str(tmp_path)).count() == 40
+
+
+def test_journal_packed_between_planning_and_reading_is_found(tmp_path: Path) -> None:
+    _history(tmp_path, 3)
+    reader = JournalSource({"path": str(tmp_path)}).reader(None)  # type: ignore[arg-type]
+    (partition,) = reader.partitions()
+    ArchiveKeeper(tmp_path, 1, Retention(0, 0), Statistics()).look()
+    (batch,) = reader.read(partition)
+    assert batch.column("op").to_pylist() == ["c", "c", "c"]
+
+
+def test_damaged_segment_is_reported(spark: SparkSession, tmp_path: Path) -> None:
+    _history(tmp_path, 2)
+    ArchiveKeeper(tmp_path, 1, Retention(0, 0), Statistics()).look()
+    first, second = tmp_path.glob("*.zip")
+    first.write_bytes(first.read_bytes()[:50])
+    content = bytearray(second.read_bytes())
+    content[300] ^= 0xFF
+    second.write_bytes(content)
+    reported = spark.read.format("firebird_journal").option("onDamage", "report")
+    damaged = reported.load(str(tmp_path)).where("op = 'damaged'").select("path", "reason")
+    found = sorted(row["path"] for row in damaged.toLocalIterator())
+    assert [path.split(".zip")[0] + ".zip" for path in found] == sorted([str(first), str(second)])

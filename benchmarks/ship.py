@@ -1,0 +1,434 @@
+"""What it costs to take a backlog of journals to Kafka, and how soon a commit is there.
+
+A broker runs beside. The backlog is written by the product's own ``JournalWriter``, without an
+engine; it is on disk before a run begins. Each run is one process ``firebird-cdc ship --once``
+with our default options, from its start until the last journal is acknowledged and deleted. CPU
+is user and system time of that process with all its threads, as the kernel counts it. What a run
+on an empty folder takes (Python's start, imports, connecting) is measured apart, told, and taken
+off: a shipper starts once. The raw producer is the same client library with the same
+settings for it and messages of the same size, in the same run: ``produce_batch``, no headers,
+and no questions about answers.
+
+Rows are inserts into a table of eight columns; messages are JSON, keys included.
+
+    --quick     done in under 50 s: fewer events, and no journal of ten million rows
+
+The last line is one JSON object:
+    events_per_s, cpu_us_per_event          from few large transactions, without schemas
+    events_per_s_schema, ..._schema         the same with schemas, which is the default
+    events_per_s_single_row, ..._single_row from transactions of one row each, without schemas;
+                                            their deletion included
+    delete_cpu_us         of that, what the bare deletion of such a file costs on this disk
+    events_per_s_transactional, ...         as the first, with a transactional id
+    raw_events_per_s, raw_cpu_us_per_event  the raw producer, messages as the first
+    vs_raw_producer       events_per_s relative to it; vs_raw_producer_schema alike
+    latency_...           see _latency.py
+    peak_memory_mib       the most resident memory of all shippers of this run
+    start_cpu_s           what was taken off
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from firebird_cdc.config import load_config
+from firebird_cdc.demo.kafka import KafkaBroker, fetch_kafka
+from firebird_cdc.demo.paths import cache_directory
+from firebird_cdc.journal.format import (
+    Column,
+    JournalReader,
+    JournalWriter,
+    RowChange,
+    Storage,
+    Value,
+)
+from firebird_cdc.journal.producer import max_message_bytes, producer_settings
+from firebird_cdc.journal.render import Renderer
+from firebird_cdc.journal.topics import data_topic
+
+HERE = Path(__file__).resolve().parent
+TABLE = "ORDERS"
+DATABASE = "/srv/firebird/bench.fdb"
+COMMIT_US = 1_772_442_848_250_000
+PLAIN = {"key.converter.schemas.enable": "false", "value.converter.schemas.enable": "false"}
+# The kernel counts the memory of whoever started a process among that process's own: a small
+# process starts them.
+LAUNCHER = """\
+import json, os, sys, time
+begun = time.monotonic()
+child = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ)
+_, status, usage = os.wait4(child, 0)
+print(json.dumps([os.waitstatus_to_exitcode(status), time.monotonic() - begun,
+                  usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024]))
+"""
+
+
+class Cost(NamedTuple):
+    """What a process took: wall and CPU seconds, peak resident MiB."""
+
+    seconds: float
+    cpu_s: float
+    memory_mib: float
+
+
+def say(text: str) -> None:
+    """Print at once."""
+    print(text, flush=True)
+
+
+def run_measured(*command: str) -> Cost:
+    """Run COMMAND to its end; fails if it does."""
+    argv = [sys.executable, "-S", "-c", LAUNCHER, *command]
+    output = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True).stdout
+    code, seconds, cpu_s, memory_mib = json.loads(output.splitlines()[-1])
+    if code:
+        raise SystemExit(f"{' '.join(command)} ended with exit code {code}:\n{output}")
+    return Cost(seconds, cpu_s, memory_mib)
+
+
+# The backlog
+
+
+def _column(name: str, storage: Storage, **more: int) -> Column:
+    return Column(
+        name=name,
+        sql_type=0,
+        sub_type=more.get("sub_type", 0),
+        scale=more.get("scale", 0),
+        length=8,
+        charset_id=4,
+        char_length=40,
+        precision=more.get("precision", 0),
+        nullable=name != "ID",
+        identity=False,
+        key_position=int(name == "ID"),
+        storage=storage,
+    )
+
+
+COLUMNS = [
+    _column("ID", Storage.BIGINT),
+    _column("CUSTOMER", Storage.INTEGER),
+    _column("AMOUNT", Storage.BIGINT, scale=-2, sub_type=1, precision=12),
+    _column("NAME", Storage.TEXT),
+    _column("CITY", Storage.TEXT),
+    _column("ORDERED", Storage.TIMESTAMP),
+    _column("DELIVERED", Storage.DATE),
+    _column("PAID", Storage.BOOLEAN),
+]
+CITIES = ("Berlin", "São Paulo", "Novosibirsk", "Санкт-Петербург", "Utrecht")
+
+
+def _row(number: int) -> list[Value]:
+    return [
+        number,
+        number % 5000,
+        number * 199,
+        f"customer number {number}",
+        CITIES[number % len(CITIES)],
+        52_000_000_000_000 + number * 7919,
+        60_000 + number % 1000,
+        None if number % 4 == 0 else number % 3 == 0,
+    ]
+
+
+@contextmanager
+def syncing_once() -> Iterator[None]:
+    """What is written meanwhile is on disk at the end, and not after each journal."""
+    with mock.patch("os.fsync"):
+        yield
+    os.sync()
+
+
+def write_journals(folder: Path, journals: int, rows: int) -> None:
+    """Fill FOLDER with JOURNALS committed ones of ROWS inserts each."""
+    folder.mkdir()
+    numbers = count(1)
+    with syncing_once():
+        for sequence in range(1, journals + 1):
+            identity = uuid.uuid4()
+            with JournalWriter(
+                folder / f"{identity}.log",
+                uuid=identity,
+                transaction=sequence,
+                database=DATABASE,
+                user="SYSDBA",
+            ) as writer:
+                table = writer.table(TABLE, COLUMNS)
+                for number in islice(numbers, rows):
+                    writer.insert(table, _row(number))
+                writer.seal()
+                writer.commit(sequence, COMMIT_US)
+                writer.stamp(sequence)
+
+
+# Runs
+
+
+class Bench:
+    """The broker, and shippers that send to it."""
+
+    def __init__(self, directory: Path, bootstrap: str) -> None:
+        self._directory = directory
+        self._bootstrap = bootstrap
+        self._runs = 0
+        self.peak_memory_mib = 0.0
+        self.start = Cost(0, 0, 0)
+
+    def config(self, folder: Path, options: dict[str, str], prefix: str) -> Path:
+        """Write the configuration for FOLDER."""
+        every = {
+            "connector.name": "bench",
+            "connector.journal.directory": str(folder),
+            "kafka.producer.bootstrap.servers": self._bootstrap,
+            "kafka.topic.prefix": prefix,
+            **options,
+        }
+        path = self._directory / f"{prefix}.yaml"
+        path.write_text("".join(f"{key}: {value}\n" for key, value in every.items()))
+        return path
+
+    def ship(self, folder: Path, options: dict[str, str], events: int) -> Cost:
+        """Ship the journals of FOLDER; what it took beyond a start."""
+        self._runs += 1
+        prefix = f"run{self._runs}"
+        config = self.config(folder, options, prefix)
+        logging = self._directory / "logging.yaml"
+        logging.write_text(f"level: warning\nfile: {self._directory / 'ship.log'}\n")
+        words = ["ship", "--once", "--config", str(config), "--logging", str(logging)]
+        cost = run_measured(sys.executable, "-m", "firebird_cdc", *words)
+        left = [entry.name for entry in os.scandir(folder) if entry.name.endswith(".log")]
+        shipped = self._end_of_topic(data_topic(prefix, DATABASE, TABLE)) if events else 0
+        # A Kafka transaction adds a mark to the topic.
+        if left or not events <= shipped <= events * (1 if len(options) < 3 else 1.001) + 9:
+            raise SystemExit(f"{shipped} messages for {events} events, {len(left)} journals left")
+        self.peak_memory_mib = max(self.peak_memory_mib, cost.memory_mib)
+        start = self.start
+        return Cost(cost.seconds - start.seconds, cost.cpu_s - start.cpu_s, cost.memory_mib)
+
+    def measure_start(self, runs: int) -> None:
+        """Measure what a shipper takes that finds nothing to ship."""
+        folder = self._directory / "nothing"
+        folder.mkdir()
+        costs = [self.ship(folder, {}, 0) for _ in range(runs)]
+        self.start = Cost(*map(min, *costs)) if runs > 1 else costs[0]
+        self.peak_memory_mib = 0.0
+
+    def _end_of_topic(self, topic: str) -> int:
+        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "bench"})
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), 30)[1])
+        finally:
+            consumer.close()
+
+    def raw(self, journals: Path, options: dict[str, str], events: int) -> tuple[Cost, int]:
+        """Produce EVENTS messages as those of JOURNALS with the bare client; also their size."""
+        self._runs += 1
+        config = self.config(journals, options, f"run{self._runs}")
+        argv = [sys.executable, str(Path(__file__)), "--raw", str(events), str(config)]
+        output = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True).stdout
+        seconds, cpu_s, size = json.loads(output.splitlines()[-1])
+        return Cost(seconds, cpu_s, 0), size
+
+
+def produce_raw(config_path: Path, events: int) -> None:
+    """The raw producer, in a process of its own: prints seconds, CPU seconds, message size."""
+    config = load_config(config_path)
+    renderer = Renderer(config, max_message_bytes(config))
+    path = next(config.journal_directory.glob("*.log"))
+    with JournalReader(path) as reader:
+        assert reader.stamp is not None
+        journal = renderer.journal(reader.header, reader.stamp, reader.database)
+        messages = [
+            {"key": message.key, "value": message.value}
+            for change in islice(reader.changes(), 5000)
+            if isinstance(change, RowChange)
+            for message in journal.messages(change)
+        ]
+    size = sum(len(message["key"]) + len(message["value"]) for message in messages)
+    producer = Producer(producer_settings(config))
+    topic = f"{config.topic_prefix}.raw"
+    producer.list_topics(topic, timeout=30)
+    begun, cpu = time.monotonic(), _own_cpu()
+    sent = 0
+    while sent < events:
+        batch = messages[: min(len(messages), events - sent)]
+        while batch:
+            taken = producer.produce_batch(topic, batch)
+            batch = batch[taken:]
+            producer.poll(0 if not batch else 0.01)
+            sent += taken
+    if producer.flush(60):
+        raise SystemExit("the raw producer's messages were not acknowledged")
+    print(json.dumps([time.monotonic() - begun, _own_cpu() - cpu, size // len(messages)]))
+
+
+def _own_cpu() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def deletion_us(folder: Path) -> float:
+    """Delete the journals of FOLDER with nothing else; microseconds of CPU for each."""
+    names = [entry.name for entry in os.scandir(folder) if entry.name.endswith(".log")]
+    descriptor = os.open(folder, os.O_RDONLY)
+    begun = _own_cpu()
+    for name in names:
+        os.unlink(name, dir_fd=descriptor)
+    took = _own_cpu() - begun
+    os.close(descriptor)
+    return took / len(names) * 1e6
+
+
+def copied(source: Path, to: Path) -> Path:
+    """A copy of the folder SOURCE, on disk."""
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(source, to)
+    os.sync()
+    return to
+
+
+# Figures
+
+
+class Sizes(NamedTuple):
+    """How much is sent in a part."""
+
+    rounds: int
+    journals: int  # large ones
+    rows: int  # of each of them
+    singles: int
+    giant: int  # rows of one journal, 0: none
+
+
+QUICK = Sizes(rounds=2, journals=2, rows=75_000, singles=15_000, giant=0)
+FULL = Sizes(rounds=3, journals=4, rows=250_000, singles=1_000_000, giant=10_000_000)
+
+
+def _best(costs: list[Cost]) -> Cost:
+    """The least of each: others may use the machine, nothing makes work cheaper than it is."""
+    return Cost(*(min(values) for values in zip(*costs, strict=True)))
+
+
+def measure_throughput(bench: Bench, directory: Path, sizes: Sizes) -> dict[str, Any]:
+    """Everything but latency."""
+    bench.measure_start(2)
+    say(f"start: {bench.start.cpu_s:.2f} s of CPU, {bench.start.memory_mib:.0f} MiB")
+    large = directory / "large"
+    write_journals(large, sizes.journals, sizes.rows)
+    events = sizes.journals * sizes.rows
+    figures: dict[str, Any] = {"start_cpu_s": round(bench.start.cpu_s, 3), "events": events}
+
+    def note(suffix: str, cost: Cost, events: int) -> None:
+        rate, cpu_us = events / cost.seconds, cost.cpu_s / events * 1e6
+        figures[f"events_per_s{suffix}"] = round(rate)
+        figures[f"cpu_us_per_event{suffix}"] = round(cpu_us, 2)
+        say(
+            f"{suffix.strip('_') or 'plain':14} {rate:9,.0f} events/s, {cpu_us:6.2f} us of CPU"
+            f" each, {cost.memory_mib:.0f} MiB"
+        )
+
+    identity = {"kafka.producer.transactional.id": "bench"}
+    parts = {"": PLAIN, "_schema": {}, "_transactional": PLAIN | identity}
+    costs: dict[str, list[Cost]] = {part: [] for part in parts}
+    raw: dict[str, list[Cost]] = {part: [] for part in ("", "_schema")}
+    message_bytes: dict[str, int] = {}
+    for _ in range(sizes.rounds):
+        for part, options in parts.items():
+            folder = copied(large, directory / "journals")
+            costs[part].append(bench.ship(folder, options, events))
+        for part in raw:
+            cost, message_bytes[part] = bench.raw(large, parts[part], events)
+            raw[part].append(cost)
+    for part in parts:
+        note(part, _best(costs[part]), events)
+    for part, seen in raw.items():
+        best = _best(seen)
+        rate, cpu_us = events / best.seconds, best.cpu_s / events * 1e6
+        say(f"raw{part:11} {rate:9,.0f} messages/s, {cpu_us:6.2f} us, {message_bytes[part]} bytes")
+        figures[f"raw_events_per_s{part}"] = round(rate)
+        figures[f"raw_cpu_us_per_event{part}"] = round(cpu_us, 2)
+        figures[f"vs_raw_producer{part}"] = round(best_rate(costs[part], events) / rate, 3)
+        figures[f"message_bytes{part}"] = message_bytes[part]
+    shutil.rmtree(large)
+    figures |= measure_single_rows(bench, directory, sizes, note)
+    if sizes.giant:
+        folder = directory / "giant"
+        write_journals(folder, 1, sizes.giant)
+        note("_giant", bench.ship(folder, PLAIN, sizes.giant), sizes.giant)
+    figures["peak_memory_mib"] = round(bench.peak_memory_mib, 1)
+    return figures
+
+
+def best_rate(costs: list[Cost], events: int) -> float:
+    """Events per second of the fastest run."""
+    return events / _best(costs).seconds
+
+
+def measure_single_rows(
+    bench: Bench, directory: Path, sizes: Sizes, note: Callable[[str, Cost, int], None]
+) -> dict[str, Any]:
+    """Transactions of one row each."""
+    costs = []
+    rounds = sizes.rounds if sizes.singles < FULL.singles else 1
+    for number in range(rounds):
+        folder = directory / f"singles{number}"
+        write_journals(folder, sizes.singles, 1)
+        costs.append(bench.ship(folder, PLAIN, sizes.singles))
+    note("_single_row", _best(costs), sizes.singles)
+    folder = directory / "deleted"
+    write_journals(folder, min(sizes.singles, 25_000), 1)
+    deleting = deletion_us(folder)
+    say(f"of that, bare deletion of a journal: {deleting:.2f} us")
+    return {"delete_cpu_us": round(deleting, 2), "single_row_events": sizes.singles}
+
+
+@contextmanager
+def workspace() -> Iterator[Path]:
+    """A folder on the disk of this checkout."""
+    run = HERE.parent / ".run"
+    run.mkdir(exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="bench-ship-", dir=run))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory)
+
+
+def main() -> None:
+    """Run the parts and print the figures."""
+    parser = argparse.ArgumentParser(description="Ship journals to Kafka.")
+    parser.add_argument("--quick", action="store_true", help="done in under 50 s")
+    parser.add_argument("--raw", nargs=2, metavar=("EVENTS", "CONFIG"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.raw:
+        produce_raw(Path(arguments.raw[1]), int(arguments.raw[0]))
+        return
+    with (
+        workspace() as directory,
+        KafkaBroker(directory / "kafka", fetch_kafka(cache_directory())) as broker,
+    ):
+        bench = Bench(directory, broker.bootstrap)
+        figures = measure_throughput(bench, directory, QUICK if arguments.quick else FULL)
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

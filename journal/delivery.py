@@ -7,7 +7,7 @@ once. Its counterpart is ``journal.transactions``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic
 
@@ -21,6 +21,7 @@ from firebird_cdc.journal.flight import Flight, FlightPlan
 from firebird_cdc.journal.lane import Halt, Lane, MissingBlocked
 from firebird_cdc.journal.producer import KafkaLink
 from firebird_cdc.journal.render import BadEvent
+from firebird_cdc.journal.statistics import DISK
 
 _log = logbook.Logger("firebird_cdc.journal.delivery")
 
@@ -69,6 +70,7 @@ class Delivery(ABC):
     ) -> None:
         self.backlog = backlog
         self.plan = plan
+        self.statistics = plan.statistics
         self.link = link
         self.lanes: dict[str, Lane] = {}
         self.stopping = False
@@ -167,6 +169,7 @@ class Delivery(ABC):
         """Stop LANE, loudly."""
         lane.halt = halt
         lane.in_trouble = True
+        self.statistics.trouble(lane.database, "halted", halt.reason)
         self._tell_halt(lane)
 
     def _tell_halt(self, lane: Lane) -> None:
@@ -206,6 +209,7 @@ class Delivery(ABC):
                 else:
                     self.backlog.forget(halt.entry)
             lane.halt = None
+            self.statistics.clear(lane.database)
             _log.notice("{}: the obstacle is gone, shipping goes on", lane.database)
 
     def _signature(self, entry: Entry) -> tuple[int, ...] | None:
@@ -228,6 +232,8 @@ class Delivery(ABC):
             )
         lane.in_trouble = True
         lane.trouble = f"{path.name}: {why}"
+        self.statistics.database(lane.database).retries += 1
+        self.statistics.trouble(lane.database, "waiting", lane.trouble)
 
     # What can't be sent
 
@@ -290,13 +296,29 @@ class Delivery(ABC):
     def settle(self) -> bool:
         """Dispose of the journals that are wholly acknowledged, each database's in order."""
         for lane in self.lanes.values():
+            settled: list[Flight] = []
             while (flight := lane.settle()) is not None:
                 self._delivered.append(flight.entry)
+                settled.append(flight)
                 lane.trouble = ""
                 if lane.in_trouble:
                     lane.in_trouble = False
+                    if lane.halt is None:
+                        self.statistics.clear(lane.database)
                     _log.notice("{}: journals are delivered again", lane.database)
+            if settled:
+                self._count(lane, settled)
         return self._dispose()
+
+    def _count(self, lane: Lane, settled: Sequence[Flight]) -> None:
+        """Journals of LANE were acknowledged: tell the statistics."""
+        statistics = self.statistics.database(lane.database)
+        statistics.transactions += len(settled)
+        statistics.journals_shipped += len(settled)
+        statistics.bytes_shipped += sum(flight.length for flight in settled)
+        last = next((flight.last_event for flight in reversed(settled) if flight.last_event), None)
+        if last is not None:
+            statistics.handled(last)
 
     def _dispose(self) -> bool:
         if not self._delivered or monotonic() < self._dispose_at:
@@ -307,17 +329,22 @@ class Delivery(ABC):
                 [directory / entry.name for entry in self._delivered], self._archive
             )
         except OSError as error:
+            how = "deleted" if self._archive is None else f"put into {self._archive}"
+            self.statistics.trouble(
+                DISK, "halted", f"delivered journals can't be {how}: {error}; shipping waits"
+            )
             if not self._dispose_trouble:
                 _log.error(
                     "delivered journals can't be {}: {}; shipping waits until that works, nothing"
                     " is lost",
-                    "deleted" if self._archive is None else f"put into {self._archive}",
+                    how,
                     error,
                 )
             self._dispose_trouble = True
             self._dispose_at = monotonic() + _DISPOSE_RETRY_S
             return False
         if self._dispose_trouble:
+            self.statistics.clear(DISK)
             _log.notice("delivered journals can be disposed of again, shipping goes on")
         self._dispose_trouble = False
         for path in missing:

@@ -12,11 +12,15 @@ from confluent_kafka import KafkaError, Producer
 
 from firebird_cdc.errors import Obstacle, RegistryRefused, RegistryUnavailable, TopicUnavailable
 from firebird_cdc.journal.backlog import Entry
-from firebird_cdc.journal.format import Gap, JournalReader, SequenceChange
+from firebird_cdc.journal.format import DdlChange, Gap, JournalReader, RowChange, SequenceChange
 from firebird_cdc.journal.records import Message
 from firebird_cdc.journal.render import BEGIN, END, BadEvent, Renderer
+from firebird_cdc.journal.statistics import LastEvent, Statistics
 
 _log = logbook.Logger("firebird_cdc.journal.flight")
+
+_FILTERED = ("", "")
+"""What changes without a message are counted as."""
 
 
 class FlightPlan:
@@ -24,7 +28,7 @@ class FlightPlan:
 
     ``failure_mode``: as ``event.processing.failure.handling.mode``. ``acknowledged`` counts
     the messages that Kafka took, ``failures`` those it did not, ``unacked`` those without an
-    answer yet: all over all flights, ended ones included.
+    answer yet: all over all flights, ended ones included. ``statistics``: what is told outside.
     """
 
     def __init__(
@@ -33,11 +37,13 @@ class FlightPlan:
         renderer: Renderer,
         none_charset: str,
         failure_mode: str,
+        statistics: Statistics,
     ) -> None:
         self.directory = directory
         self.renderer = renderer
         self.none_charset = none_charset
         self.failure_mode = failure_mode
+        self.statistics = statistics
         self.acknowledged = 0
         self.failures = 0
         self.unacked = 0
@@ -50,6 +56,7 @@ class Flight:
     until ``close``, and the messages of one change at most; what the producer holds is bounded by
     its own limits. ``unacked``: messages handed over and not answered yet; ``failed``: the first
     refusal. ``pos``: the change that was sent last; ``place``: the same, or BEGIN or END.
+    ``counted``: the change up to which the statistics have counted, also by an earlier flight.
     """
 
     def __init__(
@@ -60,6 +67,7 @@ class Flight:
         *,
         skipped: frozenset[int] = frozenset(),
         resume_after: int = 0,
+        counted: int = 0,
     ) -> None:
         self.entry = entry
         self.database = database
@@ -71,7 +79,12 @@ class Flight:
         self.pos = resume_after
         self.place = resume_after
         self.messages = 0
+        self.counted = counted
+        self.last_event: LastEvent | None = None
+        self.length = 0
         self._taken = 0
+        self._statistics = plan.statistics.database(database)
+        self._counts: dict[tuple[str, str], int] = {}
         self._plan = plan
         self._skipped = skipped
         self._resume_after = resume_after
@@ -104,6 +117,13 @@ class Flight:
         KafkaException if the producer refuses a message on the spot or can't be used any more;
         Obstacle, after which the next call goes on with the same change.
         """
+        try:
+            return self._send(producer, limit)
+        finally:
+            if self._counts:
+                self._tell_counts()
+
+    def _send(self, producer: Producer, limit: int) -> bool:
         produce = producer.produce
         report, plan = self._report, self._plan
         for _ in range(limit):
@@ -132,9 +152,17 @@ class Flight:
         self._taken += limit
         return True
 
+    def _tell_counts(self) -> None:
+        statistics = self._statistics
+        statistics.filtered += self._counts.pop(_FILTERED, 0)
+        for key, count in self._counts.items():
+            statistics.add(*key, count)
+        self._counts.clear()
+
     def refuse(self, error: KafkaError) -> None:
         """The producer refused the message that was to be handed over next."""
         self._plan.failures += 1
+        self._statistics.send_failures += 1
         if self.failed is None:
             self.failed = error
 
@@ -146,6 +174,7 @@ class Flight:
             plan.acknowledged += 1
             return
         plan.failures += 1
+        self._statistics.send_failures += 1
         if self.failed is None:
             self.failed = error
             self.failed_topic = message.topic()
@@ -153,8 +182,12 @@ class Flight:
     def _rendered(self) -> Generator[Sequence[Message] | Obstacle, None, None]:
         """Yield the messages of one change after the other, and those at the journal's end."""
         with JournalReader(self.path, self._plan.none_charset) as reader:
-            assert reader.stamp is not None
-            renderer = self._plan.renderer.journal(reader.header, reader.stamp, self.database)
+            stamp = reader.stamp
+            assert stamp is not None
+            self.length = stamp.journal_length
+            counts = self._counts
+            last: RowChange | DdlChange | None = None
+            renderer = self._plan.renderer.journal(reader.header, stamp, self.database)
             for change in reader.changes():
                 if isinstance(change, SequenceChange) or change.pos in self._skipped:
                     continue
@@ -170,6 +203,11 @@ class Flight:
                     yield (yield from self._attempts(partial(renderer.pass_over, change)))
                     continue
                 messages = yield from self._attempts(partial(renderer.messages, change))
+                last = change
+                if change.pos > self.counted:
+                    self.counted = change.pos
+                    key = _counted_as(change) if messages else _FILTERED
+                    counts[key] = counts.get(key, 0) + 1
                 if renderer.awaits_begin and BEGIN not in self._skipped:
                     begin = yield from self._attempts(renderer.begin)
                     if begin:
@@ -179,6 +217,15 @@ class Flight:
                     self.place = self.pos = change.pos
                 # Also what gives no message takes its time, and has its part in a turn.
                 yield messages
+            if last is not None:
+                self.last_event = LastEvent(
+                    _counted_as(last)[0],
+                    self.entry.uuid,
+                    stamp.sequence,
+                    last.pos,
+                    stamp.transaction,
+                    stamp.commit_us,
+                )
             if END not in self._skipped:
                 messages = yield from self._attempts(renderer.finish)
                 if messages:
@@ -210,6 +257,11 @@ class Flight:
         """Log that an event is not sent, if the mode asks for that."""
         if self._plan.failure_mode == "warn":
             _log.warning("{}: {} is left out: {}", self.path, error.where, error)
+
+
+def _counted_as(change: RowChange | DdlChange) -> tuple[str, str]:
+    """Under which table and operation the statistics count CHANGE."""
+    return (change.table.name, change.op) if isinstance(change, RowChange) else ("", "ddl")
 
 
 def _registry_refused(error: BaseException) -> bool:

@@ -68,6 +68,7 @@ class Lane:
         self.failing = False
         self._skipped: dict[UUID, set[int]] = {}
         self._resume_after: dict[UUID, int] = {}
+        self._counted: dict[UUID, int] = {}
         self._previous: Entry | None = None
         self._furthest: tuple[UUID | None, int] = (None, 0)
         self._hole: _Hole | None = None
@@ -172,6 +173,7 @@ class Lane:
             self.database,
             skipped=frozenset(self._skipped.get(entry.uuid, ())),
             resume_after=self._resume_after.get(entry.uuid, 0),
+            counted=self._counted.get(entry.uuid, 0),
         )
         if self._previous is None or entry[:2] > self._previous[:2]:
             self._previous = entry
@@ -205,6 +207,7 @@ class Lane:
         uuid = flight.entry.uuid
         self._skipped.pop(uuid, None)
         self._resume_after.pop(uuid, None)
+        self._counted.pop(uuid, None)
         if self.careful == uuid:
             self.careful = None
 
@@ -212,6 +215,7 @@ class Lane:
         """Put all journals on their way back into the queue."""
         for flight in self.flights:
             flight.close()
+            self._counted[flight.entry.uuid] = flight.counted
             self.queue.push(flight.entry)
         self.flights.clear()
 

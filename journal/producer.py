@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
 import logbook
+import orjson
 from confluent_kafka import KafkaError, Producer
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.producer import check_producer
+from firebird_cdc.journal.statistics import KAFKA, QueueFigures, Statistics
 
 _log = logbook.Logger("firebird_cdc.journal.producer")
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_000_000
 """librdkafka's own default of message.max.bytes."""
+
+DEFAULT_QUEUE_MESSAGES = 100_000
+"""librdkafka's own default of queue.buffering.max.messages."""
 
 _QUEUE_KBYTES = "65536"
 """Messages in memory before reading pauses; librdkafka's own default is 1 GiB."""
@@ -31,6 +37,11 @@ _QUIET_AFTER_ERROR_S = 1.0
 
 _QUIET_S = 15.0
 """The same without an error: a broker that is connected and silent."""
+
+_STATISTICS_MS = "5000"
+"""How often the client tells what it holds and to whom it is connected."""
+
+_CONNECTED = ("UP", "UPDATE")
 
 DeliveryCallback = Callable[[KafkaError | None, Any], None]
 
@@ -61,6 +72,7 @@ def producer_settings(config: ConnectorConfig) -> dict[str, str]:
     settings = dict(config.producer)
     settings.setdefault("client.id", f"firebird-cdc-{config.topic_prefix}")
     settings.setdefault("queue.buffering.max.kbytes", _QUEUE_KBYTES)
+    settings.setdefault("statistics.interval.ms", _STATISTICS_MS)
     if not config.transactional:
         settings.pop("delivery.timeout.ms", None)
         settings["message.timeout.ms"] = "0"
@@ -77,10 +89,11 @@ class KafkaLink:
     """One librdkafka producer at a time, and what is known about Kafka's well-being.
 
     ``progress_at``: when (monotonic) Kafka last acknowledged something, or was first asked to.
-    Raises ConfigError if librdkafka refuses the configuration.
+    ``queue``: what the producer holds, for any thread. Raises ConfigError if librdkafka refuses
+    the configuration.
     """
 
-    def __init__(self, config: ConnectorConfig) -> None:
+    def __init__(self, config: ConnectorConfig, statistics: Statistics) -> None:
         check_producer(config)
         self._settings: dict[str, Any] = producer_settings(config)
         self._servers = config.producer.get("bootstrap.servers", "")
@@ -90,10 +103,17 @@ class KafkaLink:
         self.progress_at = monotonic()
         self._away_since: float | None = None
         self.fatal: KafkaError | None = None
+        self._statistics = statistics
+        self._queue = QueueFigures(
+            0,
+            0,
+            int(self._settings.get("queue.buffering.max.messages", DEFAULT_QUEUE_MESSAGES)),
+            int(self._settings["queue.buffering.max.kbytes"]) * 1024,
+        )
         self.producer = self._make()
 
     def _make(self) -> Producer:
-        settings = self._settings | {"error_cb": self._on_error}
+        settings = self._settings | {"error_cb": self._on_error, "stats_cb": self._on_statistics}
         return Producer(settings, logger=_librdkafka_logger())
 
     def recreate(self) -> None:
@@ -109,6 +129,21 @@ class KafkaLink:
         self._error_at = monotonic()
         _log.debug("Kafka client: {}", error)
 
+    def _on_statistics(self, text: str) -> None:
+        figures = orjson.loads(text)
+        statistics, brokers = self._statistics, figures.get("brokers", {}).values()
+        statistics.brokers_up = len(
+            {broker["nodename"] for broker in brokers if broker["state"] in _CONNECTED}
+        )
+        if statistics.brokers_up:
+            statistics.kafka_at = monotonic()
+        self._queue = replace(self._queue, bytes=figures.get("msg_size", 0))
+
+    def queue(self) -> QueueFigures:
+        """What the producer holds; the bytes are some seconds old at most."""
+        messages = len(self.producer)
+        return replace(self._queue, messages=messages, bytes=self._queue.bytes if messages else 0)
+
     @property
     def away(self) -> bool:
         """Whether Kafka was last reported as away."""
@@ -120,8 +155,9 @@ class KafkaLink:
 
     def note_progress(self) -> None:
         """Kafka acknowledged something."""
-        self.progress_at = monotonic()
+        self.progress_at = self._statistics.kafka_at = monotonic()
         if self._away_since is not None:
+            self._statistics.clear(KAFKA)
             _log.notice(
                 "Kafka at {} answers again after {:.0f} s; what waits in {} is being shipped",
                 self._servers,
@@ -140,12 +176,14 @@ class KafkaLink:
 
     def note_away(self, why: str) -> None:
         """Report, once until it answers, that Kafka can't be used and what that means."""
+        why = why or "no broker can be reached"
+        self._statistics.trouble(KAFKA, "waiting", f"Kafka at {self._servers}: {why}")
         if self._away_since is None:
             self._away_since = monotonic()
             _log.error(
                 "Kafka at {} does not take messages: {}. Journals stay in {} and are shipped when"
                 " it answers; check kafka.producer.bootstrap.servers if it never does",
                 self._servers,
-                why or "no broker can be reached",
+                why,
                 self._directory,
             )

@@ -21,7 +21,7 @@ from firebird_cdc.journal.flight import FlightPlan
 from firebird_cdc.journal.lock import STATE_DIRECTORY, ShipperLock, bridge_present
 from firebird_cdc.journal.producer import KafkaLink, max_message_bytes
 from firebird_cdc.journal.render import Renderer
-from firebird_cdc.journal.statistics import Statistics
+from firebird_cdc.journal.statistics import DISK, Statistics
 from firebird_cdc.journal.transactions import TransactionalDelivery
 from firebird_cdc.journal.watch import Folder, JournalWatcher
 
@@ -48,6 +48,7 @@ class Shipper:
         self._once = once
         self._embedded = embedded
         self._directory = config.journal_directory
+        self.statistics = Statistics()
         self._lock = ShipperLock(self._directory)
         self._watcher = JournalWatcher(
             self._directory,
@@ -55,7 +56,6 @@ class Shipper:
             max(config.poll_interval_ms / 1000, 0.05),
         )
         self._backlog = Backlog(self._directory)
-        self.statistics = Statistics()
         self._chores = ChoreList([])
         self._recovery = Recovery(self._directory, config.journal_fsync)
         self._close_timeout_s = config.close_timeout_ms / 1000
@@ -95,12 +95,17 @@ class Shipper:
 
     def _make_delivery(self) -> Delivery:
         config = self._config
-        link = KafkaLink(config)
+        link = KafkaLink(config, self.statistics)
+        self.statistics.queue = link.queue
         renderer = Renderer(config, max_message_bytes(config))
         memory = self._directory / STATE_DIRECTORY / "shared-topics"
         renderer.topics.remember_in(memory, renderer.tables.captures)
         plan = FlightPlan(
-            self._directory, renderer, config.charset_none, config.failure_handling_mode
+            self._directory,
+            renderer,
+            config.charset_none,
+            config.failure_handling_mode,
+            self.statistics,
         )
         archive, backoff_s = config.journal_archive_directory, config.retry_backoff_ms / 1000
         delivery: Delivery
@@ -141,6 +146,9 @@ class Shipper:
             case Folder.SAME:
                 return True
             case Folder.LOST:
+                self.statistics.trouble(
+                    DISK, "halted", f"journal folder {self._directory} is gone; create it again"
+                )
                 _log.error(
                     "journal folder {} is gone; create it again (or mount it), shipping goes on"
                     " when it is back",
@@ -149,6 +157,7 @@ class Shipper:
             case Folder.BACK:
                 self._lock.take()
                 self._watcher.attach()
+                self.statistics.clear(DISK)
                 _log.notice("journal folder {} is back", self._directory)
                 return True
             case Folder.AWAY:

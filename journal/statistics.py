@@ -20,6 +20,9 @@ TroubleKind = Literal["waiting", "halted", "warning"]
 KAFKA = "kafka"
 """Subject of the trouble that Kafka can't be used."""
 
+DISK = "disk"
+"""Subject of the trouble that the journal folder or the archive can't be used."""
+
 LOST = "lost:"
 """What the subject of a trouble about lost journals begins with; the database's path follows."""
 
@@ -33,7 +36,7 @@ def now_us() -> int:
 
 
 class LastEvent(NamedTuple):
-    """Where the last change stood that was handed to Kafka. ``commit_us``: of its transaction."""
+    """Where the last change stood that Kafka has. ``commit_us``: of its transaction."""
 
     table: str
     uuid: UUID
@@ -49,9 +52,9 @@ class DatabaseStatistics:
 
     ``events``: changes that gave a message, by table and operation (``c``, ``u``, ``d``; ``ddl``
     with the table ""); ``filtered``: changes that gave none, as the configuration says.
-    ``transactions``: journals whose changes were all rendered; ``journals_shipped``: those that
-    Kafka acknowledged and that were disposed of; ``bytes_shipped``: their size. ``handled_us``: the
-    time of day at which the last change was handed over; ``lag_ms``: how long after its commit.
+    ``transactions``: those whose changes were all acknowledged; ``journals_shipped``: the journals
+    of them, ``bytes_shipped``: their size. ``handled_us``: the time of day at which the last of
+    them was found to be acknowledged; ``lag_ms``: how long after its commit that was.
     ``send_failures``: messages that Kafka did not take; ``retries``: how often journals were sent
     again for that. ``tables``: those met so far that are captured.
     """

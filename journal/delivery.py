@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from firebird_cdc.errors import JournalError, Obstacle
 from firebird_cdc.journal.backlog import Backlog, Entry, Unreadable
-from firebird_cdc.journal.dispose import dispose_shipped, quarantine
+from firebird_cdc.journal.dispose import dispose_shipped
 from firebird_cdc.journal.flight import Flight, FlightPlan
 from firebird_cdc.journal.lane import Halt, Lane, MissingBlocked
 from firebird_cdc.journal.producer import KafkaLink
@@ -255,20 +255,21 @@ class Delivery(ABC):
             self.halt(lane, Halt(flight.entry[:2], flight.entry, f"{where}{error}", signature))
         elif isinstance(error, BadEvent):
             flight.report_left_out(error)
-            lane.leave_out(flight.entry, error.pos)
+            lane.leave_out(flight.entry, error.pos, str(error))
             lane.start_over()
         else:
-            lane.drop(flight)
-            self.backlog.forget(flight.entry)
-            sent = f"; its events up to {flight.pos} were sent" if flight.messages else ""
-            self._set_aside(flight.path, f"{error}{sent}")
+            self._take_damaged(lane, flight, str(error))
+
+    @abstractmethod
+    def _take_damaged(self, lane: Lane, flight: Flight, reason: str) -> None:
+        """FLIGHT can't be read any further, and is to be set aside."""
 
     def take_unreadable(self) -> None:
         """Deal with the journals whose place in the order can't be told."""
         for journal in self.backlog.recheck_unreadable():
             path = self.backlog.directory / journal.name
             if self.plan.failure_mode != "fail":
-                self._set_aside(path, journal.reason)
+                self._set_aside(path, None, journal.database, journal.reason)
                 self.backlog.unreadable.pop(journal.name, None)
             elif journal.name not in self._told_unreadable:
                 self._told_unreadable.add(journal.name)
@@ -280,16 +281,16 @@ class Delivery(ABC):
                     journal.reason,
                 )
 
-    def _set_aside(self, path: Path, reason: str) -> None:
+    def _set_aside(
+        self, path: Path, entry: Entry | None, database: str | None, reason: str, after: int = 0
+    ) -> None:
+        """Set a journal aside of which nothing behind event AFTER was sent."""
         try:
-            target = quarantine(path, reason)
+            self.plan.quarantine.set_aside(path, entry, database, reason, after)
         except FileNotFoundError:
             return
         except OSError as error:
             _log.error("{}: can't be shipped ({}) nor set aside: {}", path, reason, error)
-            return
-        if self.plan.failure_mode == "warn":
-            _log.warning("{}: set aside in {}: {}", path.name, target.parent, reason)
 
     # What was delivered
 
@@ -324,10 +325,11 @@ class Delivery(ABC):
         if not self._delivered or monotonic() < self._dispose_at:
             return False
         directory = self.backlog.directory
+        whole = self._delivered
         try:
-            missing = dispose_shipped(
-                [directory / entry.name for entry in self._delivered], self._archive
-            )
+            if self.plan.quarantine.is_busy:
+                whole = self.plan.quarantine.keep(whole)
+            missing = dispose_shipped([directory / entry.name for entry in whole], self._archive)
         except OSError as error:
             how = "deleted" if self._archive is None else f"put into {self._archive}"
             self.statistics.trouble(
@@ -437,6 +439,10 @@ class PlainDelivery(Delivery):
             # An empty journal costs a turn's time too.
             budget -= flight.messages - before + 1
         return moved
+
+    def _take_damaged(self, lane: Lane, flight: Flight, reason: str) -> None:
+        del lane  # it goes on with the next one
+        flight.end_early(reason)  # what was sent of it has to be acknowledged first
 
     def _take_failure(self, lane: Lane, failed: Flight) -> None:
         """All of LANE's messages are answered, one of them with a refusal or a failure."""

@@ -1,7 +1,7 @@
-"""What becomes of a journal that was shipped or can't be: deleted, archived, set aside.
+"""What becomes of a journal that was shipped: it is deleted, or archived.
 
-The only place that removes a journal. Its callers answer for the order: first every message
-acknowledged, then this.
+The only place that removes a shipped journal. Its callers answer for the order: first every
+message acknowledged, then this. What can't be shipped goes another way: ``journal.quarantine``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,6 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from firebird_cdc.journal.lock import STATE_DIRECTORY
-
-_QUARANTINE = "quarantine"
-
 
 def sync_directory(directory: Path) -> None:
     """Make names added to or removed from DIRECTORY durable."""
@@ -25,6 +21,26 @@ def sync_directory(directory: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def sync_file(path: Path) -> None:
+    """Wait until the content of a file is on disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fdatasync(fd)
+    finally:
+        os.close(fd)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Have CONTENT in PATH, as a whole or not at all; its name is durable once the folder is."""
+    temporary = path.with_name(f".{path.name}.part")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
 
 
 def dispose_shipped(journals: Sequence[Path], archive: Path | None) -> list[Path]:
@@ -49,13 +65,13 @@ def _keep(journal: Path, archive: Path) -> bool:
     """Make JOURNAL appear in ARCHIVE, by a second link or a copy; False if it is in neither."""
     target = archive / journal.name
     try:
-        _sync(journal)  # its stamp may not be on disk yet, and is not written again there
+        sync_file(journal)  # its stamp may not be on disk yet, and is not written again there
         # Not a rename: watchdog holds back later events by 0.5 s after a move out of its folder.
         os.link(journal, target)
     except FileNotFoundError:
         return target.exists()
     except FileExistsError:
-        _check_same(journal, target)
+        check_same(journal, target)
     except OSError as error:
         if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
             raise
@@ -63,15 +79,8 @@ def _keep(journal: Path, archive: Path) -> bool:
     return True
 
 
-def _sync(journal: Path) -> None:
-    fd = os.open(journal, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fdatasync(fd)
-    finally:
-        os.close(fd)
-
-
-def _check_same(journal: Path, target: Path) -> None:
+def check_same(journal: Path, target: Path) -> None:
+    """Raise FileExistsError unless TARGET, which is there already, is JOURNAL or a copy of it."""
     if not journal.samefile(target) and not filecmp.cmp(journal, target, shallow=False):
         raise FileExistsError(
             errno.EEXIST, "another journal of this name is there; move it away", target
@@ -90,26 +99,3 @@ def _copy(journal: Path, target: Path) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-
-
-def quarantine(journal: Path, reason: str) -> Path:
-    """Move JOURNAL aside with a file that says why; return where it lies now. Raises OSError.
-
-    The reason is durable before the journal moves, so nothing is ever set aside unexplained.
-    """
-    folder = journal.parent / STATE_DIRECTORY / _QUARANTINE
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    note = folder / f"{journal.stem}.reason"
-    descriptor = os.open(note, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(f"{reason}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    target = folder / journal.name
-    try:
-        os.link(journal, target)
-    except FileExistsError:
-        _check_same(journal, target)
-    sync_directory(folder)
-    journal.unlink()
-    return target

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,19 @@ from confluent_kafka import KafkaError, Producer
 from firebird_cdc.errors import Obstacle, RegistryRefused, RegistryUnavailable, TopicUnavailable
 from firebird_cdc.journal.backlog import Entry
 from firebird_cdc.journal.format import DdlChange, Gap, JournalReader, RowChange, SequenceChange
+from firebird_cdc.journal.quarantine import Quarantine
 from firebird_cdc.journal.records import Message
-from firebird_cdc.journal.render import BEGIN, END, BadEvent, Renderer
+from firebird_cdc.journal.render import BEGIN, END, BadEvent, JournalRenderer, Renderer
 from firebird_cdc.journal.statistics import LastEvent, Statistics
 
 _log = logbook.Logger("firebird_cdc.journal.flight")
 
 _FILTERED = ("", "")
 """What changes without a message are counted as."""
+
+
+_LEFT_OUT: Sequence[Message] = []
+"""The messages of a change that is left out."""
 
 
 class FlightPlan:
@@ -44,6 +49,7 @@ class FlightPlan:
         self.none_charset = none_charset
         self.failure_mode = failure_mode
         self.statistics = statistics
+        self.quarantine = Quarantine(directory, warns=failure_mode == "warn")
         self.acknowledged = 0
         self.failures = 0
         self.unacked = 0
@@ -52,10 +58,10 @@ class FlightPlan:
 class Flight:
     """The sending of one journal, from its first event or after ``resume_after``.
 
-    ``skipped``: positions of events to leave out, BEGIN and END among them. Holds one open file
-    until ``close``, and the messages of one change at most; what the producer holds is bounded by
-    its own limits. ``unacked``: messages handed over and not answered yet; ``failed``: the first
-    refusal. ``pos``: the change that was sent last; ``place``: the same, or BEGIN or END.
+    ``skipped``: positions of events to leave out, BEGIN and END among them, and why. Holds one
+    open file until ``close``, and the messages of one change at most; what the producer holds is
+    bounded by its own limits. ``unacked``: messages handed over and not answered yet; ``failed``:
+    the first refusal. ``pos``: the change that was sent last; ``place``: the same, or BEGIN or END.
     ``counted``: the change up to which the statistics have counted, also by an earlier flight.
     """
 
@@ -65,7 +71,7 @@ class Flight:
         entry: Entry,
         database: str,
         *,
-        skipped: frozenset[int] = frozenset(),
+        skipped: Mapping[int, str] | None = None,
         resume_after: int = 0,
         counted: int = 0,
     ) -> None:
@@ -86,8 +92,8 @@ class Flight:
         self._statistics = plan.statistics.database(database)
         self._counts: dict[tuple[str, str], int] = {}
         self._plan = plan
-        self._skipped = skipped
-        self._resume_after = resume_after
+        self._skipped = skipped or {}
+        self.resume_after = resume_after
         self._held: Sequence[Message] = ()
         self._changes = self._rendered()
 
@@ -159,6 +165,11 @@ class Flight:
             statistics.add(*key, count)
         self._counts.clear()
 
+    def end_early(self, reason: str) -> None:
+        """Send no more of the journal; what was not sent waits in the quarantine for a retry."""
+        self._plan.quarantine.leave_rest(self.entry, self.database, self.pos, reason)
+        self.read_to_end = True
+
     def refuse(self, error: KafkaError) -> None:
         """The producer refused the message that was to be handed over next."""
         self._plan.failures += 1
@@ -188,8 +199,10 @@ class Flight:
             counts = self._counts
             last: RowChange | DdlChange | None = None
             renderer = self._plan.renderer.journal(reader.header, stamp, self.database)
+            quarantine = self._plan.quarantine
+            left_out = quarantine.begin(self.entry.uuid, self.resume_after)
             for change in reader.changes():
-                if isinstance(change, SequenceChange) or change.pos in self._skipped:
+                if isinstance(change, SequenceChange):
                     continue
                 if isinstance(change, Gap):
                     _log.error(
@@ -199,12 +212,20 @@ class Flight:
                         change.reason,
                     )
                     continue
-                if change.pos <= self._resume_after:
-                    yield (yield from self._attempts(partial(renderer.pass_over, change)))
+                if change.pos <= self.resume_after:
+                    if left_out is None or left_out.reason_at(change.pos) is None:
+                        yield (yield from self._attempts(partial(renderer.pass_over, change)))
                     continue
-                messages = yield from self._attempts(partial(renderer.messages, change))
+                if change.pos in self._skipped:
+                    messages = self._left_out(renderer, change, self._skipped[change.pos])
+                else:
+                    messages = yield from self._attempts(
+                        partial(renderer.messages, change), renderer, change
+                    )
+                if self.read_to_end:
+                    return
                 last = change
-                if change.pos > self.counted:
+                if change.pos > self.counted and messages is not _LEFT_OUT:
                     self.counted = change.pos
                     key = _counted_as(change) if messages else _FILTERED
                     counts[key] = counts.get(key, 0) + 1
@@ -215,6 +236,8 @@ class Flight:
                         yield begin
                 if messages:
                     self.place = self.pos = change.pos
+                    if quarantine.watching:
+                        quarantine.see(self.entry, self.database, change.pos, messages)
                 # Also what gives no message takes its time, and has its part in a turn.
                 yield messages
             if last is not None:
@@ -233,9 +256,12 @@ class Flight:
                     yield messages
 
     def _attempts(
-        self, render: Callable[[], Sequence[Message]]
+        self,
+        render: Callable[[], Sequence[Message]],
+        renderer: JournalRenderer | None = None,
+        change: RowChange | DdlChange | None = None,
     ) -> Generator[Obstacle, None, Sequence[Message]]:
-        """What RENDER gives, nothing for a bad event that is to be left out.
+        """What RENDER gives, nothing for a bad event (CHANGE) that is to be left out.
 
         Yields the error while a topic can't be made or the schema registry can't be used, or says
         no to an event that must not be left out, and tries again: an administrator may change that.
@@ -248,10 +274,21 @@ class Flight:
             except BadEvent as error:
                 if self._plan.failure_mode != "fail":
                     self.report_left_out(error)
-                    return ()
+                    if renderer is None or change is None:
+                        return ()
+                    return self._left_out(renderer, change, str(error))
                 if not _registry_refused(error):
                     raise
                 yield RegistryRefused(f"{error.where}: {error}")
+
+    def _left_out(
+        self, renderer: JournalRenderer, change: RowChange | DdlChange, reason: str
+    ) -> Sequence[Message]:
+        """Note that CHANGE is not sent: no messages, and the end where there is no more room."""
+        quarantine, concerned = self._plan.quarantine, renderer.concerned(change)
+        if not quarantine.leave_out(self.entry, self.database, change.pos, reason, concerned):
+            self.end_early("too many of its events can't be sent, the last one because " + reason)
+        return _LEFT_OUT
 
     def report_left_out(self, error: BadEvent) -> None:
         """Log that an event is not sent, if the mode asks for that."""

@@ -66,7 +66,7 @@ class Lane:
         self.in_trouble = False
         self.trouble = ""
         self.failing = False
-        self._skipped: dict[UUID, set[int]] = {}
+        self._skipped: dict[UUID, dict[int, str]] = {}
         self._resume_after: dict[UUID, int] = {}
         self._counted: dict[UUID, int] = {}
         self._previous: Entry | None = None
@@ -171,7 +171,7 @@ class Lane:
             plan,
             entry,
             self.database,
-            skipped=frozenset(self._skipped.get(entry.uuid, ())),
+            skipped=self._skipped.get(entry.uuid),
             resume_after=self._resume_after.get(entry.uuid, 0),
             counted=self._counted.get(entry.uuid, 0),
         )
@@ -180,9 +180,9 @@ class Lane:
         self.flights.append(flight)
         return flight
 
-    def leave_out(self, entry: Entry, pos: int) -> None:
+    def leave_out(self, entry: Entry, pos: int, reason: str) -> None:
         """Event POS of ENTRY is not to be sent when the journal is begun again."""
-        self._skipped.setdefault(entry.uuid, set()).add(pos)
+        self._skipped.setdefault(entry.uuid, {})[pos] = reason
 
     def resume_after(self, entry: Entry, pos: int) -> None:
         """Events up to POS of ENTRY are delivered for good."""

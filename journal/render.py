@@ -24,6 +24,7 @@ from firebird_cdc.config.filters import MessageKeys, TableFilter
 from firebird_cdc.errors import (
     ConfigError,
     RegistryRefused,
+    RegistryTrouble,
     RegistryUnavailable,
     ShipError,
     TopicUnavailable,
@@ -73,6 +74,10 @@ _new_message = tuple.__new__
 _OVERHEAD_BYTES = 128
 """What a message adds to its key, value and headers on the wire; librdkafka counts it too."""
 
+
+Concerned = Sequence[tuple[str, bytes | None]] | str | None
+"""What an event that can't be sent concerns: topics and keys of its messages; a topic, where the
+key can't be told; None, where not even that can."""
 
 BEGIN, END = -1, -2
 """What stands in place of an event's number for the boundaries of its transaction."""
@@ -160,9 +165,14 @@ class Renderer:
             else None
         )
 
-    def journal(self, header: Header, stamp: Stamp, database: str) -> JournalRenderer:
-        """Return the renderer for one journal: what its events share is worked out once."""
-        return JournalRenderer(self, header, stamp, database)
+    def journal(
+        self, header: Header, stamp: Stamp, database: str, *, alone: bool = False
+    ) -> JournalRenderer:
+        """Return the renderer for one journal: what its events share is worked out once.
+
+        ``alone``: its events are not sent as those of a transaction.
+        """
+        return JournalRenderer(self, header, stamp, database, alone=alone)
 
     def shape(self, database: str, table: Table, pos: int) -> _TableShape:
         """Return the compiled shape of TABLE; BadEvent if it can't be sent."""
@@ -280,7 +290,15 @@ class JournalRenderer:
     behind all. ``awaits_begin``: whether ``begin`` still has to be asked, once an event is made.
     """
 
-    def __init__(self, renderer: Renderer, header: Header, stamp: Stamp, database: str) -> None:
+    def __init__(
+        self,
+        renderer: Renderer,
+        header: Header,
+        stamp: Stamp,
+        database: str,
+        *,
+        alone: bool = False,
+    ) -> None:
         self.renderer = renderer
         self.header = header
         self.stamp = stamp
@@ -294,9 +312,10 @@ class JournalRenderer:
                 topic=renderer.topics.transactions,
                 ordered=config.transaction_metadata_ordered,
             )
-            if config.provide_transaction_metadata
+            if config.provide_transaction_metadata and not alone
             else None
         )
+        self._twin: JournalRenderer | None = None
         self.awaits_begin = self.metadata is not None
         self._skipped = config.skipped_operations
         self._bound: dict[int, _BoundShape | None] = {}
@@ -337,6 +356,24 @@ class JournalRenderer:
                 self.messages(change)
             self.awaits_begin = not self.metadata.began
         return []
+
+    def concerned(self, change: RowChange | DdlChange) -> Concerned:
+        """Topics and keys of the messages that CHANGE, which can't be sent, would have."""
+        if self._twin is None:  # nothing is counted there
+            self._twin = self.renderer.journal(self.header, self.stamp, self.database, alone=True)
+        return self._twin._concerned(change)
+
+    def _concerned(self, change: RowChange | DdlChange) -> Concerned:
+        with suppress(BadEvent, RegistryUnavailable):
+            return [(message.topic, message.key) for message in self.messages(change)]
+        if self.renderer.transforms:  # topic and key may be made of the whole event
+            return None
+        if isinstance(change, DdlChange):
+            return self.renderer.topics.schema_changes
+        with suppress(BadEvent):
+            shape = self.renderer.shape(self.database, change.table, change.pos)
+            return shape.concerned(change)
+        return None
 
     def begin(self) -> list[Message]:
         """The messages before those of the first event, once there is one. Raises BadEvent."""
@@ -405,6 +442,7 @@ class _TableShape:
         value = _fields(table, positions, value_form, named)
         self.row = StructMaker(value, columns, config.failure_handling_mode)
         self.key = StructMaker(key, columns, "fail") if key else NO_STRUCT
+        self._write_key = renderer.key_converter.from_connect
         self._raw_key = _raw_key(table, [field.position for field in key])
         self.key_schema = struct(f"{name}.Key", *_schemas(key)) if key else None
         row_schema = struct(f"{name}.Value", *_schemas(value), optional=True)
@@ -431,6 +469,19 @@ class _TableShape:
                 column.sql_type,
                 column.charset_id,
             )
+
+    def concerned(self, change: RowChange) -> Concerned:
+        """The topic of CHANGE, with its keys if they can be written."""
+        rows = [row for row in (change.before, change.after) if row is not None]
+        with suppress(BadValue, RegistryTrouble):
+            return [
+                (
+                    self.topic,
+                    self._write_key(self.topic, self.key_schema, self.key.careful_struct_of(row)),
+                )
+                for row in rows
+            ]
+        return self.topic
 
     def may_change_key(self, before: Row, after: Row) -> bool:
         """Whether the key's columns differ, as far as their values tell before they have a form."""

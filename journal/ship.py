@@ -72,6 +72,7 @@ class Shipper:
         """Ship; returns the exit code. Raises ShipError or ConfigError if it can't begin."""
         with self._lock:
             delivery = self._make_delivery()
+            delivery.plan.quarantine.load()
             self._chores = ChoreList(build_chores(self._config, delivery, self.statistics))
             self._recovery.look()
             self._recovery.start()
@@ -123,7 +124,7 @@ class Shipper:
 
     def _loop(self, delivery: Delivery) -> None:
         while True:
-            if self._look_after_folder():
+            if self._look_after_folder(delivery):
                 self._take_in(delivery)
             delivery.stopping = self._stops > 0
             moved = delivery.step()
@@ -140,7 +141,7 @@ class Shipper:
             if not moved:
                 self._rest(delivery)
 
-    def _look_after_folder(self) -> bool:
+    def _look_after_folder(self, delivery: Delivery) -> bool:
         """Whether the journal folder is there; follows it when it is replaced."""
         match self._watcher.check_folder():
             case Folder.SAME:
@@ -156,6 +157,7 @@ class Shipper:
                 )
             case Folder.BACK:
                 self._lock.take()
+                delivery.plan.quarantine.load()
                 self._watcher.attach()
                 self.statistics.clear(DISK)
                 _log.notice("journal folder {} is back", self._directory)

@@ -219,6 +219,12 @@ class TransactionalDelivery(Delivery):
         age = monotonic() - self._began_at
         return self._sent >= SPLIT_MESSAGES or (self._sent > 0 and age >= self._split_after_s)
 
+    def _take_damaged(self, lane: Lane, flight: Flight, reason: str) -> None:
+        lane.drop(flight)
+        self.backlog.forget(flight.entry)
+        # What was sent of it behind the last split is aborted.
+        self._set_aside(flight.path, flight.entry, lane.database, reason, flight.resume_after)
+
     def _split(self, lane: Lane, flight: Flight) -> None:
         """Commit in the middle of a journal that is too large for one Kafka transaction."""
         pos = flight.pos
@@ -237,10 +243,28 @@ class TransactionalDelivery(Delivery):
     def _commit(self) -> None:
         self._await_answers()
         self._check()
+        self._write_notes()
         self._repeat(self.link.producer.commit_transaction)
         self._began_at = 0.0
         self._pause_s = self._first_backoff_s
         self.link.note_progress()
+
+    def _write_notes(self) -> None:
+        """Have on disk what is left out, before what goes with it becomes visible."""
+        try:
+            self.plan.quarantine.flush()
+        except OSError as error:
+            self._abort()
+            for lane in self.lanes.values():
+                lane.start_over()
+            self._retry_at = monotonic() + MAX_BACKOFF_S
+            _log.error(
+                "{}: can't be written: {}; next attempt in {:.0f} s, nothing is lost",
+                self.plan.quarantine.folder,
+                error,
+                MAX_BACKOFF_S,
+            )
+            raise _Aborted from error
 
     # Failure
 

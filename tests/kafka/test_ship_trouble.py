@@ -145,7 +145,7 @@ def test_damaged_journal_is_set_aside_with_its_reason_if_the_user_says_so(
     content = paths[2].read_bytes()
     shipper = ship.once()
     assert folder.waiting == []
-    note, journal = sorted(folder.quarantined(), key=lambda path: path.suffix, reverse=True)
+    note, journal, _ = sorted(folder.quarantined(), key=lambda path: path.suffix, reverse=True)
     assert (note.suffix, journal.name) == (".reason", paths[2].name)
     assert journal.read_bytes() == content
     assert note.read_text("utf-8").strip()

@@ -1,0 +1,612 @@
+"""What can't be read or sent is kept here, with a reason, until somebody decides about it.
+
+For each journal there are three files in ``.firebird-cdc/quarantine``: ``<uuid>.log``, the journal;
+``<uuid>.reason``, one sentence; ``<uuid>.json``, the *note*: which of its events were not sent, and
+which keys they concern. A journal without a note is one that the confirmer could not decide.
+
+A journal of which single events were left out is still being shipped when its note is begun, as a
+*draft*. The order of steps, each on disk before the next: the note; the end of the Kafka
+transaction, if there is one; the journal's second name in here; the removal of its first one. So
+a crash anywhere leaves either a journal that is shipped again as a whole (and its note drawn up
+again), or one that is here with all that a retry needs. A note whose journal is not here counts
+for nothing.
+
+While something lies here, newer events with the same topic and key are watched for: a retry that
+comes behind one of them needs ``--force``. That a newer event was met is in the note, on disk,
+before the journal that holds the newer event is disposed of.
+
+Everything belongs to the shipping thread, but for ``Figures``, and for the functions at the end,
+which other processes use, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from time import time_ns
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import logbook
+
+from firebird_cdc.errors import ShipError
+from firebird_cdc.journal.backlog import Entry
+from firebird_cdc.journal.dispose import check_same, replace_file, sync_directory, sync_file
+from firebird_cdc.journal.lock import STATE_DIRECTORY
+from firebird_cdc.journal.records import Message
+from firebird_cdc.journal.render import Concerned
+
+_log = logbook.Logger("firebird_cdc.journal.quarantine")
+
+QUARANTINE = "quarantine"
+
+MOST_WATCHED = 10_000
+"""Journals whose keys are watched; of further ones it is taken for granted that newer events were
+shipped. A bound on memory: about 1 kB each."""
+
+MOST_KEYS_OF_ONE = 5_000
+"""Keys of one journal that are watched; beyond them any newer event in the topics concerned counts.
+A bound on memory and on the size of a note."""
+
+MOST_KEYS = 100_000
+"""The same over all journals, about 20 MB."""
+
+MOST_TOPICS_OF_ONE = 100
+"""Topics of one journal; beyond them any newer event of the database counts."""
+
+MOST_RANGES = 50_000
+"""Stretches of left out events that a note holds. The rest of a journal with more is left out as
+a whole."""
+
+_MOST_REASONS = 50
+_REASON_CHARS = 500
+
+
+class LeftOut(NamedTuple):
+    """Events FIRST to LAST were not sent; ``reason`` is an index into the note's reasons."""
+
+    first: int
+    last: int
+    reason: int
+
+
+@dataclass(slots=True)
+class Note:
+    """What of a journal was not sent, and what that concerns.
+
+    ``database``, ``epoch``, ``sequence``: as far as they could be read. ``left_out``: single
+    events, in order; ``rest_after``: nothing behind this event was sent, None: all was but those.
+    ``keys``: digests of topic and key, each with the lowest event that has it; ``topics``: all
+    topics concerned, in the same way; ``is_topics``: the keys are too many or unknown, any newer
+    event in the topics counts; ``is_all``: any newer event of the database does. ``newer``: the
+    newer event that was shipped since, None while there is none.
+    """
+
+    uuid: UUID
+    database: str | None
+    epoch: int | None
+    sequence: int | None
+    at_us: int
+    left_out: list[LeftOut] = field(default_factory=list)
+    rest_after: int | None = None
+    rest_reason: str = ""
+    reasons: list[str] = field(default_factory=list)
+    keys: dict[bytes, int] = field(default_factory=dict)
+    topics: dict[str, int] = field(default_factory=dict)
+    is_topics: bool = False
+    is_all: bool = False
+    newer: str | None = None
+
+    @property
+    def says_something(self) -> bool:
+        """Whether anything of the journal was not sent."""
+        return bool(self.left_out) or self.rest_after is not None
+
+    @property
+    def at(self) -> str:
+        """When the journal was set aside."""
+        return (
+            datetime.fromtimestamp(self.at_us / 1_000_000, UTC).isoformat().replace("+00:00", "Z")
+        )
+
+    def reason_at(self, pos: int) -> str | None:
+        """Why event POS was not sent, None if it was."""
+        place = bisect_right(self.left_out, pos, key=lambda each: each.first) - 1
+        if place >= 0 and pos <= self.left_out[place].last:
+            return self.reasons[self.left_out[place].reason]
+        if self.rest_after is not None and pos > self.rest_after:
+            return self.rest_reason
+        return None
+
+    def add(self, pos: int, reason: str) -> bool:
+        """Event POS is left out, too; False if there is no room to say so."""
+        if self.reason_at(pos) is not None:
+            return True
+        number = self._number_of(reason)
+        last = self.left_out[-1] if self.left_out else None
+        if last is not None and last.last == pos - 1 and last.reason == number:
+            self.left_out[-1] = last._replace(last=pos)
+        elif len(self.left_out) >= MOST_RANGES:
+            return False
+        else:
+            place = bisect_right(self.left_out, pos, key=lambda each: each.first)
+            self.left_out.insert(place, LeftOut(pos, pos, number))
+        return True
+
+    def end_after(self, pos: int, reason: str) -> None:
+        """Nothing behind event POS is sent."""
+        self.rest_after = pos
+        self.rest_reason = reason[:_REASON_CHARS]
+
+    def cut_back(self, pos: int) -> None:
+        """Nothing is known any more about what comes behind event POS."""
+        self.left_out = [
+            each._replace(last=min(each.last, pos)) for each in self.left_out if each.first <= pos
+        ]
+        self.rest_after = None
+
+    def _number_of(self, reason: str) -> int:
+        reason = reason[:_REASON_CHARS]
+        if reason in self.reasons:
+            return self.reasons.index(reason)
+        if len(self.reasons) >= _MOST_REASONS:
+            reason = "for more reasons than are kept here; our log has them"
+            if self.reasons[-1] == reason:
+                return len(self.reasons) - 1
+        self.reasons.append(reason)
+        return len(self.reasons) - 1
+
+    def concerns(self, pos: int, what: Concerned) -> None:
+        """Event POS, which is left out, concerns WHAT."""
+        if what is None:
+            self.is_all = True
+        elif isinstance(what, str):
+            self.is_topics = True
+            self.topics.setdefault(what, pos)
+        else:
+            for topic, key in what:
+                self.topics.setdefault(topic, pos)
+                if not self.is_topics and not self.is_all:
+                    self.keys.setdefault(digest_of(topic, key), pos)
+        if len(self.keys) > MOST_KEYS_OF_ONE:
+            self.is_topics = True
+        if len(self.topics) > MOST_TOPICS_OF_ONE:
+            self.is_all = True
+
+    @property
+    def breadth(self) -> str:
+        """Which newer events count, for people."""
+        if self.is_all:
+            return "the same database" if self.database is not None else "some database"
+        return "the same table" if self.is_topics else "the same key"
+
+    def sentence(self) -> str:
+        """What became of the journal, for people."""
+        parts = []
+        if self.left_out:
+            count = sum(each.last - each.first + 1 for each in self.left_out)
+            first = self.left_out[0]
+            why = self.reasons[first.reason]
+            parts.append(
+                f"event {first.first} was left out: {why}"
+                if count == 1
+                else f"{count} events were left out, the first is event {first.first}: {why}"
+            )
+        if self.rest_after is not None:
+            sent = (
+                f"its events up to {self.rest_after} were sent"
+                if self.rest_after
+                else "none of its events was sent"
+            )
+            parts.append(f"{self.rest_reason}; {sent}")
+        return "; ".join(parts)
+
+    def to_json(self) -> bytes:
+        """The note as it is written."""
+        content = {
+            "database": self.database,
+            "epoch": self.epoch,
+            "sequence": self.sequence,
+            "set_aside_at": self.at,
+            "set_aside_us": self.at_us,
+            "left_out": [list(each) for each in self.left_out],
+            "rest_after": self.rest_after,
+            "rest_reason": self.rest_reason,
+            "reasons": self.reasons,
+            "keys": {digest.hex(): pos for digest, pos in self.keys.items()},
+            "topics": self.topics,
+            "any_key": self.is_topics,
+            "any_topic": self.is_all,
+            "newer": self.newer,
+        }
+        return json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n"
+
+    @classmethod
+    def from_json(cls, uuid: UUID, content: bytes) -> Note:
+        """The note that was written. Raises ValueError."""
+        try:
+            held: dict[str, Any] = json.loads(content)
+            return cls(
+                uuid,
+                held["database"],
+                held["epoch"],
+                held["sequence"],
+                held["set_aside_us"],
+                [LeftOut(*each) for each in held["left_out"]],
+                held["rest_after"],
+                held["rest_reason"],
+                held["reasons"],
+                {bytes.fromhex(digest): pos for digest, pos in held["keys"].items()},
+                held["topics"],
+                held["any_key"],
+                held["any_topic"],
+                held["newer"],
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a note of ours: {error!r}") from error
+
+
+def digest_of(topic: str, key: bytes | None) -> bytes:
+    """What stands for the key of a topic. All messages without a key have the same one."""
+    digest = hashlib.blake2b(topic.encode(), digest_size=16)
+    if key is not None:
+        digest.update(b"\0")
+        digest.update(key)
+    return digest.digest()
+
+
+class Quarantine:
+    """The quarantine of one journal folder, as the shipper keeps it.
+
+    ``watching``: whether ``see`` has to be told of the messages that are sent. ``is_busy``:
+    whether ``flush`` or ``keep`` have anything to do. ``warns``: whether what is set aside is a
+    warning in the log, or only information.
+    """
+
+    def __init__(self, journals: Path, *, warns: bool = True) -> None:
+        self.watching = False
+        self.folder = journals / STATE_DIRECTORY / QUARANTINE
+        self._journals = journals
+        self._warns = warns
+        self._drafts: dict[UUID, Note] = {}
+        self._kept: dict[UUID, Note] = {}
+        self._dirty: dict[UUID, Note] = {}
+        self._by_key: dict[bytes, dict[UUID, int]] = {}
+        self._by_topic: dict[str, dict[UUID, int]] = {}
+        self._by_database: dict[str | None, set[UUID]] = {}
+        self._watched: dict[UUID, Note] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is to be written or kept when journals end."""
+        return bool(self._drafts or self._dirty)
+
+    def load(self) -> None:
+        """Read what is there. Raises ShipError if the folder can't be read."""
+        for held in (self._drafts, self._kept, self._dirty, self._watched):
+            held.clear()
+        self._by_key.clear()
+        self._by_topic.clear()
+        self._by_database.clear()
+        try:
+            found = _scan(self.folder)
+        except FileNotFoundError:
+            found = {}
+        except OSError as error:
+            raise ShipError(f"what was set aside can't be read: {error}") from error
+        for uuid, endings in sorted(found.items()):
+            if ".json" in endings:
+                self._load(uuid, is_here=".log" in endings)
+        self.watching = bool(self._watched)
+
+    def _load(self, uuid: UUID, *, is_here: bool) -> None:
+        is_waiting = (self._journals / f"{uuid}.log").exists()
+        if not is_here and not is_waiting:
+            _remove_files(self.folder, uuid)  # it went with its journal, but for a crash
+            return
+        try:
+            note = read_note(self.folder, uuid)
+        except (OSError, ValueError) as error:
+            _log.error("{}: can't be read: {}", self.folder / f"{uuid}.json", error)
+            return
+        if note is None:
+            return
+        if is_waiting:
+            self._drafts[uuid] = note
+        elif len(self._kept) < MOST_WATCHED:
+            self._kept[uuid] = note
+        self._watch(note)
+
+    # While journals are shipped
+
+    def begin(self, uuid: UUID, resume_after: int) -> Note | None:
+        """The sending of a journal begins, behind event RESUME_AFTER: forget what was left out
+        behind it at an earlier attempt. Returns what was left out before."""
+        if not self._drafts and not self._kept:
+            return None
+        note = self._drafts.get(uuid) or self._kept.pop(uuid, None)
+        if note is None:
+            return None
+        note.cut_back(resume_after)
+        self._drafts[uuid] = self._dirty[uuid] = note
+        return note
+
+    def leave_out(
+        self, entry: Entry, database: str, pos: int, reason: str, what: Concerned
+    ) -> bool:
+        """Event POS of ENTRY is not sent; it concerns WHAT. False if there are too many of them
+        to be told one by one, and ``leave_rest`` has to be called."""
+        note = self._draft(entry, database)
+        if not note.add(pos, reason):
+            return False
+        self._watch_more(note, pos, what)
+        return True
+
+    def leave_rest(self, entry: Entry, database: str, after: int, reason: str) -> None:
+        """Nothing behind event AFTER of ENTRY is sent."""
+        note = self._draft(entry, database)
+        note.end_after(after, reason)
+        note.concerns(after, None)
+        self._watch(note)
+
+    def _draft(self, entry: Entry, database: str) -> Note:
+        note = self._drafts.get(entry.uuid)
+        if note is None:
+            note = Note(entry.uuid, database, entry.epoch, entry.sequence, _now_us())
+            self._drafts[entry.uuid] = note
+        self._dirty[entry.uuid] = note
+        return note
+
+    def flush(self) -> None:
+        """Write the notes that changed. Raises OSError."""
+        if not self._dirty:
+            return
+        self._make_folder()
+        for uuid, note in list(self._dirty.items()):
+            path = self.folder / f"{uuid}.json"
+            if note.says_something:
+                replace_file(path, note.to_json())
+            else:
+                path.unlink(missing_ok=True)
+        sync_directory(self.folder)
+        self._dirty.clear()
+
+    def keep(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Have those of ENTRIES, which are shipped, in here that were not sent as a whole.
+
+        Returns the journals that are to be disposed of now like any other; one that could not be
+        read to its end is moved. May be repeated after an OSError.
+        """
+        self.flush()
+        drafts = [(entry, note) for entry in entries if (note := self._drafts.get(entry.uuid))]
+        if not drafts:
+            return list(entries)
+        moved = set()
+        linked = []
+        for entry, note in drafts:
+            journal = self._journals / entry.name
+            if not note.says_something:
+                _remove_files(self.folder, entry.uuid)
+                continue
+            try:
+                self._put(journal, note.sentence())
+            except FileNotFoundError:
+                _log.warning("{}: gone before it could be set aside", journal)
+                _remove_files(self.folder, entry.uuid)
+                note.cut_back(0)
+                continue
+            linked.append(note)
+            if note.rest_after is not None:
+                moved.add(entry.uuid)
+        sync_directory(self.folder)
+        for entry, note in drafts:
+            if entry.uuid in moved:
+                (self._journals / entry.name).unlink(missing_ok=True)
+            del self._drafts[entry.uuid]
+            if not note.says_something:
+                self._unwatch(note)
+        for note in linked:
+            self._settle(note)
+        return [entry for entry in entries if entry.uuid not in moved]
+
+    def set_aside(
+        self, journal: Path, entry: Entry | None, database: str | None, reason: str, after: int = 0
+    ) -> None:
+        """Move JOURNAL, of which nothing behind event AFTER was sent, in here now.
+
+        ``entry``, ``database``: what of it can be read. Raises OSError.
+        """
+        uuid = UUID(journal.stem)
+        note = self._drafts.pop(uuid, None) or Note(uuid, database, None, None, _now_us())
+        if entry is not None:
+            note.epoch, note.sequence = entry[:2]
+        note.end_after(after, reason)
+        note.concerns(after, None)
+        self._watch(note)  # first, as it may say that there are too many to watch
+        self._make_folder()
+        self._dirty.pop(uuid, None)
+        replace_file(self.folder / f"{uuid}.json", note.to_json())
+        self._put(journal, note.sentence())
+        sync_directory(self.folder)
+        journal.unlink()
+        self._settle(note)
+
+    def _make_folder(self) -> None:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _put(self, journal: Path, sentence: str) -> None:
+        """Give JOURNAL a name in here, and the sentence that goes with it."""
+        self._make_folder()
+        replace_file(self.folder / f"{journal.stem}.reason", f"{sentence}\n".encode())
+        sync_file(journal)  # its stamp may not be on disk yet, and is not written again here
+        try:
+            os.link(journal, self.folder / journal.name)
+        except FileExistsError:
+            check_same(journal, self.folder / journal.name)
+
+    def _settle(self, note: Note) -> None:
+        if len(self._kept) < MOST_WATCHED:
+            self._kept[note.uuid] = note
+        (_log.warning if self._warns else _log.info)(
+            "{}: set aside in {}: {}. firebird-cdc journal retry sends what is missing",
+            f"{note.uuid}.log",
+            self.folder,
+            note.sentence(),
+        )
+
+    # What comes behind what was left out
+
+    def _watch(self, note: Note) -> None:
+        """Watch for newer events of what NOTE concerns now."""
+        uuid = note.uuid
+        if note.newer is not None:
+            return
+        if uuid not in self._watched and len(self._watched) >= MOST_WATCHED:
+            note.newer = f"not looked for, as more than {MOST_WATCHED} journals are set aside"
+            self._dirty[uuid] = note
+            return
+        self._watched[uuid] = note
+        self.watching = True
+        if len(self._by_key) + len(note.keys) > MOST_KEYS:
+            note.is_topics = True
+        if note.is_topics or note.is_all:
+            for digest in note.keys:
+                _discard(self._by_key, digest, uuid)
+            note.keys.clear()
+        if note.is_all:
+            self._by_database.setdefault(note.database, set()).add(uuid)
+        elif note.is_topics:
+            for topic, pos in note.topics.items():
+                self._by_topic.setdefault(topic, {})[uuid] = pos
+        else:
+            for digest, pos in note.keys.items():
+                self._by_key.setdefault(digest, {})[uuid] = pos
+
+    def _watch_more(self, note: Note, pos: int, what: Concerned) -> None:
+        """Event POS of NOTE is left out, too; it concerns WHAT."""
+        breadth, known = note.breadth, len(note.keys)
+        note.concerns(pos, what)
+        if note.uuid not in self._watched or note.breadth != breadth or note.is_topics:
+            self._watch(note)
+        elif len(note.keys) != known and what is not None and not isinstance(what, str):
+            for topic, key in what:
+                digest = digest_of(topic, key)
+                self._by_key.setdefault(digest, {}).setdefault(note.uuid, pos)
+
+    def _unwatch(self, note: Note) -> None:
+        uuid = note.uuid
+        if self._watched.pop(uuid, None) is None:
+            return
+        for digest in note.keys:
+            _discard(self._by_key, digest, uuid)
+        for topic in note.topics:
+            _discard(self._by_topic, topic, uuid)
+        if (uuids := self._by_database.get(note.database)) is not None:
+            uuids.discard(uuid)
+            if not uuids:
+                del self._by_database[note.database]
+        self.watching = bool(self._watched)
+
+    def see(self, entry: Entry, database: str, pos: int, messages: Iterable[Message]) -> None:
+        """The messages of event POS of ENTRY are about to be sent: note what they come behind."""
+        hit: list[UUID] = []
+        for name in (database, None):
+            for uuid in self._by_database.get(name, ()):
+                note = self._watched[uuid]
+                after = note.left_out[0].first if note.left_out else note.rest_after or 0
+                if self._is_newer(note, entry, database, pos, after):
+                    hit.append(uuid)
+        for message in messages:
+            found = dict(self._by_topic.get(message.topic, ()))
+            found.update(self._by_key.get(digest_of(message.topic, message.key), ()))
+            hit += [
+                uuid
+                for uuid, left in found.items()
+                if self._is_newer(self._watched[uuid], entry, database, pos, left)
+            ]
+        for uuid in dict.fromkeys(hit):
+            self._note_newer(self._watched[uuid], entry, database, pos)
+
+    @staticmethod
+    def _is_newer(note: Note, entry: Entry, database: str, pos: int, left: int) -> bool:
+        if note.database != database or note.epoch is None or note.sequence is None:
+            return note.uuid != entry.uuid
+        return (*entry[:2], pos) > (note.epoch, note.sequence, left)
+
+    def _note_newer(self, note: Note, entry: Entry, database: str, pos: int) -> None:
+        note.newer = f"event {pos} of journal {entry.sequence} of {database}, of {note.breadth}"
+        self._unwatch(note)
+        self._dirty[note.uuid] = note
+        _log.info("{}.log, which is set aside: {}, is newer and was sent", note.uuid, note.newer)
+
+    # A retry
+
+    def find(self, uuid: UUID) -> Note | None:
+        """The note of a journal that lies in here, as it is now."""
+        if not (self.folder / f"{uuid}.log").exists():
+            return None
+        return self._kept.get(uuid) or self._dirty.get(uuid) or read_note(self.folder, uuid)
+
+    def update(self, note: Note) -> None:
+        """Part of what NOTE said was sent since. Raises OSError."""
+        replace_file(self.folder / f"{note.uuid}.reason", f"{note.sentence()}\n".encode())
+        replace_file(self.folder / f"{note.uuid}.json", note.to_json())
+        sync_directory(self.folder)
+        self._dirty.pop(note.uuid, None)
+
+    def remove(self, uuid: UUID) -> None:
+        """All of a journal was sent, or somebody gave it up. Raises OSError."""
+        _remove_files(self.folder, uuid)
+        note = self._kept.pop(uuid, None) or self._watched.get(uuid)
+        self._dirty.pop(uuid, None)
+        if note is not None:
+            self._unwatch(note)
+
+
+def _discard(places: dict[Any, dict[UUID, int]], place: object, uuid: UUID) -> None:
+    uuids = places.get(place)
+    if uuids is not None:
+        uuids.pop(uuid, None)
+        if not uuids:
+            del places[place]
+
+
+def _now_us() -> int:
+    return time_ns() // 1000
+
+
+def _scan(folder: Path) -> dict[UUID, set[str]]:
+    """The endings of the files of each journal in FOLDER."""
+    found: dict[UUID, set[str]] = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            stem, ending = os.path.splitext(entry.name)  # noqa: PTH122 - there may be very many
+            with contextlib.suppress(ValueError):
+                found.setdefault(UUID(stem), set()).add(ending)
+    return found
+
+
+# What other processes use, too
+
+
+def read_note(folder: Path, uuid: UUID) -> Note | None:
+    """The note of a journal, None if there is none. Raises OSError or ValueError."""
+    try:
+        return Note.from_json(uuid, (folder / f"{uuid}.json").read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def _remove_files(folder: Path, uuid: UUID) -> None:
+    """Remove a journal and what goes with it, the journal first."""
+    for ending in (".log", ".json", ".reason"):
+        (folder / f"{uuid}{ending}").unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        sync_directory(folder)

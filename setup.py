@@ -20,8 +20,8 @@ HERE = Path(__file__).resolve().parent
 PLUGIN = "firebird_cdc.native.libfirebird_cdc"
 EMBEDDING = "firebird_cdc.native._embedding"
 PLUGIN_SOURCES = (
-    "catalogue", "crc32c", "host", "journal", "plugin", "policy", "pool", "python", "rows",
-    "session", "spawn", "sync", "threads", "witness",
+    "catalogue", "counters", "crc32c", "host", "journal", "plugin", "policy", "pool", "python",
+    "rows", "session", "spawn", "sync", "threads", "witness",
 )  # fmt: skip
 
 COMPILE = [

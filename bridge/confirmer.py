@@ -41,6 +41,7 @@ from uuid import UUID, uuid4
 
 import logbook
 
+from firebird_cdc.bridge.counters import ConfirmTimes
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import (
     CommittedJournal,
@@ -212,6 +213,7 @@ class Confirmer:
         self._jobs: dict[str, Job] = {}  # what is asked about DDL that is committed, by database
         self._abandoned: list[JournalAbandoned] = []
         self._mark_at = 0.0  # when to try again to mark what could not be, monotonic
+        self._times = ConfirmTimes(folder.state)
         self._uncounted: set[int] = set()  # databases whose counters of gaps are to be read
 
     def use(self, folder: JournalFolder, fsync: bool) -> None:
@@ -464,6 +466,7 @@ class Confirmer:
             self._folder = before
             raise
         self._fsync = self._next[1]
+        self._times = ConfirmTimes(self._folder.state)
         while self._ledgers:
             self._ledgers.popitem()[1].close()
         self._stamps_restored = False
@@ -754,6 +757,8 @@ class Confirmer:
                 self._forget(pending)
             self._folder.is_publishing = False
         self._published += len(committed)
+        now_us = time.time_ns() // 1000
+        self._times.add(database, ((now_us - each.commit_us) / 1e6 for each in committed))
         return True
 
     def _replace_by_gap(self, pending: _Pending, why: str = "") -> None:

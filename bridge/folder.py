@@ -8,6 +8,7 @@
     databases/<key>               the sequence of a database
     quarantine/                   what could not be decided or read, with the reason
     tickets                       the counter of commits, shared by all processes
+    counters                      what is counted of the server's side (counters.py)
     bridge.lock, confirmer.lock, shipper.lock     who is at work on this folder
 """
 

@@ -54,6 +54,14 @@ struct fbc_question_view {
     size_t length;
 };
 
+/* What journals that wait take on disk: docs/operations.md tells how exact that is. */
+struct fbc_disk {
+    uint64_t bytes;
+    uint64_t refused; /* how often the limit refused something, ever */
+    uint32_t is_full; /* the limit was reached, and enough room was not made since */
+    uint32_t cost_ms; /* how long it took to measure them */
+};
+
 struct fbc_host_api {
     uint32_t size; /* of this struct: the two sides were built apart */
     uint32_t version;
@@ -109,6 +117,10 @@ struct fbc_host_api {
     int (*sync_file_system)(int fd); /* all of the file system that FD is on; 0 or -errno */
     void (*new_generation)(void);    /* the system tables changed: read shapes anew */
     int (*spawn)(const char *program, char *const arguments[], char *const environment[]);
+    /* Sets connector.journal.max.bytes; 0: there is no limit. */
+    void (*limit_disk)(uint64_t most);
+    /* Measures the folder unless any process did within if_older_ms. */
+    void (*measure_disk)(uint32_t if_older_ms, struct fbc_disk *disk);
 };
 /* cffi reads to here */
 

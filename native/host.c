@@ -234,6 +234,7 @@ void fbc_host_count_gap(struct fbc_database *database, const char *reason) {
     struct fbc_error ignored;
     int64_t now = fbc_now_us();
     int is_first = 0, is_counted = 0, in_folder = host.shared && fbc_host_folder_in_place(&ignored);
+    fbc_count(fbc_host_tally(database), FBC_GAPS, 1);
     pthread_mutex_lock(&host.database_lock);
     if (in_folder) {
         lock_tickets();
@@ -277,8 +278,16 @@ static void configure(const char *journal_path, int journal_directory, int pool_
     memcpy(host.owner, owner, 16);
     host.shared = (_Atomic(uint64_t) *)shared;
     host.tickets_fd = tickets_fd;
+    fbc_counters_use(journal_directory);
     fbc_pool_use(pool_directory, fsync);
     pthread_rwlock_unlock(&host.folder_lock);
+}
+
+static void measure_disk(uint32_t if_older_ms, struct fbc_disk *disk) {
+    pthread_rwlock_rdlock(&host.folder_lock);
+    int folder = host.journal_directory;
+    pthread_rwlock_unlock(&host.folder_lock);
+    fbc_disk_measure(folder, if_older_ms, disk); /* descriptors of folders stay open */
 }
 
 static int take_events(struct fbc_event *to, int most, int timeout_ms) {
@@ -363,6 +372,8 @@ static int start_bridge(const struct fbc_settings *settings, struct fbc_error *e
         .sync_file_system = sync_file_system,
         .new_generation = fbc_host_new_generation,
         .spawn = fbc_spawn,
+        .limit_disk = fbc_disk_limit,
+        .measure_disk = measure_disk,
     };
     if (!host.start && !fbc_python_open(settings, &host.start, error))
         return FBC_FAILED;
@@ -500,6 +511,23 @@ int fbc_host_journal_in_place(int fd, const char *name, struct fbc_error *error)
 
 /* ---- What sessions call ------------------------------------------------------------------- */
 
+struct fbc_tally *fbc_host_tally(struct fbc_database *database) {
+    if (!database)
+        return fbc_counters_of("", NULL);
+    struct fbc_tally *known = atomic_load_explicit(&database->tally, memory_order_relaxed);
+    struct fbc_tally *tally = fbc_counters_of(database->path, known);
+    if (tally != known)
+        atomic_store_explicit(&database->tally, tally, memory_order_relaxed);
+    return tally;
+}
+
+int fbc_host_has_room(struct fbc_error *error) {
+    pthread_rwlock_rdlock(&host.folder_lock);
+    int has_room = fbc_disk_has_room(host.journal_directory, host.journal_path, error);
+    pthread_rwlock_unlock(&host.folder_lock);
+    return has_room;
+}
+
 struct fbc_database *fbc_host_database(const char *path, const unsigned char *guid,
                                        struct fbc_error *error) {
     pthread_mutex_lock(&host.database_lock);
@@ -571,6 +599,7 @@ int fbc_host_take_journal(char name[40], unsigned char uuid[16], struct fbc_erro
         return -1;
     }
     FBC_FAILPOINT("take.after");
+    fbc_disk_grow(FBC_POOL_BYTES); /* another one is made for the pool */
     memcpy(name, journal.name, 40);
     memcpy(uuid, journal.uuid, 16);
     return fd;

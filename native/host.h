@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "bridge_api.h"
+#include "counters.h"
 #include "firebird_abi.h"
 #include "journal.h"
 
@@ -24,6 +25,7 @@ struct fbc_database {
     struct fbc_gap gap;          /* counted here, not in the folder; under a lock of host.c */
     atomic_int ignores_errors;   /* or did once: see fbc_host_heeds_errors */
     _Atomic(uint64_t) table_ddl; /* ticket of the last DDL of tables, by this process; 0: none */
+    _Atomic(struct fbc_tally *) tally; /* see fbc_host_tally */
 };
 
 /* Settings of the plugin's section in plugins.conf; empty: not set. */
@@ -50,6 +52,13 @@ int fbc_host_heeds_errors(struct fbc_database *database);
 
 /* fbc_host_count_gap notes that a transaction of DATABASE committed and left nothing. */
 void fbc_host_count_gap(struct fbc_database *database, const char *reason);
+
+/* fbc_host_tally returns where things of DATABASE are counted; null as long as nothing can be. A
+ * null DATABASE is one that is not known. */
+struct fbc_tally *fbc_host_tally(struct fbc_database *database);
+
+/* fbc_host_has_room tells whether connector.journal.max.bytes lets another transaction through. */
+int fbc_host_has_room(struct fbc_error *error);
 
 /* fbc_host_tell says loudly what can't be recorded, unless the bridge runs, which logs it. */
 void fbc_host_tell(const char *text);

@@ -150,6 +150,11 @@ static int write_block(struct fbc_journal *journal, char *seal,
         }
     }
     FBC_FAILPOINT("block.before");
+    uint64_t end = offset;
+    for (int i = 0; i < count; i++)
+        end += parts[i].iov_len;
+    if (end > journal->reserved && journal->reserve && !journal->reserve(journal, end, error))
+        return FBC_FAILED;
     if (!write_all(journal, parts, count, offset, error))
         return FBC_FAILED;
     FBC_FAILPOINT("block.written");

@@ -65,6 +65,9 @@ struct fbc_journal {
     uint64_t catalogue_at;                  /* offset of the catalogue, 0: none */
     uint64_t length;                        /* offset just after those two, while sealed */
     uint64_t unsynced;                      /* bytes written since write-back was last started */
+    uint64_t reserved;                      /* bytes of the file that are accounted for, */
+    /* which is asked before it is written further; null: it may. Fails with ERROR. */
+    int (*reserve)(struct fbc_journal *journal, uint64_t end, struct fbc_error *error);
 };
 
 struct fbc_journal_identity {

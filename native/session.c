@@ -16,6 +16,7 @@
 #include "session.h"
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,10 @@
 
 enum { SETTLE_MS = 2000 };   /* how long a leaving attachment waits for its commits' verdicts */
 enum { DESCRIBED_MS = 500 }; /* and a DDL for the one before it to be described */
+
+/* To look at the clock twice takes as long as a twentieth of a short row: of a transaction's calls
+ * for rows the first ones are timed, then one in 16, at random, which stands for all. */
+enum { TIMED_CALLS = 16, SAMPLED_BITS = 4 };
 
 static atomic_int sessions; /* of this process */
 
@@ -95,6 +100,8 @@ struct transaction {
     unsigned savepoint_rollbacks;
     int is_rootless; /* no savepoint is the transaction's own, that is left to the commit */
     int is_ended;    /* commit or rollback was called */
+    int is_limited;  /* the journal may not take more disk than connector.journal.max.bytes */
+    uint64_t calls, calls_ns; /* for rows, statements and savepoints; the time partly sampled */
 };
 
 /* ---- Helpers ------------------------------------------------------------------------------ */
@@ -105,12 +112,35 @@ static void report(struct fbi_status *status, const char *text) {
     status->vt->set_errors(status, vector);
 }
 
+static struct fbc_tally *tally_of(const struct transaction *txn) {
+    return fbc_host_tally(txn->session->database);
+}
+
+/* Give back the room on disk that TXN's journal has beyond LEFT bytes. */
+static void account_less(struct transaction *txn, uint64_t left) {
+    struct fbc_journal *journal = &txn->journal;
+    if (txn->folder < 0 && journal->reserved > left) {
+        fbc_disk_grow(-(int64_t)(journal->reserved - left));
+        journal->reserved = left;
+    }
+}
+
+/* Cut the journal of TXN, which stays broken: nobody needs what is in it, and others the room. */
+static void shrink(struct transaction *txn) {
+    if (txn->has_journal && !txn->journal.sealed_at && txn->journal.reserved > FBC_POOL_BYTES &&
+        ftruncate(txn->journal.fd, FBC_POOL_BYTES) == 0)
+        account_less(txn, FBC_POOL_BYTES);
+}
+
 /* Remember the first failure of TXN, and tell the engine unless it is to be let through. */
 static void refuse(struct transaction *txn, struct fbi_status *status,
                    const struct fbc_error *error) {
     if (!txn->broken) {
         txn->broken = 1;
         txn->error = *error;
+        shrink(txn);
+        if (!txn->is_lenient)
+            fbc_count(tally_of(txn), FBC_REFUSED, 1);
     }
     if (txn->is_lenient)
         return;
@@ -298,6 +328,15 @@ static int unseal(struct transaction *txn, struct fbc_error *error) {
     return broken;
 }
 
+/* Account for a journal that is about to be written up to END. */
+static int reserve(struct fbc_journal *journal, uint64_t end, struct fbc_error *error) {
+    struct transaction *txn =
+        (struct transaction *)((char *)journal - offsetof(struct transaction, journal));
+    fbc_disk_grow((int64_t)(end - journal->reserved));
+    journal->reserved = end;
+    return !txn->is_limited || fbc_host_has_room(error);
+}
+
 /* Begin TXN's journal in the file FD, which it owns from then on. */
 static int begin_journal(struct transaction *txn, int fd, const char *name,
                          const unsigned char *uuid, struct fbc_error *error) {
@@ -311,6 +350,8 @@ static int begin_journal(struct transaction *txn, int fd, const char *name,
         memcpy(identity.owner, fbc_host_owner(), 16);
     fbc_journal_open(&txn->journal, fd, name, &identity);
     txn->has_journal = 1;
+    txn->journal.reserved = FBC_POOL_BYTES;
+    txn->journal.reserve = txn->folder < 0 ? reserve : NULL;
     /* At once in the file: if the process is killed between the phases of a two-phase commit,
      * this is all that tells of the transaction. */
     return fbc_journal_begin(&txn->journal, session->database->path,
@@ -332,7 +373,10 @@ static int open_journal(struct transaction *txn, struct fbc_error *error) {
     if (txn->has_journal)
         return unseal(txn, error);
     int fd = fbc_host_take_journal(name, uuid, error);
-    return fd >= 0 && begin_journal(txn, fd, name, uuid, error);
+    if (fd < 0)
+        return FBC_FAILED;
+    fbc_count(tally_of(txn), FBC_OPENED, 1);
+    return begin_journal(txn, fd, name, uuid, error);
 }
 
 static void drop_question(struct table_use *use) {
@@ -392,6 +436,7 @@ static void drop_journal(struct transaction *txn) {
     if (!fbc_journal_void(&txn->journal, fbc_host_fsync(), &error))
         fbc_host_tell(error.text); /* it goes all the same, if no power cut brings it back */
     FBC_FAILPOINT("discard.voided");
+    account_less(txn, 0);
     if (txn->folder >= 0) {
         char live[64];
         snprintf(live, sizeof live, "%s.log.live", txn->journal.name);
@@ -457,22 +502,6 @@ static void row_change(struct fbi_replicated_transaction *self, struct fbi_statu
     FBC_FAILPOINT("row.written");
 }
 
-static void transaction_insert(struct fbi_replicated_transaction *self, struct fbi_status *status,
-                               const char *table, struct fbi_replicated_record *record) {
-    row_change(self, status, table, NULL, record);
-}
-
-static void transaction_update(struct fbi_replicated_transaction *self, struct fbi_status *status,
-                               const char *table, struct fbi_replicated_record *old_record,
-                               struct fbi_replicated_record *new_record) {
-    row_change(self, status, table, old_record, new_record);
-}
-
-static void transaction_delete(struct fbi_replicated_transaction *self, struct fbi_status *status,
-                               const char *table, struct fbi_replicated_record *record) {
-    row_change(self, status, table, record, NULL);
-}
-
 /* The word at *TEXT in capitals, up to 15 letters, behind blanks and comments; empty if there is
  * none. *TEXT moves behind it. */
 static void next_word(const char **text, char word[16]) {
@@ -533,12 +562,6 @@ static void transaction_execute_intl(struct fbi_replicated_transaction *self,
         return;
     }
     refuse(txn, status, &error);
-}
-
-static void transaction_execute(struct fbi_replicated_transaction *self, struct fbi_status *status,
-                                const char *sql) {
-    enum { CHARSET_UTF8 = 4 };
-    transaction_execute_intl(self, status, CHARSET_UTF8, sql);
 }
 
 static void transaction_start_savepoint(struct fbi_replicated_transaction *self,
@@ -733,6 +756,7 @@ static int seal(struct transaction *txn, struct fbc_error *error) {
     FBC_FAILPOINT("prepare.before_seal");
     int done = fbc_host_trusted(txn->session->settings, error) && fbc_host_folder_in_place(error) &&
                fbc_host_journal_in_place(txn->journal.fd, txn->journal.name, error) &&
+               (!txn->is_limited || fbc_host_has_room(error)) &&
                fbc_journal_seal(&txn->journal, fbc_now_us(), &catalogue, error);
     free(catalogue.block);
     if (!done)
@@ -797,6 +821,7 @@ static int rewrite_as_gap(struct transaction *txn, const char *reason) {
     if (!unseal(txn, &ignored))
         return FBC_FAILED;
     int fd = txn->journal.fd;
+    account_less(txn, FBC_POOL_BYTES); /* it is cut */
     memcpy(name, txn->journal.name, sizeof name);
     memcpy(uuid, txn->journal.uuid, sizeof uuid);
     txn->journal.fd = -1;
@@ -924,6 +949,7 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
     struct fbc_error error;
     int may_report = !txn->is_lenient;
     txn->is_lenient = 1; /* it can't be refused any more */
+    txn->is_limited = 0;
     if (txn->has_ddl)
         fbc_host_new_generation();
     if (!txn->has_journal || !txn->journal.sealed_at) /* the engine did not ask for a prepare, */
@@ -955,6 +981,8 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
         fbc_host_tell(error.text);
         fbc_host_distrust(&error);
     }
+    if (txn->is_gap)
+        fbc_count(tally_of(txn), FBC_GAPS, 1);
     if (txn->folder >= 0 && leave_ownerless(txn))
         return;
     struct fbc_event event = {
@@ -988,6 +1016,11 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
     FBC_FAILPOINT("commit.handed_over");
     fbc_host_end_commit();
     FBC_FAILPOINT("commit.end");
+    if (!event.is_gap) {
+        fbc_count(tally_of(txn), FBC_CAPTURED, 1);
+        fbc_count(tally_of(txn), FBC_CHANGES, event.events);
+        fbc_count(tally_of(txn), FBC_BYTES, event.length);
+    }
     for (struct sequence *each = session->sequences; each; each = each->next)
         if (each->written_by == txn->number) {
             each->changed = each->value != each->written;
@@ -1002,6 +1035,7 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
  * bridge, which can tell the two apart. */
 static void abandon(struct transaction *txn) {
     struct fbc_error error = txn->error;
+    txn->is_limited = 0; /* it is in limbo, or has committed */
     await_answers(txn);
     txn->is_lenient = 1;
     if (txn->broken || !seal(txn, &error)) {
@@ -1033,6 +1067,8 @@ static void transaction_rollback(struct fbi_replicated_transaction *self,
                                  struct fbi_status *status) {
     struct transaction *txn = transaction_of(self);
     txn->is_ended = 1;
+    fbc_count(tally_of(txn), FBC_ROLLED_BACK, txn->changes > 0);
+    fbc_count(tally_of(txn), FBC_OPENED_IN_VAIN, (uint64_t)txn->has_journal);
     end_without_commit(txn, status);
 }
 
@@ -1045,20 +1081,109 @@ static void transaction_dispose(struct fbi_replicated_transaction *self) {
     free_transaction(txn);
 }
 
+/* ---- The time that all this takes ---------------------------------------------------------- */
+
+static void timed_prepare(struct fbi_replicated_transaction *self, struct fbi_status *status) {
+    uint64_t since = fbc_clock_ns();
+    transaction_prepare(self, status);
+    fbc_observe(tally_of(transaction_of(self)), FBC_TIME_PREPARE, fbc_clock_ns() - since);
+}
+
+static void timed_commit(struct fbi_replicated_transaction *self, struct fbi_status *status) {
+    uint64_t since = fbc_clock_ns();
+    transaction_commit(self, status);
+    fbc_observe(tally_of(transaction_of(self)), FBC_TIME_COMMIT, fbc_clock_ns() - since);
+}
+
+static void timed_rollback(struct fbi_replicated_transaction *self, struct fbi_status *status) {
+    uint64_t since = fbc_clock_ns();
+    transaction_rollback(self, status);
+    fbc_observe(tally_of(transaction_of(self)), FBC_TIME_ROLLBACK, fbc_clock_ns() - since);
+}
+
+static void timed_dispose(struct fbi_replicated_transaction *self) {
+    struct transaction *txn = transaction_of(self);
+    if (txn->calls)
+        fbc_observe(tally_of(txn), FBC_TIME_ROWS, txn->calls_ns);
+    transaction_dispose(self);
+}
+
+/* The time at the beginning of a call for rows; 0: it is not looked at. */
+static uint64_t call_begins(struct fbi_replicated_transaction *self) {
+    struct transaction *txn = transaction_of(self);
+    uint32_t hash = (uint32_t)++txn->calls * 2654435761u; /* 2^32 over the golden ratio */
+    return txn->calls <= TIMED_CALLS || !(hash >> (32 - SAMPLED_BITS)) ? fbc_clock_ns() : 0;
+}
+
+static void call_ends(struct fbi_replicated_transaction *self, uint64_t since) {
+    struct transaction *txn = transaction_of(self);
+    if (since)
+        txn->calls_ns += (fbc_clock_ns() - since) << (txn->calls <= TIMED_CALLS ? 0 : SAMPLED_BITS);
+}
+
+static void timed_start_savepoint(struct fbi_replicated_transaction *self,
+                                  struct fbi_status *status) {
+    uint64_t since = call_begins(self);
+    transaction_start_savepoint(self, status);
+    call_ends(self, since);
+}
+
+static void timed_rollback_savepoint(struct fbi_replicated_transaction *self,
+                                     struct fbi_status *status) {
+    uint64_t since = call_begins(self);
+    transaction_rollback_savepoint(self, status);
+    call_ends(self, since);
+}
+
+static void timed_insert(struct fbi_replicated_transaction *self, struct fbi_status *status,
+                         const char *table, struct fbi_replicated_record *record) {
+    uint64_t since = call_begins(self);
+    row_change(self, status, table, NULL, record);
+    call_ends(self, since);
+}
+
+static void timed_update(struct fbi_replicated_transaction *self, struct fbi_status *status,
+                         const char *table, struct fbi_replicated_record *old_record,
+                         struct fbi_replicated_record *new_record) {
+    uint64_t since = call_begins(self);
+    row_change(self, status, table, old_record, new_record);
+    call_ends(self, since);
+}
+
+static void timed_delete(struct fbi_replicated_transaction *self, struct fbi_status *status,
+                         const char *table, struct fbi_replicated_record *record) {
+    uint64_t since = call_begins(self);
+    row_change(self, status, table, record, NULL);
+    call_ends(self, since);
+}
+
+static void timed_execute_intl(struct fbi_replicated_transaction *self, struct fbi_status *status,
+                               unsigned charset, const char *sql) {
+    uint64_t since = call_begins(self);
+    transaction_execute_intl(self, status, charset, sql);
+    call_ends(self, since);
+}
+
+static void timed_execute(struct fbi_replicated_transaction *self, struct fbi_status *status,
+                          const char *sql) {
+    enum { CHARSET_UTF8 = 4 };
+    timed_execute_intl(self, status, CHARSET_UTF8, sql);
+}
+
 static const struct fbi_replicated_transaction_vt transaction_vt = {
     .version = FBI_REPLICATED_TRANSACTION_VERSION,
-    .dispose = transaction_dispose,
-    .prepare = transaction_prepare,
-    .commit = transaction_commit,
-    .rollback = transaction_rollback,
-    .start_savepoint = transaction_start_savepoint,
+    .dispose = timed_dispose,
+    .prepare = timed_prepare,
+    .commit = timed_commit,
+    .rollback = timed_rollback,
+    .start_savepoint = timed_start_savepoint,
     .release_savepoint = transaction_release_savepoint,
-    .rollback_savepoint = transaction_rollback_savepoint,
-    .insert_record = transaction_insert,
-    .update_record = transaction_update,
-    .delete_record = transaction_delete,
-    .execute_sql = transaction_execute,
-    .execute_sql_intl = transaction_execute_intl,
+    .rollback_savepoint = timed_rollback_savepoint,
+    .insert_record = timed_insert,
+    .update_record = timed_update,
+    .delete_record = timed_delete,
+    .execute_sql = timed_execute,
+    .execute_sql_intl = timed_execute_intl,
 };
 
 /* ---- IReplicatedSession ------------------------------------------------------------------- */
@@ -1076,6 +1201,7 @@ static int session_release(struct fbi_replicated_session *self) {
     int left = --session->references;
     if (left > 0)
         return left;
+    uint64_t since = fbc_clock_ns();
     /* The last attachment may take the database and the process with it: give the bridge the
      * moment it needs to learn what became of this session's commits, and to let go. */
     int is_last = --sessions == 0;
@@ -1084,6 +1210,8 @@ static int session_release(struct fbi_replicated_session *self) {
             fbc_host_hand_over(&(struct fbc_event){.kind = FBC_LAST_SESSION_LEFT, .fd = -1});
     if (session->last_handed_over)
         fbc_host_await_settled(session->last_handed_over, SETTLE_MS);
+    if (session->database)
+        fbc_observe(fbc_host_tally(session->database), FBC_TIME_DETACH, fbc_clock_ns() - since);
     free_shapes(session);
     while (session->sequences) {
         struct sequence *sequence = session->sequences;
@@ -1143,6 +1271,7 @@ static struct transaction *new_transaction(struct session *session, struct fbi_t
     }
     txn->is_rootless = session->is_rootless;
     txn->is_lenient = is_lenient(session);
+    txn->is_limited = 1;
     int is_ready = fbc_host_ready(session->settings, error);
     if (is_ready && !session->unidentified.text[0])
         return txn;
@@ -1161,14 +1290,18 @@ static struct fbi_replicated_transaction *
 session_start_transaction(struct fbi_replicated_session *self, struct fbi_status *status,
                           struct fbi_transaction *engine, int64_t number) {
     struct fbc_error error = {{0}};
-    struct transaction *txn = new_transaction(session_of(self), engine, number, &error);
+    uint64_t since = fbc_clock_ns();
+    struct session *session = session_of(self);
+    struct transaction *txn = new_transaction(session, engine, number, &error);
+    struct fbc_tally *tally = fbc_host_tally(session->database);
+    fbc_observe(tally, FBC_TIME_START, fbc_clock_ns() - since);
     if (txn)
         return &txn->base;
-    struct session *session = session_of(self);
     if (!session->refusal && session->database && is_lenient(session)) { /* no memory */
         fbc_host_count_gap(session->database, error.text);
         return NULL;
     }
+    fbc_count(tally, FBC_REFUSED, 1);
     char text[1024];
     snprintf(text, sizeof text,
              "firebird-cdc: capture can't start, so writes to captured tables are refused: %s",

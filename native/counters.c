@@ -1,0 +1,362 @@
+/* The page of counters, and the disk use of journals; see counters.h. */
+#define _GNU_SOURCE
+#include "counters.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "pool.h"
+
+enum {
+    VERSION = 1,
+    SLOTS = 31,
+    COUNTERS = 16,
+    HISTOGRAMS = 7,
+    BUCKETS = 20,
+    PATH_BYTES = 256,
+    DISK_AT = 256,
+    SLOTS_AT = 2048,
+    SLOT_BYTES = 2048
+};
+
+static const char magic[8] = "FBCDCCTR";
+static const char file_name[] = ".firebird-cdc/counters";
+static const char pool_name[] = ".firebird-cdc/pool";
+
+struct histogram {
+    _Atomic(uint64_t) buckets[BUCKETS], sum_ns;
+};
+
+struct fbc_tally {
+    _Atomic(uint64_t) used;
+    char path[PATH_BYTES];
+    _Atomic(uint64_t) counters[COUNTERS];
+    struct histogram histograms[HISTOGRAMS];
+    char rest[SLOT_BYTES - 8 - PATH_BYTES - 8 * COUNTERS - sizeof(struct histogram) * HISTOGRAMS];
+};
+
+struct page {
+    char magic[8];
+    uint32_t version, slots, slot_bytes, counters, histograms, buckets;
+    uint64_t bounds_ns[BUCKETS - 1];
+    char before_disk[DISK_AT - 32 - 8 * (BUCKETS - 1)];
+    struct fbc_disk_figures disk;
+    char before_slots[SLOTS_AT - DISK_AT - sizeof(struct fbc_disk_figures)];
+    struct fbc_tally tallies[SLOTS];
+};
+
+_Static_assert(offsetof(struct page, disk) == DISK_AT, "layout");
+_Static_assert(offsetof(struct page, tallies) == SLOTS_AT, "layout");
+_Static_assert(sizeof(struct page) == 65536, "layout");
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "atomics that work between processes");
+
+#define MS(n) ((uint64_t)(n) * 1000000)
+
+/* Its first part is the same in every file of this version. */
+static const struct page fresh = {
+    .version = VERSION,
+    .slots = SLOTS,
+    .slot_bytes = SLOT_BYTES,
+    .counters = COUNTERS,
+    .histograms = HISTOGRAMS,
+    .buckets = BUCKETS,
+    .bounds_ns = {1000, 2500, 5000, 10000, 25000, 50000, 100000, 250000, 500000, MS(1), 2500000,
+                  MS(5), MS(10), MS(25), MS(50), MS(100), MS(500), MS(1000), MS(10000)},
+};
+
+static struct {
+    pthread_mutex_t lock; /* with flock on the file: who gives away slots */
+    _Atomic(struct page *) page;
+    int fd; /* of the file; -1: the page is this process's alone */
+    dev_t device;
+    ino_t inode;
+    _Atomic(uint64_t) limit;
+} counters = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
+
+static void lock_file(int fd) {
+    while (fd >= 0 && flock(fd, LOCK_EX) != 0 && errno == EINTR)
+        ;
+}
+
+static int has_layout(const struct page *page) {
+    return memcmp(page->magic, magic, sizeof magic) == 0 &&
+           memcmp(&page->version, &fresh.version,
+                  offsetof(struct page, before_disk) - offsetof(struct page, version)) == 0;
+}
+
+/* Write all of it, so that no fault of the mapping finds a full disk; the magic comes last. */
+static int fill(int fd) {
+    struct page page = fresh;
+    ssize_t size = sizeof page;
+    if (pwrite(fd, &page, sizeof page, 0) != size)
+        return 0;
+    return pwrite(fd, magic, sizeof magic, 0) == (ssize_t)sizeof magic;
+}
+
+/* Open the file in the folder DIRECTORY, made anew if it is not one of this layout. Another
+ * process may have the old one mapped: it stays as it is, without a name. -1: that can't be done.
+ */
+static int open_file(int directory) {
+    enum { ATTEMPTS = 3 };
+    for (int i = 0; i < ATTEMPTS; i++) {
+        struct stat opened, named;
+        char head[offsetof(struct page, before_disk)];
+        int fd = openat(directory, file_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0)
+            return -1;
+        lock_file(fd);
+        int is_named = fstat(fd, &opened) == 0 && S_ISREG(opened.st_mode) &&
+                       fstatat(directory, file_name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+                       opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+        int is_empty = is_named && opened.st_size == 0;
+        int is_good = is_named && opened.st_size == (off_t)sizeof(struct page) &&
+                      pread(fd, head, sizeof head, 0) == (ssize_t)sizeof head &&
+                      has_layout((const struct page *)head);
+        if (is_good || (is_empty && fill(fd))) {
+            flock(fd, LOCK_UN);
+            return fd;
+        }
+        if (is_named)
+            unlinkat(directory, file_name, 0);
+        close(fd);
+    }
+    return -1;
+}
+
+static struct page *map(int fd) {
+    int flags = fd >= 0 ? MAP_SHARED | MAP_POPULATE : MAP_PRIVATE | MAP_ANONYMOUS;
+    void *page = mmap(NULL, sizeof(struct page), PROT_READ | PROT_WRITE, flags, fd, 0);
+    if (page == MAP_FAILED)
+        return NULL;
+    mlock(page, sizeof(struct page)); /* in memory to stay, if we may: no fault meets a bad disk */
+    return page;
+}
+
+void fbc_counters_use(int directory) {
+    struct stat status = {0};
+    pthread_mutex_lock(&counters.lock);
+    int fd = open_file(directory);
+    if (fd >= 0)
+        fstat(fd, &status);
+    int is_same = fd >= 0 && counters.fd >= 0 && status.st_dev == counters.device &&
+                  status.st_ino == counters.inode;
+    if (counters.page && (is_same || (fd < 0 && counters.fd < 0))) {
+        if (fd >= 0)
+            close(fd);
+        pthread_mutex_unlock(&counters.lock);
+        return;
+    }
+    struct page *page = map(fd);
+    if (page) { /* the former one stays mapped: somebody may be counting in it */
+        if (counters.fd >= 0)
+            close(counters.fd);
+        counters.fd = fd;
+        counters.device = status.st_dev;
+        counters.inode = status.st_ino;
+        atomic_store(&counters.page, page);
+    } else if (fd >= 0)
+        close(fd);
+    pthread_mutex_unlock(&counters.lock);
+}
+
+static struct fbc_tally *find(struct page *page, const char *path) {
+    for (unsigned i = 1; i < SLOTS; i++)
+        if (atomic_load_explicit(&page->tallies[i].used, memory_order_acquire) &&
+            strncmp(page->tallies[i].path, path, PATH_BYTES) == 0)
+            return &page->tallies[i];
+    return NULL;
+}
+
+/* Give PATH a slot; the first one of all if none is free. */
+static struct fbc_tally *allot(struct page *page, const char *path) {
+    pthread_mutex_lock(&counters.lock);
+    lock_file(counters.fd);
+    struct fbc_tally *tally = find(page, path);
+    for (unsigned i = 1; !tally && i < SLOTS; i++)
+        if (!page->tallies[i].used) {
+            tally = &page->tallies[i];
+            strncpy(tally->path, path, PATH_BYTES - 1);
+            atomic_store_explicit(&tally->used, 1, memory_order_release);
+        }
+    if (counters.fd >= 0)
+        flock(counters.fd, LOCK_UN);
+    pthread_mutex_unlock(&counters.lock);
+    return tally ? tally : &page->tallies[0];
+}
+
+struct fbc_tally *fbc_counters_of(const char *path, struct fbc_tally *cached) {
+    struct page *page = atomic_load_explicit(&counters.page, memory_order_acquire);
+    if (!page || (cached >= page->tallies && cached < page->tallies + SLOTS))
+        return page ? cached : NULL;
+    if (!*path)
+        return &page->tallies[0];
+    struct fbc_tally *tally = find(page, path);
+    return tally ? tally : allot(page, path);
+}
+
+static void add(_Atomic(uint64_t) *to, uint64_t by) {
+    atomic_fetch_add_explicit(to, by, memory_order_relaxed);
+}
+
+void fbc_count(struct fbc_tally *tally, enum fbc_counter counter, uint64_t by) {
+    if (tally)
+        add(&tally->counters[counter], by);
+}
+
+void fbc_observe(struct fbc_tally *tally, enum fbc_timing timing, uint64_t nanoseconds) {
+    unsigned bucket = 0;
+    if (!tally)
+        return;
+    while (bucket < BUCKETS - 1 && nanoseconds > fresh.bounds_ns[bucket])
+        bucket++;
+    add(&tally->histograms[timing].buckets[bucket], 1);
+    add(&tally->histograms[timing].sum_ns, nanoseconds);
+}
+
+/* ---- Disk use of journals that wait -------------------------------------------------------- */
+
+static uint64_t now_ms(clockid_t clock) {
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static int64_t in_blocks(int64_t bytes) {
+    return (bytes + FBC_POOL_BYTES - 1) / FBC_POOL_BYTES * FBC_POOL_BYTES;
+}
+
+static int64_t figure_of(struct fbc_disk_figures *disk) {
+    int64_t figure = disk->offset + disk->grown;
+    return figure > 0 ? figure : 0;
+}
+
+static DIR *open_folder(int at, const char *name) {
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!folder && fd >= 0)
+        close(fd);
+    return folder;
+}
+
+static int is_journal(const char *name) {
+    size_t length = strlen(name);
+    return (length > 4 && strcmp(name + length - 4, ".log") == 0) ||
+           (length > 9 && strcmp(name + length - 9, ".log.live") == 0);
+}
+
+static int64_t bytes_of_journals(int folder) {
+    DIR *found = open_folder(folder, ".");
+    int64_t bytes = 0;
+    struct stat status;
+    for (struct dirent *entry; found && (entry = readdir(found));)
+        if (is_journal(entry->d_name) &&
+            fstatat(folder, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0)
+            bytes += in_blocks(status.st_size);
+    if (found)
+        closedir(found);
+    return bytes;
+}
+
+/* All in there are of one size. */
+static int64_t bytes_of_pools(int folder) {
+    DIR *pools = open_folder(folder, pool_name);
+    int64_t bytes = 0;
+    for (struct dirent *owner; pools && (owner = readdir(pools));) {
+        DIR *pool = owner->d_name[0] != '.' ? open_folder(dirfd(pools), owner->d_name) : NULL;
+        for (struct dirent *entry; pool && (entry = readdir(pool));)
+            bytes += entry->d_name[0] != '.' ? FBC_POOL_BYTES : 0;
+        if (pool)
+            closedir(pool);
+    }
+    if (pools)
+        closedir(pools);
+    return bytes;
+}
+
+static struct fbc_disk_figures *figures(void) {
+    struct page *page = atomic_load_explicit(&counters.page, memory_order_acquire);
+    return page ? &page->disk : NULL;
+}
+
+static uint64_t resumed_at(uint64_t limit) {
+    return limit - limit / 10;
+}
+
+static void measure(struct fbc_disk_figures *disk, int folder) {
+    int64_t before = disk->grown;
+    uint64_t since = now_ms(CLOCK_MONOTONIC);
+    int64_t bytes = bytes_of_journals(folder) + bytes_of_pools(folder);
+    disk->offset = bytes - before;
+    disk->cost_ms = now_ms(CLOCK_MONOTONIC) - since;
+    disk->at_ms = now_ms(CLOCK_REALTIME);
+    disk->limit = counters.limit;
+    if (disk->full && (uint64_t)figure_of(disk) <= resumed_at(counters.limit))
+        disk->full = 0;
+    if (!counters.limit)
+        disk->full = 0;
+}
+
+static int is_older(const struct fbc_disk_figures *disk, uint64_t most_ms) {
+    uint64_t now = now_ms(CLOCK_REALTIME), at = disk->at_ms;
+    return now < at || now - at > most_ms;
+}
+
+void fbc_disk_limit(uint64_t most) {
+    counters.limit = most;
+}
+
+void fbc_disk_grow(int64_t bytes) {
+    struct fbc_disk_figures *disk = figures();
+    if (disk)
+        atomic_fetch_add_explicit(&disk->grown, bytes, memory_order_relaxed);
+}
+
+int fbc_disk_has_room(int folder, const char *path, struct fbc_error *error) {
+    enum { MEASURED_JUST_NOW_MS = 100, COST_FACTOR = 10 };
+    struct fbc_disk_figures *disk = figures();
+    uint64_t limit = atomic_load_explicit(&counters.limit, memory_order_relaxed);
+    if (!limit || !disk)
+        return FBC_OK;
+    for (int is_measured = 0;; is_measured = 1) {
+        uint64_t most = disk->full ? resumed_at(limit) : limit;
+        uint64_t taken = (uint64_t)figure_of(disk);
+        if (taken <= most) {
+            if (disk->full)
+                disk->full = 0;
+            return FBC_OK;
+        }
+        if (is_measured || !is_older(disk, MEASURED_JUST_NOW_MS + COST_FACTOR * disk->cost_ms)) {
+            disk->full = 1;
+            add(&disk->refused, 1);
+            fbc_error_set(error, 0,
+                          "the journals in %.200s take %llu bytes, connector.journal.max.bytes is "
+                          "%llu: have the shipper send them (firebird-cdc status tells why it "
+                          "does not), which ends this at %llu bytes, or raise the limit",
+                          path, (unsigned long long)taken, (unsigned long long)limit,
+                          (unsigned long long)resumed_at(limit));
+            return FBC_FAILED;
+        }
+        measure(disk, folder);
+    }
+}
+
+void fbc_disk_measure(int folder, uint32_t if_older_ms, struct fbc_disk *to) {
+    struct fbc_disk_figures *disk = figures();
+    memset(to, 0, sizeof *to);
+    if (!disk)
+        return;
+    if (is_older(disk, if_older_ms))
+        measure(disk, folder);
+    to->bytes = (uint64_t)figure_of(disk);
+    to->is_full = (uint32_t)disk->full;
+    to->cost_ms = (uint32_t)disk->cost_ms;
+    to->refused = disk->refused;
+}

@@ -8,7 +8,6 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import firebird_cdc
@@ -19,8 +18,9 @@ from firebird_cdc.errors import ConfigError, SetupError
 from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.names import SchemaNames
 from firebird_cdc.journal.topics import TopicNames
-from firebird_cdc.packaging import edits, probes, runtime
+from firebird_cdc.packaging import edits, probes, runtime, surroundings
 from firebird_cdc.packaging.conf import ConfFile, Entry, find
+from firebird_cdc.packaging.findings import Finding, Findings
 from firebird_cdc.packaging.install import digest, expand_macros
 from firebird_cdc.packaging.layout import Server
 
@@ -36,21 +36,6 @@ _LOG_TIME = re.compile(r"\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}")
 _MENTIONS = re.compile("debezium_connector|firebird[_-]cdc", re.IGNORECASE)
 _PLACE = re.compile(r"^[^/\\:]{2,}(?:/\d+)?:")  # HOST/PORT: before a path
 _AGAIN = "run: firebird-cdc install --server {}"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is wrong: the file or option, what about it, and what to do."""
-
-    where: str
-    what: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.what}\n    -> {self.remedy}"
-
-
-Findings = Iterator[Finding]
 
 
 def check_server(
@@ -81,12 +66,15 @@ def _all(server: Server, config: Path | None, databases: Sequence[str]) -> Findi
     yield from problems
     if options is not None:
         yield from _folders(server, options)
+        yield from surroundings.journal_place(options, server.account)
+        yield from surroundings.secrets_shown(options)
+        yield from surroundings.clock(options)
         yield from _events(server, parameters, options)
         yield from _journals(options)
         yield from _kafka(options)
     published: dict[str, list[str]] = {}
     for database in databases:
-        yield from _publication(server, database, published)
+        yield from _publication(server, database, published, options)
     if options is not None:
         yield from _names(options, published)
     yield from _replication_log(server)
@@ -493,7 +481,12 @@ def _kafka(options: ConnectorConfig) -> Findings:
 # ---------------------------------------------------------------------- databases, logs
 
 
-def _publication(server: Server, database: str, published: dict[str, list[str]]) -> Findings:
+def _publication(
+    server: Server,
+    database: str,
+    published: dict[str, list[str]],
+    options: ConnectorConfig | None,
+) -> Findings:
     """Look at the publication of DATABASE, and add its tables to PUBLISHED by the path of it."""
     try:
         publication = probes.read_publication(server, database)
@@ -504,7 +497,15 @@ def _publication(server: Server, database: str, published: dict[str, list[str]])
             "give HOST:PATH with ISC_USER and ISC_PASSWORD set, and see that the server runs",
         )
         return
-    published[_PLACE.sub("", database)] = publication.tables
+    path = _PLACE.sub("", database)
+    published[path] = publication.tables
+    if not publication.forced_writes:
+        yield Finding(
+            database,
+            "forced writes are off: after a power failure the database may lack commits that"
+            " journals and topics have",
+            f"gfix -write sync {database}",
+        )
     if not publication.enabled:
         yield Finding(database, "its publication is off", "ALTER DATABASE ENABLE PUBLICATION;")
     if not publication.tables:
@@ -512,6 +513,16 @@ def _publication(server: Server, database: str, published: dict[str, list[str]])
             database,
             "no table is in its publication",
             "ALTER DATABASE INCLUDE ALL TO PUBLICATION;  (or INCLUDE TABLE T1, T2 …)",
+        )
+    wanted = TableFilter(options).captures if options is not None else None
+    outside = [table for table in publication.outside if wanted is not None and wanted(path, table)]
+    if outside and publication.tables:
+        tables = ", ".join(outside[:10])
+        yield Finding(
+            database,
+            f"tables outside its publication, whose changes are not captured: {tables}",
+            "ALTER DATABASE INCLUDE TABLE … TO PUBLICATION; or name in table.exclude.list what is"
+            " to stay outside",
         )
     if publication.without_key:
         tables = ", ".join(publication.without_key[:10])

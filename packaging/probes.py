@@ -82,11 +82,17 @@ def kafka_problem(producer: Mapping[str, str]) -> str | None:
 
 
 class Publication(NamedTuple):
-    """What a database publishes: is it on, which tables, and which of them have no key."""
+    """What a database publishes: is it on, which tables, and which of them have no key.
+
+    ``outside``: the other tables of the user that hold data for good; ``forced_writes``: whether
+    the engine waits until a commit is on disk.
+    """
 
     enabled: bool
     tables: list[str]
     without_key: list[str]
+    outside: list[str]
+    forced_writes: bool
 
 
 def read_publication(server: Server, database: str) -> Publication:
@@ -114,7 +120,16 @@ def read_publication(server: Server, database: str) -> Publication:
             "  WHERE S.RDB$INDEX_NAME = I.RDB$INDEX_NAME"
             "   AND COALESCE(R.RDB$NULL_FLAG, F.RDB$NULL_FLAG, 0) = 0)) ORDER BY 1"
         )
-        return Publication(enabled, tables, [row[0] for row in cursor.fetchall()])
+        without_key = [row[0] for row in cursor.fetchall()]
+        cursor.execute(
+            # RDB$RELATION_TYPE: 0 is a persistent table; 2 (external) is never published.
+            "SELECT TRIM(R.RDB$RELATION_NAME) FROM RDB$RELATIONS R WHERE R.RDB$SYSTEM_FLAG = 0"
+            " AND R.RDB$RELATION_TYPE = 0 AND NOT EXISTS (SELECT 1 FROM RDB$PUBLICATION_TABLES T"
+            "  WHERE T.RDB$TABLE_NAME = R.RDB$RELATION_NAME) ORDER BY 1"
+        )
+        outside = [row[0] for row in cursor.fetchall()]
+        cursor.execute("SELECT MON$FORCED_WRITES FROM MON$DATABASE")
+        return Publication(enabled, tables, without_key, outside, bool(cursor.fetchone()[0]))
 
 
 @contextmanager

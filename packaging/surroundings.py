@@ -1,0 +1,246 @@
+"""What the machine around an installation can do to its journals: file systems, disk, clock, and
+other servers. Every function yields findings and changes nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.config.source import read_flat_yaml
+from firebird_cdc.errors import ConfigError
+from firebird_cdc.journal.lock import STATE_DIRECTORY
+from firebird_cdc.packaging.findings import Finding, Findings
+from firebird_cdc.packaging.layout import Account
+
+_DIRECTORY = "connector.journal.directory"
+
+# What statfs(2) and mount(8) call file systems, and what each does to a journal.
+_UNFIT = {
+    "tmpfs": "is in memory: a restart of the machine takes every journal with it",
+    "ramfs": "is in memory: a restart of the machine takes every journal with it",
+    "overlay": "goes with its container, and every journal with it",
+    "aufs": "goes with its container, and every journal with it",
+}
+_REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "afs", "lustre"}
+_REMOTE_WHAT = "is on the network: commits would wait for it, and locks on it can't be relied on"
+
+# Folders that systemd-tmpfiles or the distribution empty at boot (hier(7), tmpfiles.d(5)).
+_EMPTIED = ("/tmp", "/run", "/var/run", "/dev/shm", "/var/lock")  # noqa: S108 - looked for
+_AGED = "/var/tmp"  # noqa: S108 - looked for
+
+_LEAST_FREE_SHARE = 0.05
+_LEAST_FREE_INODES = 10_000
+_AHEAD_S = 5.0
+
+_SECRET = re.compile("password|secret|jaas", re.IGNORECASE)
+_ELSEWHERE = (".file", ".location")  # these name a file that holds the secret
+
+# timex.h: what adjtimex(2) answers while nothing keeps the clock right.
+_TIME_ERROR = 5
+_TIMEX_BYTES = 208
+
+
+def journal_place(options: ConnectorConfig, account: Account) -> Findings:
+    """Findings about the folder of the journals: file system, disk, modes, neighbours."""
+    folder = options.journal_directory
+    where = f"{options.path}, {_DIRECTORY}"
+    yield from _file_system(where, folder)
+    yield from _emptied(where, folder)
+    if folder.is_dir():
+        yield from _room(where, folder)
+        yield from _modes(where, folder, account)
+        yield from _neighbours(where, folder)
+
+
+def mount_of(path: Path, mounts: str) -> tuple[str, str]:
+    """Return the mount point and file system type of PATH, by the text of /proc/self/mountinfo.
+
+    Source: proc(5). Of several mounts at one place the last one counts.
+    """
+    best, kind = "", ""
+    real = os.path.realpath(path)
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        point = _unescaped(before.split()[4])
+        inside = real == point or real.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, after.split()[0]
+    return best, kind
+
+
+def _unescaped(text: str) -> str:
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(code, character)
+    return text
+
+
+def _file_system(where: str, folder: Path) -> Findings:
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
+    except OSError:
+        return
+    point, kind = mount_of(folder, mounts)
+    unfit = _UNFIT.get(kind)
+    if unfit is None and (kind in _REMOTE or kind.startswith("fuse.")):
+        unfit = _REMOTE_WHAT
+    if unfit is not None:
+        yield Finding(
+            where,
+            f"{folder} lies on the file system {kind} ({point}), which {unfit}",
+            "name a folder on a local disk (ext4, XFS), in a container one of a volume",
+        )
+
+
+def _emptied(where: str, folder: Path) -> Findings:
+    real = os.path.realpath(folder)
+    for place in _EMPTIED:
+        if real.startswith(f"{place}/") or real == place:
+            yield Finding(
+                where,
+                f"{folder} is in {place}, which many systems empty when they start: journals"
+                " that Kafka has not got would be lost",
+                "name a folder that stays, such as /var/lib/firebird-cdc/journal",
+            )
+    if real.startswith(f"{_AGED}/"):
+        yield Finding(
+            where,
+            f"{folder} is in {_AGED}, where many systems delete files that are a month old",
+            "name a folder that stays, such as /var/lib/firebird-cdc/journal",
+        )
+
+
+def _room(where: str, folder: Path) -> Findings:
+    status = os.statvfs(folder)
+    free, size = status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
+    if size and free < _LEAST_FREE_SHARE * size:
+        yield Finding(
+            where,
+            f"the file system of {folder} has {free // 2**20} MiB left of {size // 2**20}: when it"
+            " is full, writes to captured tables fail or leave gaps",
+            "free space, give the journals a disk of their own, or limit them with"
+            " connector.journal.max.bytes",
+        )
+    if status.f_files and status.f_favail < _LEAST_FREE_INODES:
+        yield Finding(
+            where,
+            f"the file system of {folder} has room for {status.f_favail} more files: every"
+            " transaction takes one",
+            "free inodes, or give the journals a file system of their own",
+        )
+
+
+def _modes(where: str, folder: Path, account: Account) -> Findings:
+    status = folder.stat()
+    if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        yield Finding(
+            where,
+            f"{folder} is open to others (mode {stat.S_IMODE(status.st_mode):o}), and journals"
+            " hold what is in the tables",
+            f"chmod 700 {folder}",
+        )
+    if status.st_uid != account.uid:
+        yield Finding(
+            where,
+            f"{folder} belongs to user {status.st_uid}, the server runs as {account.name}",
+            f"chown -R {account.name} {folder}",
+        )
+
+
+def _neighbours(where: str, folder: Path) -> Findings:
+    """Servers that write journals into one folder; the processes of one Classic server are one."""
+    servers = {writer.server: writer.process for writer in _writers(folder)}
+    if len(servers) > 1:
+        shown = ", ".join(f"{name} (process {process})" for name, process in servers.items())
+        yield Finding(
+            where,
+            f"several servers write their journals into {folder}: {shown}; one shipper with one"
+            " configuration would send them all",
+            "give each server a folder of its own",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    server: str
+    process: int
+
+
+def _writers(folder: Path) -> Iterator[_Writer]:
+    """The processes that hold the lock of a bridge in FOLDER, by /proc/locks."""
+    try:
+        locks = Path("/proc/locks").read_text("ascii").splitlines()
+        owners = list((folder / STATE_DIRECTORY / "owners").iterdir())
+    except OSError:
+        return
+    held = {}
+    for line in locks:
+        words = line.split()
+        if len(words) > 5 and words[1] == "FLOCK":
+            held[words[5]] = int(words[4])
+    for owner in owners:
+        try:
+            UUID(owner.name)
+            status = owner.stat()
+            device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+            process = held[device]
+            program = str(Path(f"/proc/{process}/exe").readlink())
+            root = str(Path(f"/proc/{process}/root").readlink())
+        except (OSError, ValueError, KeyError):
+            continue
+        yield _Writer(program if root == "/" else f"{program} in {root}", process)
+
+
+def secrets_shown(options: ConnectorConfig) -> Findings:
+    """A file with passwords that everybody may read."""
+    try:
+        mode = options.path.stat().st_mode
+        source = read_flat_yaml(options.path, "connector configuration")
+    except (OSError, ConfigError):
+        return
+    secrets = [
+        entry.key
+        for entry in source.entries.values()
+        if _SECRET.search(entry.key) and entry.value and not entry.key.endswith(_ELSEWHERE)
+    ]
+    if secrets and mode & stat.S_IROTH:
+        yield Finding(
+            str(options.path),
+            f"it holds {secrets[0]}, and every user of the machine may read it (mode"
+            f" {stat.S_IMODE(mode):o})",
+            f"chmod 640 {options.path}, with the group of the server's user",
+        )
+
+
+def clock(options: ConnectorConfig) -> Findings:
+    """Whether the time of day can be believed: commits, lags and retention are told by it."""
+    timex = ctypes.create_string_buffer(_TIMEX_BYTES)  # modes = 0: nothing is set
+    try:
+        state = ctypes.CDLL(None, use_errno=True).adjtimex(timex)
+    except (OSError, AttributeError):
+        state = -1
+    if state == _TIME_ERROR:
+        yield Finding(
+            "clock",
+            "nothing keeps this machine's clock right (adjtimex): times of commits, lags and the"
+            " retention of the archive go by it",
+            "run chrony or systemd-timesyncd, or have the host do it",
+        )
+    folder = options.journal_directory
+    if folder.is_dir():
+        newest = max((path.stat().st_mtime for path in folder.glob("*.log")), default=0.0)
+        ahead = newest - time.time()
+        if ahead > _AHEAD_S:
+            yield Finding(
+                "clock",
+                f"a journal in {folder} is {ahead:.0f} s younger than now: the clock was set back,"
+                " or server and shipper have different ones",
+                "set the clocks of all machines by one source (NTP)",
+            )

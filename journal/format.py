@@ -85,6 +85,9 @@ _HAS_DEFAULT = 2
 _LAST_CHUNK = 1
 _UNAVAILABLE = 2
 
+# All three sectors at once, each with its checksum behind its padding.
+_SECTORS = struct.Struct("<8sHHI16sQq16s16sQ420xI 4sIQqQ476xI 4sIQqqQQQQ444xI")
+
 # The writer ends a block once its payload would grow beyond this; a guess that suits one read.
 _BLOCK_TARGET = 64 * 1024
 _BLOB_CHUNK = 32 * 1024
@@ -153,6 +156,14 @@ _BLOBS = frozenset({Storage.BLOB, Storage.ARRAY})
 
 class _Malformed(Exception):
     """Bytes under a right checksum that make no sense; becomes JournalCorrupt with its place."""
+
+
+class _MalformedRecord(_Malformed):
+    """The same, at a place within its block's payload."""
+
+    def __init__(self, at: int, what: str) -> None:
+        super().__init__(what)
+        self.at = at
 
 
 class Element(NamedTuple):
@@ -301,7 +312,7 @@ class _Source:
 
     __slots__ = ("content", "fd", "path")
 
-    def __init__(self, path: Path, content: bytes | None) -> None:
+    def __init__(self, path: Path | str, content: bytes | None) -> None:
         self.path = path
         self.content = content
         self.fd = -1 if content is not None else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -368,7 +379,7 @@ class Blob:
             piece = self._source.read(size, offset)
             if len(piece) != size or google_crc32c.value(piece) != crc:
                 what = "the content of a blob has changed since its row was read"
-                raise JournalCorrupt(self._source.path, offset, what)
+                raise JournalCorrupt(Path(self._source.path), offset, what)
             yield piece
 
     def read(self) -> bytes:
@@ -460,6 +471,22 @@ Change: TypeAlias = RowChange | DdlChange | SequenceChange | Gap
 
 
 # Low level: sectors, records, definitions.
+
+_new_tuple = tuple.__new__
+_new_object = object.__new__
+_set_field = object.__setattr__
+_UNKNOWN = uuids.SafeUUID.unknown
+
+
+def fast_uuid(raw: bytes) -> UUID:
+    """Return the uuid of 16 bytes, in a third of the time that its class takes."""
+    made = _new_object(UUID)
+    _set_field(made, "int", int.from_bytes(raw, "big"))
+    _set_field(made, "is_safe", _UNKNOWN)
+    return made
+
+
+_known_uuid = functools.lru_cache(maxsize=64)(fast_uuid)  # of databases and servers: few
 
 
 def _pread(fd: int, length: int, offset: int) -> bytes:
@@ -580,6 +607,7 @@ def _counted_text(buffer: bytes, at: int, end: int) -> tuple[str, int]:
     return buffer[start : start + length].decode(), start + length
 
 
+@functools.lru_cache(maxsize=256)
 def _parse_begin(body: bytes) -> tuple[str, str]:
     database, at = _counted_text(body, 0, len(body))
     user, at = _counted_text(body, at, len(body))
@@ -752,6 +780,43 @@ def _table_change_body(event: int, change: TableChange, written: dict[str, Table
             if default is not None:
                 body.append(_with_length(default))
     return b"".join(body)
+
+
+def _parse_catalogue(
+    payload: bytes,
+) -> tuple[int, Mapping[int, bytes], Mapping[int, tuple[TableChange, ...]]]:
+    """Return how many records a catalogue has, its definitions and the changes of tables.
+
+    Raises _MalformedRecord.
+    """
+    bodies: dict[int, bytes] = {}
+    changes: dict[int, tuple[TableChange, ...]] = {}
+    states: dict[str, TableState] = {}
+    records = 0
+    at = 0
+    try:
+        while at < len(payload):
+            kind, number, length = _RECORD.unpack_from(payload, at)
+            body = payload[at + 8 : at + 8 + length]
+            if len(body) < length:
+                raise _Malformed("a record is longer than its block")
+            if kind == _TABLE and number and number not in bodies:
+                bodies[number] = body
+                _parse_table(number, body)
+            elif kind == _TABLE_CHANGE and number == 0:
+                event, change = _parse_table_change(body, states)
+                before = changes.get(event, ())
+                changes[event] = before if change is None else (*before, change)
+            else:
+                raise _Malformed("the catalogue has a record that does not belong there")
+            records += 1
+            at += 8 + length
+    except (_Malformed, struct.error, UnicodeDecodeError) as error:
+        raise _MalformedRecord(at, str(error)) from error
+    return records, bodies, changes
+
+
+_kept_catalogue = functools.lru_cache(maxsize=256)(_parse_catalogue)
 
 
 def parse_table(number: int, body: bytes) -> Table:
@@ -993,14 +1058,38 @@ def _compile_decoder(fields: tuple[_Field, ...]) -> _Decoder:
     return decoder
 
 
+# A larger definition is compiled once more rather than kept here.
+_MAX_KEPT_DEFINITION = 16 * 1024
+
+
+def _definition(
+    kind: int, number: int, body: bytes, completion: bytes | None, none_codec: str
+) -> tuple[Table, _Decoder]:
+    """Return the table that a TABLE record defines, and the decoder for its rows.
+
+    COMPLETION: what the catalogue has for it.
+    """
+    table = _parse_table(number, body, kind == _TABLE)
+    if completion is not None:
+        if table.resolved:
+            raise _Malformed(f"the catalogue completes table {table.name}, which is complete")
+        table = _complete(table, completion)
+    return table, _compile_decoder(_fields(table, none_codec))
+
+
+_kept_definition = functools.lru_cache(maxsize=256)(_definition)
+"""Equal definitions in many journals are one and the same ``Table`` object."""
+
+
 class _Tables(dict[int, tuple[Table, _Decoder]]):
     """The tables defined so far, by number, each with its decoder.
 
     ``completed``: the definitions in the catalogue, by number.
     """
 
+    __slots__ = ("_completed", "_none_codec")
+
     def __init__(self, none_codec: str, completed: Mapping[int, bytes]) -> None:
-        super().__init__()
         self._none_codec = none_codec
         self._completed = completed
 
@@ -1010,21 +1099,17 @@ class _Tables(dict[int, tuple[Table, _Decoder]]):
     def define(self, kind: int, number: int, body: bytes) -> None:
         if number == 0 or number in self:
             raise _Malformed(f"table number {number} is not free to be defined")
-        table = _parse_table(number, body, kind == _TABLE)
-        completion = self._completed.get(number)
-        if completion is not None:
-            if table.resolved:
-                raise _Malformed(f"the catalogue completes table {table.name}, which is complete")
-            table = _complete(table, completion)
-        self[number] = (table, _compile_decoder(_fields(table, self._none_codec)))
+        define = _kept_definition if len(body) <= _MAX_KEPT_DEFINITION else _definition
+        self[number] = define(kind, number, body, self._completed.get(number), self._none_codec)
 
 
-class _PendingBlobs:
-    """Blobs whose chunks have been met and whose row is still to come."""
+class _PendingBlobs(dict[int, list[tuple[int, int, int]]]):
+    """Blobs whose chunks have been met and whose row is still to come: the chunks by number."""
+
+    __slots__ = ("_finished", "_source")
 
     def __init__(self, source: _Source) -> None:
         self._source = source
-        self._extents: dict[int, list[tuple[int, int, int]]] = {}
         self._finished: dict[int, bool] = {}
 
     def add(self, flags: int, payload: bytes, body: int, end: int, file_offset: int) -> None:
@@ -1035,7 +1120,7 @@ class _PendingBlobs:
         if number == 0 or number in self._finished:
             raise _Malformed(f"a chunk of blob {number} comes after the last one")
         start = body + 8
-        extents = self._extents.setdefault(number, [])
+        extents = self.setdefault(number, [])
         if end > start:
             crc = google_crc32c.value(payload[start:end])
             extents.append((file_offset + start, end - start, crc))
@@ -1046,13 +1131,11 @@ class _PendingBlobs:
         available = self._finished.get(number)
         if available is None:
             raise _Malformed(f"a row refers to blob {number}, which does not come before it")
-        return Blob(number, available, self._source, self._extents[number])
-
-    def __bool__(self) -> bool:
-        return bool(self._extents)
+        return Blob(number, available, self._source, self[number])
 
     def clear(self) -> None:
-        self._extents.clear()
+        """Forget them: a row has come."""
+        super().clear()
         self._finished.clear()
 
 
@@ -1065,10 +1148,7 @@ class _BlockHeader(NamedTuple):
     record_count: int
     crc: int
     raw: bytes
-
-    @property
-    def end(self) -> int:
-        return self.offset + BLOCK_HEADER + self.payload_length
+    end: int  # offset just behind the block
 
 
 class _Catalogue(NamedTuple):
@@ -1076,8 +1156,12 @@ class _Catalogue(NamedTuple):
     of tables by the number of the event."""
 
     block: _BlockHeader
-    bodies: dict[int, bytes]
-    changes: dict[int, tuple[TableChange, ...]]
+    bodies: Mapping[int, bytes]
+    changes: Mapping[int, tuple[TableChange, ...]]
+
+
+_NO_BODIES: Mapping[int, bytes] = {}
+_NO_CHANGES: Mapping[int, tuple[TableChange, ...]] = {}
 
 
 class UnstampedCatalogue(NamedTuple):
@@ -1114,18 +1198,19 @@ class JournalReader:
     def __init__(
         self, path: Path | str, none_charset: str = "UTF-8", content: bytes | None = None
     ) -> None:
-        self.path = Path(path)
-        codec = charsets.find_codec(none_charset)
-        if codec is None:
-            raise ValueError(f"unknown character set {none_charset!r} for texts of NONE")
-        self._none_codec = codec
+        self._none_codec = _codec_for_none(none_charset)
         self._begin: tuple[str, str] | None = None
-        self._source = _Source(self.path, content)
+        self._catalogue_read: _Catalogue | None = None
+        self._source = source = _Source(path, content)
+        if content is not None:
+            self._head = content
+            self._read_sectors()
+            return
         try:
-            self._head = self._source.read(_HEAD, 0)
+            self._head = source.read(_HEAD, 0)
             self._read_sectors()
         except BaseException:
-            self._source.close()
+            source.close()
             raise
 
     def close(self) -> None:
@@ -1142,6 +1227,11 @@ class JournalReader:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return Path(self._source.path)
 
     @property
     def size(self) -> int:
@@ -1229,7 +1319,8 @@ class JournalReader:
         if len(raw) < BLOCK_HEADER:
             return None
         magic, length, own, first_event, previous, flags, _, _, crc = _BLOCK.unpack(raw)
-        block = _BlockHeader(own, length, first_event, previous, flags, 0, crc, raw)
+        behind = own + BLOCK_HEADER + length
+        block = _BlockHeader(own, length, first_event, previous, flags, 0, crc, raw, behind)
         if (magic, own, flags, previous) != (_BLOCK_MAGIC, seal.end, _CATALOGUE, seal.crc):
             return None
         payload = self._pread(min(length, MAX_PAYLOAD), own + BLOCK_HEADER)
@@ -1256,27 +1347,32 @@ class JournalReader:
         yielded before is sound, but only a whole journal says that the transaction committed.
         Texts that can't be decoded come as Undecodable.
         """
-        catalogue = self._catalogue
-        tables = _Tables(self._none_codec, catalogue.bodies if catalogue is not None else {})
+        catalogue = self._catalogue()
+        completed, changed = _NO_BODIES, _NO_CHANGES
+        if catalogue is not None:
+            _, completed, changed = catalogue
+        tables = _Tables(self._none_codec, completed)
         blobs = _PendingBlobs(self._source)
         unpack_record = _RECORD.unpack_from
-        new_row = tuple.__new__
+        new_row = _new_tuple
         pos = 0
-        changed = catalogue.changes if catalogue is not None else {}
         unmet: set[int] = set()  # of these, events that were not met yet
         for block, counts in self._blocks_from(start_offset, end_offset, tables, blobs):
             payload = self._payload(block)
+            offset, _, first_event, _, flags, record_count, *_ = block
             if pos == 0:
-                pos = block.first_event
-                unmet = {event for event in changed if event >= pos}
-            if block.first_event != pos or pos == 0 or (block.offset == DATA_OFFSET and pos != 1):
-                self._malformed(block.offset, f"event {block.first_event} is out of the count")
-            if block.flags & _SEALS:
+                pos = first_event
+                if changed:
+                    unmet = {event for event in changed if event >= pos}
+            is_first = offset == DATA_OFFSET
+            if first_event != pos or pos == 0 or (is_first and pos != 1):
+                self._malformed(offset, f"event {first_event} is out of the count")
+            if flags & _SEALS:
                 self._check_seal(block, payload, pos - 1, *counts)
                 if catalogue is not None:
                     self._check_catalogue(catalogue, block, tables, unmet)
                 return
-            file_offset = block.offset + BLOCK_HEADER
+            file_offset = offset + BLOCK_HEADER
             at = 0
             size = len(payload)
             records = 0
@@ -1316,8 +1412,8 @@ class JournalReader:
                     elif kind & 0xFF == _BLOB:
                         blobs.add(kind >> 8, payload, body, end, file_offset)
                     elif kind in (_BEGIN, _TABLE, _UNRESOLVED_TABLE):
-                        first = block.offset == DATA_OFFSET and at == 0
-                        if not block.flags & _DEFINES or first != (kind == _BEGIN):
+                        first = is_first and at == 0
+                        if not flags & _DEFINES or first != (kind == _BEGIN):
                             raise _Malformed("a definition is where none may be")
                         if kind == _BEGIN:
                             self._begin = _parse_begin(payload[body:end])
@@ -1338,15 +1434,14 @@ class JournalReader:
                         pos += 1
                     else:
                         raise _Malformed(f"unknown record kind {kind}")
-                    if block.offset == DATA_OFFSET and records == 0 and kind != _BEGIN:
+                    if is_first and records == 0 and kind != _BEGIN:
                         raise _Malformed("the first record is not BEGIN")
                     records += 1
                     at = end
             except (_Malformed, struct.error, UnicodeDecodeError) as error:
                 self._malformed(file_offset + at, str(error))
-            if records != block.record_count:
-                count = block.record_count
-                self._malformed(block.offset, f"the block has {records} records, not {count}")
+            if records != record_count:
+                self._malformed(offset, f"the block has {records} records, not {record_count}")
 
     def _ddl_text(self, body: bytes) -> str | Undecodable:
         (charset_id,) = _U16.unpack_from(body)
@@ -1364,6 +1459,61 @@ class JournalReader:
     # Sectors and the first block.
 
     def _read_sectors(self) -> None:
+        if len(self._head) < DATA_OFFSET or not self._read_whole_sectors():
+            self._read_each_sector()
+
+    def _read_whole_sectors(self) -> bool:
+        """Take in the sectors of a journal with a stamp; False if anything isn't as it should."""
+        head = self._head
+        (
+            magic, version, data_offset, epoch, uuid, transaction, started_us, guid, owner, inode,
+            header_crc,
+            mark_magic, _, ticket, mark_us, marked, mark_crc,
+            stamp_magic, stamp_epoch, sequence, commit_us, stamped_us, length, events, stamped,
+            catalogue, stamp_crc,
+        ) = _SECTORS.unpack_from(head)  # fmt: skip
+        uuid_crc = google_crc32c.value(uuid)
+        extend = google_crc32c.extend
+        end = catalogue or length
+        if (
+            magic != _MAGIC
+            or version != VERSION
+            or data_offset != DATA_OFFSET
+            or mark_magic != _COMMIT_MAGIC
+            or stamp_magic != _STAMP_MAGIC
+            or not transaction == marked == stamped
+            or extend(uuid_crc, head[: SECTOR - 4]) != header_crc
+            or extend(uuid_crc, head[SECTOR : 2 * SECTOR - 4]) != mark_crc
+            or extend(uuid_crc, head[2 * SECTOR : 3 * SECTOR - 4]) != stamp_crc
+            or end < DATA_OFFSET + SEAL_BLOCK
+            or length > _MAX_LENGTH
+            or (catalogue and end + BLOCK_HEADER >= length)
+        ):
+            return False
+        self._header_crc: int = header_crc
+        self._uuid: bytes = uuid
+        self._uuid_crc: int = uuid_crc
+        self.header = _new_tuple(
+            Header,
+            (
+                fast_uuid(uuid),
+                transaction,
+                started_us,
+                _known_uuid(guid),
+                _known_uuid(owner),
+                epoch,
+                inode,
+            ),
+        )
+        self.commit_mark = _new_tuple(CommitMark, (ticket, mark_us, marked))
+        self.stamp = _new_tuple(
+            Stamp,
+            (stamp_epoch, sequence, commit_us, stamped_us, length, events, stamped, catalogue),
+        )
+        return True
+
+    def _read_each_sector(self) -> None:
+        """Take in the sectors one by one, and say what is wrong with them."""
         head = self._head
         header = head[:SECTOR]
         sectors = head[:DATA_OFFSET]
@@ -1385,7 +1535,7 @@ class JournalReader:
         if _crc(uuid, header[:-4]) != self._header_crc or data_offset != DATA_OFFSET:
             self._malformed(0, "the header's checksum is wrong")
         self._uuid = uuid
-        self._uuid_crc: int = google_crc32c.value(uuid)
+        self._uuid_crc = google_crc32c.value(uuid)
         self.header = Header(
             UUID(bytes=uuid),
             transaction,
@@ -1453,9 +1603,11 @@ class JournalReader:
         return self._source.read(length, offset)
 
     def _block_header(self, offset: int) -> _BlockHeader:
-        raw = self._pread(BLOCK_HEADER, offset)
+        raw = self._head[offset : offset + BLOCK_HEADER]
         if len(raw) < BLOCK_HEADER:
-            raise self._broken(offset, raw, "the file ends")
+            raw = self._source.read(BLOCK_HEADER, offset)
+            if len(raw) < BLOCK_HEADER:
+                raise self._broken(offset, raw, "the file ends")
         magic, length, own, first_event, previous, flags, _, count, crc = _BLOCK.unpack(raw)
         if magic != _BLOCK_MAGIC or own != offset or not 0 < length <= MAX_PAYLOAD:
             raise self._broken(offset, raw, "no block begins here")
@@ -1463,21 +1615,26 @@ class JournalReader:
         is_catalogue = stamp is not None and offset == stamp.catalogue_offset
         if flags != _CATALOGUE if is_catalogue else flags & ~(_DEFINES | _SEALS):
             raise self._broken(offset, raw, "the block has unknown flags")
-        block = _BlockHeader(offset, length, first_event, previous, flags, count, crc, raw)
+        end = offset + BLOCK_HEADER + length
         if stamp is not None:
             limit = stamp.journal_length if is_catalogue else stamp.seal_end
-            if block.end > limit:
+            if end > limit:
                 raise self._broken(offset, raw, "the block is longer than the journal")
-        return block
+        return _new_tuple(
+            _BlockHeader, (offset, length, first_event, previous, flags, count, crc, raw, end)
+        )
 
     def _payload(self, block: _BlockHeader) -> bytes:
         """Return the block's payload after its checksum was found right."""
-        payload = self._pread(block.payload_length, block.offset + BLOCK_HEADER)
-        crc = google_crc32c.extend(self._uuid_crc, block.raw[:36])
-        if len(payload) < block.payload_length:
-            raise self._broken(block.offset, block.raw + payload, "the file ends inside the block")
-        if google_crc32c.extend(crc, payload) != block.crc:
-            raise self._broken(block.offset, block.raw + payload, "the block's checksum is wrong")
+        offset, length, _, _, _, _, crc, raw, end = block
+        payload = self._head[offset + BLOCK_HEADER : end]
+        if len(payload) < length:
+            payload = self._source.read(length, offset + BLOCK_HEADER)
+            if len(payload) < length:
+                raise self._broken(offset, raw + payload, "the file ends inside the block")
+        extend = google_crc32c.extend
+        if extend(extend(self._uuid_crc, raw[:36]), payload) != crc:
+            raise self._broken(offset, raw + payload, "the block's checksum is wrong")
         return payload
 
     def _check_chain(self, block: _BlockHeader, previous_crc: int) -> None:
@@ -1506,22 +1663,33 @@ class JournalReader:
         The counts are (records, blocks). Fills TABLES and BLOBS with what the blocks before
         START_OFFSET leave open.
         """
-        records = 0
-        skipped = array("Q")
-        start_offset = max(start_offset, DATA_OFFSET)
-        for blocks, block in enumerate(self._walk(end_offset)):
-            if block.offset < start_offset:
-                skipped.append(block.offset)
+        records = blocks = 0
+        skipped: list[int] | array[int] = []
+        offset = DATA_OFFSET
+        previous_crc = self._header_crc
+        while end_offset is None or offset < end_offset:
+            block = self._block_header(offset)
+            if block.previous_crc != previous_crc:
+                self._check_chain(block, previous_crc)
+            if offset < start_offset:
+                if not skipped:
+                    skipped = array("Q")
+                skipped.append(offset)
                 if block.flags & _DEFINES:
                     self._define(block, tables)
             else:
                 if skipped:
-                    if block.offset != start_offset:
+                    if offset != start_offset:
                         self._malformed(start_offset, "no block begins here")
                     self._collect_blobs(skipped, blobs)
-                    skipped = array("Q")
+                    skipped = []
                 yield block, (records, blocks)
+            if block.flags & _SEALS:
+                break
             records += block.record_count
+            blocks += 1
+            offset = block.end
+            previous_crc = block.crc
         if skipped and (end_offset is None or start_offset < end_offset):
             self._malformed(start_offset, "no block begins here")
 
@@ -1548,7 +1716,7 @@ class JournalReader:
                 except (_Malformed, struct.error, UnicodeDecodeError) as error:
                     self._malformed(block.offset + BLOCK_HEADER + body - 8, str(error))
 
-    def _collect_blobs(self, skipped: array[int], blobs: _PendingBlobs) -> None:
+    def _collect_blobs(self, skipped: Sequence[int], blobs: _PendingBlobs) -> None:
         """Note the chunks since the last event before the start, going back from there."""
         groups = []
         for offset in reversed(skipped):
@@ -1593,7 +1761,6 @@ class JournalReader:
             says = f"{seal.event_count}, {seal.record_count} and {seal.block_count}"
             self._malformed(block.offset, f"{what}; the seal says {says}")
 
-    @functools.cached_property
     def _catalogue(self) -> _Catalogue | None:
         """The completed definitions, None if the journal has no catalogue.
 
@@ -1602,33 +1769,22 @@ class JournalReader:
         stamp = self.stamp
         if stamp is None or not stamp.catalogue_offset:
             return None
-        block = self._block_header(stamp.catalogue_offset)
-        bodies: dict[int, bytes] = {}
-        changes: dict[int, tuple[TableChange, ...]] = {}
-        states: dict[str, TableState] = {}
-        records = 0
-        for kind, number, payload, body, end in self._records(block):
-            records += 1
-            at = block.offset + BLOCK_HEADER + body - 8
+        if self._catalogue_read is None:
+            block = self._block_header(stamp.catalogue_offset)
+            payload = self._payload(block)
+            parse = _kept_catalogue if len(payload) <= _MAX_KEPT_DEFINITION else _parse_catalogue
             try:
-                if kind == _TABLE and number and number not in bodies:
-                    bodies[number] = payload[body:end]
-                    _parse_table(number, bodies[number])
-                elif kind == _TABLE_CHANGE and number == 0:
-                    event, change = _parse_table_change(payload[body:end], states)
-                    before = changes.get(event, ())
-                    changes[event] = before if change is None else (*before, change)
-                else:
-                    raise _Malformed("the catalogue has a record that does not belong there")
-            except (_Malformed, struct.error, UnicodeDecodeError) as error:
-                self._malformed(at, str(error))
-        if (block.end, block.first_event, block.record_count) != (
-            stamp.journal_length,
-            stamp.event_count + 1,
-            records,
-        ):
-            self._malformed(block.offset, "the catalogue and the stamp, or its records, differ")
-        return _Catalogue(block, bodies, changes)
+                records, bodies, changes = parse(payload)
+            except _MalformedRecord as error:
+                self._malformed(block.offset + BLOCK_HEADER + error.at, str(error))
+            if (block.end, block.first_event, block.record_count) != (
+                stamp.journal_length,
+                stamp.event_count + 1,
+                records,
+            ):
+                self._malformed(block.offset, "the catalogue and the stamp, or its records, differ")
+            self._catalogue_read = _Catalogue(block, bodies, changes)
+        return self._catalogue_read
 
     def _check_catalogue(
         self,
@@ -1705,6 +1861,14 @@ class JournalReader:
                 return None
             position += _SCAN_WINDOW - len(_BLOCK_MAGIC) + 1
         return None
+
+
+@functools.lru_cache(maxsize=16)
+def _codec_for_none(charset: str) -> str:
+    codec = charsets.find_codec(charset)
+    if codec is None:
+        raise ValueError(f"unknown character set {charset!r} for texts of NONE")
+    return codec
 
 
 def read_envelope(path: Path | str) -> tuple[Header, Stamp | None, str]:

@@ -107,6 +107,15 @@ class DatabaseIdentity(NamedTuple):
     guid: UUID
 
 
+class DiskUse(NamedTuple):
+    """What journals that wait take on disk."""
+
+    bytes: int
+    is_full: bool  # connector.journal.max.bytes was reached, and not left since
+    refused: int  # how often it refused something, ever
+    cost_ms: int  # how long it took to measure them
+
+
 class Verdict(Enum):
     """What the engine says of a transaction."""
 
@@ -230,6 +239,12 @@ class Host(Protocol):
 
     def spawn(self, program: Path, arguments: list[str], environment: dict[str, str]) -> int:
         """Start a detached process that the server doesn't notice. Raises OSError."""
+
+    def limit_disk(self, most: int) -> None:
+        """Set connector.journal.max.bytes; 0: no limit."""
+
+    def measure_disk(self, if_older_ms: int) -> DiskUse:
+        """Measure the journal folder, unless any process did so just now."""
 
 
 def _rows(content: bytes, columns: int) -> list[tuple[bytes | None, ...]]:
@@ -408,6 +423,14 @@ class CffiHost:
         result = self._api.sync_file_system(fd)
         if result < 0:
             raise OSError(-result, "cannot sync the journal folder's file system")
+
+    def limit_disk(self, most: int) -> None:
+        self._api.limit_disk(most)
+
+    def measure_disk(self, if_older_ms: int) -> DiskUse:
+        raw = self._ffi.new("struct fbc_disk *")
+        self._api.measure_disk(if_older_ms, raw)
+        return DiskUse(raw.bytes, bool(raw.is_full), raw.refused, raw.cost_ms)
 
     def spawn(self, program: Path, arguments: list[str], environment: dict[str, str]) -> int:
         def strings(values: list[str]) -> tuple[Any, list[Any]]:

@@ -5,6 +5,7 @@ Threads, all of them daemons that the server neither sees nor waits for:
     fbc-confirm    verdict, stamp and name of what the plugin handed over  (confirmer)
     fbc-definitions  asks for what records don't show of their tables     (definitions)
     fbc-shipper    keeps an embedded shipper running                       (shipper)
+    fbc-disk       measures what journals take, and warns                  (disk)
 
 Guarantees: no thread of the server ever waits for one of these but an attachment that leaves,
 for a bounded time. Assumes: nothing here is called on a thread that holds an engine lock.
@@ -19,11 +20,13 @@ import logbook
 
 from firebird_cdc.bridge.confirmer import Confirmer
 from firebird_cdc.bridge.definitions import DefinitionFinder
+from firebird_cdc.bridge.disk import DiskMeter
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Host
 from firebird_cdc.bridge.shipper import ShipperSupervisor, python_program
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.errors import CaptureError
+from firebird_cdc.journal.disk_watch import DiskLimits
 
 _log = logbook.Logger("firebird_cdc.bridge")
 
@@ -59,6 +62,7 @@ class Bridge:
         self._finder: DefinitionFinder | None = None
         self._confirmer: Confirmer | None = None
         self._supervisor: ShipperSupervisor | None = None
+        self._meter: DiskMeter | None = None
 
     def _databases(self) -> Path:
         assert self._folder is not None
@@ -76,6 +80,9 @@ class Bridge:
             folder = self._folder = JournalFolder(config.journal_directory)
         _probe(folder)
         self._host.configure(folder, config.journal_fsync, config.capture_failure_mode == "gap")
+        if self._meter is None:
+            self._meter = DiskMeter(self._host)
+        self._meter.use(folder, DiskLimits.of(config))
         if self._finder is None:
             self._finder = DefinitionFinder(self._host, self._databases)
             self._finder.start()

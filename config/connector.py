@@ -48,6 +48,9 @@ from firebird_cdc.config.values import (
 )
 from firebird_cdc.errors import ConfigError
 
+LEAST_JOURNAL_BYTES = 16 * 1024 * 1024
+"""The smallest connector.journal.max.bytes: a server keeps up to a quarter of it in its pool."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectorConfig:
@@ -70,6 +73,9 @@ class ConnectorConfig:
     journal_check_interval_ms: int
     journal_fsync: bool
     journal_archive_directory: Path | None
+    journal_warn_bytes: int
+    journal_max_bytes: int
+    journal_min_free_bytes: int
     journal_archive_segment_bytes: int
     journal_archive_retention_ms: int
     journal_archive_retention_bytes: int
@@ -182,6 +188,7 @@ class _Loader:
         self._fill_in_defaults()
         self._check_pairs()
         self._check_topics()
+        self._check_limits()
         self._check_directories()
         self._check_names()
         self._check_converters()
@@ -323,6 +330,15 @@ class _Loader:
                 f"topic name {topic} has {len(topic)} characters, Kafka allows {MAX_TOPIC_LENGTH}",
             )
 
+    def _check_limits(self) -> None:
+        most = self.values.get("connector.journal.max.bytes", 0)
+        if 0 < most < LEAST_JOURNAL_BYTES:
+            self._wrong(
+                self.entries["connector.journal.max.bytes"],
+                f"allowed: 0 or at least {LEAST_JOURNAL_BYTES}, as journals that are made"
+                " beforehand count too",
+            )
+
     def _check_directories(self) -> None:
         journals = self.values.get("connector.journal.directory")
         archive = self.values.get("connector.journal.archive.directory")
@@ -395,6 +411,9 @@ class _Loader:
             journal_check_interval_ms=value["connector.journal.check.interval.ms"],
             journal_fsync=value["connector.journal.fsync"],
             journal_archive_directory=value.get("connector.journal.archive.directory"),
+            journal_warn_bytes=value["connector.journal.warn.bytes"],
+            journal_max_bytes=value["connector.journal.max.bytes"],
+            journal_min_free_bytes=value["connector.journal.min.free.bytes"],
             journal_archive_segment_bytes=value["connector.journal.archive.segment.bytes"],
             journal_archive_retention_ms=value["connector.journal.archive.retention.ms"],
             journal_archive_retention_bytes=value["connector.journal.archive.retention.bytes"],

@@ -175,6 +175,22 @@ OPTIONS: tuple[Option, ...] = (
         unit="bytes",
     ),
     Option(
+        "connector.journal.warn.bytes", _I, "1073741824", "How many bytes journals may take that"
+        " wait to be sent before log and status warn of it. 0: any number.", Group.CONNECTOR,
+        unit="bytes",
+    ),
+    Option(
+        "connector.journal.max.bytes", _I, "0", "The most bytes that journals may take that wait"
+        " to be sent. A transaction that would go beyond is refused, or leaves a gap, as"
+        " connector.capture.failure.mode says, until nine tenths are left. 0: no limit; else at"
+        " least 16777216.", Group.CONNECTOR, unit="bytes",
+    ),
+    Option(
+        "connector.journal.min.free.bytes", _I, "268435456", "Log and status warn when less than"
+        " this is free on the file system of connector.journal.directory. 0: never.",
+        Group.CONNECTOR, unit="bytes",
+    ),
+    Option(
         "connector.capture.failure.mode", Kind.CHOICE, "refuse", "What happens to a transaction"
         " whose changes cannot be recorded. refuse: its commit fails with the cause, which needs"
         " `report_errors = true` and `disable_on_error = false` in replication.conf: with any other"

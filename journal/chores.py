@@ -13,6 +13,7 @@ import logbook
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.journal.archive import ArchiveKeeper, Retention
 from firebird_cdc.journal.delivery import Delivery
+from firebird_cdc.journal.disk_watch import DiskLimits, DiskWatch
 from firebird_cdc.journal.statistics import Statistics
 
 _log = logbook.Logger("firebird_cdc.journal.chores")
@@ -42,7 +43,8 @@ def build_chores(
 ) -> list[Chore]:
     """The chores that CONFIG asks for."""
     del delivery
-    chores: list[Chore] = []
+    limits = DiskLimits.of(config)
+    chores: list[Chore] = [DiskWatch(config.journal_directory, limits, statistics)]
     archive = config.journal_archive_directory
     if archive is not None:
         retention = Retention(

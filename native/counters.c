@@ -319,7 +319,7 @@ void fbc_disk_grow(int64_t bytes) {
         atomic_fetch_add_explicit(&disk->grown, bytes, memory_order_relaxed);
 }
 
-int fbc_disk_has_room(int folder, const char *path, struct fbc_error *error) {
+int fbc_disk_has_room(int folder, const char *path, uint64_t own, struct fbc_error *error) {
     enum { MEASURED_JUST_NOW_MS = 100, COST_FACTOR = 10 };
     struct fbc_disk_figures *disk = figures();
     uint64_t limit = atomic_load_explicit(&counters.limit, memory_order_relaxed);
@@ -334,14 +334,16 @@ int fbc_disk_has_room(int folder, const char *path, struct fbc_error *error) {
             return FBC_OK;
         }
         if (is_measured || !is_older(disk, MEASURED_JUST_NOW_MS + COST_FACTOR * disk->cost_ms)) {
-            disk->full = 1;
+            if (taken > resumed_at(limit) + own)
+                disk->full = 1;
             add(&disk->refused, 1);
-            fbc_error_set(error, 0,
-                          "the journals in %.200s take %llu bytes, connector.journal.max.bytes is "
-                          "%llu: have the shipper send them (firebird-cdc status tells why it "
-                          "does not), which ends this at %llu bytes, or raise the limit",
-                          path, (unsigned long long)taken, (unsigned long long)limit,
-                          (unsigned long long)resumed_at(limit));
+            fbc_error_set(
+                error, 0,
+                "the journals in %.160s take %llu bytes, %llu of them this transaction's, and "
+                "connector.journal.max.bytes is %llu: have the shipper send them (firebird-cdc "
+                "status tells why it does not) until %llu are left, or raise the limit",
+                path, (unsigned long long)taken, (unsigned long long)own, (unsigned long long)limit,
+                (unsigned long long)resumed_at(limit));
             return FBC_FAILED;
         }
         measure(disk, folder);

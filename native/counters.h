@@ -84,10 +84,11 @@ void fbc_disk_limit(uint64_t most);
 /* fbc_disk_grow notes that journals take BYTES more, or less. */
 void fbc_disk_grow(int64_t bytes);
 
-/* fbc_disk_has_room tells whether the limit lets another transaction through. FOLDER, a descriptor,
- * is measured before the answer is no, unless that was done just now; PATH is for ERROR. Once the
- * answer was no it stays so until nine tenths of the limit are reached again. */
-int fbc_disk_has_room(int folder, const char *path, struct fbc_error *error);
+/* fbc_disk_has_room tells whether the limit lets a transaction through whose journal, OWN bytes, is
+ * accounted for. FOLDER, a descriptor, is measured before the answer is no, unless that was done
+ * just now; PATH is for ERROR. Once the answer was no, and not for its own size alone, it stays so
+ * until nine tenths of the limit are reached again. */
+int fbc_disk_has_room(int folder, const char *path, uint64_t own, struct fbc_error *error);
 
 /* fbc_disk_measure measures FOLDER unless somebody did within IF_OLDER_MS, and fills DISK. */
 void fbc_disk_measure(int folder, uint32_t if_older_ms, struct fbc_disk *disk);

@@ -521,9 +521,9 @@ struct fbc_tally *fbc_host_tally(struct fbc_database *database) {
     return tally;
 }
 
-int fbc_host_has_room(struct fbc_error *error) {
+int fbc_host_has_room(uint64_t own, struct fbc_error *error) {
     pthread_rwlock_rdlock(&host.folder_lock);
-    int has_room = fbc_disk_has_room(host.journal_directory, host.journal_path, error);
+    int has_room = fbc_disk_has_room(host.journal_directory, host.journal_path, own, error);
     pthread_rwlock_unlock(&host.folder_lock);
     return has_room;
 }

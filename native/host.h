@@ -57,8 +57,9 @@ void fbc_host_count_gap(struct fbc_database *database, const char *reason);
  * null DATABASE is one that is not known. */
 struct fbc_tally *fbc_host_tally(struct fbc_database *database);
 
-/* fbc_host_has_room tells whether connector.journal.max.bytes lets another transaction through. */
-int fbc_host_has_room(struct fbc_error *error);
+/* fbc_host_has_room tells whether connector.journal.max.bytes lets a transaction through that has
+ * accounted for OWN bytes. */
+int fbc_host_has_room(uint64_t own, struct fbc_error *error);
 
 /* fbc_host_tell says loudly what can't be recorded, unless the bridge runs, which logs it. */
 void fbc_host_tell(const char *text);

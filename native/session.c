@@ -334,7 +334,7 @@ static int reserve(struct fbc_journal *journal, uint64_t end, struct fbc_error *
         (struct transaction *)((char *)journal - offsetof(struct transaction, journal));
     fbc_disk_grow((int64_t)(end - journal->reserved));
     journal->reserved = end;
-    return !txn->is_limited || fbc_host_has_room(error);
+    return !txn->is_limited || fbc_host_has_room(end, error);
 }
 
 /* Begin TXN's journal in the file FD, which it owns from then on. */
@@ -756,7 +756,7 @@ static int seal(struct transaction *txn, struct fbc_error *error) {
     FBC_FAILPOINT("prepare.before_seal");
     int done = fbc_host_trusted(txn->session->settings, error) && fbc_host_folder_in_place(error) &&
                fbc_host_journal_in_place(txn->journal.fd, txn->journal.name, error) &&
-               (!txn->is_limited || fbc_host_has_room(error)) &&
+               (!txn->is_limited || fbc_host_has_room(txn->journal.reserved, error)) &&
                fbc_journal_seal(&txn->journal, fbc_now_us(), &catalogue, error);
     free(catalogue.block);
     if (!done)

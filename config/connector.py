@@ -95,6 +95,7 @@ class ConnectorConfig:
     close_timeout_ms: int
     retry_backoff_ms: int
     transactional: bool
+    position_topic: str
     key_converter: str
     value_converter: str
     key_converter_options: dict[str, str] = field(repr=False)
@@ -321,14 +322,20 @@ class _Loader:
         if prefix is None:
             return
         names = ("kafka.topic.prefix", "topic.delimiter", "topic.transaction")
-        topic = "".join(self.values.get(name, "") for name in names)
         if prefix.value in (".", ".."):
             self._wrong(prefix, "Kafka takes no topic of that name")
-        elif len(topic) > MAX_TOPIC_LENGTH:
-            self._wrong(
-                self.entries.get("topic.transaction", prefix),
-                f"topic name {topic} has {len(topic)} characters, Kafka allows {MAX_TOPIC_LENGTH}",
-            )
+            return
+        for option, topic in (
+            ("topic.transaction", "".join(self.values.get(name, "") for name in names)),
+            ("kafka.position.topic", _position_topic(self.values)),
+        ):
+            if len(topic) > MAX_TOPIC_LENGTH:
+                self._wrong(
+                    self.entries.get(option, prefix),
+                    f"topic name {topic} has {len(topic)} characters, Kafka allows"
+                    f" {MAX_TOPIC_LENGTH}",
+                )
+                return
 
     def _check_limits(self) -> None:
         most = self.values.get("connector.journal.max.bytes", 0)
@@ -433,6 +440,7 @@ class _Loader:
             close_timeout_ms=value["kafka.producer.close.timeout.ms"],
             retry_backoff_ms=value["kafka.producer.retry.backoff.ms"],
             transactional="transactional.id" in settings.properties,
+            position_topic=_position_topic(value),
             key_converter=value["key.converter"],
             value_converter=value["value.converter"],
             key_converter_options=self.converter_options["key.converter"].build(),
@@ -477,6 +485,11 @@ class _Loader:
             poll_interval_ms=value["poll.interval.ms"],
             max_batch_size=value["max.batch.size"],
         )
+
+
+def _position_topic(values: dict[str, Any]) -> str:
+    """The topic in which the shipper keeps how far each database has come."""
+    return values.get("kafka.position.topic") or f"{values.get('kafka.topic.prefix')}.__positions"
 
 
 def _parse_value(entry: Entry, option: Option) -> Any:

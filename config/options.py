@@ -243,6 +243,11 @@ OPTIONS: tuple[Option, ...] = (
         " stops. What is not sent by then stays in its journal.", Group.KAFKA, unit="ms",
     ),
     Option(
+        "kafka.position.topic", Kind.TOPIC_PART, None, "Topic in which the shipper keeps how far"
+        " each database has come. It is made compacted, with one partition. Default:"
+        " `<kafka.topic.prefix>.__positions`.", Group.KAFKA,
+    ),
+    Option(
         "kafka.producer.<property>", _S, None, "Any other producer property, of librdkafka or of"
         " the Java client; see below.", Group.KAFKA,
     ),

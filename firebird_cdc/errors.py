@@ -8,6 +8,7 @@ FirebirdCdcError                 base: one sentence on what happened, where, and
 │   └── JournalCorrupt           bytes inside it are damaged
 ├── CaptureError                 the bridge can't record a change
 ├── ShipError                    the shipper can't deliver
+│   ├── ShipperFenced            another one uses its transactional id
 │   └── Obstacle                 something outside is in the way of an event now
 │       ├── TopicUnavailable     its topic is missing and can't be made
 │       └── RegistryTrouble      the schema registry has not given an id for its schema
@@ -81,6 +82,12 @@ class CaptureError(FirebirdCdcError):
 
 class ShipError(FirebirdCdcError):
     """The shipper can't deliver; journals stay where they are."""
+
+
+class ShipperFenced(ShipError):
+    """Another producer has taken over the transactional id; this shipper must not fight back."""
+
+    exit_code = 3
 
 
 class Obstacle(ShipError):

@@ -19,6 +19,7 @@ from firebird_cdc.journal.backlog import Backlog, Entry, Unreadable
 from firebird_cdc.journal.dispose import dispose_shipped
 from firebird_cdc.journal.flight import Flight, FlightPlan
 from firebird_cdc.journal.lane import Halt, Lane, MissingBlocked
+from firebird_cdc.journal.positions import Known
 from firebird_cdc.journal.producer import KafkaLink
 from firebird_cdc.journal.render import BadEvent
 from firebird_cdc.journal.statistics import DISK
@@ -57,7 +58,8 @@ class Delivery(ABC):
     """Lanes, their journals' end, and what stops them. Subclasses send.
 
     ``stopping``: begin no journal any more. ``scans``: full scans done by the owner;
-    ``wants_scan``: called when the whole folder should be looked at.
+    ``wants_scan``: called when the whole folder should be looked at. ``known``: what Kafka's
+    position topic says of databases.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Delivery(ABC):
         self.scans = 0
         self.shipped = 0
         self.should_leave: Callable[[], bool] = lambda: False
+        self.known: dict[str, Known] = {}
         self._archive = archive
         self._backoff_s = backoff_s
         self._delivered: list[Entry] = []
@@ -135,12 +138,15 @@ class Delivery(ABC):
         """Make lanes for databases that have journals now."""
         for database, queue in self.backlog.queues.items():
             if database not in self.lanes:
-                self.lanes[database] = Lane(database, queue, self._backoff_s)
+                lane = self.lanes[database] = Lane(database, queue, self._backoff_s)
+                lane.stand(self.known.get(database))
 
     def _ready(self, lane: Lane) -> bool:
-        if self.stopping or self._dispose_trouble or self.in_flight >= JOURNALS_IN_FLIGHT:
+        if self.stopping or self._dispose_trouble:
             return False
-        suspects = self._suspects(lane) if self.plan.failure_mode == "fail" else []
+        suspects: Sequence[Unreadable] = ()
+        if self.backlog.unreadable and self.plan.failure_mode == "fail":
+            suspects = self._suspects(lane)
         try:
             return lane.ready(self.scans, len(suspects), self.backlog.young)
         except MissingBlocked as blocked:
@@ -176,13 +182,12 @@ class Delivery(ABC):
         assert lane.halt is not None
         _log.error(
             "{}: shipping of this database STANDS STILL: {}. {} of its journals wait in {}. Other"
-            " databases go on. Repair or move that journal away, or set"
-            " event.processing.failure.handling.mode to warn or skip, and it goes on by itself"
-            " (after a change of the option: restart the shipper)",
+            " databases go on. {}",
             lane.database,
             lane.halt.reason,
             lane.pending + (lane.halt.entry is not None),
             self.backlog.directory,
+            lane.halt.advice,
         )
 
     def remind(self) -> None:
@@ -408,14 +413,16 @@ class PlainDelivery(Delivery):
                 return True
         moved = False
         budget = EVENTS_PER_TURN
+        room = JOURNALS_IN_FLIGHT - self.in_flight
         while budget > 0:
             flight = lane.flights[-1] if lane.flights else None
             if flight is not None and monotonic() < lane.retry_at:
                 break
             if flight is None or flight.read_to_end:
-                if not self._ready(lane):
+                if room <= 0 or not self._ready(lane):
                     break
                 flight = lane.begin(self.plan)
+                room -= 1
             if lane.careful == flight.entry.uuid:
                 if flight.unacked:
                     break

@@ -15,6 +15,7 @@ import logbook
 
 from firebird_cdc.journal.backlog import Entry, Queue
 from firebird_cdc.journal.flight import Flight, FlightPlan
+from firebird_cdc.journal.positions import Known, Position, now_us, runs_of
 
 _log = logbook.Logger("firebird_cdc.journal.lane")
 
@@ -31,12 +32,17 @@ class Halt:
 
     ``place``: epoch and sequence from which on nothing is sent. ``entry``: the journal that
     is at fault, None if the fault is that one is missing. ``signature``: its file as it was.
+    ``advice``: what to do about it.
     """
 
     place: tuple[int, int]
     entry: Entry | None
     reason: str
     signature: tuple[int, ...] | None
+    advice: str = (
+        "Repair or move that journal away, or set event.processing.failure.handling.mode to warn"
+        " or skip, and it goes on by itself (after a change of the option: restart the shipper)"
+    )
 
 
 @dataclass(slots=True)
@@ -54,6 +60,8 @@ class Lane:
     ``failing``: one of its messages failed, the answers to the others are awaited.
     ``trouble``: why its next journal was not delivered; attempts go on.
     ``careful``: the journal that is sent one message at a time.
+    ``known``: what Kafka's position topic says, None if nothing; ``done``: up to which number all
+    journals are in Kafka by that.
     """
 
     def __init__(self, database: str, queue: Queue, backoff_s: float) -> None:
@@ -66,6 +74,8 @@ class Lane:
         self.in_trouble = False
         self.trouble = ""
         self.failing = False
+        self.known: Known | None = None
+        self.done = (-1, -1)
         self._skipped: dict[UUID, dict[int, str]] = {}
         self._resume_after: dict[UUID, int] = {}
         self._counted: dict[UUID, int] = {}
@@ -124,10 +134,11 @@ class Lane:
             if suspects:
                 raise MissingBlocked(entry.sequence - 1)
             return not young
-        if entry.epoch != previous.epoch or entry.sequence <= previous.sequence + 1:
+        missing = previous.sequence + 1 if entry.epoch == previous.epoch else 1
+        if entry.sequence <= missing:
             self._hole = None
             return True
-        return self._past_hole(previous.sequence + 1, entry, scans, suspects, young)
+        return self._past_hole(missing, entry, scans, suspects, young)
 
     def _past_hole(
         self, missing: int, entry: Entry, scans: int, suspects: int, young: bool
@@ -187,6 +198,55 @@ class Lane:
     def resume_after(self, entry: Entry, pos: int) -> None:
         """Events up to POS of ENTRY are delivered for good."""
         self._resume_after[entry.uuid] = pos
+
+    # Where Kafka is
+
+    def stand(self, known: Known | None) -> None:
+        """Go on from what the position topic says now; no journal may be under way."""
+        self.known = known
+        self.done = (-1, -1)
+        if known is None:
+            return
+        position = known.position
+        self._note(position)
+        last = position.sequence if position.complete else position.sequence - 1
+        reached = Entry(position.epoch, last, position.uuid)
+        if self._previous is None or reached[:2] > self._previous[:2]:
+            self._previous = reached
+
+    def _note(self, position: Position) -> None:
+        if position.complete:
+            self.done = position.number
+            return
+        self.done = position.epoch, position.sequence - 1
+        self._resume_after[position.uuid] = position.pos
+
+    def reached(self, folder: str, place: str) -> Position | None:
+        """Where this database stands once the open Kafka transaction is committed; None: as now.
+
+        All journals under way are part of it; FOLDER and PLACE say where they are.
+        """
+        flights = list(self.flights)
+        if flights and not flights[-1].read_to_end and not flights[-1].pos:
+            flights.pop()  # begun, and nothing of it sent yet
+        if not flights:
+            return None
+        last = flights[-1]
+        complete = last.read_to_end
+        runs = runs_of([flight.entry for flight in flights if flight.read_to_end])
+        epoch, sequence, uuid = last.entry
+        return Position(
+            self.database, epoch, sequence, uuid, last.pos, complete, now_us(), runs,
+            folder, place,
+        )  # fmt: skip
+
+    def advance(self, position: Position) -> None:
+        """POSITION is committed."""
+        if self.known is None:
+            self.known = Known(position)
+        self.known.position = position
+        self.known.names.add(position.runs)
+        self._note(position)
 
     def settle(self) -> Flight | None:
         """Take the first flight if all of it is acknowledged."""

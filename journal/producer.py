@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError, Producer
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.producer import check_producer
+from firebird_cdc.journal.positions import PositionReader
 from firebird_cdc.journal.statistics import KAFKA, QueueFigures, Statistics
 
 _log = logbook.Logger("firebird_cdc.journal.producer")
@@ -98,6 +99,7 @@ class KafkaLink:
         self._settings: dict[str, Any] = producer_settings(config)
         self._servers = config.producer.get("bootstrap.servers", "")
         self._directory = config.journal_directory
+        self.transactional_id = config.producer.get("transactional.id")
         self._error = ""
         self._error_at = 0.0
         self.progress_at = monotonic()
@@ -115,6 +117,10 @@ class KafkaLink:
     def _make(self) -> Producer:
         settings = self._settings | {"error_cb": self._on_error, "stats_cb": self._on_statistics}
         return Producer(settings, logger=_librdkafka_logger())
+
+    def position_reader(self, topic: str) -> PositionReader:
+        """A reader of TOPIC at the same brokers, with the same rights."""
+        return PositionReader(self._settings, topic, _librdkafka_logger())
 
     def recreate(self) -> None:
         """Replace the producer; what the old one still held counts as not sent."""

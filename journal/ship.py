@@ -21,6 +21,7 @@ from firebird_cdc.journal.flight import FlightPlan
 from firebird_cdc.journal.lock import STATE_DIRECTORY, ShipperLock, bridge_present
 from firebird_cdc.journal.producer import KafkaLink, max_message_bytes
 from firebird_cdc.journal.render import Renderer
+from firebird_cdc.journal.shipped import folder_identity
 from firebird_cdc.journal.statistics import DISK, Statistics
 from firebird_cdc.journal.transactions import TransactionalDelivery
 from firebird_cdc.journal.watch import Folder, JournalWatcher
@@ -113,7 +114,15 @@ class Shipper:
         if config.transactional:
             timeout_ms = int(config.producer.get("transaction.timeout.ms", "60000"))
             delivery = TransactionalDelivery(
-                self._backlog, plan, link, archive, backoff_s, timeout_ms / 1000
+                self._backlog,
+                plan,
+                link,
+                archive,
+                backoff_s,
+                timeout_ms / 1000,
+                config.position_topic,
+                max_message_bytes(config),
+                folder_identity(self._directory),
             )
         else:
             delivery = PlainDelivery(self._backlog, plan, link, archive, backoff_s)

@@ -1,25 +1,33 @@
-"""Delivery in Kafka transactions: many whole journals become visible together, or none.
+"""Delivery in Kafka transactions: many whole journals become visible together, or none, once.
 
-For a producer with ``kafka.producer.transactional.id``. A journal is split over several Kafka
-transactions only if it alone is larger than ``SPLIT_MESSAGES`` or takes more than half of
-``transaction.timeout.ms``. A crash of the shipper between the end of a Kafka transaction and
-the disposal of its journals sends these again: the position is not part of the transaction.
+For a producer with ``kafka.producer.transactional.id``. Each Kafka transaction also writes where
+its databases stand then (``journal.positions``). What became of a transaction whose end is not
+known (a crash, a lost answer, a client that gave up) is never guessed: a new producer fences the
+old one, so that nothing of it can come true later, and the positions are read. Journals that they
+name are disposed of unsent.
+
+A journal is split over several Kafka transactions only if it alone has more messages than
+``SPLIT_MESSAGES`` or takes more than half of ``transaction.timeout.ms``; the position then tells
+after which of its events to go on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from platform import node
 from time import monotonic
+from typing import Any
 
 import logbook
 from confluent_kafka import KafkaError, KafkaException
 
-from firebird_cdc.errors import JournalError, Obstacle
-from firebird_cdc.journal.backlog import Backlog
+from firebird_cdc.errors import JournalError, Obstacle, ShipperFenced
+from firebird_cdc.journal.backlog import Backlog, Entry
 from firebird_cdc.journal.delivery import EVENTS_PER_TURN, Delivery, is_refusal
 from firebird_cdc.journal.flight import Flight, FlightPlan
-from firebird_cdc.journal.lane import MAX_BACKOFF_S, Lane
+from firebird_cdc.journal.lane import MAX_BACKOFF_S, Halt, Lane
+from firebird_cdc.journal.positions import FRAME_BYTES, NAME_BYTES, Position, PositionReader
 from firebird_cdc.journal.producer import KafkaLink
 from firebird_cdc.journal.render import BadEvent
 
@@ -31,11 +39,22 @@ BATCH_S = 0.5
 BATCH_JOURNALS = 2000
 """Journals in one Kafka transaction."""
 
+BATCH_MESSAGES = 100_000
+"""No further journal joins a Kafka transaction that has so many messages."""
+
 SPLIT_MESSAGES = 1_000_000
-"""Messages in one Kafka transaction; only a larger journal is split."""
+"""Messages of one journal in one Kafka transaction; only a larger journal is split."""
+
+_TURN_JOURNALS = 200
+"""Journals of one database before the next one has its turn in a Kafka transaction."""
 
 _STEP_S = 1.0
 """Longest wait inside one call of the client, so that a stop is noticed in time."""
+
+# What the client says when somebody else has registered the transactional id since.
+_FENCED = frozenset(
+    {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+)
 
 
 class _Interrupted(Exception):
@@ -47,7 +66,10 @@ class _Aborted(Exception):
 
 
 class TransactionalDelivery(Delivery):
-    """Sends journals one after the other, inside Kafka transactions."""
+    """Sends journals one after the other, inside Kafka transactions.
+
+    ``folder``: the identity of the journal folder, which the positions tell.
+    """
 
     def __init__(
         self,
@@ -57,34 +79,64 @@ class TransactionalDelivery(Delivery):
         archive: Path | None,
         backoff_s: float,
         transaction_timeout_s: float,
+        position_topic: str,
+        max_message_bytes: int,
+        folder: str,
     ) -> None:
         super().__init__(backlog, plan, link, archive, backoff_s)
         self._ready_for_transactions = False
+        self._registered = False
+        self._reader: PositionReader | None = None
+        self._position_topic = position_topic
+        self._folder = folder
+        self._place = f"{node()}:{backlog.directory}"
+        self._position_error: KafkaError | None = None
+        self._positions_unacked = 0
+        self._batch_journals = min(
+            BATCH_JOURNALS, max((max_message_bytes - FRAME_BYTES) // NAME_BYTES, 1)
+        )
+        self._timeout_s = transaction_timeout_s
         self._split_after_s = transaction_timeout_s / 2
         self._first_backoff_s = max(backoff_s, 0.01)
         self._pause_s = self._first_backoff_s
         self._retry_at = 0.0
         self._sent = 0
         self._began_at = 0.0
+        self._last_began_at = 0.0
+        self._journal_began_at = 0.0
         self._failures_seen = 0
         self._turn = 0
+
+    @property
+    def unacked(self) -> int:
+        """Messages without an answer."""
+        return self.plan.unacked + self._positions_unacked
 
     @property
     def next_retry(self) -> float | None:
         """When (monotonic) the next attempt is made."""
         paused = super().next_retry
+        if not self._ready_for_transactions:
+            return self._retry_at
         return None if paused is None else max(paused, self._retry_at)
 
     def step(self) -> bool:
-        """Run one Kafka transaction over what waits now, if anything does."""
+        """Run one Kafka transaction over what waits now, if anything does.
+
+        Raises ShipperFenced if another producer has taken over the transactional id.
+        """
         self.link.producer.poll(0)
         disposed = self.settle()
-        lanes = [lane for lane in self._rotation() if self._ready(lane)]
-        if not lanes or monotonic() < self._retry_at:
+        if self._delivered or monotonic() < self._retry_at:
             return disposed
         try:
-            self._initialise()
-            self._transaction()
+            if not self._ready_for_transactions:
+                self._initialise()
+                return True
+            lanes = [lane for lane in self._rotation() if self._ready(lane)]
+            if not lanes:
+                return self.settle() or disposed
+            self._transaction(lanes)
         except _Interrupted:
             return False
         except KafkaException as error:
@@ -96,6 +148,7 @@ class TransactionalDelivery(Delivery):
     def abandon(self) -> None:
         """Abort what is open: none of it ever becomes visible to read_committed consumers."""
         super().abandon()
+        self._close_reader()
         if self._ready_for_transactions and self._began_at:
             try:
                 self.link.producer.abort_transaction(_STEP_S)
@@ -109,13 +162,32 @@ class TransactionalDelivery(Delivery):
         start = self._turn % len(lanes) if lanes else 0
         return lanes[start:] + lanes[:start]
 
+    # Where Kafka is
+
     def _initialise(self) -> None:
-        """Register the transactional id; ends what a crashed predecessor left open."""
-        if not self._ready_for_transactions:
+        """Register the transactional id, which ends what a predecessor left open, and learn what
+        Kafka has. Takes a step of that each time."""
+        if self._reader is None:
             self.link.note_start()
+            self._reader = self.link.position_reader(self._position_topic)
+        if not self._registered:
             self._repeat(self.link.producer.init_transactions)
-            self._ready_for_transactions = True
-            self.link.note_progress()
+            self._registered = True
+        while not self._reader.advance(_STEP_S):
+            self.link.note_waiting()
+            if self.should_leave():
+                raise _Interrupted
+        self.known = self._reader.known
+        self._close_reader()
+        for lane in self.lanes.values():
+            lane.stand(self.known.get(lane.database))
+        self._ready_for_transactions = True
+        self.link.note_progress()
+
+    def _close_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
     def _repeat(self, call: Callable[[float], None]) -> None:
         """Repeat a call of the client until it succeeds or fails for good."""
@@ -131,31 +203,114 @@ class TransactionalDelivery(Delivery):
             else:
                 return
 
+    def _ready(self, lane: Lane) -> bool:
+        while super()._ready(lane):
+            entry = lane.queue.first()
+            if entry[:2] > lane.done:
+                known = lane.known
+                if known is None or known.position.complete or self._fits(entry, known.position):
+                    return True
+                self._halt_for(lane, entry, {known.position.uuid.bytes})
+                return False
+            if not self._take_known(lane, entry):
+                return False
+        return False
+
+    @staticmethod
+    def _fits(entry: Entry, position: Position) -> bool:
+        """Whether ENTRY may follow POSITION, which is in the middle of a journal."""
+        return entry[:2] != position.number or entry.uuid == position.uuid
+
+    def _take_known(self, lane: Lane, entry: Entry) -> bool:
+        """Deal with ENTRY, whose number is not beyond what Kafka has; False: LANE stands still."""
+        assert lane.known is not None
+        names = lane.known.names.find(entry.epoch, entry.sequence)
+        if entry.uuid.bytes not in names:
+            self._halt_for(lane, entry, names)
+            return False
+        _log.info("{}: Kafka has it already, as the position topic says", entry.name)
+        lane.queue.pop()
+        self._delivered.append(entry)
+        return True
+
+    def _halt_for(self, lane: Lane, entry: Entry, names: set[bytes]) -> None:
+        """Stop LANE at ENTRY, whose number is that of something else in Kafka."""
+        assert lane.known is not None
+        position = lane.known.position
+        path = self.backlog.directory / entry.name
+        if names:
+            other = " or ".join(f"{uuid.hex()}" for uuid in names)
+            reason = (
+                f"{path} has sequence {entry.sequence} (epoch {entry.epoch}), under which Kafka has"
+                f" another journal, {other}"
+            )
+            advice = (
+                "Two journal folders, or a folder that was copied or begun anew, feed the same"
+                " topics under the same name of a database: give each server a kafka.topic.prefix"
+                " of its own. If the journal is not to be shipped, move it away, and shipping goes"
+                " on by itself"
+            )
+        else:
+            reason = (
+                f"{path} has sequence {entry.sequence} (epoch {entry.epoch}), but Kafka already has"
+                f" all up to sequence {position.sequence} (epoch {position.epoch}), and it is not"
+                " told whether this journal is among them"
+            )
+            advice = (
+                "Somebody has put an old journal back, or the numbering began anew. Move it away,"
+                " and shipping goes on by itself; look into the topics for its events before you"
+                " send them again"
+            )
+        signature = self._signature(entry)
+        lane.queue.pop()
+        self.halt(lane, Halt(entry[:2], entry, reason, signature, advice))
+
     # One transaction
 
-    def _transaction(self) -> None:
+    def _transaction(self, lanes: list[Lane]) -> None:
         """Send whole journals in turn, commit, and dispose of them."""
         self._begin()
-        more = True
-        while more and monotonic() - self._began_at < BATCH_S:
-            more = False
-            for lane in self._rotation():
-                if self.in_flight < BATCH_JOURNALS and self._ready(lane):
-                    self._send_whole(lane)
-                    more = more or lane.careful is None
+        left = self._batch_journals
+        while lanes and left > 0 and not self._is_full():
+            going = []
+            for lane in lanes:
+                taken = self._send_journals(lane, min(left, _TURN_JOURNALS))
+                left -= taken
+                if taken and lane.careful is None:
+                    going.append(lane)
+            lanes = going
         self._commit()
         self.settle()
 
     def _begin(self) -> None:
         self.link.producer.begin_transaction()
         self.link.note_start()
-        self._began_at = monotonic()
+        self._began_at = self._last_began_at = monotonic()
         self._failures_seen = self.plan.failures
+        self._position_error = None
         self._sent = 0
+
+    def _is_full(self) -> bool:
+        """Whether no further journal should join the open transaction."""
+        return self._sent >= BATCH_MESSAGES or monotonic() - self._began_at >= min(
+            BATCH_S, self._timeout_s / 8
+        )
+
+    def _send_journals(self, lane: Lane, limit: int) -> int:
+        """Send up to LIMIT journals of LANE; how many it was."""
+        taken = 0
+        while taken < limit and self._ready(lane):
+            self._send_whole(lane)
+            taken += 1
+            if lane.careful is not None or self._is_full():
+                break
+        return taken
 
     def _send_whole(self, lane: Lane) -> None:
         flight = lane.begin(self.plan)
         careful = lane.careful == flight.entry.uuid
+        self._journal_began_at = monotonic()
+        begun = 0  # messages of it in earlier transactions
         while not flight.read_to_end:
             before = flight.messages
             try:
@@ -175,8 +330,10 @@ class TransactionalDelivery(Delivery):
             if careful:
                 self._await_answers()
             self._check()
-            if self._must_split() and flight.between_changes and not flight.read_to_end:
+            between = flight.between_changes and not flight.read_to_end
+            if between and self._must_split(flight.messages - begun):
                 self._split(lane, flight)
+                begun = flight.messages
 
     def _serve(self, seconds: float) -> None:
         """Take answers; leave if the owner has to."""
@@ -192,12 +349,20 @@ class TransactionalDelivery(Delivery):
 
     def _check(self) -> None:
         """Abort if a message of this transaction was refused or failed."""
+        if self._position_error is not None:
+            self._take_position_error(self._position_error)
         if self.plan.failures == self._failures_seen:
             return
         for lane in self.lanes.values():
             for flight in lane.flights:
                 if flight.failed is not None:
                     self._take_failure(lane, flight)
+
+    def _take_position_error(self, error: KafkaError) -> None:
+        if is_refusal(error) and self._batch_journals > 1:
+            # The topic takes smaller records only: name fewer journals in each.
+            self._batch_journals //= 2
+        raise KafkaException(error)
 
     def _take_failure(self, lane: Lane, failed: Flight) -> None:
         error = failed.failed
@@ -215,9 +380,11 @@ class TransactionalDelivery(Delivery):
             lane.careful = failed.entry.uuid
         raise _Aborted
 
-    def _must_split(self) -> bool:
-        age = monotonic() - self._began_at
-        return self._sent >= SPLIT_MESSAGES or (self._sent > 0 and age >= self._split_after_s)
+    def _must_split(self, messages: int) -> bool:
+        """Whether a journal with MESSAGES in the open transaction is too large for it."""
+        if messages >= SPLIT_MESSAGES:
+            return True
+        return self._sent > 0 and monotonic() - self._journal_began_at >= self._split_after_s
 
     def _take_damaged(self, lane: Lane, flight: Flight, reason: str) -> None:
         lane.drop(flight)
@@ -239,8 +406,15 @@ class TransactionalDelivery(Delivery):
             )
         self.settle()
         self._begin()
+        self._journal_began_at = self._began_at
 
     def _commit(self) -> None:
+        positions = []
+        for lane in self.lanes.values():
+            position = lane.reached(self._folder, self._place)
+            if position is not None:
+                self._record(position)
+                positions.append((lane, position))
         self._await_answers()
         self._check()
         self._write_notes()
@@ -248,6 +422,28 @@ class TransactionalDelivery(Delivery):
         self._began_at = 0.0
         self._pause_s = self._first_backoff_s
         self.link.note_progress()
+        for lane, position in positions:
+            lane.advance(position)
+
+    def _record(self, position: Position) -> None:
+        """Hand over the record of POSITION."""
+        key, value = position.record()
+        while True:
+            try:
+                self.link.producer.produce(
+                    self._position_topic, value, key, on_delivery=self._take_answer
+                )
+            except BufferError:
+                self._serve(0.05)
+                self._check()
+            else:
+                self._positions_unacked += 1
+                return
+
+    def _take_answer(self, error: KafkaError | None, _message: Any) -> None:
+        self._positions_unacked -= 1
+        if error is not None:
+            self._position_error = error
 
     def _write_notes(self) -> None:
         """Have on disk what is left out, before what goes with it becomes visible."""
@@ -282,29 +478,29 @@ class TransactionalDelivery(Delivery):
             lane.flights.append(flight)
 
     def _fail(self, error: KafkaError) -> None:
-        """The transaction failed: all its journals go back, and the next attempt waits a bit."""
-        fatal = error.fatal() or not error.txn_requires_abort()
-        if not fatal:
-            try:
-                self._abort()
-            except (KafkaException, _Interrupted):
-                fatal = True
+        """The transaction failed, or may even be committed: all its journals go back, and a new
+        producer ends it and finds out, after a pause."""
+        self.link.producer.poll(0)
+        error = self.link.fatal or error
+        if error.code() in _FENCED and not self._may_have_expired():
+            raise ShipperFenced(
+                "another producer has taken over kafka.producer.transactional.id"
+                f" {self.link.transactional_id!r}, so this shipper ends and sends nothing more"
+                f" ({error.str()}). One shipper may use it at a time: stop the other one, or give"
+                " each server an id of its own, and start this shipper again. Nothing is lost, its"
+                f" journals stay in {self.backlog.directory}"
+            )
         for lane in self.lanes.values():
             lane.start_over()
         self._retry_at = monotonic() + self._pause_s
         self._pause_s = min(self._pause_s * 2, MAX_BACKOFF_S)
-        self.link.note_away(_explain(error))
-        if fatal:
-            self._replace_producer()
-            self._ready_for_transactions = False
-            self._began_at = 0.0
+        self.link.note_away(error.str())
+        self._close_reader()
+        self._replace_producer()
+        self._positions_unacked = 0
+        self._registered = self._ready_for_transactions = False
+        self._began_at = 0.0
 
-
-def _explain(error: KafkaError) -> str:
-    if error.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
-        return (
-            f"{error.str()}. If this happens again and again, another producer uses the same"
-            " kafka.producer.transactional.id"
-        )
-    text: str = error.str()
-    return text
+    def _may_have_expired(self) -> bool:
+        """Whether Kafka itself may have fenced us off, because our transaction took too long."""
+        return bool(self._began_at) and monotonic() - self._last_began_at >= self._timeout_s

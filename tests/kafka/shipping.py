@@ -21,6 +21,7 @@ from firebird_cdc.journal.format import Column, JournalWriter, Storage
 
 DATABASE = "/srv/fb/warehouse.fdb"
 PATIENCE_S = 60.0
+POSITIONS = ".__positions"
 
 
 def column(name: str, storage: Storage, key_position: int = 0, **changes: Any) -> Column:
@@ -159,6 +160,7 @@ def read_topics(
 ) -> dict[str, list[Event]]:
     """All messages of the topics that begin with PREFIX, as far as they are readable now.
 
+    Without the shipper's own topic of positions, unless PREFIX is its whole name.
     DECODE makes keys and values of bytes, the topic, and "key" or "value".
     """
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -173,7 +175,10 @@ def read_topics(
         }
     )
     try:
-        for name in sorted(topic for topic in topics if topic.startswith(prefix)):
+        named = [topic for topic in topics if topic.startswith(prefix)]
+        for name in sorted(
+            topic for topic in named if topic == prefix or not topic.endswith(POSITIONS)
+        ):
             events = []
             for partition in topics[name].partitions:
                 events += _read_partition(consumer, TopicPartition(name, partition, 0), decode)

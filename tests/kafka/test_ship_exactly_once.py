@@ -1,0 +1,321 @@
+"""Each event once for read_committed consumers, whatever becomes of shippers in between."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from shipping import DATABASE, Event, Folder, Ship, ids, read_topics
+
+from firebird_cdc.demo.kafka import KafkaBroker
+from firebird_cdc.journal import delivery, transactions
+from firebird_cdc.journal.positions import Position
+from firebird_cdc.journal.transactions import TransactionalDelivery
+
+pytestmark = pytest.mark.kafka
+
+MODE = "event.processing.failure.handling.mode"
+
+
+class _Crash(BaseException):
+    """Ends a shipper in this process where it stands."""
+
+
+@pytest.fixture
+def ship(ship: Ship, topic_prefix: str) -> Ship:
+    """Shippers with one transactional id, and small messages."""
+    ship.options |= {
+        "kafka.producer.transactional.id": f"{topic_prefix}-id",
+        "value.converter.schemas.enable": "false",
+        "key.converter.schemas.enable": "false",
+        "connector.journal.check.interval.ms": "200",
+    }
+    return ship
+
+
+class Topics:
+    """What a read_committed consumer sees of one test."""
+
+    def __init__(self, bootstrap: str, prefix: str) -> None:
+        self._bootstrap = bootstrap
+        self._prefix = prefix
+
+    def events(self) -> list[Event]:
+        """The events of the one table."""
+        return self.all().get(f"{self._prefix}._srv_fb_warehouse.fdb.ITEM", [])
+
+    def all(self) -> dict[str, list[Event]]:
+        """Everything but positions."""
+        return read_topics(self._bootstrap, self._prefix)
+
+    def positions(self) -> list[Position]:
+        """All records of the position topic."""
+        name = f"{self._prefix}.__positions"
+        read = read_topics(self._bootstrap, name, decode=lambda content, _topic, _part: content)
+        return [Position.parse(record.value) for record in read[name]]
+
+
+@pytest.fixture
+def topics(broker: KafkaBroker, topic_prefix: str) -> Topics:
+    return Topics(broker.bootstrap, topic_prefix)
+
+
+def expected(*sequences: int, rows: int = 1) -> list[int]:
+    return [sequence * 1_000_000 + row for sequence in sequences for row in range(rows)]
+
+
+def uuids_of(paths: list[Path]) -> list[UUID]:
+    return [UUID(path.stem) for path in paths]
+
+
+def crash_at(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, hit: int = 1, *, after: bool
+) -> None:
+    """Have the shipper in this process end at the HIT-th call of OWNER's NAME."""
+    original = getattr(owner, name)
+    calls = iter(range(1, 1_000_000))
+
+    def crashing(*arguments: Any, **named: Any) -> Any:
+        now = next(calls) == hit
+        if now and not after:
+            raise _Crash
+        result = original(*arguments, **named)
+        if now:
+            raise _Crash
+        return result
+
+    monkeypatch.setattr(owner, name, crashing)
+
+
+def crash_once(ship: Ship, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a shipper to the armed crash, which it notices no more than a kill."""
+    monkeypatch.setattr(TransactionalDelivery, "abandon", lambda _self: None)
+    with pytest.raises(_Crash):
+        ship.once_here()
+    monkeypatch.undo()
+
+
+def test_position_names_the_journals_of_its_kafka_transaction(
+    ship: Ship, folder: Folder, topics: Topics
+) -> None:
+    paths = [folder.write(sequence, 2) for sequence in (1, 2, 3, 4)]
+    assert ship.once_here() == 0
+    paths += [folder.write(5), folder.write(1, epoch=1, first_id=7)]
+    assert ship.once_here() == 0
+    first, second = topics.positions()
+    assert (first.database, first.number, first.complete) == (DATABASE, (0, 4), True)
+    assert [uuid for _, _, uuid in first.journals] == uuids_of(paths[:4])
+    assert second.number == (1, 1)
+    assert [*second.journals] == [(0, 5, UUID(paths[4].stem)), (1, 1, UUID(paths[5].stem))]
+    assert ids(topics.events()) == [*expected(1, 2, 3, 4, rows=2), 5_000_000, 7]
+
+
+@pytest.mark.parametrize("hit", [1, 3], ids=["none-deleted", "two-deleted"])
+def test_journals_that_were_committed_and_not_disposed_of_are_not_sent_again(
+    ship: Ship, folder: Folder, topics: Topics, monkeypatch: pytest.MonkeyPatch, hit: int
+) -> None:
+    for sequence in range(1, 6):
+        folder.write(sequence)
+    crash_at(monkeypatch, Path, "unlink", hit, after=False)
+    crash_once(ship, monkeypatch)
+    assert len(folder.waiting) == 6 - hit
+    folder.write(6)
+    assert ship.once_here() == 0
+    assert folder.waiting == []
+    assert ids(topics.events()) == expected(*range(1, 7))
+
+
+def test_transaction_whose_commit_was_not_asked_for_is_sent_once(
+    ship: Ship, folder: Folder, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for sequence in range(1, 6):
+        folder.write(sequence, 10)
+    crash_at(monkeypatch, TransactionalDelivery, "_record", after=True)
+    crash_once(ship, monkeypatch)
+    assert topics.events() == []
+    assert ship.once_here() == 0
+    assert ids(topics.events()) == expected(*range(1, 6), rows=10)
+
+
+def test_journals_deleted_by_earlier_transactions_that_a_power_cut_brings_back_are_recognised(
+    ship: Ship, folder: Folder, topics: Topics, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    for sequence in range(1, 5):
+        shutil.copy2(folder.write(sequence), kept)
+        assert ship.once_here() == 0
+    for path in kept.iterdir():
+        shutil.copy2(path, folder.directory)
+    folder.write(5)
+    assert ship.once_here() == 0
+    assert folder.waiting == []
+    assert ids(topics.events()) == expected(*range(1, 6))
+
+
+@pytest.mark.parametrize("mode", ["fail", "warn", "skip"])
+def test_other_journal_under_a_shipped_number_stops_its_database(
+    ship: Ship, folder: Folder, topics: Topics, mode: str
+) -> None:
+    ship.options[MODE] = mode
+    shipped = [folder.write(sequence) for sequence in (1, 2)]
+    assert ship.once_here() == 0
+    other = folder.write(2, first_id=99)
+    waiting = [other, folder.write(3)]
+    folder.write(1, database="/srv/fb/other.fdb")
+    shipper = ship.once()
+    assert shipper.process.returncode == 1
+    assert folder.waiting == sorted(waiting)
+    line = shipper.log_lines("STANDS STILL")[0]
+    assert "under which Kafka has another journal" in line
+    assert other.name in line
+    assert UUID(shipped[1].stem).hex in line
+    assert ids(topics.events()) == expected(1, 2)
+    other.unlink()
+    assert ship.once_here() == 0
+    assert ids(topics.events()) == expected(1, 2, 3)
+    assert len(topics.all()) == 2
+
+
+def test_old_journal_that_was_put_back_stops_its_database_until_it_is_moved_away(
+    ship: Ship, folder: Folder, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for sequence in (1, 2, 4):  # 3 comes late
+        folder.write(sequence)
+    shipper = ship.start()
+    shipper.await_that(lambda: not folder.waiting, "the others shipped")
+    late = folder.write(3)
+    line = shipper.await_log("STANDS STILL")
+    assert "Kafka already has all up to sequence 4" in line
+    assert late.name in line
+    folder.write(5)
+    late.unlink()
+    shipper.await_that(lambda: not folder.waiting, "the rest shipped")
+    assert shipper.terminate() == 0
+    assert ids(topics.events()) == expected(1, 2, 4, 5)
+
+
+def test_hole_directly_behind_the_position_is_noticed(
+    ship: Ship, folder: Folder, topics: Topics
+) -> None:
+    folder.write(1)
+    assert ship.once_here() == 0
+    folder.write(3)
+    shipper = ship.once()
+    assert "journal 2 is missing" in shipper.log_lines("missing before journal")[0]
+    assert ids(topics.events()) == expected(1, 3)
+
+
+@pytest.mark.parametrize("point", ["second-part", "before-disposal"])
+def test_journal_larger_than_a_kafka_transaction_is_once_in_kafka_all_the_same(
+    ship: Ship, folder: Folder, topics: Topics, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    ship.options["provide.transaction.metadata"] = "true"
+    folder.write(1, 3)
+    folder.write(2, 2600)
+    folder.write(3, 3)
+    monkeypatch.setattr(transactions, "SPLIT_MESSAGES", 1000)
+    if point == "second-part":
+        crash_at(monkeypatch, TransactionalDelivery, "_record", 2, after=True)
+    else:
+        crash_at(monkeypatch, delivery, "dispose_shipped", 2, after=False)
+    crash_once(ship, monkeypatch)
+    (position, *_) = topics.positions()
+    assert (position.number, position.complete) == ((0, 2), False)
+    assert 900 < position.pos < 1100
+    assert ship.once_here() == 0
+    events = topics.events()
+    assert ids(events) == expected(1, rows=3) + expected(2, rows=2600) + expected(3, rows=3)
+    orders = [event.payload["transaction"]["total_order"] for event in events]
+    assert orders == [*range(1, 4), *range(1, 2601), *range(1, 4)]
+    boundaries = [
+        (event.payload["status"], event.payload["event_count"])
+        for name, found in topics.all().items()
+        if name.endswith(".transaction")
+        for event in found
+    ]
+    assert boundaries == [
+        step for rows in (3, 2600, 3) for step in (("BEGIN", None), ("END", rows))
+    ]
+
+
+def test_journals_that_fit_into_a_kafka_transaction_of_their_own_are_never_split(
+    ship: Ship, folder: Folder, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "SPLIT_MESSAGES", 1000)
+    for sequence in range(1, 6):
+        folder.write(sequence, 900)
+    assert ship.once_here() == 0
+    assert all(position.complete for position in topics.positions())
+    assert ids(topics.events()) == expected(*range(1, 6), rows=900)
+
+
+def test_journal_that_lost_its_place_in_the_middle_is_missed(
+    ship: Ship, folder: Folder, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write(1)
+    large = folder.write(2, 2000)
+    monkeypatch.setattr(transactions, "SPLIT_MESSAGES", 700)
+    crash_at(monkeypatch, TransactionalDelivery, "_record", 2, after=True)
+    crash_once(ship, monkeypatch)
+    large.rename(folder.directory.with_name(large.name))
+    other = folder.write(2, 2000)
+    shipper = ship.once()
+    assert "another journal" in shipper.log_lines("STANDS STILL")[0]
+    other.unlink()
+    folder.write(3)
+    shipper = ship.once()
+    assert "journal 2 is missing" in shipper.log_lines("missing before journal")[0]
+    assert ids(topics.events())[-1] == 3_000_000
+
+
+def test_second_shipper_with_the_transactional_id_ends_the_first(
+    ship: Ship,
+    make_ship: Callable[[str], Ship],
+    broker: KafkaBroker,
+    folder: Folder,
+    topics: Topics,
+    tmp_path: Path,
+) -> None:
+    folder.write(1)
+    first = ship.start()
+    first.await_that(lambda: not folder.waiting, "journal 1 shipped")
+    elsewhere = Folder(tmp_path / "elsewhere")
+    elsewhere.write(1, database="/srv/fb/other.fdb")
+    second = make_ship(broker.bootstrap)
+    (tmp_path / "second").mkdir()
+    second._directory = tmp_path / "second"
+    second.options = ship.options | {"connector.journal.directory": str(elsewhere.directory)}
+    running = second.start()
+    running.await_that(lambda: not elsewhere.waiting, "the other journal shipped")
+    kept = folder.write(2)
+    assert first.wait() == 3
+    assert "another producer has taken over" in ship.output(first)
+    assert f"{ship.options['kafka.producer.transactional.id']}" in ship.output(first)
+    assert folder.waiting == [kept]
+    elsewhere.write(2, database="/srv/fb/other.fdb")
+    running.await_that(lambda: not elsewhere.waiting, "the second one works on")
+    assert running.terminate() == 0
+    assert ship.once_here() == 0
+    assert ids(topics.events()) == expected(1, 2)
+
+
+def test_strange_record_in_the_position_topic_is_left_alone(
+    ship: Ship, folder: Folder, topics: Topics, broker: KafkaBroker, topic_prefix: str
+) -> None:
+    from confluent_kafka import Producer
+
+    folder.write(1)
+    assert ship.once_here() == 0
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for value in (b"no JSON", json.dumps({"version": 99}).encode(), uuid4().bytes):
+        producer.produce(f"{topic_prefix}.__positions", value, b"x")
+    assert producer.flush(30) == 0
+    folder.write(2)
+    assert ship.once_here() == 0
+    assert ids(topics.events()) == expected(1, 2)

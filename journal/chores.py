@@ -14,6 +14,7 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.journal.archive import ArchiveKeeper, Retention
 from firebird_cdc.journal.delivery import Delivery
 from firebird_cdc.journal.disk_watch import DiskLimits, DiskWatch
+from firebird_cdc.journal.retry_desk import RetryDesk
 from firebird_cdc.journal.statistics import Statistics
 
 _log = logbook.Logger("firebird_cdc.journal.chores")
@@ -42,9 +43,11 @@ def build_chores(
     config: ConnectorConfig, delivery: Delivery, statistics: Statistics
 ) -> list[Chore]:
     """The chores that CONFIG asks for."""
-    del delivery
     limits = DiskLimits.of(config)
-    chores: list[Chore] = [DiskWatch(config.journal_directory, limits, statistics)]
+    chores: list[Chore] = [
+        DiskWatch(config.journal_directory, limits, statistics),
+        RetryDesk(config.journal_directory, delivery),
+    ]
     archive = config.journal_archive_directory
     if archive is not None:
         retention = Retention(

@@ -72,13 +72,14 @@ def _ship(arguments: argparse.Namespace) -> int:
 
 
 def _register_journal(subparsers: Subparsers) -> None:
-    from firebird_cdc.journal import show
+    from firebird_cdc.journal import retry, show
 
-    parser = subparsers.add_parser("journal", help="look into journals")
+    parser = subparsers.add_parser("journal", help="look into journals, send them again")
     actions = parser.add_subparsers(dest="journal_command", metavar="ACTION", required=True)
     show_parser = actions.add_parser("show", help="print a journal, whole or torn")
     show.add_arguments(show_parser)
     show_parser.set_defaults(run=show.run)
+    retry.register(actions)
 
 
 def _register_replay(subparsers: Subparsers) -> None:

@@ -19,6 +19,7 @@ from firebird_cdc.journal.backlog import Backlog, Entry, Unreadable
 from firebird_cdc.journal.dispose import dispose_shipped
 from firebird_cdc.journal.flight import Flight, FlightPlan
 from firebird_cdc.journal.lane import Halt, Lane, MissingBlocked
+from firebird_cdc.journal.late import LateSending
 from firebird_cdc.journal.positions import Known
 from firebird_cdc.journal.producer import KafkaLink
 from firebird_cdc.journal.render import BadEvent
@@ -80,6 +81,7 @@ class Delivery(ABC):
         self.shipped = 0
         self.should_leave: Callable[[], bool] = lambda: False
         self.known: dict[str, Known] = {}
+        self.late = LateSending(plan, archive)
         self._archive = archive
         self._backoff_s = backoff_s
         self._delivered: list[Entry] = []
@@ -98,12 +100,17 @@ class Delivery(ABC):
     @property
     def in_flight(self) -> int:
         """Journals that are begun and not disposed of."""
-        return sum(len(lane.flights) for lane in self.lanes.values()) + len(self._delivered)
+        begun = sum(len(lane.flights) for lane in self.lanes.values())
+        return begun + len(self._delivered) + (self.late.flight is not None)
 
     @property
     def can_go_on(self) -> bool:
         """Whether anything is left to do that isn't stopped for good."""
-        return bool(self._delivered) or any(lane.can_go_on for lane in self.lanes.values())
+        return (
+            bool(self._delivered)
+            or self.late.is_busy
+            or any(lane.can_go_on for lane in self.lanes.values())
+        )
 
     @property
     def progress(self) -> object:
@@ -129,6 +136,7 @@ class Delivery(ABC):
 
     def abandon(self) -> None:
         """Stop at once: what is not acknowledged stays in its journal."""
+        self.late.start_over()
         for lane in self.lanes.values():
             lane.start_over()
 
@@ -216,6 +224,27 @@ class Delivery(ABC):
             lane.halt = None
             self.statistics.clear(lane.database)
             _log.notice("{}: the obstacle is gone, shipping goes on", lane.database)
+
+    def try_again(self) -> list[tuple[Lane, tuple[int, int]]]:
+        """Have databases that stand still, or wait before the next attempt, go on at once.
+
+        Returns them, each with the place of the journal that is in the way.
+        """
+        tried = []
+        for lane in self.lanes.values():
+            halt = lane.halt
+            if halt is not None:
+                if halt.entry is not None:
+                    lane.queue.push(halt.entry)
+                lane.halt = None
+                self.statistics.clear(lane.database)
+                _log.notice("{}: shipping is tried again", lane.database)
+                tried.append((lane, halt.place))
+            elif lane.trouble and (first := lane.first_place) is not None:
+                tried.append((lane, first))
+            lane.retry_at = 0.0
+        self._told_unreadable.clear()
+        return tried
 
     def _signature(self, entry: Entry) -> tuple[int, ...] | None:
         try:
@@ -389,6 +418,8 @@ class PlainDelivery(Delivery):
         for lane in self.lanes.values():
             moved = self._advance(lane) or moved
         self._failures_seen = failures
+        if self.late.is_busy and not (self.stopping and self.late.flight is None):
+            moved = self.late.advance(self.link.producer) or moved
         if idle:
             self.link.note_start()
         self.link.producer.poll(0)
@@ -477,4 +508,5 @@ class PlainDelivery(Delivery):
         for lane in self.lanes.values():
             lane.start_over()
             lane.back_off()
+        self.late.start_over()
         self._replace_producer()

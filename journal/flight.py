@@ -227,7 +227,7 @@ class Flight:
                 last = change
                 if change.pos > self.counted and messages is not _LEFT_OUT:
                     self.counted = change.pos
-                    key = _counted_as(change) if messages else _FILTERED
+                    key = counted_as(change) if messages else _FILTERED
                     counts[key] = counts.get(key, 0) + 1
                 if renderer.awaits_begin and BEGIN not in self._skipped:
                     begin = yield from self._attempts(renderer.begin)
@@ -242,7 +242,7 @@ class Flight:
                 yield messages
             if last is not None:
                 self.last_event = LastEvent(
-                    _counted_as(last)[0],
+                    counted_as(last)[0],
                     self.entry.uuid,
                     stamp.sequence,
                     last.pos,
@@ -296,7 +296,7 @@ class Flight:
             _log.warning("{}: {} is left out: {}", self.path, error.where, error)
 
 
-def _counted_as(change: RowChange | DdlChange) -> tuple[str, str]:
+def counted_as(change: RowChange | DdlChange) -> tuple[str, str]:
     """Under which table and operation the statistics count CHANGE."""
     return (change.table.name, change.op) if isinstance(change, RowChange) else ("", "ddl")
 

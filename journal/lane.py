@@ -96,6 +96,13 @@ class Lane:
         return len(self.queue) + len(self.flights)
 
     @property
+    def first_place(self) -> tuple[int, int] | None:
+        """Epoch and sequence of the first journal that is not shipped yet."""
+        if self.flights:
+            return self.flights[0].entry[:2]
+        return self.queue.first()[:2] if self.queue else None
+
+    @property
     def furthest(self) -> tuple[UUID | None, int]:
         """The first journal under way, and how far the best attempt at it has come so far."""
         if self.flights:

@@ -181,6 +181,27 @@ def record_key(database: str) -> bytes:
     return json.dumps(database).encode()
 
 
+def late_record(database: str, uuid: UUID) -> tuple[bytes, bytes]:
+    """Key and value of the record that all left out of journal UUID was sent, late.
+
+    It is of use until the journal is removed from the quarantine; a tombstone follows then.
+    """
+    value = {
+        "version": _VERSION,
+        "database": database,
+        "late": str(uuid),
+        "shipped_us": now_us(),
+    }
+    key = {"database": database, "late": str(uuid)}
+    return json.dumps(key).encode(), json.dumps(value).encode()
+
+
+def _late_of(key: bytes | None) -> UUID | None:
+    """The journal of whose late events KEY is, None if it is of something else."""
+    content = json.loads(key or b"null")
+    return UUID(content["late"]) if isinstance(content, dict) else None
+
+
 def now_us() -> int:
     """The time of day for a new position."""
     return time_ns() // 1000
@@ -252,11 +273,13 @@ class PositionReader:
     """Reads the position topic to its end, in steps; makes the topic if it is missing.
 
     Its end is what there is when reading begins: records behind it are of nobody who matters
-    here. ``known``: by database, complete once ``advance`` has said so.
+    here. ``known``: by database, complete once ``advance`` has said so; ``late``: journals of
+    which Kafka has what was left out, with the keys of their records.
     """
 
     def __init__(self, producer: Mapping[str, str], topic: str, logger: Any) -> None:
         self.known: dict[str, Known] = {}
+        self.late: dict[UUID, bytes] = {}
         self._partition = TopicPartition(topic, 0, OFFSET_BEGINNING)
         common: dict[str, Any] = {
             name: text for name, text in producer.items() if name not in _PRODUCER_ONLY
@@ -285,6 +308,7 @@ class PositionReader:
         if self._end is None:
             self._end = self._find_end(seconds)
             self.known.clear()
+            self.late.clear()
             self._consumer.assign([self._partition])
         until = monotonic() + seconds
         while monotonic() < until:
@@ -328,6 +352,13 @@ class PositionReader:
 
     def _take(self, key: bytes | None, value: bytes | None) -> None:
         try:
+            late = _late_of(key)
+            if late is not None:
+                if value is None:
+                    self.late.pop(late, None)
+                elif key is not None:
+                    self.late[late] = key
+                return
             if value is None:
                 self.known.pop(json.loads(key or b""), None)
                 return

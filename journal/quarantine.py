@@ -36,16 +36,20 @@ from uuid import UUID
 
 import logbook
 
-from firebird_cdc.errors import ShipError
+from firebird_cdc.errors import JournalError, ShipError
 from firebird_cdc.journal.backlog import Entry
 from firebird_cdc.journal.dispose import check_same, replace_file, sync_directory, sync_file
+from firebird_cdc.journal.format import read_envelope
 from firebird_cdc.journal.lock import STATE_DIRECTORY
-from firebird_cdc.journal.records import Message
-from firebird_cdc.journal.render import Concerned
+from firebird_cdc.journal.records import Concerned, Message
 
 _log = logbook.Logger("firebird_cdc.journal.quarantine")
 
 QUARANTINE = "quarantine"
+"""Folder of what was set aside, in ``.firebird-cdc``."""
+
+REQUESTS = "retry"
+"""Folder of what was asked for, beside it (``journal.retry_desk``)."""
 
 MOST_WATCHED = 10_000
 """Journals whose keys are watched; of further ones it is taken for granted that newer events were
@@ -309,7 +313,7 @@ class Quarantine:
     def _load(self, uuid: UUID, *, is_here: bool) -> None:
         is_waiting = (self._journals / f"{uuid}.log").exists()
         if not is_here and not is_waiting:
-            _remove_files(self.folder, uuid)  # it went with its journal, but for a crash
+            remove_files(self.folder, uuid)  # it went with its journal, but for a crash
             return
         try:
             note = read_note(self.folder, uuid)
@@ -371,7 +375,8 @@ class Quarantine:
         self._make_folder()
         for uuid, note in list(self._dirty.items()):
             path = self.folder / f"{uuid}.json"
-            if note.says_something:
+            is_here = uuid in self._drafts or (self.folder / f"{uuid}.log").exists()
+            if note.says_something and is_here:
                 replace_file(path, note.to_json())
             else:
                 path.unlink(missing_ok=True)
@@ -393,13 +398,13 @@ class Quarantine:
         for entry, note in drafts:
             journal = self._journals / entry.name
             if not note.says_something:
-                _remove_files(self.folder, entry.uuid)
+                remove_files(self.folder, entry.uuid)
                 continue
             try:
                 self._put(journal, note.sentence())
             except FileNotFoundError:
                 _log.warning("{}: gone before it could be set aside", journal)
-                _remove_files(self.folder, entry.uuid)
+                remove_files(self.folder, entry.uuid)
                 note.cut_back(0)
                 continue
             linked.append(note)
@@ -514,8 +519,19 @@ class Quarantine:
                 del self._by_database[note.database]
         self.watching = bool(self._watched)
 
-    def see(self, entry: Entry, database: str, pos: int, messages: Iterable[Message]) -> None:
-        """The messages of event POS of ENTRY are about to be sent: note what they come behind."""
+    def see(
+        self,
+        entry: Entry,
+        database: str,
+        pos: int,
+        messages: Iterable[Message],
+        *,
+        is_late: bool = False,
+    ) -> None:
+        """The messages of event POS of ENTRY are about to be sent: note what they come behind.
+
+        ``is_late``: they were left out themselves, and the others of ENTRY are not behind them.
+        """
         hit: list[UUID] = []
         for name in (database, None):
             for uuid in self._by_database.get(name, ()):
@@ -531,6 +547,8 @@ class Quarantine:
                 for uuid, left in found.items()
                 if self._is_newer(self._watched[uuid], entry, database, pos, left)
             ]
+        if is_late:
+            hit = [uuid for uuid in hit if uuid != entry.uuid]
         for uuid in dict.fromkeys(hit):
             self._note_newer(self._watched[uuid], entry, database, pos)
 
@@ -560,10 +578,14 @@ class Quarantine:
         replace_file(self.folder / f"{note.uuid}.json", note.to_json())
         sync_directory(self.folder)
         self._dirty.pop(note.uuid, None)
+        if (former := self._kept.get(note.uuid)) is not None:
+            self._unwatch(former)
+            self._kept[note.uuid] = note
+            self._watch(note)
 
     def remove(self, uuid: UUID) -> None:
         """All of a journal was sent, or somebody gave it up. Raises OSError."""
-        _remove_files(self.folder, uuid)
+        remove_files(self.folder, uuid)
         note = self._kept.pop(uuid, None) or self._watched.get(uuid)
         self._dirty.pop(uuid, None)
         if note is not None:
@@ -596,6 +618,15 @@ def _scan(folder: Path) -> dict[UUID, set[str]]:
 # What other processes use, too
 
 
+def journals_in(folder: Path) -> list[UUID]:
+    """The journals that lie in the quarantine FOLDER. Raises OSError but where it is missing."""
+    try:
+        found = _scan(folder)
+    except FileNotFoundError:
+        return []
+    return sorted(uuid for uuid, endings in found.items() if ".log" in endings)
+
+
 def read_note(folder: Path, uuid: UUID) -> Note | None:
     """The note of a journal, None if there is none. Raises OSError or ValueError."""
     try:
@@ -604,9 +635,78 @@ def read_note(folder: Path, uuid: UUID) -> Note | None:
         return None
 
 
-def _remove_files(folder: Path, uuid: UUID) -> None:
+def remove_files(folder: Path, uuid: UUID) -> None:
     """Remove a journal and what goes with it, the journal first."""
     for ending in (".log", ".json", ".reason"):
         (folder / f"{uuid}{ending}").unlink(missing_ok=True)
     with contextlib.suppress(FileNotFoundError):
         sync_directory(folder)
+
+
+def in_order(quarantine: Path) -> list[UUID]:
+    """The journals in QUARANTINE in the order of their history, the unknown ones last."""
+    keyed = []
+    for uuid in journals_in(quarantine):
+        note = note_or_none(quarantine, uuid)
+        if note is None or note.sequence is None or note.epoch is None:
+            keyed.append((True, "", 0, 0, uuid))
+        else:
+            keyed.append((False, note.database or "", note.epoch, note.sequence, uuid))
+    return [uuid for *_, uuid in sorted(keyed)]
+
+
+def note_or_none(quarantine: Path, uuid: UUID) -> Note | None:
+    """The note of a journal, None also if it can't be read."""
+    try:
+        return read_note(quarantine, uuid)
+    except (OSError, ValueError):
+        return None
+
+
+def refusal(note: Note | None, uuid: UUID, quarantine: Path, *, is_forced: bool) -> str | None:
+    """Why a journal in the quarantine is not sent again; None: it may be."""
+    if note is None:
+        if not (quarantine / f"{uuid}.log").exists():
+            return "it is not in the quarantine"
+        return (
+            "it was set aside before anybody knew whether its transaction was committed"
+            f" ({read_reason(quarantine, uuid)}), so it is never sent by a retry, not with --force"
+            " either. Look at it (firebird-cdc journal show) and at the database; then bring the"
+            " database to what is right, and give the journal up with firebird-cdc journal discard"
+        )
+    if note.newer is not None and not is_forced:
+        return (
+            f"a newer event was shipped since ({note.newer}), and consumers would take the late one"
+            " for the newest; --force sends it all the same"
+        )
+    return None
+
+
+def read_reason(quarantine: Path, uuid: UUID) -> str:
+    """The sentence that lies beside a journal."""
+    try:
+        text = (quarantine / f"{uuid}.reason").read_text("utf-8", "replace").strip()
+    except OSError:
+        text = ""
+    return text or "no reason is given"
+
+
+def describe(quarantine: Path, uuid: UUID) -> dict[str, Any]:
+    """What is known of a journal in QUARANTINE."""
+    note = note_or_none(quarantine, uuid)
+    database = None if note is None else note.database
+    if database is None:
+        with contextlib.suppress(JournalError, OSError):
+            database = read_envelope(quarantine / f"{uuid}.log")[2]
+    return {
+        "journal": str(uuid),
+        "database": database,
+        "epoch": None if note is None else note.epoch,
+        "sequence": None if note is None else note.sequence,
+        "set_aside_at": None if note is None else note.at,
+        "reason": read_reason(quarantine, uuid),
+        "left_out": [] if note is None else [each[:2] for each in note.left_out],
+        "rest_after": None if note is None else note.rest_after,
+        "newer": None if note is None else note.newer,
+        "refusal": refusal(note, uuid, quarantine, is_forced=False),
+    }

@@ -45,7 +45,7 @@ from firebird_cdc.journal.format import (
     Table,
 )
 from firebird_cdc.journal.names import SchemaNames, field_names
-from firebird_cdc.journal.records import Headers, Message, Record, StructHeader
+from firebird_cdc.journal.records import Concerned, Headers, Message, Record, StructHeader
 from firebird_cdc.journal.rows import NO_STRUCT, FormedField, StructFunction, StructMaker
 from firebird_cdc.journal.schema import (
     OPTIONAL_INT64,
@@ -74,10 +74,6 @@ _new_message = tuple.__new__
 _OVERHEAD_BYTES = 128
 """What a message adds to its key, value and headers on the wire; librdkafka counts it too."""
 
-
-Concerned = Sequence[tuple[str, bytes | None]] | str | None
-"""What an event that can't be sent concerns: topics and keys of its messages; a topic, where the
-key can't be told; None, where not even that can."""
 
 BEGIN, END = -1, -2
 """What stands in place of an event's number for the boundaries of its transaction."""

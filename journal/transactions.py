@@ -13,11 +13,12 @@ after which of its events to go on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from platform import node
 from time import monotonic
 from typing import Any
+from uuid import UUID
 
 import logbook
 from confluent_kafka import KafkaError, KafkaException
@@ -27,7 +28,13 @@ from firebird_cdc.journal.backlog import Backlog, Entry
 from firebird_cdc.journal.delivery import EVENTS_PER_TURN, Delivery, is_refusal
 from firebird_cdc.journal.flight import Flight, FlightPlan
 from firebird_cdc.journal.lane import MAX_BACKOFF_S, Halt, Lane
-from firebird_cdc.journal.positions import FRAME_BYTES, NAME_BYTES, Position, PositionReader
+from firebird_cdc.journal.positions import (
+    FRAME_BYTES,
+    NAME_BYTES,
+    Position,
+    PositionReader,
+    late_record,
+)
 from firebird_cdc.journal.producer import KafkaLink
 from firebird_cdc.journal.render import BadEvent
 
@@ -97,6 +104,8 @@ class TransactionalDelivery(Delivery):
         )
         self._timeout_s = transaction_timeout_s
         self._split_after_s = transaction_timeout_s / 2
+        self._late_keys: list[bytes] = []
+        self._late_timeout_s = transaction_timeout_s * 3 / 4
         self._first_backoff_s = max(backoff_s, 0.01)
         self._pause_s = self._first_backoff_s
         self._retry_at = 0.0
@@ -106,6 +115,11 @@ class TransactionalDelivery(Delivery):
         self._journal_began_at = 0.0
         self._failures_seen = 0
         self._turn = 0
+
+    def try_again(self) -> list[tuple[Lane, tuple[int, int]]]:
+        """Have databases that stand still, or wait before the next attempt, go on at once."""
+        self._retry_at = 0.0
+        return super().try_again()
 
     @property
     def unacked(self) -> int:
@@ -134,8 +148,11 @@ class TransactionalDelivery(Delivery):
                 self._initialise()
                 return True
             lanes = [lane for lane in self._rotation() if self._ready(lane)]
+            has_late = self.late.is_busy and not self.stopping
+            if has_late:
+                self._send_late()
             if not lanes:
-                return self.settle() or disposed
+                return self.settle() or disposed or has_late
             self._transaction(lanes)
         except _Interrupted:
             return False
@@ -178,6 +195,7 @@ class TransactionalDelivery(Delivery):
             if self.should_leave():
                 raise _Interrupted
         self.known = self._reader.known
+        self._take_known_late(self._reader.late)
         self._close_reader()
         for lane in self.lanes.values():
             lane.stand(self.known.get(lane.database))
@@ -408,13 +426,51 @@ class TransactionalDelivery(Delivery):
         self._begin()
         self._journal_began_at = self._began_at
 
+    # What was left out
+
+    def _send_late(self) -> None:
+        """Send what was left out of one journal, in a Kafka transaction of its own, or nothing."""
+        flight = self.late.begin()
+        if flight is None:
+            return
+        self._begin()
+        while not flight.is_over:
+            moved = flight.send(self.link.producer)
+            self._serve(0 if moved else 0.05)
+            if monotonic() - self._began_at > self._late_timeout_s:
+                flight.give_up(
+                    "it does not fit into one Kafka transaction; raise"
+                    " kafka.producer.transaction.timeout.ms"
+                )
+                break
+        if flight.is_sent:
+            key, value = late_record(flight.database, flight.note.uuid)
+            self._hand_over(key, value)
+            self._commit()
+            if self.late.finish(flight):
+                self._late_keys.append(key)
+            return
+        self._abort()
+        self.late.finish(flight, is_aborted=True)
+        # Behind a message that Kafka has refused, the client leaves a hole in its numbers.
+        self._begin_anew()
+
+    def _take_known_late(self, keys: Mapping[UUID, bytes]) -> None:
+        """Kafka has what was left out of these journals: it is not sent again."""
+        for uuid, key in keys.items():
+            if self.late.note_sent(uuid):
+                self._late_keys.append(key)
+
     def _commit(self) -> None:
         positions = []
         for lane in self.lanes.values():
             position = lane.reached(self._folder, self._place)
             if position is not None:
-                self._record(position)
+                self._hand_over(*position.record())
                 positions.append((lane, position))
+        late_keys, self._late_keys = self._late_keys, []
+        for key in late_keys:  # what they speak of is gone from the quarantine
+            self._hand_over(key, None)
         self._await_answers()
         self._check()
         self._write_notes()
@@ -425,9 +481,8 @@ class TransactionalDelivery(Delivery):
         for lane, position in positions:
             lane.advance(position)
 
-    def _record(self, position: Position) -> None:
-        """Hand over the record of POSITION."""
-        key, value = position.record()
+    def _hand_over(self, key: bytes, value: bytes | None) -> None:
+        """Hand over a record of the position topic."""
         while True:
             try:
                 self.link.producer.produce(
@@ -492,9 +547,14 @@ class TransactionalDelivery(Delivery):
             )
         for lane in self.lanes.values():
             lane.start_over()
+        self.late.start_over()
         self._retry_at = monotonic() + self._pause_s
         self._pause_s = min(self._pause_s * 2, MAX_BACKOFF_S)
         self.link.note_away(error.str())
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Go on with a new producer, which begins with asking where Kafka is."""
         self._close_reader()
         self._replace_producer()
         self._positions_unacked = 0

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
 from firebird_cdc.demo.processes import await_condition, tail
 from firebird_cdc.journal import ship
@@ -311,6 +312,11 @@ class Ship:
         path = self._directory / f"connector-{number}.yaml"
         path.write_text("".join(f"{key}: {value}\n" for key, value in self.options.items()))
         return path
+
+    def journal(self, action: str, *arguments: str) -> int:
+        """Run ``firebird-cdc journal ACTION`` in this process; its exit code."""
+        config = str(self._config(len(self._running)))
+        return main(["journal", action, "--config", config, *arguments])
 
     def once_here(self) -> int:
         """Run ``ship --once`` in this process, parts of which a test may change; its exit code."""

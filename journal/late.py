@@ -1,0 +1,374 @@
+"""Sends what was left out of journals in the quarantine, when somebody asks for it.
+
+A late event keeps its place in the history (``source``), and has a header that says that it comes
+late. It goes out between the journals that are shipped just then, so it may come behind newer
+events; behind one of the same key only where that is asked for.
+
+Without a transactional id an event may be sent twice, if the shipper dies between the
+acknowledgement and the removal of the journal. With one, all late events of a journal are in one
+Kafka transaction together with a record that names the journal (``journal.positions``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import logbook
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from firebird_cdc.errors import JournalError, Obstacle
+from firebird_cdc.journal.backlog import Entry
+from firebird_cdc.journal.dispose import dispose_shipped
+from firebird_cdc.journal.flight import FlightPlan, counted_as
+from firebird_cdc.journal.format import Gap, JournalReader, SequenceChange
+from firebird_cdc.journal.quarantine import Note, refusal
+from firebird_cdc.journal.records import Message
+from firebird_cdc.journal.render import BadEvent
+
+_log = logbook.Logger("firebird_cdc.journal.late")
+
+LATE_HEADER = "__firebird_cdc.late"
+"""Header of a late event: JSON with ``set_aside_at`` and ``reason``."""
+
+EVENTS_PER_TURN = 500
+"""Changes read in one turn of the shipping thread."""
+
+MOST_PROBLEMS = 20
+"""Events of one journal that are refused again before its retry ends."""
+
+
+class Outcome(NamedTuple):
+    """What became of a retry. ``text``: one sentence."""
+
+    is_sent: bool
+    text: str
+
+
+class LateFlight:
+    """The late events of one journal on their way. ``unacked``: messages without an answer;
+    ``is_read``: nothing more will be handed over; ``events``: handed over so far."""
+
+    def __init__(self, plan: FlightPlan, note: Note) -> None:
+        self.note = note
+        self.path = plan.quarantine.folder / f"{note.uuid}.log"
+        self.unacked = 0
+        self.is_read = False
+        self.events = 0
+        self.problems: dict[int, str] = {}
+        self.broken = ""
+        self.database = ""
+        self.counts: dict[tuple[str, str], int] = {}
+        self._failed: set[int] = set()
+        self._plan = plan
+        self._reached = 0
+        self._is_whole = False
+        self._held: deque[Message] = deque()
+        self._held_pos = 0
+        self._batches = self._rendered()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everything is answered."""
+        return self.is_read and self.unacked == 0
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether all that was left out was taken by Kafka, or is not captured any more."""
+        return self.is_over and self._is_whole and not self.problems
+
+    def close(self) -> None:
+        """Close the file; answers that come later are of no interest."""
+        self._batches.close()
+        self._plan.unacked -= self.unacked
+        self.unacked = 0
+        self.is_read = True
+
+    def give_up(self, why: str) -> None:
+        """Hand over no more."""
+        self.broken = why
+        self._batches.close()
+        self.is_read = True
+
+    def send(self, producer: Producer) -> bool:
+        """Hand over some more; whether that went on."""
+        moved = False
+        for _ in range(EVENTS_PER_TURN):
+            if self.is_read:
+                break
+            if not self._held and not self._next():
+                break
+            moved = True
+            if not self._hand_over(producer):
+                break
+        return moved
+
+    def _next(self) -> bool:
+        """Have the messages of the next event at hand; False at the end."""
+        if len(self.problems) < MOST_PROBLEMS:
+            try:
+                batch = next(self._batches, None)
+            except (JournalError, OSError, Obstacle) as error:
+                self.broken = str(error)
+            else:
+                if batch is not None:
+                    self._held_pos, messages = batch
+                    self._held.extend(messages)
+                    return True
+                self._is_whole = True
+        self._batches.close()
+        self.is_read = True
+        return False
+
+    def _hand_over(self, producer: Producer) -> bool:
+        pos = self._held_pos
+        while self._held:
+            message = self._held[0]
+            try:
+                producer.produce(
+                    message.topic,
+                    message.value,
+                    message.key,
+                    headers=message.headers,
+                    on_delivery=partial(self._report, pos),
+                )
+            except BufferError:
+                return False
+            except KafkaException as error:
+                self._held.clear()
+                self._refused(pos, error.args[0])
+                break
+            self._held.popleft()
+            self.unacked += 1
+            self._plan.unacked += 1
+        self.events += 1
+        return True
+
+    def _report(self, pos: int, error: KafkaError | None, _message: Any) -> None:
+        if self.unacked == 0:
+            return  # closed meanwhile
+        self.unacked -= 1
+        self._plan.unacked -= 1
+        if error is None:
+            self._plan.acknowledged += 1
+        else:
+            self._refused(pos, error)
+
+    def _refused(self, pos: int, error: KafkaError) -> None:
+        self._failed.add(pos)
+        self.problems.setdefault(pos, f"Kafka refuses it: {error.str()}")
+
+    def _rendered(self) -> Generator[tuple[int, Sequence[Message]], None, None]:
+        """Yield the number of each late event, and its messages with the header."""
+        plan, note = self._plan, self.note
+        with JournalReader(self.path, plan.none_charset) as reader:
+            stamp = reader.stamp
+            if stamp is None:
+                raise JournalError(self.path, 1024, "it has no stamp")
+            entry = Entry(stamp.epoch, stamp.sequence, reader.header.uuid)
+            database = self.database = reader.database
+            # Without BEGIN and END: those of its transaction were sent, and counted without it.
+            renderer = plan.renderer.journal(reader.header, stamp, database, alone=True)
+            for change in reader.changes():
+                if isinstance(change, SequenceChange):
+                    continue
+                reason = note.reason_at(change.pos)
+                if reason is None:
+                    continue
+                if not isinstance(change, Gap):
+                    try:
+                        messages = renderer.messages(change)
+                    except BadEvent as error:
+                        self.problems[change.pos] = str(error)
+                        messages = []
+                    if messages:
+                        plan.quarantine.see(entry, database, change.pos, messages, is_late=True)
+                        key = counted_as(change)
+                        self.counts[key] = self.counts.get(key, 0) + 1
+                        yield change.pos, [_marked(each, note, reason) for each in messages]
+                else:
+                    _log.error(
+                        "{}: event {} marks a gap: {}; Kafka gets no message for it",
+                        self.path,
+                        change.pos,
+                        change.reason,
+                    )
+                self._reached = change.pos
+
+    @property
+    def sent(self) -> int:
+        """Events that Kafka took, once everything is answered."""
+        return self.events - len(self._failed)
+
+    @property
+    def trouble(self) -> str:
+        """Why not all was sent."""
+        if self.problems:
+            pos, problem = min(self.problems.items())
+            return f"event {pos}: {problem}"
+        return self.broken
+
+    def rest(self) -> Note:
+        """What is still not sent, once everything is answered."""
+        note, reached, is_whole = self.note, self._reached, self._is_whole
+        rest = replace(note, left_out=[], reasons=list(note.reasons))
+        for pos, problem in sorted(self.problems.items()):
+            rest.add(pos, problem)
+        if not is_whole:
+            rest.left_out += [
+                each._replace(first=max(each.first, reached + 1))
+                for each in note.left_out
+                if each.last > reached
+            ]
+        if note.rest_after is not None:
+            rest.rest_after = None if is_whole else max(note.rest_after, reached)
+            rest.rest_reason = self.broken or note.rest_reason
+        if note.newer is None and self.sent:
+            rest.newer = "another event of the same journal, by a retry"
+        return rest
+
+
+def _marked(message: Message, note: Note, reason: str) -> Message:
+    """MESSAGE with the header that says that it comes late."""
+    value = json.dumps({"set_aside_at": note.at, "reason": reason}, ensure_ascii=False)
+    return message._replace(headers=[*message.headers, (LATE_HEADER, value.encode())])
+
+
+class _Wish(NamedTuple):
+    uuid: UUID
+    is_forced: bool
+    answer: Callable[[Outcome], None]
+
+
+class LateSending:
+    """The retries that were asked for, one after the other.
+
+    ``flight``: the one under way.
+    """
+
+    def __init__(self, plan: FlightPlan, archive: Path | None) -> None:
+        self.flight: LateFlight | None = None
+        self._plan = plan
+        self._archive = archive
+        self._wishes: deque[_Wish] = deque()
+        self._wish: _Wish | None = None
+        self._sent: set[UUID] = set()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is left to do."""
+        return self.flight is not None or bool(self._wishes)
+
+    def ask(self, uuid: UUID, answer: Callable[[Outcome], None], *, is_forced: bool) -> None:
+        """Have a journal sent when its turn comes; ANSWER is called with what became of it."""
+        self._wishes.append(_Wish(uuid, is_forced, answer))
+
+    def begin(self) -> LateFlight | None:
+        """The retry that is under way, or the next one that is not refused."""
+        while self.flight is None and self._wishes:
+            wish = self._wish = self._wishes.popleft()
+            quarantine = self._plan.quarantine
+            if wish.uuid in self._sent:
+                done = self.note_sent(wish.uuid)
+                self._answer(Outcome(done, "it was sent before"))
+                continue
+            try:
+                note = quarantine.find(wish.uuid)
+            except (OSError, ValueError) as error:
+                self._answer(Outcome(False, f"its note can't be read: {error}"))
+                continue
+            why = refusal(note, wish.uuid, quarantine.folder, is_forced=wish.is_forced)
+            if why is not None or note is None:
+                self._answer(Outcome(False, f"refused: {why}"))
+                continue
+            self.flight = LateFlight(self._plan, note)
+        return self.flight
+
+    def note_sent(self, uuid: UUID) -> bool:
+        """Kafka has what was left out of a journal, as it says itself: it is not sent again.
+
+        False if the journal can't be let go of now.
+        """
+        try:
+            note = self._plan.quarantine.find(uuid)
+            if note is not None:
+                self._let_go(note)
+                _log.notice("retry of {}.log: Kafka has its late events already", uuid)
+        except (OSError, ValueError) as error:
+            _log.error("{}.log: sent, but can't be removed from the quarantine: {}", uuid, error)
+            self._sent.add(uuid)
+            return False
+        self._sent.discard(uuid)
+        return True
+
+    def start_over(self) -> None:
+        """The producer is gone, and no answers will come: begin the same retry anew."""
+        if self.flight is not None and self._wish is not None:
+            self.flight.close()
+            self.flight = None
+            self._wishes.appendleft(self._wish)
+
+    def advance(self, producer: Producer) -> bool:
+        """Send, without transactions; whether anything went on."""
+        flight = self.begin()
+        if flight is None:
+            return False
+        moved = flight.send(producer)
+        if not flight.is_over:
+            return moved
+        self.finish(flight)
+        return True
+
+    def finish(self, flight: LateFlight, *, is_aborted: bool = False) -> bool:
+        """Everything is answered: let the journal go, or note what is left of it.
+
+        ``is_aborted``: nothing of it becomes visible. Returns whether the journal is gone.
+        """
+        is_gone = False
+        quarantine = self._plan.quarantine
+        sent = 0 if is_aborted else flight.sent
+        text = f"{sent} late event{'' if sent == 1 else 's'} sent"
+        try:
+            quarantine.flush()
+            if flight.is_sent and not is_aborted:
+                self._sent.add(flight.note.uuid)
+                self._let_go(flight.note)
+                self._sent.discard(flight.note.uuid)
+                is_gone = True
+                outcome = Outcome(True, text)
+            else:
+                if sent:
+                    quarantine.update(flight.rest())
+                outcome = Outcome(False, f"{text}, the rest stays: {flight.trouble}")
+        except OSError as error:
+            outcome = Outcome(False, f"{text}, which could not be noted: {error}")
+        if sent:
+            statistics = self._plan.statistics.database(flight.database)
+            for key, count in flight.counts.items():
+                statistics.add(*key, count)
+        flight.close()
+        self.flight = None
+        self._answer(outcome)
+        return is_gone
+
+    def _let_go(self, note: Note) -> None:
+        """All of a journal is in Kafka."""
+        quarantine = self._plan.quarantine
+        journal = quarantine.folder / f"{note.uuid}.log"
+        # One of which only single events were left out went to the archive at that time.
+        dispose_shipped([journal], self._archive if note.rest_after is not None else None)
+        quarantine.remove(note.uuid)
+
+    def _answer(self, outcome: Outcome) -> None:
+        wish, self._wish = self._wish, None
+        assert wish is not None
+        (_log.notice if outcome.is_sent else _log.error)(
+            "retry of {}.log: {}", wish.uuid, outcome.text
+        )
+        wish.answer(outcome)

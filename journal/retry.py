@@ -1,0 +1,232 @@
+"""``firebird-cdc journal retry``, ``journal quarantine`` and ``journal discard``.
+
+What the shipper does of it is in ``journal.retry_desk``, which also tells how the two speak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from firebird_cdc.errors import ShipError
+from firebird_cdc.journal.dispose import replace_file
+from firebird_cdc.journal.lock import STATE_DIRECTORY, is_held
+from firebird_cdc.journal.quarantine import (
+    QUARANTINE,
+    REQUESTS,
+    describe,
+    in_order,
+    journals_in,
+    note_or_none,
+    read_reason,
+    refusal,
+    remove_files,
+)
+
+_ASK_S = 0.1
+_DEFAULT_WAIT_S = 60.0
+
+
+def register(actions: Any) -> None:
+    """Add the commands to those of ``journal``."""
+    retry = actions.add_parser(
+        "retry",
+        help="send again what could not be sent",
+        description="Has databases that stand still tried again at once and, for journals in the"
+        " quarantine, sends what was left out of them: late, with a header that says so. Works"
+        " through the shipper that runs, or else the next one. Exit code 1 if something was"
+        " refused or is still not sent.",
+    )
+    _add_config(retry)
+    which = retry.add_mutually_exclusive_group()
+    which.add_argument("journals", nargs="*", default=[], type=_uuid, metavar="UUID")
+    which.add_argument("--all", action="store_true", help="all journals in the quarantine")
+    retry.add_argument(
+        "--force",
+        action="store_true",
+        help="also where a newer event of the same key was shipped since",
+    )
+    retry.add_argument(
+        "--wait",
+        type=_seconds,
+        default=_DEFAULT_WAIT_S,
+        metavar="SECONDS",
+        help=f"how long to wait for the outcome (default {_DEFAULT_WAIT_S:.0f})",
+    )
+    retry.set_defaults(run=run_retry)
+    listing = actions.add_parser(
+        "quarantine",
+        help="list what was set aside",
+        description="Prints each journal in the quarantine: whose it is, what of it was not sent,"
+        " and why.",
+    )
+    _add_config(listing)
+    listing.add_argument("--json", action="store_true", help="print one JSON object a line")
+    listing.set_defaults(run=run_list)
+    discard = actions.add_parser(
+        "discard",
+        help="give up journals in the quarantine",
+        description="Deletes journals from the quarantine, and with them the events that were not"
+        " sent. Without --yes it only says which these are.",
+    )
+    _add_config(discard)
+    discard.add_argument("journals", nargs="+", type=_uuid, metavar="UUID")
+    discard.add_argument("--yes", action="store_true", help="delete them")
+    discard.set_defaults(run=run_discard)
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="reddatabase.connector.yaml"
+    )
+
+
+def _uuid(text: str) -> UUID:
+    return UUID(text.removesuffix(".log"))
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not seconds >= 0:
+        raise ValueError(text)
+    return seconds
+
+
+def run_retry(arguments: argparse.Namespace) -> int:
+    """Ask for a retry, and wait for what comes of it."""
+    journals = _folder_of(arguments)
+    state = journals / STATE_DIRECTORY
+    quarantine = state / QUARANTINE
+    try:
+        if not is_held(state / "shipper.lock"):
+            return _leave_for_the_next(journals, quarantine, arguments)
+        request = _write_request(state, arguments)
+        answer = _await_answer(request, arguments.wait)
+    except OSError as error:
+        raise ShipError(
+            f"{error}; run this as the user of the database server, or with sudo"
+        ) from error
+    if answer is None:
+        raise ShipError(
+            f"no outcome within {arguments.wait:g} s; it is still done, and the shipper's log tells"
+            " when"
+        )
+    for name, (is_sent, text) in answer.items():
+        print(f"{name}: {text}", flush=bool(is_sent))
+    if not answer:
+        print("nothing stands still")
+    if not arguments.journals and not arguments.all and (lying := len(journals_in(quarantine))):
+        print(f"{lying} journals lie in {quarantine}; --all sends what was left out of them")
+    return 0 if all(is_sent for is_sent, _ in answer.values()) else 1
+
+
+def _leave_for_the_next(journals: Path, quarantine: Path, arguments: argparse.Namespace) -> int:
+    """No shipper runs: refuse what can be refused, leave the rest for the next one."""
+    refused: list[tuple[UUID, str]] = []
+    wanted = journals_in(quarantine) if arguments.all else arguments.journals
+    accepted: list[UUID] = []
+    for uuid in wanted:
+        why = None
+        if arguments.all or not (journals / f"{uuid}.log").exists():
+            note = note_or_none(quarantine, uuid)
+            why = refusal(note, uuid, quarantine, is_forced=arguments.force)
+        if why is None:
+            accepted.append(uuid)
+        else:
+            refused.append((uuid, why))
+    for uuid, why in refused:
+        print(f"{uuid}: refused: {why}")
+    if accepted:
+        arguments.journals, arguments.all = accepted, False
+        _write_request(journals / STATE_DIRECTORY, arguments)
+    if accepted or not wanted:
+        print(f"no shipper works on {journals}; it is done as soon as one starts")
+    return 1 if refused else 0
+
+
+def _write_request(state: Path, arguments: argparse.Namespace) -> Path:
+    folder = state / REQUESTS
+    folder.mkdir(mode=0o700, exist_ok=True)
+    _as_owner_of(state, folder)
+    path = folder / f"{uuid4()}.request"
+    content = {
+        "journals": [str(uuid) for uuid in arguments.journals],
+        "all": arguments.all,
+        "force": arguments.force,
+    }
+    replace_file(path, json.dumps(content).encode())
+    _as_owner_of(state, path)
+    return path
+
+
+def _as_owner_of(state: Path, path: Path) -> None:
+    """Give PATH to the server's user, if root has made it."""
+    if os.geteuid() == 0:
+        owner = state.stat()
+        os.chown(path, owner.st_uid, owner.st_gid)
+
+
+def _await_answer(request: Path, seconds: float) -> dict[str, list[Any]] | None:
+    path = request.with_suffix(".answer")
+    end = time.monotonic() + seconds
+    while not path.exists():
+        if time.monotonic() >= end:
+            return None
+        time.sleep(_ASK_S)
+    answer: dict[str, list[Any]] = json.loads(path.read_bytes())
+    path.unlink(missing_ok=True)
+    return answer
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    """Print what lies in the quarantine."""
+    quarantine = _quarantine_of(arguments)
+    uuids = in_order(quarantine)
+    for uuid in uuids:
+        described = describe(quarantine, uuid)
+        if arguments.json:
+            print(json.dumps(described, ensure_ascii=False))
+            continue
+        number = "?" if described["sequence"] is None else described["sequence"]
+        print(f"{uuid}  journal {number} of {described['database'] or 'an unknown database'}")
+        if described["set_aside_at"]:
+            print(f"    set aside {described['set_aside_at']}")
+        print(f"    {described['reason']}")
+        print(f"    retry: {described['refusal'] or 'possible'}")
+    if not arguments.json:
+        print(f"{len(uuids)} journals in {quarantine}")
+    return 0
+
+
+def run_discard(arguments: argparse.Namespace) -> int:
+    """Delete journals from the quarantine."""
+    quarantine = _quarantine_of(arguments)
+    here = set(journals_in(quarantine))
+    wanted: Sequence[UUID] = arguments.journals
+    if unknown := [uuid for uuid in wanted if uuid not in here]:
+        raise ShipError(f"not in {quarantine}: {', '.join(map(str, unknown))}; nothing is deleted")
+    for uuid in wanted:
+        reason = read_reason(quarantine, uuid)
+        if arguments.yes:
+            remove_files(quarantine, uuid)
+        print(f"{uuid}: {'deleted' if arguments.yes else 'not deleted'}: {reason}")
+    if not arguments.yes:
+        raise ShipError("what was not sent of these journals would be lost; --yes deletes them")
+    return 0
+
+
+def _quarantine_of(arguments: argparse.Namespace) -> Path:
+    return _folder_of(arguments) / STATE_DIRECTORY / QUARANTINE
+
+
+def _folder_of(arguments: argparse.Namespace) -> Path:
+    from firebird_cdc.config import load_config
+
+    directory: Path = load_config(arguments.config).journal_directory
+    return directory

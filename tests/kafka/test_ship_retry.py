@@ -1,0 +1,229 @@
+"""What is set aside, and sent again when somebody asks for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
+from shipping import ITEM, Event, Folder, Ship, Shipper, read_topics
+
+from firebird_cdc.demo.kafka import KafkaBroker
+from firebird_cdc.journal.format import JournalWriter
+
+pytestmark = pytest.mark.kafka
+
+TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
+FAILURE_MODE = "event.processing.failure.handling.mode"
+LATE = "__firebird_cdc.late"
+GIANT = 32_000
+
+
+class Scene:
+    """A topic that takes no large messages until ``widen`` is called, and a shipper."""
+
+    def __init__(
+        self, ship: Ship, folder: Folder, bootstrap: str, prefix: str, transactional: bool
+    ) -> None:
+        self.ship = ship
+        self.folder = folder
+        self.topic = f"{prefix}._srv_fb_warehouse.fdb.ITEM"
+        self._bootstrap = bootstrap
+        self._prefix = prefix
+        if transactional:
+            ship.options["kafka.producer.transactional.id"] = f"{prefix}-id"
+        ship.options[FAILURE_MODE] = "warn"
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        limited = NewTopic(self.topic, 1, 1, config={"max.message.bytes": "30000"})
+        self._admin.create_topics([limited])[self.topic].result(30)
+
+    def widen(self) -> None:
+        """Have the topic take large messages from now on."""
+        entry = ConfigEntry(
+            "max.message.bytes", "1048588", incremental_operation=AlterConfigOpType.SET
+        )
+        resource = ConfigResource(
+            ConfigResource.Type.TOPIC, self.topic, incremental_configs=[entry]
+        )
+        self._admin.incremental_alter_configs([resource])[resource].result(30)
+
+    def events(self) -> list[Event]:
+        """What ``read_committed`` readers have got so far."""
+        return read_topics(self._bootstrap, self._prefix).get(self.topic, [])
+
+    def places(self) -> list[tuple[int, int]]:
+        """The same, as places in the history, repeats left out but for late events."""
+        return [event.position for event in self.events()]
+
+    def giant(self, sequence: int, first_id: int | None = None) -> Path:
+        """A journal of three inserts, the second one too large."""
+        first = sequence * 1_000_000 if first_id is None else first_id
+
+        def fill(writer: JournalWriter) -> None:
+            table = writer.table("ITEM", ITEM)
+            for number, text in enumerate(("a", "b" * GIANT, "c")):
+                writer.insert(table, (first + number, text))
+
+        return self.folder.write_changes(sequence, fill)
+
+    def aside(self) -> list[str]:
+        """The names in the quarantine."""
+        return [path.name for path in self.folder.quarantined()]
+
+
+@pytest.fixture
+def make_scene(
+    ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str
+) -> Callable[[bool], Scene]:
+    return lambda transactional: Scene(ship, folder, broker.bootstrap, topic_prefix, transactional)
+
+
+def await_quiet(shipper: Shipper, folder: Folder) -> None:
+    shipper.await_that(lambda: not folder.waiting, "all journals shipped")
+
+
+@TRANSACTIONAL
+def test_left_out_event_is_kept_and_comes_late_when_asked_for(
+    make_scene: Callable[[bool], Scene], capsys: pytest.CaptureFixture[str], transactional: bool
+) -> None:
+    scene = make_scene(transactional)
+    ship = scene.ship
+    journal = scene.giant(1)
+    shipper = ship.start()
+    scene.folder.write(2, 2)
+    await_quiet(shipper, scene.folder)
+    uuid = journal.stem
+    assert scene.aside() == [f"{uuid}.json", f"{uuid}.log", f"{uuid}.reason"]
+    assert ship.journal("quarantine") == 0
+    listed = capsys.readouterr().out
+    assert f"{uuid}  journal 1 of /srv/fb/warehouse.fdb" in listed
+    assert "event 2 was left out: Kafka refuses it" in listed
+    assert ship.journal("retry", uuid) == 1  # nothing has changed
+    assert "0 late events sent, the rest stays: event 2" in capsys.readouterr().out
+    assert len(scene.aside()) == 3
+
+    scene.widen()
+    assert ship.journal("retry", uuid) == 0
+    assert f"{uuid}: 1 late event sent" in capsys.readouterr().out
+    assert scene.aside() == []
+    events = scene.events()
+    assert shipper.terminate() == 0
+    first = list(dict.fromkeys(event.position for event in events))
+    assert first == [(1, 1), (1, 3), (2, 1), (2, 2), (1, 2)]
+    late = [event for event in events if LATE in event.headers]
+    assert [event.position for event in late] == [(1, 2)]
+    header = json.loads(late[0].headers[LATE])
+    assert header["reason"].startswith("Kafka refuses it")
+    assert header["set_aside_at"].endswith("Z")
+    assert late[0].payload["after"]["NAME"] == "b" * GIANT
+
+
+@TRANSACTIONAL
+def test_late_event_is_refused_behind_a_newer_one_of_its_key(
+    make_scene: Callable[[bool], Scene], capsys: pytest.CaptureFixture[str], transactional: bool
+) -> None:
+    scene = make_scene(transactional)
+    ship = scene.ship
+    uuid = scene.giant(1).stem
+    shipper = ship.start()
+    scene.folder.write(2, 3)
+    await_quiet(shipper, scene.folder)
+    assert ship.journal("quarantine") == 0
+    assert "retry: possible" in capsys.readouterr().out  # other keys don't count
+    scene.folder.write(3, 2, first_id=1_000_000)
+    await_quiet(shipper, scene.folder)
+    assert shipper.terminate() == 0
+    scene.widen()
+
+    assert ship.journal("retry", uuid) == 1  # without a shipper
+    refused = capsys.readouterr().out
+    assert "event 2 of journal 3 of /srv/fb/warehouse.fdb, of the same key" in refused
+    assert "--force" in refused
+    shipper = ship.start()
+    shipper.await_log("shipping journals of")
+    assert ship.journal("retry", "--all") == 1
+    assert "refused: a newer event was shipped since" in capsys.readouterr().out
+    assert len(scene.aside()) == 3
+    assert ship.journal("retry", "--all", "--force") == 0
+    assert scene.aside() == []
+    assert shipper.terminate() == 0
+    assert scene.places()[-1] == (1, 2)
+    assert scene.places().count((1, 2)) == 1
+
+
+@TRANSACTIONAL
+def test_database_that_stands_still_goes_on_at_once_and_in_order(
+    make_scene: Callable[[bool], Scene], capsys: pytest.CaptureFixture[str], transactional: bool
+) -> None:
+    scene = make_scene(transactional)
+    ship = scene.ship
+    ship.options[FAILURE_MODE] = "fail"
+    scene.folder.write(1, 2)
+    journal = scene.giant(2)
+    scene.folder.write(3, 2)
+    shipper = ship.start()
+    shipper.await_log("STANDS STILL")
+    assert ship.journal("retry") == 1
+    assert "stands still again" in capsys.readouterr().out
+    scene.widen()
+    assert ship.journal("retry", journal.stem) == 0
+    assert "/srv/fb/warehouse.fdb: goes on" in capsys.readouterr().out
+    await_quiet(shipper, scene.folder)
+    assert ship.journal("retry") == 0
+    assert "nothing stands still" in capsys.readouterr().out
+    assert shipper.terminate() == 0
+    events = scene.events()
+    assert list(dict.fromkeys(event.position for event in events)) == [
+        (1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (3, 1), (3, 2)
+    ]  # fmt: skip
+    assert not any(LATE in event.headers for event in events)
+
+
+@TRANSACTIONAL
+def test_retry_without_a_shipper_is_done_by_the_next_one(
+    make_scene: Callable[[bool], Scene], capsys: pytest.CaptureFixture[str], transactional: bool
+) -> None:
+    scene = make_scene(transactional)
+    ship = scene.ship
+    uuid = scene.giant(1).stem
+    assert ship.once().process.returncode == 0
+    scene.widen()
+    assert ship.journal("retry", uuid) == 0
+    assert "it is done as soon as one starts" in capsys.readouterr().out
+    shipper = ship.once()
+    assert shipper.process.returncode == 0
+    assert shipper.log_lines(f"retry of {uuid}.log: 1 late event sent")
+    assert scene.aside() == []
+    assert scene.places()[-1] == (1, 2)
+
+
+def test_journal_that_was_never_decided_is_not_sent_but_can_be_given_up(
+    make_scene: Callable[[bool], Scene], capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene = make_scene(False)
+    ship = scene.ship
+    quarantine = scene.folder.directory / ".firebird-cdc/quarantine"
+    quarantine.mkdir(parents=True)
+    journal = scene.folder.write(1)
+    journal.rename(quarantine / journal.name)
+    (quarantine / f"{journal.stem}.reason").write_text("transaction 7 is not one of it\n")
+    shipper = ship.start()
+    shipper.await_log("shipping journals of")
+    assert ship.journal("retry", "--force", journal.stem) == 1
+    refused = capsys.readouterr().out
+    assert "before anybody knew whether its transaction was committed" in refused
+    assert "transaction 7 is not one of it" in refused
+    assert shipper.terminate() == 0
+    assert ship.journal("discard", journal.stem) == 1
+    assert len(scene.aside()) == 2
+    assert ship.journal("discard", "--yes", journal.stem) == 0
+    assert scene.aside() == []
+    assert scene.events() == []

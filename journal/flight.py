@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from confluent_kafka import KafkaError, Producer
 
 from firebird_cdc.errors import Obstacle, RegistryRefused, RegistryUnavailable, TopicUnavailable
 from firebird_cdc.journal.backlog import Entry
-from firebird_cdc.journal.format import DdlChange, Gap, JournalReader, RowChange, SequenceChange
+from firebird_cdc.journal.format import DdlChange, Gap, JournalReader, RowChange
 from firebird_cdc.journal.quarantine import Quarantine
 from firebird_cdc.journal.records import Message
 from firebird_cdc.journal.render import BEGIN, END, BadEvent, JournalRenderer, Renderer
@@ -27,6 +28,8 @@ _FILTERED = ("", "")
 _LEFT_OUT: Sequence[Message] = []
 """The messages of a change that is left out."""
 
+_NOTHING: Mapping[int, str] = {}
+
 
 class FlightPlan:
     """What all journals share: how they are read and rendered, and what a bad event means.
@@ -34,6 +37,7 @@ class FlightPlan:
     ``failure_mode``: as ``event.processing.failure.handling.mode``. ``acknowledged`` counts
     the messages that Kafka took, ``failures`` those it did not, ``unacked`` those without an
     answer yet: all over all flights, ended ones included. ``statistics``: what is told outside.
+    ``folder``: the directory's path, to put a name behind.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class FlightPlan:
         statistics: Statistics,
     ) -> None:
         self.directory = directory
+        self.folder = f"{directory}{os.sep}"
         self.renderer = renderer
         self.none_charset = none_charset
         self.failure_mode = failure_mode
@@ -77,7 +82,6 @@ class Flight:
     ) -> None:
         self.entry = entry
         self.database = database
-        self.path = plan.directory / entry.name
         self.unacked = 0
         self.failed: KafkaError | None = None
         self.failed_topic = ""
@@ -92,10 +96,15 @@ class Flight:
         self._statistics = plan.statistics.database(database)
         self._counts: dict[tuple[str, str], int] = {}
         self._plan = plan
-        self._skipped = skipped or {}
+        self._skipped = skipped or _NOTHING
         self.resume_after = resume_after
         self._held: Sequence[Message] = ()
         self._changes = self._rendered()
+
+    @property
+    def path(self) -> Path:
+        """The journal's file."""
+        return self._plan.directory / self.entry.name
 
     @property
     def delivered(self) -> bool:
@@ -130,30 +139,27 @@ class Flight:
                 self._tell_counts()
 
     def _send(self, producer: Producer, limit: int) -> bool:
-        produce = producer.produce
+        produce, changes = producer.produce, self._changes
         report, plan = self._report, self._plan
         for _ in range(limit):
-            batch: Sequence[Message] | Obstacle | None = self._held or next(self._changes, None)
+            batch: Sequence[Message] | Obstacle | None = self._held or next(changes, None)
             if batch is None:
                 self.read_to_end = True
                 return True
             if isinstance(batch, Obstacle):
                 raise batch
-            for done, message in enumerate(batch):
-                try:
-                    produce(
-                        message.topic,
-                        message.value,
-                        message.key,
-                        headers=message.headers,
-                        on_delivery=report,
-                    )
-                except BufferError:
-                    self._held = batch[done:]
-                    return False
-                self.unacked += 1
-                plan.unacked += 1
-                self.messages += 1
+            done = 0
+            try:
+                for topic, key, value, headers in batch:
+                    produce(topic, value, key, headers=headers, on_delivery=report)
+                    done += 1
+            except BufferError:
+                self._held = batch[done:]
+                return False
+            finally:
+                self.unacked += done
+                plan.unacked += done
+                self.messages += done
             self._held = ()
         self._taken += limit
         return True
@@ -192,52 +198,53 @@ class Flight:
 
     def _rendered(self) -> Generator[Sequence[Message] | Obstacle, None, None]:
         """Yield the messages of one change after the other, and those at the journal's end."""
-        with JournalReader(self.path, self._plan.none_charset) as reader:
+        plan = self._plan
+        with JournalReader(f"{plan.folder}{self.entry.name}", plan.none_charset) as reader:
             stamp = reader.stamp
             assert stamp is not None
             self.length = stamp.journal_length
-            counts = self._counts
+            counts, skipped = self._counts, self._skipped
             last: RowChange | DdlChange | None = None
-            renderer = self._plan.renderer.journal(reader.header, stamp, self.database)
-            quarantine = self._plan.quarantine
+            renderer = plan.renderer.journal(reader.header, stamp, self.database)
+            render = renderer.messages
+            quarantine = plan.quarantine
             left_out = quarantine.begin(self.entry.uuid, self.resume_after)
             for change in reader.changes():
-                if isinstance(change, SequenceChange):
+                if type(change) is not RowChange and not isinstance(change, DdlChange):
+                    if isinstance(change, Gap):
+                        self._tell_gap(change)
                     continue
-                if isinstance(change, Gap):
-                    _log.error(
-                        "{}: event {} marks a gap: {}; Kafka gets no message for it",
-                        self.path,
-                        change.pos,
-                        change.reason,
-                    )
-                    continue
-                if change.pos <= self.resume_after:
-                    if left_out is None or left_out.reason_at(change.pos) is None:
+                pos = change.pos
+                if pos <= self.resume_after:
+                    if left_out is None or left_out.reason_at(pos) is None:
                         yield (yield from self._attempts(partial(renderer.pass_over, change)))
                     continue
-                if change.pos in self._skipped:
-                    messages = self._left_out(renderer, change, self._skipped[change.pos])
+                messages: Sequence[Message]
+                if pos in skipped:
+                    messages = self._left_out(renderer, change, skipped[pos])
                 else:
-                    messages = yield from self._attempts(
-                        partial(renderer.messages, change), renderer, change
-                    )
+                    try:
+                        messages = render(change)
+                    except (RegistryUnavailable, TopicUnavailable, BadEvent) as error:
+                        messages = yield from self._attempts(
+                            partial(render, change), renderer, change, error
+                        )
                 if self.read_to_end:
                     return
                 last = change
-                if change.pos > self.counted and messages is not _LEFT_OUT:
-                    self.counted = change.pos
+                if pos > self.counted and messages is not _LEFT_OUT:
+                    self.counted = pos
                     key = counted_as(change) if messages else _FILTERED
                     counts[key] = counts.get(key, 0) + 1
-                if renderer.awaits_begin and BEGIN not in self._skipped:
+                if renderer.awaits_begin and BEGIN not in skipped:
                     begin = yield from self._attempts(renderer.begin)
                     if begin:
                         self.place = BEGIN
                         yield begin
                 if messages:
-                    self.place = self.pos = change.pos
+                    self.place = self.pos = pos
                     if quarantine.watching:
-                        quarantine.see(self.entry, self.database, change.pos, messages)
+                        quarantine.see(self.entry, self.database, pos, messages)
                 # Also what gives no message takes its time, and has its part in a turn.
                 yield messages
             if last is not None:
@@ -249,25 +256,38 @@ class Flight:
                     stamp.transaction,
                     stamp.commit_us,
                 )
-            if END not in self._skipped:
+            if renderer.metadata is not None and END not in skipped:
                 messages = yield from self._attempts(renderer.finish)
                 if messages:
                     self.place = END
                     yield messages
+
+    def _tell_gap(self, gap: Gap) -> None:
+        _log.error(
+            "{}: event {} marks a gap: {}; Kafka gets no message for it",
+            self.path,
+            gap.pos,
+            gap.reason,
+        )
 
     def _attempts(
         self,
         render: Callable[[], Sequence[Message]],
         renderer: JournalRenderer | None = None,
         change: RowChange | DdlChange | None = None,
+        failure: RegistryUnavailable | TopicUnavailable | BadEvent | None = None,
     ) -> Generator[Obstacle, None, Sequence[Message]]:
         """What RENDER gives, nothing for a bad event (CHANGE) that is to be left out.
 
         Yields the error while a topic can't be made or the schema registry can't be used, or says
         no to an event that must not be left out, and tries again: an administrator may change that.
+        FAILURE: what the first attempt, that was made already, came to.
         """
         while True:
             try:
+                if failure is not None:
+                    first, failure = failure, None
+                    raise first
                 return render()
             except (RegistryUnavailable, TopicUnavailable) as error:
                 yield error

@@ -55,7 +55,7 @@ from firebird_cdc.journal.schema import (
     struct,
 )
 from firebird_cdc.journal.schema_changes import SchemaChanges
-from firebird_cdc.journal.source import SOURCE, at_position, source_of_table, written_at_position
+from firebird_cdc.journal.source import SOURCE, WrittenSource, at_position, source_of_table
 from firebird_cdc.journal.topics import BadName, TopicNames
 from firebird_cdc.journal.transaction_metadata import TransactionMetadata
 from firebird_cdc.journal.transforms import build_transforms
@@ -140,6 +140,7 @@ class Renderer:
         self.topics = TopicNames(config)
         self.schema_names = SchemaNames(config)
         self._shapes: OrderedDict[tuple[object, ...], _TableShape | str] = OrderedDict()
+        self._met: dict[tuple[str, int], tuple[Table, _TableShape | None]] = {}
         self.headers: Headers = (
             [
                 ("__debezium.context.connectorLogicalName", config.topic_prefix.encode()),
@@ -149,7 +150,7 @@ class Renderer:
             if config.extended_headers_enabled
             else []
         )
-        self._headers_size = _headers_size(self.headers)
+        self.headers_size = _headers_size(self.headers)
         self.schema_changes = (
             SchemaChanges(
                 config.topic_prefix,
@@ -169,6 +170,23 @@ class Renderer:
         ``alone``: its events are not sent as those of a transaction.
         """
         return JournalRenderer(self, header, stamp, database, alone=alone)
+
+    def captured(self, database: str, table: Table, pos: int) -> _TableShape | None:
+        """The shape of TABLE, None if it is filtered out; BadEvent if it can't be sent.
+
+        Journals share the objects of tables, so the object itself tells which one it is.
+        """
+        key = database, id(table)
+        known = self._met.get(key)
+        if known is not None and known[0] is table:
+            return known[1]
+        shape = None
+        if self.tables.captures(database, table.name):
+            shape = self.shape(database, table, pos)
+        if len(self._met) >= SHAPES_KEPT:
+            self._met.clear()
+        self._met[key] = table, shape
+        return shape
 
     def shape(self, database: str, table: Table, pos: int) -> _TableShape:
         """Return the compiled shape of TABLE; BadEvent if it can't be sent."""
@@ -217,7 +235,7 @@ class Renderer:
             return self._transformed(
                 Record(topic, key_schema, key, value_schema, value, self.headers, struct_headers)
             )
-        headers, size = self.headers, self._headers_size
+        headers, size = self.headers, self.headers_size
         if struct_headers:
             headers = self._with_structs(topic, headers, struct_headers)
             size = _headers_size(headers)
@@ -251,9 +269,20 @@ class Renderer:
         headers: Headers,
         size: int,
     ) -> Message:
-        """The message, if the producer takes one so large; SIZE: what the rest of it has."""
+        """The message of a record; SIZE: what it has beside key and value."""
         key_bytes = self.key_converter.from_connect(topic, key_schema, key)
         value_bytes = self.value_converter.from_connect(topic, value_schema, value)
+        return self.checked(topic, key_bytes, value_bytes, headers, size)
+
+    def checked(
+        self,
+        topic: str,
+        key_bytes: bytes | None,
+        value_bytes: bytes | None,
+        headers: Headers,
+        size: int,
+    ) -> Message:
+        """The message, if the producer takes one so large; SIZE: what the rest of it has."""
         if key_bytes is not None:
             size += len(key_bytes)
         if value_bytes is not None:
@@ -399,10 +428,8 @@ class JournalRenderer:
 
     def _bind(self, change: RowChange) -> _BoundShape | None:
         table = change.table
-        bound = None
-        if self.renderer.tables.captures(self.database, table.name):
-            bound = _BoundShape(self.renderer.shape(self.database, table, change.pos), self)
-        self._bound[table.number] = bound
+        shape = self.renderer.captured(self.database, table, change.pos)
+        bound = self._bound[table.number] = None if shape is None else _BoundShape(shape, self)
         return bound
 
 
@@ -438,7 +465,13 @@ class _TableShape:
         value = _fields(table, positions, value_form, named)
         self.row = StructMaker(value, columns, config.failure_handling_mode)
         self.key = StructMaker(key, columns, "fail") if key else NO_STRUCT
-        self._write_key = renderer.key_converter.from_connect
+        self.write_key = renderer.key_converter.from_connect
+        self.write_value = renderer.value_converter.from_connect
+        self.written_source = (
+            WrittenSource(config.topic_prefix, database, table.name)
+            if renderer.only_writes_json
+            else None
+        )
         self._raw_key = _raw_key(table, [field.position for field in key])
         self.key_schema = struct(f"{name}.Key", *_schemas(key)) if key else None
         row_schema = struct(f"{name}.Value", *_schemas(value), optional=True)
@@ -473,7 +506,7 @@ class _TableShape:
             return [
                 (
                     self.topic,
-                    self._write_key(self.topic, self.key_schema, self.key.careful_struct_of(row)),
+                    self.write_key(self.topic, self.key_schema, self.key.careful_struct_of(row)),
                 )
                 for row in rows
             ]
@@ -543,19 +576,21 @@ class _BoundShape:
     def __init__(self, shape: _TableShape, journal: JournalRenderer) -> None:
         self._shape = shape
         self._metadata = journal.metadata
-        self._message = journal.renderer.message
-        self._tombstones = journal.renderer.config.tombstones_on_delete
-        source = source_of_table(
-            journal.renderer.config.topic_prefix,
-            journal.header,
-            journal.stamp,
-            journal.database,
-            shape.table,
-        )
+        self._renderer = renderer = journal.renderer
+        written = shape.written_source
         self._source_at: Callable[[int], object] = (
-            written_at_position(source)
-            if journal.renderer.only_writes_json
-            else partial(at_position, source)
+            written.of_journal(journal.header, journal.stamp)
+            if written is not None
+            else partial(
+                at_position,
+                source_of_table(
+                    renderer.config.topic_prefix,
+                    journal.header,
+                    journal.stamp,
+                    journal.database,
+                    shape.table,
+                ),
+            )
         )
 
     def messages(self, change: RowChange) -> list[Message]:
@@ -601,7 +636,7 @@ class _BoundShape:
         later: int = 0,
     ) -> Message | None:
         """One event; LATER: how many events of the same change go before it."""
-        shape = self._shape
+        shape, renderer = self._shape, self._renderer
         now_us = time_ns() // 1000
         value = {
             "before": before,
@@ -615,7 +650,17 @@ class _BoundShape:
                 None if self._metadata is None else self._metadata.block(shape.table, later)
             ),
         }
-        return self._message(shape.topic, shape.key_schema, key, shape.value_schema, value, headers)
+        topic = shape.topic
+        if headers or renderer.transforms:
+            return renderer.message(
+                topic, shape.key_schema, key, shape.value_schema, value, headers
+            )
+        # As ``message`` does, for nearly all of them.
+        key_bytes = shape.write_key(topic, shape.key_schema, key)
+        value_bytes = shape.write_value(topic, shape.value_schema, value)
+        return renderer.checked(
+            topic, key_bytes, value_bytes, renderer.headers, renderer.headers_size
+        )
 
     def _delete(
         self,
@@ -625,10 +670,10 @@ class _BoundShape:
         headers: tuple[StructHeader, ...] = (),
     ) -> list[Message | None]:
         delete = self._event("d", key, before, None, pos, headers)
-        if key is None or not self._tombstones:
+        shape, renderer = self._shape, self._renderer
+        if key is None or not renderer.config.tombstones_on_delete:
             return [delete]
-        shape = self._shape
-        return [delete, self._message(shape.topic, shape.key_schema, key, None, None)]
+        return [delete, renderer.message(shape.topic, shape.key_schema, key, None, None)]
 
     def _key_change(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from uuid import UUID
 
 import orjson
 
@@ -79,15 +80,35 @@ def at_position(source: Struct, pos: int) -> Struct:
     return {**source, "sequence": f'["{source["commitSeq"]}","{pos}"]', "pos": pos}
 
 
-def written_at_position(source: Struct) -> Callable[[int], orjson.Fragment]:
-    """What gives ``at_position`` of SOURCE as JSON that is written already, but for the position.
+class WrittenSource:
+    """The blocks of a table as JSON that is written already, but for what differs.
 
-    For records that nothing looks into before they become JSON: it takes half the time.
+    For records that nothing looks into before they become JSON: it takes a third of the time.
+    PREFIX, DATABASE and TABLE as for ``source_of_table``.
     """
-    mark = "\0"  # a text that no part of the block can be
-    text = orjson.dumps({**source, "sequence": mark, "pos": mark}).decode()
-    head, middle, tail = text.split(orjson.dumps(mark).decode())
-    head += orjson.dumps(f'["{source["commitSeq"]}","').decode()[:-1]
-    middle = orjson.dumps('"]').decode()[1:] + middle
-    fragment = orjson.Fragment
-    return lambda pos: fragment(f"{head}{pos}{middle}{pos}{tail}")
+
+    def __init__(self, prefix: str, database: str, table: str) -> None:
+        mark = "\0"  # a text that no part of the block can be
+        nobody = UUID(int=0)
+        header = Header(nobody, 0, 0, nobody, nobody, 0)
+        block = source_of_table(prefix, header, Stamp(0, 0, 0, 0, 0, 0, 0), database, table)
+        block.update(dict.fromkeys(_DIFFERING, mark))
+        self._pieces = orjson.dumps(block).decode().split(orjson.dumps(mark).decode())
+
+    def of_journal(self, header: Header, stamp: Stamp) -> Callable[[int], orjson.Fragment]:
+        """What gives the block for an event of a journal by its position there."""
+        ms, us, ns, sequence, transaction, number, journal, pos, tail = self._pieces
+        commit_us, place = stamp.commit_us, stamp.sequence
+        head = (
+            f"{ms}{commit_us // 1000}{us}{commit_us}{ns}{commit_us * 1000}{sequence}"
+            f'"[\\"{place}\\",\\"'
+        )
+        middle = (
+            f'\\"]"{transaction}{header.transaction}{number}{place}{journal}"{header.uuid}"{pos}'
+        )
+        fragment = orjson.Fragment
+        return lambda pos: fragment(f"{head}{pos}{middle}{pos}{tail}")
+
+
+# What differs from event to event, in the order in which it stands in the block.
+_DIFFERING = ("ts_ms", "ts_us", "ts_ns", "sequence", "txId", "commitSeq", "journal", "pos")

@@ -294,14 +294,14 @@ def test_counts_of_a_journal_go_on_over_the_kafka_transactions_it_is_split_into(
     use_transactions(ship, topic_prefix, True)
     ship.options["provide.transaction.metadata"] = "true"
     monkeypatch.setattr(transactions, "SPLIT_MESSAGES", 300)
-    render, calls = Renderer.message, count(1)
+    render, calls = Renderer.checked, count(1)
 
     def interrupted(*args: Any) -> Message | None:
         if next(calls) == 700:  # behind the first part, which a second attempt counts only
             raise RegistryUnavailable("away for a moment")
         return render(*args)
 
-    monkeypatch.setattr(Renderer, "message", interrupted)
+    monkeypatch.setattr(Renderer, "checked", interrupted)
     folder.write(1, 1200)
     assert ship.once_here() == 0
     assert next(calls) > 1800

@@ -1,13 +1,22 @@
 """Logging of bridge and shipper: one file, set up from a small YAML file.
 
-Guarantees: nothing here raises into code that logs; a line is written by one system call
-to a file opened for appending, so several threads and processes may share it; the file is
-created readable by its owner only. Lines that cannot go to the file go to stderr.
+Guarantees: nothing here raises into code that logs, or waits for long. Several threads and
+processes may share the file: a line is one write to a file opened for appending, with a shared
+lock on it (flock). Whoever finds it too long takes the lock for itself, gives it its next name and
+opens a new one; the others see before their next line that the name leads elsewhere. So no line
+lands in a file that may be removed at the next rotation, and none is torn. The file is created
+readable by its owner only. Lines that cannot go to it go to stderr.
+
+logbook's own RotatingFileHandler is for one process: each one renames when its own count is full,
+and goes on writing to a file that others may have renamed or removed. Its names are kept.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import json
 import os
 import re
 import stat
@@ -22,6 +31,7 @@ from typing import Any, Final
 import logbook
 
 from firebird_cdc.config.source import Entry, Source, read_flat_yaml, read_text
+from firebird_cdc.config.values import ValueProblem, parse_integer
 from firebird_cdc.errors import ConfigError
 
 DEFAULT_LOG_FILE: Final = Path("/tmp/firebird-cdc.log")  # noqa: S108 - the manual logs to /tmp too
@@ -37,26 +47,38 @@ LEVELS: Final = {
     "critical": logbook.CRITICAL,
 }
 FIELDS: Final = ("time", "level", "process", "thread", "logger", "file", "line", "message")
+JSON: Final = "json"
 OPTIONS: Final = {
     "level": f"The least important level that is logged: {', '.join(LEVELS)}.",
     "file": "Absolute path of the log file.",
-    "format": f"A line's form, with the fields {', '.join('{' + f + '}' for f in FIELDS)}.",
+    "format": f"A line's form, with the fields {', '.join('{' + f + '}' for f in FIELDS)}; or json"
+    " for one JSON object a line.",
+    "rotation.size": "The file is given the name `<file>.1`, and a new one begun, before it gets"
+    " longer than this, in bytes. 0: never.",
+    "rotation.count": "How many older files are kept, `<file>.1` being the newest; at least 1.",
 }
 
 _WHAT: Final = "logging configuration"
-# How often the file is looked at for having been renamed or deleted, as log rotation does.
+# How often the configuration is looked at for changes, and a file that can't be had is tried.
 _CHECK_SECONDS: Final = 1.0
+# For somebody else's write or rotation, before it is done without the lock, or later.
+_LOCK_TRIES: Final = 20
+_LOCK_PAUSE_S: Final = 0.0005
+_ROTATE_AGAIN_SECONDS: Final = 60.0  # after it failed
+_MOST_OLD_FILES: Final = 1000
 
 _log = logbook.Logger("firebird_cdc.config.logging")
 
 
 @dataclass(frozen=True, slots=True)
 class LoggingOptions:
-    """What to log, where, and in which form."""
+    """What to log, where, in which form, and how much of it to keep."""
 
     level: str = "info"
     file: Path = DEFAULT_LOG_FILE
     format: str = DEFAULT_FORMAT
+    rotation_size: int = 10 * 1024 * 1024  # bytes; 0: never
+    rotation_count: int = 5
 
 
 def load_logging(path: Path) -> LoggingOptions:
@@ -95,6 +117,15 @@ def _take(source: Source, entry: Entry, values: dict[str, Any], problems: list[s
         values["file"] = Path(entry.value)
         if not values["file"].is_absolute():
             problems.append(f"{place} is {entry.value!r}; it must be an absolute path")
+    elif entry.key.startswith("rotation."):
+        name, low = entry.key.replace(".", "_"), int(entry.key == "rotation.count")
+        high = _MOST_OLD_FILES if low else 2**63 - 1
+        try:
+            values[name] = parse_integer(entry.value, low, high)
+        except ValueProblem as error:
+            problems.append(f"{place} is {entry.value!r}; {error}")
+    elif entry.value.lower() == JSON:
+        values["format"] = JSON
     else:
         values["format"] = entry.value
         if problem := _format_problem(entry.value):
@@ -134,7 +165,8 @@ def setup_logging(path: Path | None) -> logbook.Handler:
     """Send all log records of this process to the file that PATH configures.
 
     PATH None: the defaults (level info, /tmp/firebird-cdc.log). Returns the handler, pushed
-    on the application stack; the one of an earlier call is closed and says nothing more.
+    on the application stack; the one of an earlier call is closed and says nothing more. What
+    is changed in PATH later has effect within a second or so.
     Never raises: what is wrong with PATH is logged with the defaults in force, and a log
     file that cannot be opened is replaced by stderr, with a sentence.
     """
@@ -146,7 +178,7 @@ def setup_logging(path: Path | None) -> logbook.Handler:
             options = load_logging(path)
         except ConfigError as error:
             problems = error.problems
-    handler = LogFile(options)
+    handler = LogFile(options, path)
     with _setup_lock:
         handler.push_application()
         if _current is not None:
@@ -160,21 +192,36 @@ def setup_logging(path: Path | None) -> logbook.Handler:
 class LogFile(logbook.Handler):  # type: ignore[misc]
     """Appends records to a file, or to stderr while the file cannot be written.
 
-    Any thread may call emit; the lock is held for one write. A file that was renamed or
-    deleted is opened anew within a second or so, so log rotation needs no signal.
+    Any thread may call emit. A file that was renamed or deleted is opened anew, so log rotation
+    by others needs no signal either. SOURCE: the configuration, which is read again when it
+    changes; None: it stays as it is.
     """
 
-    def __init__(self, options: LoggingOptions) -> None:
+    def __init__(self, options: LoggingOptions, source: Path | None = None) -> None:
         super().__init__(level=LEVELS[options.level])
         self._options = options
+        self._source = source
+        self._source_state = _state_of(source)
         self._write_lock = threading.Lock()
         self._fd: int | None = None
+        self._path = options.file  # of the file that is open, links resolved
         self._identity: tuple[int, int] | None = None
-        self._next_check = 0.0
-        self._complained = False
+        self._is_regular = False
+        self._look_at = time.monotonic() + _CHECK_SECONDS  # at the configuration
+        self._open_at = 0.0  # when to try that again
+        self._rotate_at = 0.0  # the same
+        self._is_torn = False  # the last line of ours is, and could not be taken back
+        self._complaints: set[str] = set()
         self._closed = False
         with self._write_lock:
             self._open()
+
+    def should_handle(self, record: Any) -> bool:
+        """Whether RECORD is important enough, as the configuration says by now."""
+        if self._source is not None and time.monotonic() >= self._look_at:
+            with contextlib.suppress(Exception):
+                self._follow_source(self._source)
+        return bool(record.level >= self.level)
 
     def emit(self, record: Any) -> None:
         """Write RECORD; whatever goes wrong stays here."""
@@ -188,6 +235,31 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
         with self._write_lock:
             self._close()
             self._closed = True
+
+    def _follow_source(self, source: Path) -> None:
+        with self._write_lock:
+            if time.monotonic() < self._look_at or self._closed:
+                return
+            self._look_at = time.monotonic() + _CHECK_SECONDS
+            state = _state_of(source)
+            if state is None or state == self._source_state:
+                return
+            self._source_state = state
+        try:
+            options = load_logging(source)
+        except ConfigError as error:
+            for problem in error.problems:
+                _log.error("{} (logging goes on as before)", problem)
+            return
+        with self._write_lock:
+            before, self._options = self._options, options
+            self.level = LEVELS[options.level]
+            self._rotate_at = 0.0
+            if options.file != before.file:
+                self._close()
+                self._open()
+        if options != before:
+            _log.notice("{} was changed: logging goes on as it says", source)
 
     # -- the line
 
@@ -206,31 +278,75 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
             "line": record.lineno or 0,
             "message": message,
         }
+        exception = (record.formatted_exception or "") if record.exc_info else ""
+        if self._options.format == JSON:
+            return _json_line(fields, record, exception)
         text = self._options.format.format(**fields)
-        if record.exc_info:
-            text += "\n" + (record.formatted_exception or "")
+        if exception:
+            text += "\n" + exception
         # Later lines are indented, so that no data can pose as a record of its own.
         lines = text.rstrip().replace("\r", "\\r").split("\n")
-        return ("\n    ".join(lines) + "\n").encode("utf-8", "backslashreplace")
+        return _encoded("\n    ".join(lines))
 
-    # -- the file; the lock is held
+    # -- the file; _write_lock is held
 
     def _write(self, line: bytes) -> None:
         if self._closed:
             return
-        if time.monotonic() >= self._next_check:
-            self._next_check = time.monotonic() + _CHECK_SECONDS
+        with contextlib.suppress(OSError):
+            if self._append(line):
+                return
+        _to_stderr(line)
+
+    def _append(self, line: bytes) -> bool:
+        """Write LINE to the file that has the name now; return whether all of it is there."""
+        may_rotate = True
+        for _ in range(_LOCK_TRIES):
+            if self._fd is None:
+                if time.monotonic() < self._open_at:
+                    return False
+                self._open()
+                continue
+            if self._is_regular:
+                _lock(self._fd, fcntl.LOCK_SH)  # without it: a moment in which it may be renamed
             if not self._is_still_there():
                 self._close()
                 self._open()
-        if self._fd is not None:
-            try:
-                if os.write(self._fd, line) == len(line):
-                    return
-                self._complain("the disk is full")
-            except OSError as error:
-                self._complain(f"cannot write to it: {error.strerror}")
-        _to_stderr(line)
+            elif may_rotate and self._is_due(len(line)):
+                may_rotate = False
+                self._rotate(len(line))
+            else:
+                try:
+                    return self._append_here(line)
+                finally:
+                    with contextlib.suppress(OSError):
+                        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        return False
+
+    def _append_here(self, line: bytes) -> bool:
+        assert self._fd is not None
+        try:
+            written = os.write(self._fd, b"\n" + line if self._is_torn else line)
+        except OSError as error:
+            self._complain("write", f"cannot write to it: {error.strerror}")
+            return False
+        if written == len(line) + self._is_torn:
+            self._is_torn = False
+            self._complaints -= {"open", "write"}
+            return True
+        self._complain("write", "the disk is full")
+        self._is_torn = self._is_regular and not self._take_back(written)
+        return False
+
+    def _take_back(self, written: int) -> bool:
+        """Cut off the beginning of a line that did not fit, if nobody wrote behind it."""
+        assert self._fd is not None
+        with contextlib.suppress(OSError):
+            end = os.lseek(self._fd, 0, os.SEEK_CUR)
+            if _lock(self._fd, fcntl.LOCK_EX) and os.fstat(self._fd).st_size == end:
+                os.ftruncate(self._fd, end - written)
+                return True
+        return False
 
     def _is_still_there(self) -> bool:
         try:
@@ -240,21 +356,34 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
         return (found.st_dev, found.st_ino) == self._identity
 
     def _open(self) -> None:
+        """Open the file of the configuration; _fd stays None where that can't be done."""
+        self._open_at = time.monotonic() + _CHECK_SECONDS
         path = self._options.file
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         flags |= os.O_NONBLOCK  # a pipe without a reader must not stop the server
+        fd = None
         try:
-            if path.parent.stat().st_mode & stat.S_IWOTH:
+            if not _is_open_to_all(path.parent):
+                path = Path(os.path.realpath(path))
+            is_guarded = _is_open_to_all(path.parent)
+            if is_guarded:
                 flags |= os.O_NOFOLLOW  # anybody could have put a link there
             fd = os.open(path, flags, 0o600)
-            os.set_blocking(fd, True)
             found = os.fstat(fd)
+            if is_guarded and (found.st_uid != os.geteuid() or found.st_nlink != 1):
+                whose = f"belongs to user {found.st_uid}"
+                what = whose if found.st_nlink == 1 else "has several names"
+                raise PermissionError(errno.EPERM, f"it {what}, in a folder that is open to all")
+            os.set_blocking(fd, True)
         except OSError as error:
-            self._complain(f"cannot open it: {error.strerror}")
+            if fd is not None:
+                os.close(fd)
+            self._complain("open", f"cannot open it: {error.strerror}")
             return
-        self._fd = fd
+        self._fd, self._path = fd, path
         self._identity = (found.st_dev, found.st_ino)
-        self._complained = False
+        self._is_regular = stat.S_ISREG(found.st_mode)
+        self._is_torn = False
 
     def _close(self) -> None:
         if self._fd is not None:
@@ -262,14 +391,109 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
         self._fd = None
         self._identity = None
 
-    def _complain(self, what: str) -> None:
-        if not self._complained:
-            self._complained = True
-            sentence = (
-                f"firebird-cdc: log file {self._options.file}: {what}; logging goes to stderr."
-                " Set another file in the logging configuration or let this user write there\n"
+    # -- rotation
+
+    def _is_due(self, more: int) -> bool:
+        """Whether MORE bytes make the file too long, and it is ours to rename."""
+        if not self._options.rotation_size or not self._is_regular or self._fd is None:
+            return False
+        found = os.fstat(self._fd)
+        return (
+            found.st_size > 0
+            and found.st_size + more > self._options.rotation_size
+            and found.st_uid == os.geteuid()  # else its owner could not open the new one
+            and time.monotonic() >= self._rotate_at
+        )
+
+    def _rotate(self, more: int) -> None:
+        """Give the file its next name and begin a new one, unless somebody writes to it for long,
+        or has done that."""
+        assert self._fd is not None
+        if not _lock(self._fd, fcntl.LOCK_EX):
+            self._rotate_at = time.monotonic() + _CHECK_SECONDS
+            return
+        if self._is_still_there() and self._is_due(more):
+            try:
+                for number in range(self._options.rotation_count - 1, 0, -1):
+                    with contextlib.suppress(FileNotFoundError):
+                        self._old(number).rename(self._old(number + 1))
+                self._path.rename(self._old(1))
+            except OSError as error:
+                self._complain("rotate", f"cannot rotate it: {error.strerror}")
+                self._rotate_at = time.monotonic() + _ROTATE_AGAIN_SECONDS
+                return
+        self._close()
+        self._open()
+        self._complaints -= {"rotate"}
+
+    def _old(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}")
+
+    def _complain(self, subject: str, what: str) -> None:
+        if subject in self._complaints:
+            return
+        self._complaints.add(subject)
+        outcome = "it goes on growing" if subject == "rotate" else "logging goes to stderr"
+        _to_stderr(
+            _encoded(
+                f"firebird-cdc: log file {self._options.file}: {what}; {outcome}. Set another file"
+                " in the logging configuration or let this user write there"
             )
-            _to_stderr(sentence.encode("utf-8", "backslashreplace"))
+        )
+
+
+def _json_line(fields: dict[str, Any], record: Any, exception: str) -> bytes:
+    """One JSON object: the fields of text lines, those that the record names itself, such as its
+    database, and the exception."""
+    named = {**record.kwargs, **record.extra}
+    fields |= {name: _plain(value) for name, value in named.items() if name not in fields}
+    if exception:
+        fields["exception"] = exception
+    return _encoded(json.dumps(fields, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if abs(value) < float("inf") else str(value)
+    try:
+        return str(value)
+    except Exception as error:
+        return f"({error})"
+
+
+def _encoded(text: str) -> bytes:
+    return (text + "\n").encode("utf-8", "backslashreplace")
+
+
+def _state_of(path: Path | None) -> tuple[int, int, int] | None:
+    """What changes when the file at PATH does; None: there is none."""
+    if path is None:
+        return None
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _is_open_to_all(folder: Path) -> bool:
+    return bool(folder.stat().st_mode & stat.S_IWOTH)
+
+
+def _lock(fd: int, kind: int) -> bool:
+    """Take flock KIND on FD, waiting for moments only: its holder may have been stopped."""
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(fd, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOCK_PAUSE_S)
+        except OSError:
+            return False  # this file system has none
+        else:
+            return True
+    return False
 
 
 def _to_stderr(line: bytes) -> None:

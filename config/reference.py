@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from firebird_cdc.config import avro, librdkafka, producer
-from firebird_cdc.config.logging import DEFAULT_FORMAT, DEFAULT_LOG_FILE
 from firebird_cdc.config.logging import OPTIONS as LOGGING_OPTIONS
+from firebird_cdc.config.logging import LoggingOptions
 from firebird_cdc.config.options import (
     AVRO_CONVERTER,
     INT_MAX,
@@ -276,10 +276,11 @@ A second YAML file sets up the log of the plugin and of the shipper. Which one c
 strongest to weakest: the environment variable `FIREBIRD_CONNECTOR_LOGGING`, `LoggingConfig` in
 `plugins.conf`, a line `-Dlogback.configurationFile=<path>` in `jvm.args`. A Logback file is
 answered, in the log, with the YAML lines to write instead. If the file has errors, they are
-logged and the defaults apply; if the log file cannot be opened, the log goes to stderr. A log
-file that is renamed or deleted is made anew.
+logged and the defaults apply; if the log file cannot be opened, the log goes to stderr. What is
+changed in the YAML file has effect within a second or so, without a restart. More on the log is in
+[operations.md](operations.md#the-log).
 """
-    defaults = {"level": "info", "file": str(DEFAULT_LOG_FILE), "format": DEFAULT_FORMAT}
+    defaults = {name: getattr(LoggingOptions(), name.replace(".", "_")) for name in LOGGING_OPTIONS}
     yield from _table(
         ("Option", "Default", "Meaning"),
         ((f"`{name}`", f"`{defaults[name]}`", text) for name, text in LOGGING_OPTIONS.items()),

@@ -9,6 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from firebird_cdc.config import producer as kafka
+from firebird_cdc.config import topic_creation
+from firebird_cdc.config.attachment import (
+    PASSWORD,
+    PASSWORD_FILE,
+    Attachment,
+    CanaryTable,
+    check_password,
+    parse_canaries,
+)
 from firebird_cdc.config.families import (
     AVRO,
     JSON,
@@ -89,6 +98,9 @@ class ConnectorConfig:
     topic_cache_size: int
     topic_transaction: str
     include_schema_changes: bool
+    heartbeat_interval_ms: int
+    heartbeat_topics_prefix: str
+    topic_creation: topic_creation.TopicCreation | None
     producer: dict[str, str] = field(repr=False)
     producer_origins: dict[str, str] = field(repr=False)
     max_block_ms: int
@@ -130,6 +142,10 @@ class ConnectorConfig:
     failure_handling_mode: str
     poll_interval_ms: int
     max_batch_size: int
+    attachment: Attachment
+    canary_tables: tuple[CanaryTable, ...]
+    canary_interval_ms: int
+    canary_timeout_ms: int
 
 
 _SUBJECTS = ("key.converter", "value.converter")
@@ -141,6 +157,7 @@ _FREE_FAMILIES = (
     "transforms.<name>.<parameter>",
     "predicates.<name>.<parameter>",
     "<converter>.<parameter>",
+    "topic.creation.<name>.<property>",
 )
 
 # How the names of Java's classes end, and the short names that stand for them.
@@ -182,6 +199,7 @@ class _Loader:
         self.transforms = Named(self.source.entries.get("transforms"), "transforms.")
         self.predicates = Named(self.source.entries.get("predicates"), "predicates.")
         self.converters = Named(self.source.entries.get("converters"), "")
+        self.topic_creation = topic_creation.TopicCreationOptions()
 
     def load(self) -> ConnectorConfig:
         for entry in self.source.entries.values():
@@ -193,6 +211,8 @@ class _Loader:
         self._check_directories()
         self._check_names()
         self._check_converters()
+        self._check_password()
+        self.values["topic.creation"] = self._topic_creation()
         self._settle_adjustment()
         settings = kafka.ProducerSettings.from_entries(
             self.producer, self.source.path, self.problems, self.warnings
@@ -243,6 +263,8 @@ class _Loader:
         if option.group is Group.KAFKA:
             name = entry.key if option.is_family else option.name
             self.producer[name.removeprefix(kafka.PREFIX)] = entry
+        if option.name.startswith(topic_creation.PREFIX):
+            self.topic_creation.add(entry)
         if option.is_family:
             self._take_member(entry, option, value)
         else:
@@ -322,12 +344,16 @@ class _Loader:
         if prefix is None:
             return
         names = ("kafka.topic.prefix", "topic.delimiter", "topic.transaction")
+        beats: tuple[str, ...] = ()
+        if self.values.get("heartbeat.interval.ms"):
+            beats = ("heartbeat.topics.prefix", "topic.delimiter", "kafka.topic.prefix")
         if prefix.value in (".", ".."):
             self._wrong(prefix, "Kafka takes no topic of that name")
             return
         for option, topic in (
             ("topic.transaction", "".join(self.values.get(name, "") for name in names)),
             ("kafka.position.topic", _position_topic(self.values)),
+            ("heartbeat.topics.prefix", "".join(self.values.get(name, "") for name in beats)),
         ):
             if len(topic) > MAX_TOPIC_LENGTH:
                 self._wrong(
@@ -388,6 +414,26 @@ class _Loader:
             if switch is not None and converter == AVRO:
                 self._warn(switch, f"has no effect: it belongs to {JSON}, and Avro always has one")
 
+    def _check_password(self) -> None:
+        if PASSWORD in self.entries and PASSWORD_FILE in self.entries:
+            self._problem(self.entries[PASSWORD_FILE], f"is set beside {PASSWORD}; remove one")
+
+    def _topic_creation(self) -> topic_creation.TopicCreation | None:
+        """How topics are made; None if they are not."""
+        options = self.topic_creation
+        for entry, why in options.misplaced():
+            self._warn(entry, f"has no effect: {why}")
+        made, problems = options.build()
+        for entry, problem in problems:
+            self._problem(entry, problem)
+        wanted = self.values.get("topic.creation.enable")
+        if wanted is False and options.any():
+            assert options.enable is not None
+            self._warn(
+                options.enable, "is false, so the other options of topic.creation do nothing"
+            )
+        return made if wanted or (wanted is None and options.any()) else None
+
     def _settle_adjustment(self) -> None:
         """Give the modes of name adjustment what Avro and sanitize.field.names make of them."""
         avro = AVRO in (self.values.get("key.converter"), self.values.get("value.converter"))
@@ -434,6 +480,9 @@ class _Loader:
             topic_cache_size=value["topic.cache.size"],
             topic_transaction=value["topic.transaction"],
             include_schema_changes=value["include.schema.changes"],
+            heartbeat_interval_ms=value["heartbeat.interval.ms"],
+            heartbeat_topics_prefix=value["heartbeat.topics.prefix"],
+            topic_creation=value["topic.creation"],
             producer=settings.properties,
             producer_origins=settings.origins,
             max_block_ms=value["kafka.producer.max.block.ms"],
@@ -484,6 +533,17 @@ class _Loader:
             failure_handling_mode=value["event.processing.failure.handling.mode"],
             poll_interval_ms=value["poll.interval.ms"],
             max_batch_size=value["max.batch.size"],
+            attachment=Attachment(
+                value.get("database.hostname"),
+                value["database.port"],
+                value.get("database.user"),
+                value.get("database.client.library"),
+                value.get(PASSWORD),
+                value.get(PASSWORD_FILE),
+            ),
+            canary_tables=value.get("connector.canary.tables", ()),
+            canary_interval_ms=value["connector.canary.interval.ms"],
+            canary_timeout_ms=value["connector.canary.timeout.ms"],
         )
 
 
@@ -513,8 +573,10 @@ def _parse_value(entry: Entry, option: Option) -> Any:
             if value.lower() not in option.allowed:
                 raise ValueProblem(f"allowed: {', '.join(option.allowed)}{_near(value, option)}")
             return value.lower()
-        case Kind.DIRECTORY:
-            return _parse_directory(value)
+        case Kind.DIRECTORY | Kind.FILE:
+            return _parse_path(value)
+        case Kind.PASSWORD:
+            return check_password(value)
         case Kind.CONVERTER:
             return parse_converter(value)
         case Kind.SHORT_NAME:
@@ -539,10 +601,10 @@ def _parse_list(items: tuple[str, ...], option: Option) -> Any:
         if wrong:
             raise ValueProblem(f"{', '.join(wrong)} is not among: {', '.join(option.allowed)}")
         return tuple(item.lower() for item in items)
-    return items
+    return parse_canaries(items) if option.name == "connector.canary.tables" else items
 
 
-def _parse_directory(value: str) -> Path:
+def _parse_path(value: str) -> Path:
     path = Path(value)
     if not path.is_absolute():
         raise ValueProblem(

@@ -27,6 +27,7 @@ class Kind(Enum):
     LIST = "list"
     PATTERNS = "list of regular expressions"
     DIRECTORY = "absolute path of a directory"
+    FILE = "absolute path of a file"
     CONVERTER = "class"
     CLASS = "class name"
     SHORT_NAME = "short name, or the Java class that it stands for"
@@ -34,6 +35,7 @@ class Kind(Enum):
     CHARSET = "character set"
     PLACEHOLDER = "text, or hex: and hexadecimal digits"
     TOPIC_PART = "letters, digits, -, ., _"
+    PASSWORD = "password, or ${env:NAME}"  # noqa: S105
 
 
 class Status(Enum):
@@ -58,7 +60,8 @@ class Group(Enum):
     MASKS = "Masked, hashed and shortened columns"
     COLUMN_CONVERTERS = "Converters of columns"
     SHIPPING = "Shipping"
-    ATTACHMENT = "Attachment for snapshots and metadata"
+    ATTACHMENT = "Attachment to databases"
+    CANARY = "Canary"
     SNAPSHOTS = "Snapshots"
     SIGNALS = "Signals"
     MONITORING = "Monitoring"
@@ -283,12 +286,37 @@ OPTIONS: tuple[Option, ...] = (
         " in the topic `<kafka.topic.prefix>`.", Group.TOPICS,
     ),
     Option(
-        "heartbeat.interval.ms", _I, "0", "Period of heartbeat messages; 0: none.", Group.TOPICS,
-        _LATER, unit="ms", high=INT_MAX,
+        "heartbeat.interval.ms", _I, "0", "Period of heartbeat messages, which tell that the"
+        " shipper is alive though no table changes; 0: none.", Group.TOPICS, _LATER, unit="ms",
+        high=INT_MAX,
     ),
     Option(
-        "heartbeat.topics.prefix", _S, "__debezium-heartbeat", "First part of the heartbeat"
-        " topic's name.", Group.TOPICS, _LATER, aliases=("topic.heartbeat.prefix",),
+        "heartbeat.topics.prefix", Kind.TOPIC_PART, "__debezium-heartbeat", "First part of the"
+        " heartbeat topic's name, `<heartbeat.topics.prefix>.<kafka.topic.prefix>`.",
+        Group.TOPICS, _LATER, aliases=("topic.heartbeat.prefix",),
+    ),
+    Option(
+        "topic.creation.enable", _B, None, "Whether the shipper makes topics that are missing, with"
+        " the settings below. Unset: true if any of them is set. false: the broker's"
+        " auto.create.topics.enable decides.", Group.TOPICS,
+    ),
+    Option(
+        "topic.creation.default.partitions", _I, "-1", "Partitions of a topic that is made; -1: the"
+        " broker's own number.", Group.TOPICS, low=-1, high=INT_MAX,
+    ),
+    Option(
+        "topic.creation.default.replication.factor", _I, "-1", "Its replicas; -1: the broker's own"
+        " number.", Group.TOPICS, low=-1, high=32767,
+    ),
+    Option(
+        "topic.creation.groups", Kind.LIST, None, "Names of groups of topics with settings of"
+        " their own; the first one that holds a topic counts.", Group.TOPICS,
+    ),
+    Option(
+        "topic.creation.<name>.<property>", _S, None, "For a group: `include`, `exclude` (regular"
+        " expressions for whole names of topics, letter case counts), `partitions`,"
+        " `replication.factor`. For a group or `default`: any property of topics, such as"
+        " `cleanup.policy`.", Group.TOPICS,
     ),
     # -- format of messages
     Option(
@@ -491,17 +519,47 @@ OPTIONS: tuple[Option, ...] = (
     ),
     # -- attachment
     Option(
-        "database.hostname", _S, None, "Server of the attachment that reads snapshots.",
-        Group.ATTACHMENT, _LATER,
+        "database.hostname", _S, None, "Server through which the shipper attaches to databases."
+        " Unset: the shipper attaches to the file itself, which a running Super server refuses.",
+        Group.ATTACHMENT,
     ),
     Option(
-        "database.port", _I, "3050", "Its port.", Group.ATTACHMENT, _LATER, low=1, high=65535,
+        "database.port", _I, "3050", "Its port.", Group.ATTACHMENT, low=1, high=65535,
     ),
-    Option("database.user", _S, None, "Its user.", Group.ATTACHMENT, _LATER),
-    Option("database.password", _S, None, "Its password.", Group.ATTACHMENT, _LATER),
+    Option(
+        "database.user", _S, None, "Its user. Unset: the environment's ISC_USER.",
+        Group.ATTACHMENT,
+    ),
+    Option(
+        "database.password", Kind.PASSWORD, None, "The user's password, or `${env:NAME}` for what"
+        " the shipper's environment variable NAME holds.", Group.ATTACHMENT,
+    ),
+    Option(
+        "database.password.file", Kind.FILE, None, "A file that holds the password, in place of"
+        " `database.password`; read at each use.", Group.ATTACHMENT,
+    ),
+    Option(
+        "database.client.library", Kind.FILE, None, "Firebird's client library, libfbclient.so.2."
+        " Unset: looked for beside this file, in $FIREBIRD and among the system's libraries.",
+        Group.ATTACHMENT,
+    ),
     Option(
         "database.initial.statements", _S, None, "SQL run after each connect, split at `;`.",
         Group.ATTACHMENT, _LATER,
+    ),
+    # -- canary
+    Option(
+        "connector.canary.tables", Kind.LIST, None, "Tables, at most one per database, into which"
+        " the shipper writes now and then; that such a write does not come out of the journals is"
+        " an alarm. Each as `<database path>.<table>`; see below.", Group.CANARY,
+    ),
+    Option(
+        "connector.canary.interval.ms", _I, "60000", "How often it writes.", Group.CANARY,
+        unit="ms", low=100, high=INT_MAX,
+    ),
+    Option(
+        "connector.canary.timeout.ms", _I, "30000", "How long a write may take to come out of the"
+        " journals, from its commit.", Group.CANARY, unit="ms", low=100, high=INT_MAX,
     ),
     # -- snapshots
     Option(
@@ -648,10 +706,13 @@ _SECRET = re.compile(
 )
 
 
+_NO_SECRETS = (".credentials.source", "database.password.file")
+
+
 def is_secret(key: str) -> bool:
     """Whether the value of KEY must never appear in a message or a log."""
     # Where credentials are is none.
-    return _SECRET.search(key) is not None and not key.endswith(".credentials.source")
+    return _SECRET.search(key) is not None and not key.endswith(_NO_SECRETS)
 
 
 # A salt stands in the key itself. Where the word is misspelt, nothing behind the algorithm shows.

@@ -94,6 +94,24 @@ which Kafka refuses to create, and names of more than 249 characters. `firebird-
 
 With `topic.naming.strategy: table` all databases of the server share the names of their tables.
 The transaction topic is `<kafka.topic.prefix>`, `topic.delimiter`, `topic.transaction`.
+
+The options of topic creation are those of Kafka Connect (KIP-158). What they do, and what order
+messages have in topics of several partitions, is on the page [Topics](topics.md).
+"""
+
+_CANARY = """\
+The table needs a key column `ID` and a column `WRITTEN_AT`, and has to be in the publication.
+[Operations](operations.md#the-canary) has the statements that make it, the rights that the user
+needs, and what the alarm means. A table's name is taken in capitals unless it stands in double
+quotes: `connector.canary.tables: /data/shop.fdb.cdc_canary, /data/crm.fdb."Canary"`.
+"""
+
+_ATTACHMENT = """\
+The shipper attaches to a database only to write into a [canary](#canary), and detaches at once.
+It does so on the machine of the server, because it works on the server's journals: with a running
+server set `database.hostname: localhost`. The configuration file should be readable by the
+server's user only if a password stands in it; `database.password.file` and `${env:NAME}` keep it
+elsewhere.
 """
 
 _CONVERTERS = f"""\
@@ -191,6 +209,8 @@ _NOTES = {
     Group.FILTERS: _FILTERS + _MESSAGE_KEYS,
     Group.MASKS: _MASKS,
     Group.COLUMN_CONVERTERS: _COLUMN_CONVERTERS,
+    Group.ATTACHMENT: _ATTACHMENT,
+    Group.CANARY: _CANARY,
 }
 
 

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 import logbook
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.journal.archive import ArchiveKeeper, Retention
+from firebird_cdc.journal.canary import Canary
 from firebird_cdc.journal.delivery import Delivery
 from firebird_cdc.journal.disk_watch import DiskLimits, DiskWatch
 from firebird_cdc.journal.retry_desk import RetryDesk
@@ -55,7 +57,19 @@ def build_chores(
         )
         segment_bytes = config.journal_archive_segment_bytes
         chores.append(ArchiveKeeper(archive, segment_bytes, retention, statistics))
-    return chores
+    canaries = [
+        Canary(config, table, statistics, partial(_waiting, delivery, table.database))
+        for table in config.canary_tables
+    ]
+    delivery.plan.renderer.canaries = {canary.table.database: canary for canary in canaries}
+    return [*chores, *canaries]
+
+
+def _waiting(delivery: Delivery, database: str) -> int:
+    """How many journals of DATABASE wait or are on their way."""
+    if lane := delivery.lanes.get(database):
+        return lane.pending
+    return len(delivery.backlog.queues.get(database, ()))
 
 
 class ChoreList:

@@ -24,6 +24,7 @@ from firebird_cdc.journal.positions import Known
 from firebird_cdc.journal.producer import KafkaLink
 from firebird_cdc.journal.render import BadEvent
 from firebird_cdc.journal.statistics import DISK
+from firebird_cdc.journal.topics import missing_topic
 
 _log = logbook.Logger("firebird_cdc.journal.delivery")
 
@@ -48,6 +49,9 @@ _REFUSALS = frozenset(
         KafkaError.INVALID_TIMESTAMP,
     }
 )
+
+# There is no such topic.
+_MISSING = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 
 def is_refusal(error: KafkaError) -> bool:
@@ -82,6 +86,7 @@ class Delivery(ABC):
         self.should_leave: Callable[[], bool] = lambda: False
         self.known: dict[str, Known] = {}
         self.late = LateSending(plan, archive)
+        self.on_missing: Callable[[str], str] = missing_topic
         self._archive = archive
         self._backoff_s = backoff_s
         self._delivered: list[Entry] = []
@@ -268,6 +273,13 @@ class Delivery(ABC):
         lane.trouble = f"{path.name}: {why}"
         self.statistics.database(lane.database).retries += 1
         self.statistics.trouble(lane.database, "waiting", lane.trouble)
+
+    def _why(self, failed: Flight) -> str:
+        """Why a message of FAILED was not taken, for messages."""
+        error, topic = failed.failed, failed.failed_topic
+        assert error is not None
+        text = f"topic {topic}: {error.str()}"
+        return f"{text}; {self.on_missing(topic)}" if error.code() in _MISSING else text
 
     # What can't be sent
 
@@ -494,7 +506,7 @@ class PlainDelivery(Delivery):
             lane.start_over()
         else:
             lane.start_over()
-            self.back_off(lane, f"topic {failed.failed_topic}: {error.str()}", failed.path)
+            self.back_off(lane, self._why(failed), failed.path)
 
     def _renew(self) -> None:
         """The producer has given up for good: make a new one and send all again that is open."""

@@ -33,6 +33,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,
 )
 
+from firebird_cdc.config.topic_creation import BROKERS_OWN, TopicSettings
 from firebird_cdc.journal.backlog import Entry
 
 _log = logbook.Logger("firebird_cdc.journal.positions")
@@ -275,11 +276,19 @@ class PositionReader:
     Its end is what there is when reading begins: records behind it are of nobody who matters
     here. ``known``: by database, complete once ``advance`` has said so; ``late``: journals of
     which Kafka has what was left out, with the keys of their records.
+    SETTINGS: what the options say of the topic, where what it needs itself leaves a choice.
     """
 
-    def __init__(self, producer: Mapping[str, str], topic: str, logger: Any) -> None:
+    def __init__(
+        self,
+        producer: Mapping[str, str],
+        topic: str,
+        logger: Any,
+        settings: TopicSettings | None = None,
+    ) -> None:
         self.known: dict[str, Known] = {}
         self.late: dict[UUID, bytes] = {}
+        self._settings = settings
         self._partition = TopicPartition(topic, 0, OFFSET_BEGINNING)
         common: dict[str, Any] = {
             name: text for name, text in producer.items() if name not in _PRODUCER_ONLY
@@ -341,7 +350,13 @@ class PositionReader:
 
     def _create(self, seconds: float) -> None:
         topic = self._partition.topic
-        new = NewTopic(topic, 1, replication_factor=-1, config=TOPIC_SETTINGS)
+        wanted = self._settings
+        new = NewTopic(
+            topic,
+            1,
+            replication_factor=BROKERS_OWN if wanted is None else wanted.replication_factor,
+            config={**(wanted.properties if wanted is not None else {}), **TOPIC_SETTINGS},
+        )
         try:
             self._admin.create_topics([new], request_timeout=seconds)[topic].result()
         except KafkaException as error:

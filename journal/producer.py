@@ -54,7 +54,8 @@ class _ToLogbook(logging.Handler):
         _log.debug("librdkafka: {}", record.getMessage())
 
 
-def _librdkafka_logger() -> logging.Logger:
+def librdkafka_logger() -> logging.Logger:
+    """Where librdkafka's own lines go."""
     logger = logging.getLogger("firebird_cdc.librdkafka")
     logger.propagate = False
     logger.setLevel(logging.DEBUG)
@@ -81,6 +82,15 @@ def producer_settings(config: ConnectorConfig) -> dict[str, str]:
     return settings
 
 
+def admin_settings(config: ConnectorConfig) -> dict[str, Any]:
+    """Return the properties for a client that asks and manages, and sends no message."""
+    settings: dict[str, Any] = dict(config.producer)
+    for name in ("transactional.id", "transaction.timeout.ms", "enable.idempotence"):
+        settings.pop(name, None)
+    settings.setdefault("client.id", f"firebird-cdc-{config.topic_prefix}-admin")
+    return settings
+
+
 def max_message_bytes(config: ConnectorConfig) -> int:
     """The largest message that the producer takes, in bytes of key and value."""
     return int(config.producer.get("message.max.bytes", DEFAULT_MAX_MESSAGE_BYTES))
@@ -99,6 +109,7 @@ class KafkaLink:
         self._settings: dict[str, Any] = producer_settings(config)
         self._servers = config.producer.get("bootstrap.servers", "")
         self._directory = config.journal_directory
+        self._topic_creation = config.topic_creation
         self.transactional_id = config.producer.get("transactional.id")
         self._error = ""
         self._error_at = 0.0
@@ -116,11 +127,13 @@ class KafkaLink:
 
     def _make(self) -> Producer:
         settings = self._settings | {"error_cb": self._on_error, "stats_cb": self._on_statistics}
-        return Producer(settings, logger=_librdkafka_logger())
+        return Producer(settings, logger=librdkafka_logger())
 
     def position_reader(self, topic: str) -> PositionReader:
         """A reader of TOPIC at the same brokers, with the same rights."""
-        return PositionReader(self._settings, topic, _librdkafka_logger())
+        creation = self._topic_creation
+        settings = None if creation is None else creation.settings(topic)
+        return PositionReader(self._settings, topic, librdkafka_logger(), settings)
 
     def recreate(self) -> None:
         """Replace the producer; what the old one still held counts as not sent."""

@@ -8,13 +8,13 @@ each converter. The forms are those of features.md 4 and 5.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from time import time_ns
-from typing import Any
+from typing import Any, Protocol
 
 import logbook
 
@@ -93,6 +93,16 @@ class BadEvent(ShipError):
         return f"{boundary} of the transaction" if boundary else f"event {self.pos}"
 
 
+class CanaryWatch(Protocol):
+    """Wants to know what comes out of the journals of one database."""
+
+    def reached(self, commit_us: int, /) -> None:
+        """A journal is being read that was committed then."""
+
+    def saw(self, table: str, transaction: int, /) -> None:
+        """It has a change of TABLE."""
+
+
 class Renderer:
     """Makes messages of what journals hold. Not thread-safe; holds no open file.
 
@@ -139,6 +149,10 @@ class Renderer:
         )
         self.topics = TopicNames(config)
         self.schema_names = SchemaNames(config)
+        self.require_topic: Callable[[str], None] = lambda _: None
+        """Called with each topic before its first message; raises TopicUnavailable."""
+        self.canaries: Mapping[str, CanaryWatch] = {}
+        """Who wants to know of writes into canary tables, by database."""
         self._shapes: OrderedDict[tuple[object, ...], _TableShape | str] = OrderedDict()
         self._met: dict[tuple[str, int], tuple[Table, _TableShape | None]] = {}
         self.headers: Headers = (
@@ -248,6 +262,7 @@ class Renderer:
                 return None
             record = changed
         topic = record.topic
+        self.require_topic(topic)
         headers = self._with_structs(topic, record.headers, record.struct_headers)
         return self._written(
             topic,
@@ -343,6 +358,9 @@ class JournalRenderer:
         self._twin: JournalRenderer | None = None
         self.awaits_begin = self.metadata is not None
         self._skipped = config.skipped_operations
+        self._canary = renderer.canaries.get(database)
+        if self._canary is not None:
+            self._canary.reached(stamp.commit_us)
         self._bound: dict[int, _BoundShape | None] = {}
 
     def messages(self, change: RowChange | DdlChange) -> list[Message]:
@@ -353,9 +371,10 @@ class JournalRenderer:
         """
         if isinstance(change, DdlChange):
             return self._of_statement(change)
-        if change.op in self._skipped:
-            return []
         table = change.table
+        if change.op in self._skipped:
+            self._watch(table)
+            return []
         try:
             bound = self._bound[table.number]
         except KeyError:
@@ -366,6 +385,11 @@ class JournalRenderer:
             return bound.messages(change)
         except (BadValue, RegistryRefused) as error:
             raise BadEvent(change.pos, f"table {table.name}: {error}") from error
+
+    def _watch(self, table: Table) -> None:
+        """Tell of a change of TABLE, if it is a canary."""
+        if self._canary is not None:
+            self._canary.saw(table.name, self.header.transaction)
 
     def _of_statement(self, change: DdlChange) -> list[Message]:
         schema_changes = self.renderer.schema_changes
@@ -389,7 +413,7 @@ class JournalRenderer:
         return self._twin._concerned(change)
 
     def _concerned(self, change: RowChange | DdlChange) -> Concerned:
-        with suppress(BadEvent, RegistryUnavailable):
+        with suppress(BadEvent, RegistryUnavailable, TopicUnavailable):
             return [(message.topic, message.key) for message in self.messages(change)]
         if self.renderer.transforms:  # topic and key may be made of the whole event
             return None
@@ -419,6 +443,8 @@ class JournalRenderer:
 
     def _of_record(self, pos: int, record: Record) -> list[Message]:
         try:
+            if not self.renderer.transforms:
+                self.renderer.require_topic(record.topic)
             message = self.renderer.message(
                 record.topic, record.key_schema, record.key, record.value_schema, record.value
             )
@@ -428,7 +454,10 @@ class JournalRenderer:
 
     def _bind(self, change: RowChange) -> _BoundShape | None:
         table = change.table
+        self._watch(table)
         shape = self.renderer.captured(self.database, table, change.pos)
+        if shape is not None and not self.renderer.transforms:
+            self.renderer.require_topic(shape.topic)
         bound = self._bound[table.number] = None if shape is None else _BoundShape(shape, self)
         return bound
 

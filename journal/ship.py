@@ -23,6 +23,7 @@ from firebird_cdc.journal.producer import KafkaLink, max_message_bytes
 from firebird_cdc.journal.render import Renderer
 from firebird_cdc.journal.shipped import folder_identity
 from firebird_cdc.journal.statistics import DISK, Statistics
+from firebird_cdc.journal.topic_creation import TopicMaker
 from firebird_cdc.journal.transactions import TransactionalDelivery
 from firebird_cdc.journal.watch import Folder, JournalWatcher
 
@@ -127,6 +128,9 @@ class Shipper:
         else:
             delivery = PlainDelivery(self._backlog, plan, link, archive, backoff_s)
         delivery.should_leave = partial(self._should_leave, link)
+        if config.topic_creation is not None:
+            maker = TopicMaker(config, renderer.topics, link)
+            renderer.require_topic, delivery.on_missing = maker.require, maker.missing
         return delivery
 
     # The loop

@@ -47,6 +47,14 @@ def data_topic(prefix: str, database: str, table: str, delimiter: str = ".") -> 
     )
 
 
+def missing_topic(_: str) -> str:
+    """What to do where a broker says that a topic is not there."""
+    return (
+        "the topic is missing, and the brokers don't make it by themselves: make it, or set"
+        " topic.creation.enable: true"
+    )
+
+
 class BadName(ShipError):
     """A name that can't be used. The text says for which tables or columns, and the way out."""
 
@@ -71,7 +79,7 @@ class Owners:
 class TopicNames:
     """Names the topics of one connector, and lets no two things share one.
 
-    ``schema_changes`` and ``transactions``: the topics of these, used or not.
+    ``schema_changes``, ``transactions`` and ``heartbeats``: the topics of these, used or not.
     """
 
     def __init__(self, config: ConnectorConfig) -> None:
@@ -84,6 +92,10 @@ class TopicNames:
         self.transactions = config.topic_delimiter.join(
             (config.topic_prefix, config.topic_transaction)
         )
+        # Debezium's AbstractTopicNamingStrategy puts the delimiter here, too.
+        self.heartbeats = config.topic_delimiter.join(
+            (config.heartbeat_topics_prefix, config.topic_prefix)
+        )
         self._reserved = {}
         if config.include_schema_changes:
             self._reserved[_collision_form(self.schema_changes)] = (
@@ -94,6 +106,12 @@ class TopicNames:
             self._reserved[_collision_form(self.transactions)] = (
                 "transactions; choose another topic.transaction"
             )
+        if config.heartbeat_interval_ms:
+            self._reserved[_collision_form(self.heartbeats)] = (
+                "heartbeats; choose another heartbeat.topics.prefix"
+            )
+        self.singles = frozenset((self.schema_changes, self.transactions, self.heartbeats))
+        """Topics that are made with one partition, so that all in them has one order."""
         self._owners = Owners()
         self._memory: Path | None = None
         self._remembered: set[tuple[str, str]] = set()

@@ -1,0 +1,110 @@
+"""Options of ordinary attachments to databases, and of the canary tables that need one."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from firebird_cdc.config.values import ValueProblem
+from firebird_cdc.errors import ConfigError
+
+PASSWORD = "database.password"  # noqa: S105  (the option's name)
+PASSWORD_FILE = "database.password.file"  # noqa: S105
+
+_VARIABLE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """How to attach to a database by its path.
+
+    ``hostname``: None attaches to the file directly. ``client_library``: None leaves the choice
+    to whoever attaches. The password is looked up when it is needed: a file or a variable that
+    the server's process lacks is no error there, and a new one counts at once.
+    """
+
+    hostname: str | None
+    port: int
+    user: str | None
+    client_library: Path | None
+    _password: str | None = field(repr=False)
+    _password_file: Path | None
+
+    def target(self, database: str) -> str:
+        """DATABASE as the client library wants it."""
+        if self.hostname is None:
+            return database
+        host = f"[{self.hostname}]" if ":" in self.hostname else self.hostname
+        return f"{host}/{self.port}:{database}"
+
+    def password(self) -> str | None:
+        """The password, None if there is none. Raises ConfigError if it can't be looked up."""
+        if self._password_file is not None:
+            try:
+                return self._password_file.read_text("utf-8").rstrip("\r\n")
+            except (OSError, UnicodeDecodeError) as error:
+                why = getattr(error, "strerror", None) or "it is no text in UTF-8"
+                raise ConfigError(
+                    [f"{PASSWORD_FILE}: {self._password_file} can't be read: {why}"]
+                ) from None
+        variable = _VARIABLE.fullmatch(self._password or "")
+        if variable is None:
+            return self._password
+        try:
+            return os.environ[variable[1]]
+        except KeyError:
+            raise ConfigError(
+                [f"{PASSWORD}: the environment of this process has no {variable[1]}"]
+            ) from None
+
+
+def check_password(value: str) -> str:
+    """Return VALUE, a password or ``${env:NAME}``; raises ValueProblem."""
+    if value.startswith("${") and not _VARIABLE.fullmatch(value):
+        raise ValueProblem(
+            "${env:NAME} is the one form of reference that is known; a password that really"
+            f" begins so can be given by {PASSWORD_FILE}"
+        )
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryTable:
+    """A table into which the shipper writes. ``database``: its path; ``table``: as stored."""
+
+    database: str
+    table: str
+
+    @property
+    def identifier(self) -> str:
+        """What tells it from all others, as in ``table.include.list``."""
+        return f"{self.database}.{self.table}"
+
+    @property
+    def quoted(self) -> str:
+        """The table as it stands in SQL."""
+        name = self.table.replace('"', '""')
+        return f'"{name}"'
+
+
+_CANARY = re.compile(r'(/.*)\.(?:([A-Za-z][A-Za-z0-9_$]*)|"((?:[^"]|"")+)")', re.DOTALL)
+
+
+def parse_canaries(items: tuple[str, ...]) -> tuple[CanaryTable, ...]:
+    """Return the tables that ITEMS name, ``<database path>.<table>``; raises ValueProblem."""
+    tables: dict[str, CanaryTable] = {}
+    for item in items:
+        match = _CANARY.fullmatch(item)
+        if match is None:
+            raise ValueProblem(
+                f"{item} must have the form <absolute path of the database>.<table>, with the"
+                " table in double quotes if its name is not one of plain letters"
+            )
+        database, plain, quoted = match.groups()
+        if database in tables:
+            raise ValueProblem(f"{database} has two; one table per database is enough")
+        name = plain.upper() if plain else quoted.replace('""', '"')
+        tables[database] = CanaryTable(database, name)
+    return tuple(tables.values())

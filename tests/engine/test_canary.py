@@ -1,0 +1,109 @@
+"""The canary on the real engine: it notices what nothing else does, and only that."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from capture import Capture, until
+
+sys.path.insert(1, str(Path(__file__).parents[1] / "kafka"))
+
+from shipping import read_topics
+
+from firebird_cdc.demo.kafka import KafkaBroker
+
+pytestmark = [pytest.mark.engine, pytest.mark.kafka]
+
+_CANARY = "CREATE TABLE CDC_CANARY (ID INTEGER NOT NULL PRIMARY KEY, WRITTEN_AT TIMESTAMP)"
+
+Start = Callable[..., Path]
+
+
+@pytest.fixture
+def start(broker: KafkaBroker, topic_prefix: str) -> Iterator[Start]:
+    """Starts ``firebird-cdc ship`` with a canary and further options; returns its log."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(capture: Capture, **options: str) -> Path:
+        capture.write_config(
+            kafka_producer_bootstrap_servers=broker.bootstrap,
+            kafka_topic_prefix=topic_prefix,
+            connector_canary_tables=f"{capture.database}.cdc_canary",
+            connector_canary_interval_ms="1000",
+            connector_canary_timeout_ms="2000",
+            **options,
+        )
+        log = capture.directory / "ship.log"
+        logging = capture.directory / "ship-logging.yaml"
+        logging.write_text(f"level: debug\nfile: {log}\n")
+        command = [sys.executable, "-m", "firebird_cdc", "ship", "--config", capture.config]
+        running.append(
+            subprocess.Popen([*command, "--logging", logging], env=capture.environment())
+        )
+        return log
+
+    yield start
+    for process in running:
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+def _await(log: Path, part: str) -> str:
+    """Return the first line of the log that holds PART."""
+
+    def line() -> str:
+        lines = log.read_text().splitlines() if log.exists() else []
+        return next((line for line in lines if part in line), "")
+
+    return until(f"{part!r} in the log", line, 60)
+
+
+def test_a_publication_that_is_switched_off_is_an_alarm_until_it_is_on_again(
+    classic: Capture, start: Start
+) -> None:
+    """Also where nobody wants the canary's own events."""
+    classic.create(_CANARY)
+    log = start(classic, table_exclude_list=".*[.]cdc_canary")
+    _await(log, "the canary comes out of the journals")
+    attachment = classic.attach()
+    attachment.script("ALTER DATABASE DISABLE PUBLICATION")
+    alarm = _await(log, "did not come out of the journals within 2 s")
+    assert " ERROR " in alarm
+    assert f"{classic.database}.CDC_CANARY: " in alarm
+    assert f"firebird-cdc check --database {classic.database}" in alarm
+    attachment.script("ALTER DATABASE ENABLE PUBLICATION")
+    assert " NOTICE " in _await(log, "comes out of the journals again")
+    assert "can't be written" not in log.read_text()
+
+
+def test_a_canary_that_cant_be_written_is_no_alarm(
+    classic: Capture, start: Start, broker: KafkaBroker, topic_prefix: str
+) -> None:
+    log = start(classic, database_user="NOBODY")
+    why = _await(log, "the canary can't be written")
+    assert " WARNING " in why
+    assert "No such file or directory" in why
+    classic.create(_CANARY)
+    _await(log, "no permission for")
+    classic.attach().script("GRANT SELECT, INSERT, UPDATE ON CDC_CANARY TO USER NOBODY")
+    _await(log, "the canary can be written again")
+    _await(log, "the canary comes out of the journals")
+    assert "did not come out" not in log.read_text()
+    events = read_topics(broker.bootstrap, f"{topic_prefix}.")
+    [topic] = [name for name in events if name.endswith("test.fdb.CDC_CANARY")]
+    assert events[topic][0].payload["op"] == "c"
+    assert events[topic][0].payload["after"]["ID"] == 1
+
+
+def test_a_server_that_has_the_file_for_itself_is_to_be_named(
+    capture: Capture, start: Start
+) -> None:
+    """A Super server lets no other process open its databases."""
+    capture.create(_CANARY)
+    capture.attach()
+    warning = _await(start(capture), "the canary can't be written")
+    assert "set database.hostname: localhost" in warning

@@ -45,6 +45,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import org.apache.kafka.clients.producer.internals.BuiltInPartitioner;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.metrics.PluginMetrics;
 import org.apache.kafka.common.record.TimestampType;
@@ -87,6 +88,9 @@ public final class ConnectReader {
                     case "sink" -> sink(request, answer);
                     case "hash" -> hash(request, answer);
                     case "adjust" -> adjust(request, answer);
+                    case "partition" -> answer.put("partition", BuiltInPartitioner.partitionForKey(
+                            bytes(request.get("key")), request.get("partitions").asInt()));
+                    case "heartbeat" -> heartbeat(answer);
                     default -> throw new IllegalArgumentException(line);
                 }
             } catch (Exception | LinkageError error) {
@@ -356,6 +360,13 @@ public final class ConnectReader {
                 describe(factory.transactionValueSchema(SchemaNameAdjuster.NO_OP)));
         answer.set("change", describe(factory.schemaHistoryChangeSchema(SchemaNameAdjuster.NO_OP)));
         answer.set("decfloat", describe(VariableScaleDecimal.schema()));
+    }
+
+    /** Describes the schemas of Debezium's heartbeats. */
+    private static void heartbeat(ObjectNode answer) {
+        SchemaFactory factory = SchemaFactory.get();
+        answer.set("key", describe(factory.heartbeatKeySchema(SchemaNameAdjuster.NO_OP)));
+        answer.set("value", describe(factory.heartbeatValueSchema(SchemaNameAdjuster.NO_OP)));
     }
 
     /** Hashes a text as column.mask.hash does. */

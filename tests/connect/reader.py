@@ -76,6 +76,16 @@ class ConnectReader(JavaProgram):
         """Return Debezium's own schemas; its envelope is that for the row and source of VALUE."""
         return self.ask({"do": "schemas", "topic": topic, "value": _base64(value)})
 
+    def heartbeat_schemas(self) -> tuple[Described, Described]:
+        """Return Debezium's schemas of a heartbeat's key and value."""
+        answer = self.ask({"do": "heartbeat"})
+        return answer["key"], answer["value"]
+
+    def partition(self, key: bytes, partitions: int) -> int:
+        """Return the partition, of so many, into which the Java client sends KEY."""
+        asked = {"do": "partition", "key": _base64(key), "partitions": partitions}
+        return int(self.ask(asked)["partition"])
+
     def hash(self, text: str, length: int, algorithm: str, salt: str, version: str) -> str:
         """Return what column.mask.hash makes of TEXT in a VARCHAR of LENGTH; VERSION: V1 or V2."""
         asked = {"text": text, "length": length, "algorithm": algorithm, "salt": salt}

@@ -243,7 +243,7 @@ class Confirmer:
         try:
             return self._turn()
         except Exception:
-            _log.exception("confirming journals in {} failed", self._folder.path)
+            _log.exception("confirming journals in {folder} failed", folder=self._folder.path)
             self._scan_wanted = True  # what the ledger has already must be finished first
             self._rest()
             time.sleep(_TROUBLE_S)
@@ -326,10 +326,12 @@ class Confirmer:
     def _accept(self, event: CommittedJournal) -> None:
         if event.is_gap:
             _log.error(
-                "{}: a gap: transaction {} was committed, but could not be recorded: {}",
-                self._host.database(event.database).path,
-                event.transaction,
-                event.reason,
+                "{database}: a gap: transaction {transaction} was committed, but could not be "
+                "recorded: {reason}",
+                database=self._host.database(event.database).path,
+                transaction=event.transaction,
+                reason=event.reason,
+                journal=event.uuid,
             )
         self._own_tickets.add(event.ticket)
         self._let_go = False  # somebody is here again, and may drop the database
@@ -374,10 +376,11 @@ class Confirmer:
             self._replace_by_gap(pending)
         elif verdict is Verdict.DEAD:
             _log.error(
-                "the engine let transaction {} of {} go before its end, as publication was "
-                "switched off: its changes are not captured",
-                event.transaction,
-                database.path,
+                "the engine let transaction {transaction} of {database} go before its end, as "
+                "publication was switched off: its changes are not captured",
+                transaction=event.transaction,
+                database=database.path,
+                journal=event.uuid,
             )
             live.unlink(missing_ok=True)
             return
@@ -401,7 +404,7 @@ class Confirmer:
                 "their changes could not be recorded: "
                 + (gap.reason or "their process has ended, see the server's log")
             )
-            _log.error("{}: a gap: {}", path, reason)
+            _log.error("{database}: a gap: {reason}", database=path, reason=reason)
             self._pend_gap(path, guid, reason, gap.last_us)
             self._host.clear_gap(number, gap)
         self._uncounted.discard(number)
@@ -644,10 +647,11 @@ class Confirmer:
     def _tell_trouble(self, database: str, waiting: list[_Pending], error: Exception) -> None:
         if database not in self._troubled:
             _log.warning(
-                "cannot learn from {} what became of {} transactions, will keep trying: {}",
-                database,
-                len(waiting),
-                str(error).replace("\n", " "),
+                "cannot learn from {database} what became of {count} transactions, will keep "
+                "trying: {cause}",
+                database=database,
+                count=len(waiting),
+                cause=str(error).replace("\n", " "),
             )
         self._troubled[database] = time.monotonic() + _TROUBLE_S
         if witness := self._witnesses.pop(database, None):
@@ -770,7 +774,13 @@ class Confirmer:
             else f"transaction {pending.transaction} was committed, from limbo or after a power "
             "cut, but its changes were not on disk"
         )
-        _log.error("{}: a gap: {}", pending.database, reason)
+        _log.error(
+            "{database}: a gap: {reason}",
+            database=pending.database,
+            reason=reason,
+            journal=pending.uuid,
+            transaction=pending.transaction,
+        )
         self._write_gap(pending, reason)
 
     def _copy_anew(self, pending: _Pending) -> None:
@@ -789,7 +799,11 @@ class Confirmer:
             os.close(pending.fd)
             pending.fd = -1
         pending.is_unsynced = False
-        _log.warning("journal {} could not be synced at first and was copied", pending.uuid)
+        _log.warning(
+            "journal {journal} could not be synced at first and was copied",
+            journal=pending.uuid,
+            database=pending.database,
+        )
 
     def _write_gap(self, pending: _Pending, reason: str) -> None:
         """Make PENDING's journal one gap, whole on disk before it takes its place."""
@@ -849,9 +863,10 @@ class Confirmer:
                 completed[number] = complete
             else:
                 _log.warning(
-                    "journal {}: a table that it changes was dropped before its key was asked "
-                    "for; its events have no key",
-                    pending.uuid,
+                    "journal {journal}: a table that it changes was dropped before its key was "
+                    "asked for; its events have no key",
+                    journal=pending.uuid,
+                    database=pending.database,
                 )
         if not completed:
             return
@@ -886,7 +901,9 @@ class Confirmer:
             raise  # half of it may be where definitions were; the disk has to work for all else too
         except Exception as error:  # of any kind: the journals wait for it so long and no longer
             if not isinstance(error, CaptureError):
-                _log.exception("adding what DDL made of tables in {} failed", database)
+                _log.exception(
+                    "adding what DDL made of tables in {database} failed", database=database
+                )
             if not self._give_up(database, wanted, str(error)):
                 self._tell_trouble(database, wanted, error)
         waiting = [index for index, each in enumerate(committed) if not each.is_described]
@@ -920,7 +937,12 @@ class Confirmer:
                 parsed = {pos: parse(text_of(sql)) for pos, sql in reader.statements().items()}
                 seal, catalogue = reader.seal, reader.unstamped_catalogue()
         except JournalError as error:  # the shipper sets it aside
-            _log.error("journal {}: {}", pending.uuid, error)
+            _log.error(
+                "journal {journal}: {cause}",
+                journal=pending.uuid,
+                cause=error,
+                database=pending.database,
+            )
             pending.is_described = True
             return
         statements = {pos: each for pos, each in parsed.items() if each is not None}
@@ -945,7 +967,11 @@ class Confirmer:
         try:
             self._key_indexes(database, wanted[0].guid).write(found.indexes)
         except OSError as error:
-            _log.warning("cannot keep which indexes are keys in {}: {}", database, error)
+            _log.warning(
+                "cannot keep which indexes are keys in {database}: {cause}",
+                database=database,
+                cause=error,
+            )
 
     def _append_changes(
         self, pending: _Pending, changes: dict[int, tuple[TableChange, ...]]
@@ -973,11 +999,11 @@ class Confirmer:
         for pending in wanted:
             if is_gone or pending.commit_us < latest_us or pending.met_at < latest:
                 _log.warning(
-                    "journal {}: its schema change events have no structure of the tables, which "
-                    "could not be read from {}: {}",
-                    pending.uuid,
-                    database,
-                    why.replace("\n", " "),
+                    "journal {journal}: its schema change events have no structure of the tables, "
+                    "which could not be read from {database}: {cause}",
+                    journal=pending.uuid,
+                    database=database,
+                    cause=why.replace("\n", " "),
                 )
                 pending.is_described = True
                 self._jobs.pop(database, None)
@@ -1022,10 +1048,10 @@ class Confirmer:
             ledger.incarnation = incarnation
         elif ledger.incarnation != incarnation or last < ledger.highest_transaction:
             _log.warning(
-                "{} was copied, restored or replaced: its journals are numbered from 1 again, in "
-                "epoch {}",
-                database,
-                ledger.epoch + 1,
+                "{database} was copied, restored or replaced: its journals are numbered from 1 "
+                "again, in epoch {epoch}",
+                database=database,
+                epoch=ledger.epoch + 1,
             )
             ledger.begin_epoch(incarnation)
 
@@ -1055,10 +1081,11 @@ class Confirmer:
     def _delete(self, pending: _Pending) -> None:
         """A dead transaction's journal goes: the server died before its commit mark was set."""
         _log.info(
-            "transaction {} of {} did not commit; its journal {} is removed",
-            pending.transaction,
-            pending.database,
-            pending.uuid,
+            "transaction {transaction} of {database} did not commit; its journal {journal} is "
+            "removed",
+            transaction=pending.transaction,
+            database=pending.database,
+            journal=pending.uuid,
         )
         self._folder.live(pending.uuid).unlink(missing_ok=True)
         self._forget(pending)
@@ -1068,7 +1095,13 @@ class Confirmer:
             f"transaction {pending.transaction} is not one of {pending.database} as it is now: the "
             "journal belongs to what was there before it was restored or replaced"
         )
-        _log.error("journal {} is set aside: {}", pending.uuid, reason)
+        _log.error(
+            "journal {journal} is set aside: {reason}",
+            journal=pending.uuid,
+            reason=reason,
+            database=pending.database,
+            transaction=pending.transaction,
+        )
         self._folder.set_aside(pending.uuid, reason)
         self._forget(pending)
 
@@ -1194,7 +1227,7 @@ class Confirmer:
                 path.unlink()
                 return
             uuid = UUID(path.name.partition(".")[0])
-            _log.error("journal {} is set aside: {}", uuid, error)
+            _log.error("journal {journal} is set aside: {reason}", journal=uuid, reason=error)
             self._folder.set_aside(uuid, str(error))
 
     def _is_abandoned(self, path: Path, owner: UUID | None) -> bool:
@@ -1248,7 +1281,11 @@ class Confirmer:
         with contextlib.suppress(JournalError), JournalReader(journal) as reader:
             if reader.stamp is not None:
                 return
-        _log.info("{} lost its stamp: written again, number {}", journal.name, stamp.sequence)
+        _log.info(
+            "{journal} lost its stamp: written again, number {sequence}",
+            journal=journal.name,
+            sequence=stamp.sequence,
+        )
         self._write_stamp(journal, uuid, stamp)
 
     def _write_stamp(self, journal: Path, uuid: UUID, stamp: Stamp) -> None:

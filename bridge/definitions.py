@@ -64,9 +64,9 @@ class DefinitionFinder(threading.Thread):
         except CaptureError as error:
             self._troubled[database] = time.monotonic() + _TROUBLE_S
             _log.info(
-                "cannot ask {} about its tables now, will do so after the commit: {}",
-                self._host.database(database).path,
-                str(error).replace("\n", " "),
+                "cannot ask {database} about its tables now, will do so after the commit: {cause}",
+                database=self._host.database(database).path,
+                cause=str(error).replace("\n", " "),
             )
         except Exception:
             _log.exception("asking about tables failed")
@@ -96,6 +96,10 @@ class DefinitionFinder(threading.Thread):
                     witness.close()
         except (CaptureError, OSError) as error:
             text = str(error).replace("\n", " ")
-            _log.info("cannot ask {} now which indexes are keys: {}", path, text)
+            _log.info(
+                "cannot ask {database} now which indexes are keys: {cause}",
+                database=path,
+                cause=text,
+            )
         finally:
             self._host.answer_question(question.number, b"")

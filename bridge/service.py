@@ -97,5 +97,8 @@ class Bridge:
             self._supervisor = ShipperSupervisor(self._host, folder, config.path, logging, python)
             self._supervisor.start()
         _log.info(
-            "capturing into {} (process {}, {})", folder.path, os.getpid(), config.connector_name
+            "capturing into {folder} (process {number}, {connector})",
+            folder=folder.path,
+            number=os.getpid(),
+            connector=config.connector_name,
         )

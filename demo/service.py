@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 import shutil
+import signal
 import socket
 import subprocess
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -72,6 +75,17 @@ class Service(ABC):
         if self._process is not None:
             self._process.kill()
         self._end()
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Have the process do nothing meanwhile, and be there all the same."""
+        if self._process is None:
+            raise SetupError("nothing runs that could stand still")
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def _end(self) -> None:
         if self._process is not None:

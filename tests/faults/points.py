@@ -14,15 +14,18 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 _NATIVE = Path(__file__).parents[2] / "native"
 _CONFIRMER = "firebird_cdc.bridge.confirmer"
 
+Step = tuple[str, str, Callable[[tuple[Any, ...]], bool]]
+"""What is wrapped: module, name in it, and which of its calls are meant."""
 
-def _names_any(pattern: str) -> Callable[[tuple[Any, ...]], bool]:
+
+def names_any(pattern: str) -> Callable[[tuple[Any, ...]], bool]:
     """Tell whether a path among the arguments matches; descriptors count as what they lead to."""
 
     def is_meant(arguments: tuple[Any, ...]) -> bool:
@@ -36,33 +39,32 @@ def _path_of(given: int | str | os.PathLike[str]) -> str:
     return str(Path(f"/proc/self/fd/{given}").readlink() if isinstance(given, int) else given)
 
 
-def _any(arguments: tuple[Any, ...]) -> bool:
+def anything(arguments: tuple[Any, ...]) -> bool:
     return True
 
 
-# What is wrapped: module, name in it, and which of its calls are meant. The first ones are steps
-# of confirming, the second ones those of a start after a crash.
-CONFIRMING: dict[str, tuple[str, str, Callable[[tuple[Any, ...]], bool]]] = {
-    "decide": (_CONFIRMER, "Confirmer._decide", _any),
-    "ask": (_CONFIRMER, "Confirmer._ask", _any),
-    "publish": (_CONFIRMER, "Confirmer._publish", _any),
-    "number": (_CONFIRMER, "Confirmer._stamp", _any),
-    "write_stamp": ("firebird_cdc.journal.format", "write_stamp", _any),
+# The first ones are steps of confirming, the second ones those of a start after a crash.
+CONFIRMING: dict[str, Step] = {
+    "decide": (_CONFIRMER, "Confirmer._decide", anything),
+    "ask": (_CONFIRMER, "Confirmer._ask", anything),
+    "publish": (_CONFIRMER, "Confirmer._publish", anything),
+    "number": (_CONFIRMER, "Confirmer._stamp", anything),
+    "write_stamp": ("firebird_cdc.journal.format", "write_stamp", anything),
     "record": (
         "firebird_cdc.bridge.sequence",
         "SequenceLedger.record",
         lambda given: bool(given[1]),
     ),
-    "sync_ledger": ("os", "fdatasync", _names_any(r"\.ledger$")),
-    "rename": ("os", "rename", _names_any(r"\.log\.live$")),
+    "sync_ledger": ("os", "fdatasync", names_any(r"\.ledger$")),
+    "rename": ("os", "rename", names_any(r"\.log\.live$")),
 }
-RECOVERING: dict[str, tuple[str, str, Callable[[tuple[Any, ...]], bool]]] = {
-    "mark_owner": ("os", "rename", _names_any(r"/owners/")),
-    "scan": (_CONFIRMER, "Confirmer._scan", _any),
-    "complete": (_CONFIRMER, "Confirmer._complete", _any),
-    "delete": (_CONFIRMER, "Confirmer._delete", _any),
-    "unlink": ("os", "unlink", _names_any(r"\.log\.live$")),
-    "forget_owner": ("firebird_cdc.bridge.folder", "JournalFolder.forget", _any),
+RECOVERING: dict[str, Step] = {
+    "mark_owner": ("os", "rename", names_any(r"/owners/")),
+    "scan": (_CONFIRMER, "Confirmer._scan", anything),
+    "complete": (_CONFIRMER, "Confirmer._complete", anything),
+    "delete": (_CONFIRMER, "Confirmer._delete", anything),
+    "unlink": ("os", "unlink", names_any(r"\.log\.live$")),
+    "forget_owner": ("firebird_cdc.bridge.folder", "JournalFolder.forget", anything),
 }
 
 
@@ -78,13 +80,16 @@ def native_points() -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def arm(point: str, count: int) -> None:
-    """Have this process die at the COUNT-th time from now on that it comes to POINT."""
+def arm(point: str, count: int, more: Mapping[str, Step] | None = None) -> None:
+    """Have this process die at the COUNT-th time from now on that it comes to POINT.
+
+    MORE: steps beside those of the bridge.
+    """
     step, _, side = point.partition(".")
-    known = CONFIRMING | RECOVERING
+    known = CONFIRMING | RECOVERING | dict(more or {})
     if step in known and side in ("before", "after"):
         hits = itertools.count(1)
-        _wrap(*known[step], side, lambda: _die_at(next(hits), count))
+        wrap(*known[step], side, lambda: die_at(next(hits), count))
     elif point in native_points():
         os.environ["FBC_FAILPOINT"] = f"{point}:{count}"
     else:
@@ -94,7 +99,7 @@ def arm(point: str, count: int) -> None:
 def stall(point: str) -> None:
     """Have every thread that comes to POINT of the bridge's Python stay there."""
     step, _, side = point.partition(".")
-    _wrap(*CONFIRMING[step], side, lambda: threading.Event().wait())
+    wrap(*CONFIRMING[step], side, lambda: threading.Event().wait())
 
 
 def sweep(database: str) -> None:
@@ -120,7 +125,7 @@ def confirm_everything() -> None:
     confirmer.Confirmer._ask = lambda _self, _database, asked: [Verdict.COMMITTED] * len(asked)
 
 
-def _wrap(
+def wrap(
     module_name: str,
     name: str,
     is_meant: Callable[[tuple[Any, ...]], bool],
@@ -149,6 +154,6 @@ def _wrap(
             setattr(module, last, wrapped)
 
 
-def _die_at(hit: int, count: int) -> None:
+def die_at(hit: int, count: int) -> None:
     if hit == count:
         os.kill(os.getpid(), signal.SIGKILL)

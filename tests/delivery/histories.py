@@ -1,0 +1,369 @@
+"""Journals from a seed, what has to become of them in Kafka, and the comparison with what did.
+
+Every row carries the number of its journal and of its event in a text column, so a message tells
+what it is of by its content, whatever the shipper thinks of it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ship_steps import TAG
+from shipping import Folder, column
+
+from firebird_cdc.journal.format import JournalWriter, Storage
+
+KEYED = (
+    column("ID", Storage.BIGINT, 1),
+    column("MARK", Storage.TEXT),
+    column("FILLER", Storage.TEXT),
+)
+KEYLESS = (column("MARK", Storage.TEXT, nullable=True),)
+_KEYS = 12
+_MOST_FAULTS_TOLD = 4
+
+
+class Event(NamedTuple):
+    """A message that has to come: what it is of, and its place."""
+
+    mark: str  # JOURNAL.EVENT, or the transaction's id
+    op: str  # of the envelope; "-" a tombstone, BEGIN or END
+    key: int | None
+    journal: int
+
+
+@dataclass
+class Journal:
+    """One transaction that was captured."""
+
+    number: int  # over all databases
+    database: str
+    epoch: int
+    sequence: int
+    uuid: UUID
+    changes: list[tuple[str, str, int, int, str]] = field(default_factory=list)
+    is_bad: bool = False  # a row in its middle is damaged
+    messages: int = 0
+    crc: int = 0
+
+    @property
+    def transaction(self) -> int:
+        """Its number in the engine, unlike that of any other."""
+        return 50_000 + self.number
+
+    @property
+    def transaction_id(self) -> str:
+        """The same in transaction metadata."""
+        return f"{self.database}:{self.transaction}"
+
+    def write(self, staging: Folder) -> Path:
+        """Write it; returns its path."""
+
+        def fill(writer: JournalWriter) -> None:
+            tables: dict[str, Any] = {}
+            for op, table, old, new, mark in self.changes:
+                if table not in tables:
+                    tables[table] = writer.table(table, KEYED if table != "LOOSE" else KEYLESS)
+                shape = tables[table]
+
+                def row(key: int, table: str = table, mark: str = mark) -> tuple[Any, ...]:
+                    return (mark,) if table == "LOOSE" else (key, mark, "x" * (key * 7))
+
+                if op == "insert":
+                    writer.insert(shape, row(new))
+                elif op == "delete":
+                    writer.delete(shape, row(old))
+                else:
+                    writer.update(shape, row(old), row(new))
+
+        path = staging.write_changes(
+            self.sequence,
+            fill,
+            database=self.database,
+            epoch=self.epoch,
+            transaction=self.transaction,
+            identity=self.uuid,
+        )
+        if self.is_bad:
+            content = bytearray(path.read_bytes())
+            content[len(content) // 2] ^= 0xFF
+            path.write_bytes(content)
+        self.crc = zlib.crc32(path.read_bytes())
+        return path
+
+
+@dataclass
+class History:
+    """All journals of a round in the order of their commits, and what to expect of them."""
+
+    prefix: str
+    tombstones: bool
+    metadata: bool
+    journals: list[Journal] = field(default_factory=list)
+
+    def topic(self, database: str, table: str) -> str:
+        """The name of a table's topic."""
+        return f"{self.prefix}.{database.replace('/', '_')}.{table}"
+
+    @property
+    def transaction_topic(self) -> str:
+        """The name of the topic with BEGIN and END."""
+        return f"{self.prefix}.transaction"
+
+    def topics(self) -> list[str]:
+        """Every topic that gets a message."""
+        return sorted({topic for topic, _ in self.expected()})
+
+    def expected(self) -> dict[tuple[str, str], list[Event]]:
+        """The events of every topic and database, in order; without those of bad journals."""
+        found: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
+        for journal in self.journals:
+            journal.messages = 0
+            if journal.is_bad:
+                continue
+            for topic, event in self.of(journal):
+                found[topic, journal.database].append(event)
+                journal.messages += 1
+        return dict(found)
+
+    def of(self, journal: Journal) -> Iterable[tuple[str, Event]]:
+        """Yield the messages of JOURNAL with their topics."""
+        shown = [change for change in journal.changes if change[1] != "HIDDEN"]
+        number = journal.number
+        if self.metadata and shown:
+            yield self.transaction_topic, Event(journal.transaction_id, "BEGIN", None, number)
+        for op, table, old, new, mark in shown:
+            topic = self.topic(journal.database, table)
+            keyed = table != "LOOSE"
+            moved = op == "update" and keyed and old != new
+            if op == "delete" or moved:
+                yield topic, Event(mark, "d", old if keyed else None, number)
+                if self.tombstones and keyed:
+                    yield topic, Event(mark, "-", old, number)
+            if op != "delete":
+                made = "c" if op == "insert" or moved else "u"
+                yield topic, Event(mark, made, new if keyed else None, number)
+        if self.metadata and shown:
+            yield self.transaction_topic, Event(journal.transaction_id, "END", None, number)
+
+
+def make_history(
+    chance: random.Random,
+    prefix: str,
+    *,
+    databases: Sequence[str],
+    journals: int,
+    bad: int = 0,
+    loose: bool = True,
+    largest: int = 800,
+) -> History:
+    """Return a history of JOURNALS transactions in DATABASES; BAD of them are damaged."""
+    history = History(prefix, tombstones=chance.random() < 0.8, metadata=chance.random() < 0.4)
+    epochs = dict.fromkeys(databases, 0)
+    sequences = dict.fromkeys(databases, 0)
+    tables = ["ITEM", "ITEM", "PART", "HIDDEN", *(["LOOSE"] if loose else [])]
+    for number in range(1, journals + 1):
+        database = chance.choice(databases)
+        if sequences[database] > 3 and chance.random() < 0.02:
+            epochs[database] += 1
+            sequences[database] = 0
+        sequences[database] += 1
+        uuid = UUID(int=chance.getrandbits(128), version=4)
+        journal = Journal(number, database, epochs[database], sequences[database], uuid)
+        kind = chance.random()
+        if kind < 0.6:
+            size = chance.randint(1, 5)
+        elif kind < 0.9:
+            size = chance.randint(6, 60)
+        else:
+            size = chance.randint(60, largest)
+        for event in range(1, size + 1):
+            op = chance.choice(("insert", "update", "update", "move", "delete"))
+            old, new = chance.randrange(_KEYS), chance.randrange(_KEYS)
+            if op == "update":
+                new = old
+            elif op == "move":
+                op = "update"
+            journal.changes.append((op, chance.choice(tables), old, new, f"{number}.{event}"))
+        history.journals.append(journal)
+    for journal in chance.sample(history.journals, bad):
+        journal.is_bad = True
+    return history
+
+
+# What came
+
+
+class Message(NamedTuple):
+    """One consumed message, as far as the comparison needs it."""
+
+    mark: str
+    op: str
+    key: int | None
+    partition: int
+    tag: str
+    fault: str = ""
+
+
+def understood(
+    topic: str, partition: int, raw: Any, previous: Message | None, history: History
+) -> tuple[str, Message]:
+    """Return the database and the message; a tombstone is of the delete before it."""
+    tag = next((value.decode() for name, value in raw.headers() or [] if name == TAG), "")
+    key_bytes, value_bytes = raw.key(), raw.value()
+    key = None if key_bytes is None else json.loads(key_bytes)
+    key = key.get("payload", key) if key is not None else None
+    if topic == history.transaction_topic:
+        value = json.loads(value_bytes)
+        value = value.get("payload", value)
+        fault = "" if key == {"id": value["id"]} else f"key {key} of {value}"
+        return value["id"].rpartition(":")[0], Message(
+            value["id"], value["status"], None, partition, tag, fault
+        )
+    number = None if key is None else key["ID"]
+    if value_bytes is None:
+        if previous is None or previous.op != "d" or previous.key != number:
+            return "", Message("?", "-", number, partition, tag, "a tombstone after no delete")
+        return "", Message(previous.mark, "-", number, partition, tag)
+    value = json.loads(value_bytes)
+    value = value.get("payload", value)
+    row = value["before"] if value["op"] == "d" else value["after"]
+    fault = ""
+    event = int(row["MARK"].partition(".")[2])
+    if value["source"]["pos"] != event:
+        fault = f"event {event} says it is {value['source']['pos']}"
+    if "ID" in row and (row["ID"] != number or len(row["FILLER"]) != 7 * number):
+        fault = f"row {row} has key {number}"
+    if history.metadata and value["transaction"] is None:
+        fault = f"{row['MARK']} has no transaction block"
+    return "", Message(row["MARK"], value["op"], number, partition, tag, fault)
+
+
+@dataclass
+class Finding:
+    """What a comparison came to."""
+
+    events: int = 0
+    repeats: int = 0
+    split: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    def tell(self, what: str, where: str, each: Sequence[Any]) -> None:
+        """Add a fault with its first examples."""
+        if each:
+            shown = ", ".join(str(one) for one in each[:_MOST_FAULTS_TOLD])
+            more = f" and {len(each) - _MOST_FAULTS_TOLD} more" * (len(each) > _MOST_FAULTS_TOLD)
+            self.faults.append(f"{what} in {where}: {shown}{more}")
+
+
+def compare(
+    history: History,
+    found: dict[tuple[str, str], list[Message]],
+    *,
+    exactly: bool,
+    whole_up_to: int,
+) -> Finding:
+    """Compare what came (by topic and database, each partition in its order) with what had to.
+
+    EXACTLY: once, and each transaction of at most WHOLE_UP_TO messages in one of Kafka's.
+    Otherwise what came may be sent again from the beginning of a journal on, without holes.
+    """
+    finding = Finding()
+    expected = history.expected()
+    bad = {
+        (event.mark, event.op)
+        for journal in history.journals
+        if journal.is_bad
+        for _, event in history.of(journal)
+    }
+    tags: defaultdict[int, set[str]] = defaultdict(set)
+    for lane in sorted(expected.keys() | found.keys()):
+        _compare_lane(finding, lane, expected.get(lane, []), found.get(lane, []), bad, exactly, tags)
+    if exactly:
+        for journal in history.journals:
+            if len(tags[journal.number]) > 1:
+                finding.split += 1
+                if journal.messages <= whole_up_to:
+                    finding.tell(
+                        f"journal {journal.number} of {journal.messages} messages is split",
+                        "Kafka transactions",
+                        sorted(tags[journal.number]),
+                    )
+    return finding
+
+
+def _compare_lane(
+    finding: Finding,
+    lane: tuple[str, str],
+    expected: list[Event],
+    messages: list[Message],
+    bad: set[tuple[str, str]],
+    exactly: bool,
+    tags: defaultdict[int, set[str]],
+) -> None:
+    where = lane[0]
+    places = {(event.mark, event.op): place for place, event in enumerate(expected)}
+    finding.tell("wrong", where, [message.fault for message in messages if message.fault])
+    known: defaultdict[int, list[int]] = defaultdict(list)  # places, by partition
+    partitions: defaultdict[int, set[int]] = defaultdict(set)  # by key
+    strange = []
+    for message in messages:
+        place = places.get((message.mark, message.op))
+        if place is None:
+            if (message.mark, message.op) not in bad:
+                strange.append(message)
+            continue
+        if expected[place].key != message.key:
+            strange.append(message)
+        known[message.partition].append(place)
+        tags[expected[place].journal].add(message.tag)
+        if message.key is not None:
+            partitions[message.key].add(message.partition)
+    finding.tell("what nobody wrote", where, strange)
+    finding.tell(
+        "keys in several partitions", where, [key for key, at in partitions.items() if len(at) > 1]
+    )
+    counts = Counter(place for ones in known.values() for place in ones)
+    finding.events += len(counts)
+    finding.repeats += counts.total() - len(counts)
+    lost = [event for place, event in enumerate(expected) if place not in counts]
+    finding.tell("lost", where, lost)
+    if exactly:
+        finding.tell(
+            "more than once", where, [expected[place] for place, n in counts.items() if n > 1]
+        )
+    for partition, ones in known.items():
+        wrong = _out_of_order(ones, expected, repeats=not exactly)
+        if wrong is not None:
+            finding.tell("out of order", f"{where}[{partition}]", [wrong])
+
+
+def _out_of_order(places: list[int], expected: list[Event], *, repeats: bool) -> str | None:
+    """Return what is first found out of order; REPEATS may begin at the borders of journals."""
+    if not repeats:
+        for before, after in zip(places, places[1:], strict=False):
+            if after <= before and after != before:
+                return f"{expected[after]} after {expected[before]}"
+        return None
+    own = sorted(set(places))
+    ranks = {place: rank for rank, place in enumerate(own)}
+    reached = 0
+    for place in places:
+        rank = ranks[place]
+        journal = expected[place].journal
+        is_border = rank == 0 or expected[own[rank - 1]].journal != journal
+        if rank != reached and not (is_border and rank < reached):
+            due = expected[own[reached]] if reached < len(own) else "the end"
+            return f"{expected[place]} where {due} was due"
+        reached = rank + 1
+    if reached != len(own):
+        return f"ends with {expected[own[reached - 1]]}"
+    return None

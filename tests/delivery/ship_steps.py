@@ -1,0 +1,279 @@
+"""The steps of a shipper between which it can be made to die, and faults planted into it.
+
+Runs inside the shipper, which has no code for it. The producer's steps are met in a subclass
+that ``watch_client`` puts in place of confluent_kafka's, before the product is imported: whatever
+way the product takes, it comes past there. It also says in a header of every message which life
+and which of its Kafka transactions the message belongs to, so that a reader can tell whether
+something was split. The other steps are functions that are wrapped by name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+
+sys.path.insert(1, str(Path(__file__).parents[1] / "faults"))
+
+import points  # noqa: E402
+from points import Step, anything, names_any  # noqa: E402
+
+TAG = "test.transaction"
+"""The header with LIFE.NUMBER of the Kafka transaction, LIFE.0 outside of any."""
+
+POSITION_TOPIC = "__positions"
+"""How the name of the topic with positions ends."""
+
+DURING_S = 0.0004
+"""Unit of the time after which a process dies ``during`` a step."""
+
+_JOURNAL = r"/[0-9a-f]{8}-[0-9a-f-]{27}\.log$"
+_SHIP = "firebird_cdc.journal.ship"
+_DISPOSE = "firebird_cdc.journal.dispose"
+
+CLIENT_STEPS = {
+    "producer": "__init__",
+    "fence": "init_transactions",
+    "begin": "begin_transaction",
+    "message": "produce",
+    "position": "produce",
+    "commit": "commit_transaction",
+    "abort": "abort_transaction",
+}
+"""Steps at the Kafka client, by the method of the producer that is behind them."""
+
+STEPS: dict[str, Step] = {
+    "lock": ("firebird_cdc.journal.lock", "ShipperLock.take", anything),
+    "recovery": ("firebird_cdc.bridge.recovery", "Recovery.look", anything),
+    "watch": ("firebird_cdc.journal.watch", "JournalWatcher.attach", anything),
+    "take_in": (_SHIP, "Shipper._take_in", anything),
+    "open": ("firebird_cdc.journal.lane", "Lane.begin", anything),
+    "settle": ("firebird_cdc.journal.lane", "Lane._finish", anything),
+    "dispose": (_DISPOSE, "dispose_shipped", lambda given: bool(given[0])),
+    "delete": ("os", "unlink", names_any(_JOURNAL)),
+    "sync_kept": ("os", "fdatasync", names_any(_JOURNAL)),
+    "keep": ("os", "link", names_any(r"/archive/")),
+    "sync_archive": ("os", "fsync", names_any(r"/archive$")),
+    "set_aside": (_DISPOSE, "quarantine", anything),
+    "sync_reason": ("os", "fsync", names_any(r"\.reason$")),
+    "link_aside": ("os", "link", names_any(r"/quarantine/")),
+    "sync_aside": ("os", "fsync", names_any(r"/quarantine$")),
+    "stop": ("firebird_cdc.journal.delivery", "Delivery.abandon", anything),
+}
+"""Steps elsewhere."""
+
+_needs_transactions = ("fence", "begin", "position", "commit", "abort")
+_needs_archive = ("sync_kept", "keep", "sync_archive")
+_needs_bad = ("set_aside", "sync_reason", "link_aside", "sync_aside")
+
+
+def all_points() -> dict[str, str]:
+    """Return the points, and what a round must have so that they are reached."""
+    steps = [*CLIENT_STEPS, *STEPS]
+    found = {f"{step}.{side}": _need(step) for step in steps for side in ("before", "after")}
+    return found | {f"{step}.during": _need(step) for step in ("fence", "message", "commit")}
+
+
+def _need(step: str) -> str:
+    for need, steps in (
+        ("transactional", _needs_transactions),
+        ("archive", _needs_archive),
+        ("bad", _needs_bad),
+    ):
+        if step in steps:
+            return "impatient" if step == "abort" else need
+    return ""
+
+
+# The client
+
+_PLAIN = confluent_kafka.Producer
+_hits: Counter[str] = Counter()
+_armed: tuple[str, int] = ("", 0)
+_life = 0
+_faults: frozenset[str] = frozenset()
+_servers: list[str] = []
+_begun: list[Path] = []
+
+
+def _come_to(point: str) -> None:
+    if point == _armed[0]:
+        _hits[point] += 1
+        if point.endswith(".during"):
+            if _hits[point] == 1 + _armed[1] % 3:
+                threading.Timer(_armed[1] * DURING_S, _die).start()
+        elif _hits[point] == _armed[1]:
+            _die()
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class WatchedProducer(_PLAIN):  # type: ignore[misc]
+    """The client's producer, with the points and the header."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        _come_to("producer.before")
+        self._transaction = 0
+        self._open = 0
+        self._held: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        super().__init__(*arguments, **named)
+        _servers.append(arguments[0]["bootstrap.servers"])
+        _come_to("producer.after")
+
+    def init_transactions(self, *arguments: Any) -> None:
+        _come_to("fence.before")
+        _come_to("fence.during")
+        super().init_transactions(*arguments)
+        _come_to("fence.after")
+
+    def begin_transaction(self) -> None:
+        _come_to("begin.before")
+        super().begin_transaction()
+        self._transaction += 1
+        self._open = self._transaction
+        _come_to("begin.after")
+
+    def commit_transaction(self, *arguments: Any) -> None:
+        _come_to("commit.before")
+        _come_to("commit.during")
+        if "dispose_first" in _faults:
+            for path in _begun:
+                path.unlink(missing_ok=True)
+        super().commit_transaction(*arguments)
+        self._open = 0
+        _come_to("commit.after")
+
+    def abort_transaction(self, *arguments: Any) -> None:
+        _come_to("abort.before")
+        super().abort_transaction(*arguments)
+        self._open = 0
+        _come_to("abort.after")
+
+    def produce(self, topic: str, *arguments: Any, **named: Any) -> None:
+        step = "position" if topic.endswith(POSITION_TOPIC) else "message"
+        _come_to(f"{step}.before")
+        _come_to(f"{step}.during")
+        tag = (TAG, f"{_life}.{self._open}".encode())
+        named["headers"] = [*(named.get("headers") or ()), tag]
+        if _faults and self._go_wrong(step, topic, arguments, named):
+            return
+        super().produce(topic, *arguments, **named)
+        _come_to(f"{step}.after")
+
+    def produce_batch(self, *arguments: Any, **named: Any) -> int:
+        raise LookupError("the shipper sends batches now: their steps have to be met as well")
+
+    def _go_wrong(
+        self, step: str, topic: str, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> bool:
+        """Do what a planted fault does instead of sending; False: it goes on as it should."""
+        if step == "position":
+            if "no_position" in _faults:
+                _answer(named)
+            elif "position_aside" in _faults:
+                aside = _PLAIN({"bootstrap.servers": _servers[-1]})
+                aside.produce(topic, *arguments, headers=named["headers"], key=named.get("key"))
+                aside.flush()
+                _answer(named)
+            else:
+                return False
+            return True
+        _hits["messages"] += 1
+        number = _hits["messages"]
+        if self._held and not topic.endswith(".transaction"):
+            super().produce(topic, *arguments, **named)
+            place, again = self._held.pop()
+            super().produce(*place, **again)
+            return True
+        if number == 5 and "swap" in _faults:
+            self._held.append(((topic, *arguments), named))
+        elif number == 7 and "drop" in _faults:
+            _answer(named)
+        elif number == 7 and "twice" in _faults:
+            super().produce(topic, *arguments, **named | {"on_delivery": None})
+            return False
+        elif number == 9 and "cut" in _faults:
+            super().commit_transaction()
+            super().begin_transaction()
+            self._transaction += 1
+            self._open = self._transaction
+            return self.produce(topic, *arguments, **named) is None
+        else:
+            return False
+        return True
+
+
+def _answer(named: dict[str, Any]) -> None:
+    if (report := named.get("on_delivery") or named.get("callback")) is not None:
+        report(None, None)
+
+
+def watch_client() -> None:
+    """Have the product use the watched client; to be called before it is imported."""
+    if any(name.startswith("firebird_cdc.journal") for name in sys.modules):
+        raise LookupError("the product is imported already")
+    confluent_kafka.Producer = WatchedProducer
+
+
+def _plant(fault: str) -> None:
+    """Prepare what FAULT needs beside the client."""
+    flight: Any = importlib.import_module("firebird_cdc.journal.flight")
+    lane: Any = importlib.import_module("firebird_cdc.journal.lane")
+    if fault == "dispose_unanswered":
+        if not isinstance(flight.Flight.delivered, property):
+            raise LookupError("delivery is told in another way now")
+        flight.Flight.delivered = property(lambda self: self.read_to_end)
+    elif fault == "dispose_first":
+        begin = lane.Lane.begin
+
+        def begun(self: Any, *arguments: Any) -> Any:
+            made = begin(self, *arguments)
+            _begun.append(made.path)
+            return made
+
+        lane.Lane.begin = begun
+
+
+FAULTS = (
+    "no_position",
+    "position_aside",
+    "swap",
+    "drop",
+    "twice",
+    "cut",
+    "dispose_first",
+    "dispose_unanswered",
+)
+
+
+def prepare(
+    life: int, point: str, hit: int, faults: list[str], patches: dict[str, float]
+) -> None:
+    """Arm POINT at its HIT-th time, plant FAULTS, and set the product's limits (MODULE.NAME)."""
+    global _armed, _life, _faults
+    _life = life
+    _faults = frozenset(faults)
+    for name, value in patches.items():
+        module_name, _, last = name.rpartition(".")
+        module = importlib.import_module(f"firebird_cdc.journal.{module_name}")
+        if type(getattr(module, last)) is not type(value):
+            raise LookupError(f"{name} is no such number any more")
+        setattr(module, last, value)
+    for fault in faults:
+        if fault not in FAULTS:
+            raise LookupError(f"no fault is called {fault}")
+        _plant(fault)
+    step = point.partition(".")[0]
+    if step in CLIENT_STEPS:
+        _armed = (point, hit)
+    elif point:
+        points.arm(point, hit, STEPS)

@@ -1,0 +1,72 @@
+"""Brings up shippers that can be made to die: each a fork of this process, which has imported all.
+
+Reads one JSON object per line: ``arguments`` of the command ``ship``, ``output`` (a file) and what
+``prepare`` takes. Answers with two lines: the process id, and when it has ended the status that
+wait gave. A shipper dies with this process, and this process when its input ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(1, str(Path(__file__).parent))
+
+import ship_steps
+
+ship_steps.watch_client()
+
+import firebird_cdc.bridge.service
+import firebird_cdc.journal.ship
+from firebird_cdc.cli import main
+
+_PR_SET_PDEATHSIG = 1
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _live(order: dict[str, Any]) -> int:
+    """Be the shipper; returns its exit code."""
+    _die_with_parent()
+    with Path(order["output"]).open("ab") as output, Path(os.devnull).open("rb") as nothing:
+        for number, file in enumerate((nothing, output, output)):
+            os.dup2(file.fileno(), number)
+    try:
+        ship_steps.prepare(
+            order["life"],
+            order.get("point", ""),
+            order.get("hit", 1),
+            order.get("faults", []),
+            order.get("patches", {}),
+        )
+        return main(["ship", *order["arguments"]])
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+        return 70
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def _serve() -> None:
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            os._exit(_live(json.loads(line)))
+        print(child, flush=True)
+        print(os.waitpid(child, 0)[1], flush=True)
+
+
+if __name__ == "__main__":
+    _die_with_parent()
+    _serve()

@@ -201,6 +201,9 @@ def make_history(
 
 # What came
 
+Tags = dict[int, set[str]]
+"""The Kafka transactions in which events of a journal came, by its number."""
+
 
 class Message(NamedTuple):
     """One consumed message, as far as the comparison needs it."""
@@ -217,7 +220,7 @@ def understood(
     topic: str, partition: int, raw: Any, previous: Message | None, history: History
 ) -> tuple[str, Message]:
     """Return the database and the message; a tombstone is of the delete before it."""
-    tag = next((value.decode() for name, value in raw.headers() or [] if name == TAG), "")
+    tag = _tag(raw)
     key_bytes, value_bytes = raw.key(), raw.value()
     key = None if key_bytes is None else json.loads(key_bytes)
     key = key.get("payload", key) if key is not None else None
@@ -254,6 +257,7 @@ class Finding:
     events: int = 0
     repeats: int = 0
     split: int = 0
+    tags: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     faults: list[str] = field(default_factory=list)
 
     def tell(self, what: str, where: str, each: Sequence[Any]) -> None:
@@ -284,9 +288,9 @@ def compare(
         if journal.is_bad
         for _, event in history.of(journal)
     }
-    tags: defaultdict[int, set[str]] = defaultdict(set)
+    tags = finding.tags
     for lane in sorted(expected.keys() | found.keys()):
-        _compare_lane(finding, lane, expected.get(lane, []), found.get(lane, []), bad, exactly, tags)
+        _compare_lane(finding, lane, expected.get(lane, []), found.get(lane, []), bad, exactly)
     if exactly:
         for journal in history.journals:
             if len(tags[journal.number]) > 1:
@@ -300,6 +304,71 @@ def compare(
     return finding
 
 
+class Position(NamedTuple):
+    """A record of how far a database is in Kafka, by features of its own alone."""
+
+    database: str
+    epoch: int
+    sequence: int
+    complete: bool
+    journals: frozenset[str]  # uuids of the complete ones in its Kafka transaction
+    tag: str
+
+
+def understood_position(raw: Any) -> Position:
+    """Return what a record of the position topic says."""
+    value = json.loads(raw.value())
+    assert json.loads(raw.key()) == value["database"]
+    uuids = "".join(run["uuids"] for run in value["journals"])
+    named = (str(UUID(uuids[at : at + 32])) for at in range(0, len(uuids), 32))
+    return Position(
+        value["database"],
+        value["epoch"],
+        value["sequence"],
+        value["complete"],
+        frozenset(named),
+        _tag(raw),
+    )
+
+
+def compare_positions(history: History, positions: list[Position], tags: Tags) -> list[str]:
+    """Return what is wrong with the positions: each journal is named once, by the record in the
+    Kafka transaction with its last event, and the last record of each database is of its end."""
+    finding = Finding()
+    naming: defaultdict[str, list[str]] = defaultdict(list)
+    for position in positions:
+        for uuid in position.journals:
+            naming[uuid].append(position.tag)
+    wrong = []
+    for journal in history.journals:
+        named = naming.pop(str(journal.uuid), [])
+        known = tags.get(journal.number, set())
+        if journal.is_bad:
+            continue
+        if len(named) != 1 or (known and named[0] != max(known, key=_order)):
+            wrong.append(f"journal {journal.number} of {sorted(known)} is named in {named}")
+    finding.tell("wrong", "positions", wrong)
+    finding.tell("what nobody wrote", "positions", sorted(naming))
+    last = {position.database: position for position in positions}
+    for database in sorted({journal.database for journal in history.journals}):
+        own = [journal for journal in history.journals if journal.database == database]
+        good = [journal for journal in own if not journal.is_bad]
+        end = last.get(database)
+        at = None if end is None or not end.complete else (end.epoch, end.sequence)
+        ends = {(journals[-1].epoch, journals[-1].sequence) for journals in (own, good) if journals}
+        if at not in ends and good:
+            finding.tell("ends otherwise", "positions", [f"{database}: {end}, of {sorted(ends)}"])
+    return finding.faults
+
+
+def _order(tag: str) -> tuple[int, ...]:
+    return tuple(map(int, tag.split(".")))
+
+
+def _tag(raw: Any) -> str:
+    return next((value.decode() for name, value in raw.headers() or [] if name == TAG), "")
+
+
 def _compare_lane(
     finding: Finding,
     lane: tuple[str, str],
@@ -307,7 +376,6 @@ def _compare_lane(
     messages: list[Message],
     bad: set[tuple[str, str]],
     exactly: bool,
-    tags: defaultdict[int, set[str]],
 ) -> None:
     where = lane[0]
     places = {(event.mark, event.op): place for place, event in enumerate(expected)}
@@ -324,7 +392,7 @@ def _compare_lane(
         if expected[place].key != message.key:
             strange.append(message)
         known[message.partition].append(place)
-        tags[expected[place].journal].add(message.tag)
+        finding.tags[expected[place].journal].add(message.tag)
         if message.key is not None:
             partitions[message.key].add(message.partition)
     finding.tell("what nobody wrote", where, strange)

@@ -29,15 +29,25 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from gate import Gate
-from histories import Finding, History, Journal, Message, compare, make_history, understood
-from ship_steps import all_points
+from histories import (
+    Finding,
+    History,
+    Journal,
+    Message,
+    compare,
+    compare_positions,
+    make_history,
+    understood,
+    understood_position,
+)
+from ship_steps import POSITION_TOPIC, all_points
 from shipping import Folder
 
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.processes import tail
 
 _HERE = Path(__file__).parent
-_PATIENCE_S = 120.0  # for one life, or for the end of a topic; the machine may have other work
+_PATIENCE_S = 60.0  # for one life, or for the end of a topic; the machine may have other work
 _LOOK_S = 0.004
 _DATABASES = ("/srv/fb/alpha.fdb", "/srv/fb/beta.fdb", "/srv/fb/gamma.fdb")
 _POINT_LIVES = 3  # lives of a round that end at a point, at most
@@ -258,8 +268,8 @@ class Plan:
     bad: bool
     impatient: bool
     points: list[tuple[str, int]]
-    weather: bool = False
     faults: tuple[str, ...] = ()
+    shut_first: bool = False  # no broker can be reached in the first life
 
     @property
     def mode(self) -> str:
@@ -351,8 +361,8 @@ class Round:
         self._staging = Folder(_made(directory / "staging" / "drafts"))
         self._archive = directory / "archive" if plan.archive else None
         self._prefix = f"d{uuid.uuid4().hex[:10]}"
-        self._partitions = chance.choice((1, 1, 3))
-        self._split = chance.choice((20, 60, 300, 1_000_000))
+        self._partitions = 1 if plan.faults else chance.choice((1, 1, 3))
+        self._split = 1_000_000 if plan.faults else chance.choice((20, 60, 300, 1_000_000))
         self._batch_s = chance.choice((0.01, 0.1, 0.5))
         self._gate: Gate | None = None
         self._arrived = 0
@@ -398,15 +408,18 @@ class Round:
         """Live all lives, then compare."""
         self._prepare()
         chance = self.plan.chance
-        if chance.random() < 0.25 and not self.plan.faults:
-            host, _, port = self._bootstrap.partition(":")
-            self._gate = Gate(int(port))
-            self._gate.open()
+        if self.plan.shut_first or (not self.plan.faults and chance.random() < 0.25):
+            self._gate = Gate(int(self._bootstrap.partition(":")[2]))
+            if not self.plan.shut_first:
+                self._gate.open()
         try:
             for _ in range(chance.randint(0, len(self._drafts) * 3 // 4)):
                 self._arrive()
             for point, hit in self.plan.points:
                 self._live(nursery, point, hit)
+                if self.plan.shut_first and self._lives == 1:
+                    assert self._gate is not None
+                    self._gate.open()
             while not self._all_here and chance.random() < 0.5:
                 self._arrive()
             self._live(nursery, "", 0)
@@ -488,7 +501,7 @@ class Round:
             ):
                 life.signal(signal.SIGTERM)
                 told = True
-            if self._gate is not None and now >= cut_at:
+            if self._gate is not None and now >= cut_at and not self.plan.faults:
                 self._gate.shut()
                 self._gate.open()
                 cut_at = now + chance.uniform(0.3, 2.0)
@@ -547,27 +560,32 @@ class Round:
             whole_up_to=self._split,
         )
         self._faults += self.finding.faults
+        if self.plan.transactional:
+            kept = f"{self._prefix}.{POSITION_TOPIC}"
+            raw_positions = eye.read(kept, 0) if kept in topics else ()
+            positions = [understood_position(raw) for raw in raw_positions]
+            self._faults += compare_positions(self.history, positions, self.finding.tags)
         self._look_at_folder()
 
     def _look_at_folder(self) -> None:
         left = sorted(path.name for path in self._folder.directory.glob("*.log*"))
-        self.finding.faults.clear()
-        self.finding.tell("journals left", "the folder", left)
+        finding = Finding()
+        finding.tell("journals left", "the folder", left)
         aside = {path.name for path in self._folder.quarantined() if path.suffix == ".log"}
         bad = {f"{journal.uuid}.log" for journal in self.history.journals if journal.is_bad}
-        self.finding.tell("not set aside", "quarantine", sorted(bad - aside))
-        self.finding.tell("set aside", "quarantine", sorted(aside - bad))
+        finding.tell("not set aside", "quarantine", sorted(bad - aside))
+        finding.tell("set aside", "quarantine", sorted(aside - bad))
         if self._archive is not None:
             kept = {path.name: path for path in self._archive.glob("*.log")}
             good = [journal for journal in self.history.journals if not journal.is_bad]
-            self.finding.tell(
+            finding.tell(
                 "missing or changed",
                 "the archive",
                 [journal.uuid for journal in good if not _is_kept(journal, kept)],
             )
             names = {f"{journal.uuid}.log" for journal in good}
-            self.finding.tell("nobody's", "the archive", sorted(kept.keys() - names))
-        self._faults += self.finding.faults
+            finding.tell("nobody's", "the archive", sorted(kept.keys() - names))
+        self._faults += finding.faults
 
 
 def _made(directory: Path) -> Path:

@@ -143,11 +143,11 @@ class WatchedProducer(_PLAIN):  # type: ignore[misc]
         _come_to("begin.after")
 
     def commit_transaction(self, *arguments: Any) -> None:
-        _come_to("commit.before")
-        _come_to("commit.during")
         if "dispose_first" in _faults:
             for path in _begun:
                 path.unlink(missing_ok=True)
+        _come_to("commit.before")
+        _come_to("commit.during")
         super().commit_transaction(*arguments)
         self._open = 0
         _come_to("commit.after")
@@ -189,7 +189,7 @@ class WatchedProducer(_PLAIN):  # type: ignore[misc]
             return True
         _hits["messages"] += 1
         number = _hits["messages"]
-        if self._held and not topic.endswith(".transaction"):
+        if self._held and self._held[0][0][0] == topic:
             super().produce(topic, *arguments, **named)
             place, again = self._held.pop()
             super().produce(*place, **again)

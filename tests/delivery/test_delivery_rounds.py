@@ -1,0 +1,90 @@
+"""The shipper killed at every step while the broker suffers: each event exactly once, in order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rounds import Eye, Nursery, Plan, Round, run_rounds
+
+from firebird_cdc.demo.kafka import KafkaBroker
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(scope="module")
+def eye(broker: KafkaBroker) -> Iterator[Eye]:
+    """A reader of the broker that all tests share."""
+    made = Eye(broker.bootstrap)
+    yield made
+    made.close()
+
+
+def test_killed_at_every_step(tmp_path: Path, own_broker: KafkaBroker) -> None:
+    tally = run_rounds(tmp_path / "rounds", own_broker, "ci", 25, extra=40)
+    print(tally)
+    assert not tally.faults, str(tally)
+    assert not tally.never_fired, str(tally)
+    assert tally.rounds["plain"] and tally.rounds["transactional"]
+    assert set(tally.weather) == {"killed and started", "stopped for a while"}
+    assert tally.split
+
+
+# What the comparison has to object to, where a shipper has such a fault and dies at such a point.
+_PLANTED = {
+    "no_position": (True, "commit.after", "more than once"),
+    "position_aside": (True, "commit.before", "lost"),
+    "dispose_first": (True, "commit.before", "lost"),
+    "cut": (True, "", "is split"),
+    "swap": (True, "", "out of order"),
+    "drop": (True, "", "lost"),
+    "twice": (True, "", "more than once"),
+    "dispose_unanswered": (False, "dispose.after", "lost"),
+}
+
+
+@pytest.mark.parametrize("fault", _PLANTED)
+def test_a_planted_fault_is_noticed(
+    fault: str, tmp_path: Path, broker: KafkaBroker, nursery: Nursery, eye: Eye
+) -> None:
+    faults = round_with(fault, tmp_path, broker, nursery, eye)
+    assert any(_PLANTED[fault][2] in each for each in faults), faults
+
+
+@pytest.mark.parametrize("fault", ["swap", "drop", "twice"])
+def test_a_planted_fault_is_noticed_without_transactions(
+    fault: str, tmp_path: Path, broker: KafkaBroker, nursery: Nursery, eye: Eye
+) -> None:
+    faults = round_with(fault, tmp_path, broker, nursery, eye, transactional=False)
+    words = "lost" if fault == "drop" else "was due"
+    assert any(words in each for each in faults), faults
+
+
+def round_with(
+    fault: str,
+    directory: Path,
+    broker: KafkaBroker,
+    nursery: Nursery,
+    eye: Eye,
+    *,
+    transactional: bool | None = None,
+) -> list[str]:
+    """Run a round with FAULT in all of its lives; returns what the comparison finds."""
+    planned, point, _ = _PLANTED[fault]
+    plan = Plan(
+        fault,
+        random.Random(fault),
+        planned if transactional is None else transactional,
+        archive=False,
+        bad=False,
+        impatient=False,
+        points=[(point, 1)] if point else [],
+        faults=(fault,),
+        shut_first=fault == "dispose_unanswered",
+    )
+    one = Round(plan, directory / "round", broker.bootstrap)
+    faults = one.run(nursery, eye)
+    assert all(fired for _, fired in one.fates), one.fates
+    return faults

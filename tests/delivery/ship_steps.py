@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -34,6 +35,7 @@ POSITION_TOPIC = "__positions"
 DURING_S = 0.0004
 """Unit of the time after which a process dies ``during`` a step."""
 
+_JOURNAL_OF = re.compile(rb'"MARK":"([0-9]+)[.][0-9]+".*"op":"[cu]"')
 _JOURNAL = r"/[0-9a-f]{8}-[0-9a-f-]{27}\.log$"
 _SHIP = "firebird_cdc.journal.ship"
 _DISPOSE = "firebird_cdc.journal.dispose"
@@ -124,6 +126,7 @@ class WatchedProducer(_PLAIN):  # type: ignore[misc]
         _come_to("producer.before")
         self._transaction = 0
         self._open = 0
+        self._journal = b""
         self._held: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         super().__init__(*arguments, **named)
         _servers.append(arguments[0]["bootstrap.servers"])
@@ -189,19 +192,24 @@ class WatchedProducer(_PLAIN):  # type: ignore[misc]
             return True
         _hits["messages"] += 1
         number = _hits["messages"]
+        journal = _JOURNAL_OF.search(arguments[0] or b"") if arguments else None
+        in_the_middle = journal is not None and journal[1] == self._journal
+        self._journal = b"" if journal is None else journal[1]
         if self._held and self._held[0][0][0] == topic:
             super().produce(topic, *arguments, **named)
             place, again = self._held.pop()
             super().produce(*place, **again)
             return True
-        if number == 5 and "swap" in _faults:
+        if "swap" in _faults and in_the_middle and not _hits["swap"]:
+            _hits["swap"] += 1
             self._held.append(((topic, *arguments), named))
         elif number == 7 and "drop" in _faults:
             _answer(named)
         elif number == 7 and "twice" in _faults:
             super().produce(topic, *arguments, **named | {"on_delivery": None})
             return False
-        elif number == 9 and "cut" in _faults:
+        elif "cut" in _faults and in_the_middle and not _hits["cut"]:
+            _hits["cut"] += 1
             super().commit_transaction()
             super().begin_transaction()
             self._transaction += 1

@@ -440,6 +440,7 @@ class Round:
             ),
             "kafka.producer.reconnect.backoff.max.ms": 500,
             "kafka.topic.prefix": self._prefix,
+            "connector.shipper": "external",
             "key.converter.schemas.enable": "false",
             "value.converter.schemas.enable": "false",
             "table.exclude.list": r".*\.HIDDEN",
@@ -451,7 +452,7 @@ class Round:
             options["kafka.producer.transactional.id"] = f"{self._prefix}-id"
         if self._archive is not None:
             options["connector.journal.archive.directory"] = self._archive
-        if self.plan.impatient and point:
+        if self.plan.impatient and point.startswith("abort"):
             options["kafka.producer.close.timeout.ms"] = 0
         config = self.directory / f"connector-{self._lives}.yaml"
         config.write_text("".join(f"{key}: {value}\n" for key, value in options.items()))
@@ -481,7 +482,6 @@ class Round:
         life = nursery.start(self._order(point, hit, *["--once"][: int(once)]))
         deadline = time.monotonic() + _PATIENCE_S
         pace_s = chance.choice((0.0, 0.002, 0.02))
-        hasty = point.startswith("abort")
         due = cut_at = time.monotonic()
         cut_at += chance.uniform(0.3, 0.8)
         # A life that is to die leaves journals for those after it.
@@ -496,7 +496,8 @@ class Round:
             elif (
                 not told
                 and not once
-                and (hasty or (self._arrived >= last and not self._waiting()))
+                and self._arrived >= last
+                and not self._waiting()
                 and self._is_up()
             ):
                 life.signal(signal.SIGTERM)

@@ -35,6 +35,7 @@ POSITION_TOPIC = "__positions"
 DURING_S = 0.0004
 """Unit of the time after which a process dies ``during`` a step."""
 
+_STOPPED_AT = 3
 _JOURNAL_OF = re.compile(rb'"MARK":"([0-9]+)[.][0-9]+".*"op":"[cu]"')
 _JOURNAL = r"/[0-9a-f]{8}-[0-9a-f-]{27}\.log$"
 _SHIP = "firebird_cdc.journal.ship"
@@ -63,17 +64,19 @@ STEPS: dict[str, Step] = {
     "sync_kept": ("os", "fdatasync", names_any(_JOURNAL)),
     "keep": ("os", "link", names_any(r"/archive/")),
     "sync_archive": ("os", "fsync", names_any(r"/archive$")),
-    "set_aside": (_DISPOSE, "quarantine", anything),
-    "sync_reason": ("os", "fsync", names_any(r"\.reason$")),
+    "read_back": ("firebird_cdc.journal.positions", "PositionReader.advance", anything),
+    "name_folder": ("os", "rename", names_any(r"/shipped/")),
+    "set_aside": ("firebird_cdc.journal.quarantine", "Quarantine._put", anything),
+    "note_aside": ("os", "replace", names_any(r"/quarantine/")),
     "link_aside": ("os", "link", names_any(r"/quarantine/")),
     "sync_aside": ("os", "fsync", names_any(r"/quarantine$")),
     "stop": ("firebird_cdc.journal.delivery", "Delivery.abandon", anything),
 }
 """Steps elsewhere."""
 
-_needs_transactions = ("fence", "begin", "position", "commit", "abort")
+_needs_transactions = ("fence", "read_back", "name_folder", "begin", "position", "commit", "abort")
 _needs_archive = ("sync_kept", "keep", "sync_archive")
-_needs_bad = ("set_aside", "sync_reason", "link_aside", "sync_aside")
+_needs_bad = ("set_aside", "note_aside", "link_aside", "sync_aside")
 
 
 def all_points() -> dict[str, str]:
@@ -165,6 +168,10 @@ class WatchedProducer(_PLAIN):  # type: ignore[misc]
         step = "position" if topic.endswith(POSITION_TOPIC) else "message"
         _come_to(f"{step}.before")
         _come_to(f"{step}.during")
+        if step == "message" and _armed[0].startswith("abort."):
+            _hits["before_abort"] += 1
+            if _hits["before_abort"] == _STOPPED_AT:
+                os.kill(os.getpid(), signal.SIGTERM)  # with no time left to finish anything
         tag = (TAG, f"{_life}.{self._open}".encode())
         named["headers"] = [*(named.get("headers") or ()), tag]
         if _faults and self._go_wrong(step, topic, arguments, named):
@@ -263,9 +270,7 @@ FAULTS = (
 )
 
 
-def prepare(
-    life: int, point: str, hit: int, faults: list[str], patches: dict[str, float]
-) -> None:
+def prepare(life: int, point: str, hit: int, faults: list[str], patches: dict[str, float]) -> None:
     """Arm POINT at its HIT-th time, plant FAULTS, and set the product's limits (MODULE.NAME)."""
     global _armed, _life, _faults
     _life = life

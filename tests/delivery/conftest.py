@@ -10,7 +10,7 @@ import pytest
 
 sys.path[1:1] = [str(Path(__file__).parents[1] / room) for room in ("kafka", "faults")]
 
-from rounds import Nursery
+from rounds import Nursery  # noqa: E402
 
 
 @pytest.fixture(scope="module")

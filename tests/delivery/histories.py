@@ -12,6 +12,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -417,7 +418,7 @@ def _compare_lane(
 def _out_of_order(places: list[int], expected: list[Event], *, repeats: bool) -> str | None:
     """Return what is first found out of order; REPEATS may begin at the borders of journals."""
     if not repeats:
-        for before, after in zip(places, places[1:], strict=False):
+        for before, after in pairwise(places):
             if after <= before and after != before:
                 return f"{expected[after]} after {expected[before]}"
         return None

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import uuid
+import zipfile
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -32,7 +33,6 @@ from gate import Gate
 from histories import (
     Finding,
     History,
-    Journal,
     Message,
     compare,
     compare_positions,
@@ -211,10 +211,13 @@ class Eye:
             self._consumer.unassign()
 
     def _end(self, place: TopicPartition) -> int:
-        try:
-            return int(self._all.get_watermark_offsets(place, 10)[1])
-        except KafkaException:
-            return 2**62  # not known now; the end is told again
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:  # the broker may be away, and the client tells the end once
+            try:
+                return int(self._all.get_watermark_offsets(place, 5)[1])
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
 
 
 class Weather(threading.Thread):
@@ -321,9 +324,11 @@ class Deck:
                 if point != first and (not self._needs[point] or has[self._needs[point]])
             ]
             drawn = [first, *fitting[: chance.randint(1, _POINT_LIVES - 1)]]
-            if has["impatient"]:
-                drawn.sort(key=lambda point: not point.startswith("abort"))
+            # An archive is packed when a shipper starts on it.
+            drawn.sort(key=lambda point: point.startswith(("pack", "name_segment")))
             self._left = [point for point in self._left if point not in drawn]
+            if drawn[0].startswith(("pack", "name_segment")):
+                drawn.insert(0, "delete.after")
             hits = [(point, self._hit(point, chance)) for point in drawn]
         return Plan(name, chance, points=hits, **has)
 
@@ -452,6 +457,7 @@ class Round:
             options["kafka.producer.transactional.id"] = f"{self._prefix}-id"
         if self._archive is not None:
             options["connector.journal.archive.directory"] = self._archive
+            options["connector.journal.archive.segment.bytes"] = 65536
         if self.plan.impatient and point.startswith("abort"):
             options["kafka.producer.close.timeout.ms"] = 0
         config = self.directory / f"connector-{self._lives}.yaml"
@@ -519,7 +525,7 @@ class Round:
         self._note_end(life, point)
 
     def _waiting(self) -> bool:
-        return any(name.endswith(".log") for name in os.listdir(self._folder.directory))
+        return any(path.suffix == ".log" for path in self._folder.directory.iterdir())
 
     def _is_up(self) -> bool:
         return self._log.exists() and "shipping journals of" in self._log.read_text("utf-8")
@@ -529,7 +535,7 @@ class Round:
         if point:
             self.fates.append((point, fired))
         output = (self.directory / f"output-{self._lives}.txt").read_text("utf-8")
-        if "Traceback" in output or not (fired and point or life.code == 0):
+        if "Traceback" in output or not ((fired and point) or life.code == 0):
             self._faults.append(
                 f"life {self._lives} ({point or 'last'}) ends with {life.code}: {output[-2000:]}"
                 f"{tail(self._log, 6)}"
@@ -577,15 +583,12 @@ class Round:
         finding.tell("not set aside", "quarantine", sorted(bad - aside))
         finding.tell("set aside", "quarantine", sorted(aside - bad))
         if self._archive is not None:
-            kept = {path.name: path for path in self._archive.glob("*.log")}
+            kept = _archived(self._archive)
             good = [journal for journal in self.history.journals if not journal.is_bad]
-            finding.tell(
-                "missing or changed",
-                "the archive",
-                [journal.uuid for journal in good if not _is_kept(journal, kept)],
-            )
-            names = {f"{journal.uuid}.log" for journal in good}
-            finding.tell("nobody's", "the archive", sorted(kept.keys() - names))
+            wanted = {f"{journal.uuid}.log": {journal.crc} for journal in good}
+            wrong = [name for name in wanted if kept.get(name) != wanted[name]]
+            finding.tell("missing or changed", "the archive", wrong)
+            finding.tell("nobody's", "the archive", sorted(kept.keys() - wanted.keys()))
         self._faults += finding.faults
 
 
@@ -594,9 +597,16 @@ def _made(directory: Path) -> Path:
     return directory
 
 
-def _is_kept(journal: Journal, kept: dict[str, Path]) -> bool:
-    path = kept.get(f"{journal.uuid}.log")
-    return path is not None and zlib.crc32(path.read_bytes()) == journal.crc
+def _archived(archive: Path) -> dict[str, set[int]]:
+    """The journals in the archive, packed or not, and the checksums that they have there."""
+    found: defaultdict[str, set[int]] = defaultdict(set)
+    for path in archive.glob("*.log"):
+        found[path.name].add(zlib.crc32(path.read_bytes()))
+    for segment in archive.glob("*.zip"):
+        with zipfile.ZipFile(segment) as content:
+            for name in content.namelist():
+                found[name].add(zlib.crc32(content.read(name)))
+    return dict(found)
 
 
 def run_rounds(

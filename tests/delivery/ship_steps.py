@@ -23,8 +23,8 @@ import confluent_kafka
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "faults"))
 
-import points  # noqa: E402
-from points import Step, anything, names_any  # noqa: E402
+import points
+from points import Step, anything, names_any
 
 TAG = "test.transaction"
 """The header with LIFE.NUMBER of the Kafka transaction, LIFE.0 outside of any."""
@@ -64,6 +64,8 @@ STEPS: dict[str, Step] = {
     "sync_kept": ("os", "fdatasync", names_any(_JOURNAL)),
     "keep": ("os", "link", names_any(r"/archive/")),
     "sync_archive": ("os", "fsync", names_any(r"/archive$")),
+    "pack": ("firebird_cdc.journal.archive", "ArchiveKeeper._write_segment", anything),
+    "name_segment": ("os", "rename", names_any(r"/archive/[^/]*[.]zip")),
     "read_back": ("firebird_cdc.journal.positions", "PositionReader.advance", anything),
     "name_folder": ("os", "rename", names_any(r"/shipped/")),
     "set_aside": ("firebird_cdc.journal.quarantine", "Quarantine._put", anything),
@@ -75,7 +77,7 @@ STEPS: dict[str, Step] = {
 """Steps elsewhere."""
 
 _needs_transactions = ("fence", "read_back", "name_folder", "begin", "position", "commit", "abort")
-_needs_archive = ("sync_kept", "keep", "sync_archive")
+_needs_archive = ("sync_kept", "keep", "sync_archive", "pack", "name_segment")
 _needs_bad = ("set_aside", "note_aside", "link_aside", "sync_aside")
 
 

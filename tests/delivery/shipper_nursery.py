@@ -22,9 +22,8 @@ import ship_steps
 
 ship_steps.watch_client()
 
-import firebird_cdc.bridge.service
-import firebird_cdc.journal.ship
-from firebird_cdc.cli import main
+import firebird_cdc.journal.ship  # noqa: E402, F401 - all that takes time
+from firebird_cdc.cli import main  # noqa: E402
 
 _PR_SET_PDEATHSIG = 1
 

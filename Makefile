@@ -45,8 +45,9 @@ bench: setup ## run the benchmarks one after the other (BENCH_ARGS=--quick: each
 	@set -e; for program in benchmarks/*.py; do \
 	    echo "== $$program $(BENCH_ARGS)"; $(BIN)/python "$$program" $(BENCH_ARGS); done
 
-soak: setup ## kill the server, cut the power, fuzz, look for leaks, valgrind (ROUNDS=200)
+soak: setup ## kill server and shipper, cut the power, fuzz, look for leaks, valgrind (ROUNDS=200)
 	$(BIN)/python tests/faults/soak.py --rounds $(ROUNDS)
+	$(BIN)/python tests/delivery/soak_delivery.py --rounds $(ROUNDS)
 	$(BIN)/python tests/faults/power_loss.py --cuts 200
 	@$(MAKE) fuzz
 	@$(MAKE) leaks

@@ -193,7 +193,7 @@ class WatchedProducer(_PLAIN):  # type: ignore[misc]
                 _answer(named)
             elif "position_aside" in _faults:
                 aside = _PLAIN({"bootstrap.servers": _servers[-1]})
-                aside.produce(topic, *arguments, headers=named["headers"], key=named.get("key"))
+                aside.produce(topic, *arguments, **named | {"on_delivery": None})
                 aside.flush()
                 _answer(named)
             else:
@@ -214,7 +214,8 @@ class WatchedProducer(_PLAIN):  # type: ignore[misc]
             self._held.append(((topic, *arguments), named))
         elif number == 7 and "drop" in _faults:
             _answer(named)
-        elif number == 7 and "twice" in _faults:
+        elif "twice" in _faults and in_the_middle and not _hits["twice"]:
+            _hits["twice"] += 1
             super().produce(topic, *arguments, **named | {"on_delivery": None})
             return False
         elif "cut" in _faults and in_the_middle and not _hits["cut"]:
@@ -223,7 +224,8 @@ class WatchedProducer(_PLAIN):  # type: ignore[misc]
             super().begin_transaction()
             self._transaction += 1
             self._open = self._transaction
-            return self.produce(topic, *arguments, **named) is None
+            named["headers"][-1] = (TAG, f"{_life}.{self._open}".encode())
+            return False
         else:
             return False
         return True

@@ -131,7 +131,7 @@ class WatchedProducer(_PLAIN):  # type: ignore[misc]
         _come_to("producer.before")
         self._transaction = 0
         self._open = 0
-        self._journal = b""
+        self._previous: tuple[str, bytes | None] = ("", None)
         self._held: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         super().__init__(*arguments, **named)
         _servers.append(arguments[0]["bootstrap.servers"])
@@ -201,9 +201,9 @@ class WatchedProducer(_PLAIN):  # type: ignore[misc]
             return True
         _hits["messages"] += 1
         number = _hits["messages"]
-        journal = _JOURNAL_OF.search(arguments[0] or b"") if arguments else None
-        in_the_middle = journal is not None and journal[1] == self._journal
-        self._journal = b"" if journal is None else journal[1]
+        marked = _JOURNAL_OF.search(arguments[0] or b"") if arguments else None
+        before, self._previous = self._previous, (topic, marked and marked[1])
+        in_the_middle = marked is not None and self._previous == before
         if self._held and self._held[0][0][0] == topic:
             super().produce(topic, *arguments, **named)
             place, again = self._held.pop()

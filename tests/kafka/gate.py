@@ -67,9 +67,13 @@ class Gate:
         while True:
             try:
                 near = listener.accept()[0]
-                far = socket.create_connection(("127.0.0.1", self._target))
             except OSError:
                 return
+            try:
+                far = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:  # the server is away
+                near.close()
+                continue
             self._connections += [near, far]
             self._run(self._pass_on, near, far)
             self._run(self._pass_on, far, near)

@@ -447,7 +447,8 @@ def _journals(options: ConnectorConfig) -> Findings:
         yield Finding(
             str(journal),
             f"set aside: {said}",
-            f"look at it (firebird-cdc journal show {journal}), then move both files away",
+            f"look at it (firebird-cdc journal show {journal}), mend the cause, then firebird-cdc"
+            " journal retry, or journal discard",
         )
     if len(reasons) > 5:
         yield Finding(str(own / "quarantine"), f"{len(reasons) - 5} more journals", "look there")

@@ -113,7 +113,7 @@ class Delivery(ABC):
         """Whether anything is left to do that isn't stopped for good."""
         return (
             bool(self._delivered)
-            or self.late.is_busy
+            or self.late.can_go_on
             or any(lane.can_go_on for lane in self.lanes.values())
         )
 

@@ -244,6 +244,7 @@ class _Wish(NamedTuple):
     uuid: UUID
     is_forced: bool
     answer: Callable[[Outcome], None]
+    was_draft: bool = False
 
 
 class LateSending:
@@ -259,11 +260,18 @@ class LateSending:
         self._wishes: deque[_Wish] = deque()
         self._wish: _Wish | None = None
         self._sent: set[UUID] = set()
+        self._gone: set[UUID] = set()
 
     @property
     def is_busy(self) -> bool:
         """Whether anything is left to do."""
         return self.flight is not None or bool(self._wishes)
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether what is left to do waits for nothing else."""
+        is_draft = self._plan.quarantine.is_draft
+        return self.flight is not None or any(not is_draft(wish.uuid) for wish in self._wishes)
 
     def ask(self, uuid: UUID, answer: Callable[[Outcome], None], *, is_forced: bool) -> None:
         """Have a journal sent when its turn comes; ANSWER is called with what became of it."""
@@ -271,24 +279,36 @@ class LateSending:
 
     def begin(self) -> LateFlight | None:
         """The retry that is under way, or the next one that is not refused."""
-        while self.flight is None and self._wishes:
+        for _ in range(len(self._wishes)):
+            if self.flight is not None:
+                break
             wish = self._wish = self._wishes.popleft()
-            quarantine = self._plan.quarantine
-            if wish.uuid in self._sent:
-                done = self.note_sent(wish.uuid)
-                self._answer(Outcome(done, "it was sent before"))
-                continue
-            try:
-                note = quarantine.find(wish.uuid)
-            except (OSError, ValueError) as error:
-                self._answer(Outcome(False, f"its note can't be read: {error}"))
-                continue
-            why = refusal(note, wish.uuid, quarantine.folder, is_forced=wish.is_forced)
-            if why is not None or note is None:
-                self._answer(Outcome(False, f"refused: {why}"))
-                continue
-            self.flight = LateFlight(self._plan, note)
+            if self._plan.quarantine.is_draft(wish.uuid):
+                # A crash left it in both places: first it ends in the journal folder.
+                self._wishes.append(wish._replace(was_draft=True))
+            else:
+                self._begin(wish)
         return self.flight
+
+    def _begin(self, wish: _Wish) -> None:
+        quarantine, uuid = self._plan.quarantine, wish.uuid
+        if uuid in self._sent:
+            self.note_sent(uuid)
+        if uuid in self._sent or uuid in self._gone:
+            self._answer(Outcome(True, "its late events were sent before"))
+            return
+        try:
+            note = quarantine.find(uuid)
+        except (OSError, ValueError) as error:
+            self._answer(Outcome(False, f"its note can't be read: {error}"))
+            return
+        why = refusal(note, uuid, quarantine.folder, is_forced=wish.is_forced)
+        if note is not None and why is None:
+            self.flight = LateFlight(self._plan, note)
+        elif note is None and wish.was_draft:
+            self._answer(Outcome(True, "all of it was sent, with its journal"))
+        else:
+            self._answer(Outcome(False, f"refused: {why}"))
 
     def note_sent(self, uuid: UUID) -> bool:
         """Kafka has what was left out of a journal, as it says itself: it is not sent again.
@@ -299,6 +319,7 @@ class LateSending:
             note = self._plan.quarantine.find(uuid)
             if note is not None:
                 self._let_go(note)
+                self._gone.add(uuid)
                 _log.notice("retry of {}.log: Kafka has its late events already", uuid)
         except (OSError, ValueError) as error:
             _log.error("{}.log: sent, but can't be removed from the quarantine: {}", uuid, error)

@@ -566,6 +566,10 @@ class Quarantine:
 
     # A retry
 
+    def is_draft(self, uuid: UUID) -> bool:
+        """Whether a journal is still being shipped, or about to be."""
+        return uuid in self._drafts
+
     def find(self, uuid: UUID) -> Note | None:
         """The note of a journal that lies in here, as it is now."""
         if not (self.folder / f"{uuid}.log").exists():

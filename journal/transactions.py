@@ -148,11 +148,9 @@ class TransactionalDelivery(Delivery):
                 self._initialise()
                 return True
             lanes = [lane for lane in self._rotation() if self._ready(lane)]
-            has_late = self.late.is_busy and not self.stopping
-            if has_late:
-                self._send_late()
+            late = self.late.is_busy and not self.stopping and self._send_late()
             if not lanes:
-                return self.settle() or disposed or has_late
+                return self.settle() or disposed or late
             self._transaction(lanes)
         except _Interrupted:
             return False
@@ -367,14 +365,14 @@ class TransactionalDelivery(Delivery):
 
     def _check(self) -> None:
         """Abort if a message of this transaction was refused or failed."""
+        if self.plan.failures != self._failures_seen:
+            for lane in self.lanes.values():
+                for flight in lane.flights:
+                    if flight.failed is not None:
+                        self._take_failure(lane, flight)
+        # A refusal takes the record with it: what was refused comes first.
         if self._position_error is not None:
             self._take_position_error(self._position_error)
-        if self.plan.failures == self._failures_seen:
-            return
-        for lane in self.lanes.values():
-            for flight in lane.flights:
-                if flight.failed is not None:
-                    self._take_failure(lane, flight)
 
     def _take_position_error(self, error: KafkaError) -> None:
         if is_refusal(error) and self._batch_journals > 1:
@@ -396,6 +394,8 @@ class TransactionalDelivery(Delivery):
         else:
             # A batch shares the fate of one message; sent one by one, the culprit shows itself.
             lane.careful = failed.entry.uuid
+        # Behind a message that Kafka has refused, the client leaves a hole in its numbers.
+        self._begin_anew()
         raise _Aborted
 
     def _must_split(self, messages: int) -> bool:
@@ -428,11 +428,12 @@ class TransactionalDelivery(Delivery):
 
     # What was left out
 
-    def _send_late(self) -> None:
-        """Send what was left out of one journal, in a Kafka transaction of its own, or nothing."""
+    def _send_late(self) -> bool:
+        """Send what was left out of one journal, in a Kafka transaction of its own, or nothing;
+        False if none can be sent now."""
         flight = self.late.begin()
         if flight is None:
-            return
+            return False
         self._begin()
         while not flight.is_over:
             moved = flight.send(self.link.producer)
@@ -449,11 +450,12 @@ class TransactionalDelivery(Delivery):
             self._commit()
             if self.late.finish(flight):
                 self._late_keys.append(key)
-            return
+            return True
         self._abort()
         self.late.finish(flight, is_aborted=True)
         # Behind a message that Kafka has refused, the client leaves a hole in its numbers.
         self._begin_anew()
+        return True
 
     def _take_known_late(self, keys: Mapping[UUID, bytes]) -> None:
         """Kafka has what was left out of these journals: it is not sent again."""

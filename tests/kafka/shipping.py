@@ -288,8 +288,8 @@ class Ship:
         self._directory = directory
         self._running: list[Shipper] = []
 
-    def start(self, *arguments: str) -> Shipper:
-        """Start ``firebird-cdc ship`` with the options as they are now."""
+    def start(self, *arguments: str, program: Sequence[str] = ("-m", "firebird_cdc")) -> Shipper:
+        """Start ``firebird-cdc ship``, or PROGRAM in its place, with the options as they are."""
         number = len(self._running)
         config = self._config(number)
         log = self._directory / f"ship-{number}.log"
@@ -299,7 +299,7 @@ class Ship:
         output = (self._directory / f"output-{number}.txt").open("wb")
         with output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "firebird_cdc", *command],
+                [sys.executable, *program, *command],
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,7 @@ TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["pl
 FAILURE_MODE = "event.processing.failure.handling.mode"
 LATE = "__firebird_cdc.late"
 GIANT = 32_000
+PROGRAM = Path(__file__).with_name("retry_program.py")
 
 
 class Scene:
@@ -227,3 +229,33 @@ def test_journal_that_was_never_decided_is_not_sent_but_can_be_given_up(
     assert ship.journal("discard", "--yes", journal.stem) == 0
     assert scene.aside() == []
     assert scene.events() == []
+
+
+@TRANSACTIONAL
+def test_nothing_is_lost_or_sent_twice_wherever_the_shipper_dies(
+    make_scene: Callable[[bool], Scene], transactional: bool
+) -> None:
+    scene = make_scene(transactional)
+    ship, folder = scene.ship, scene.folder
+    uuid = scene.giant(1).stem
+    folder.write(2, 2)
+
+    def die_at(*points: str) -> None:
+        for point in points:
+            shipper = ship.start("--once", program=[str(PROGRAM), point])
+            assert shipper.wait() == -signal.SIGKILL, f"{point} was not met"
+
+    die_at(*(["note.after"] if transactional else []), "keep.before", "keep.after")
+    assert f"{uuid}.log" in scene.aside()
+    if not transactional:  # else the whole journal is sent again, and then in order
+        assert ship.once().process.returncode == 0
+    scene.widen()
+    assert ship.journal("retry", uuid) == 0
+    die_at(*(["record.after"] if transactional else []), "finish.before", "remove.before")
+    assert ship.once().process.returncode == 0
+    assert folder.waiting == []
+    assert scene.aside() == []
+    places = scene.places()
+    in_order = [(1, 1), (1, 3), (2, 1), (2, 2), (1, 2)]
+    assert list(dict.fromkeys(places)) == in_order
+    assert not transactional or places == in_order

@@ -1,0 +1,35 @@
+"""``firebird-cdc`` that dies at a step of setting aside or of a retry: ``POINT ARGUMENTS...``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
+
+import points
+
+from firebird_cdc.cli import main
+
+_QUARANTINE = "firebird_cdc.journal.quarantine"
+_LATE = "firebird_cdc.journal.late"
+
+
+def _any(arguments: tuple[Any, ...]) -> bool:
+    return bool(arguments)
+
+
+STEPS = {
+    "note": (_QUARANTINE, "Quarantine.flush", _any),
+    "keep": (_QUARANTINE, "Quarantine.keep", _any),
+    "finish": (_LATE, "LateSending.finish", _any),
+    "let_go": (_LATE, "LateSending._let_go", _any),
+    "remove": (_QUARANTINE, "Quarantine.remove", _any),
+    "record": ("firebird_cdc.journal.positions", "late_record", _any),
+}
+
+if __name__ == "__main__":
+    points.CONFIRMING.update(STEPS)
+    points.arm(sys.argv[1], 1)
+    sys.exit(main(sys.argv[2:]))

@@ -1,0 +1,214 @@
+"""What the quarantine remembers of journals, and which newer events it notices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from firebird_cdc.journal import quarantine as module
+from firebird_cdc.journal.backlog import Entry
+from firebird_cdc.journal.quarantine import LeftOut, Note, Quarantine, read_note
+from firebird_cdc.journal.records import Concerned, Message
+
+DATABASE = "/srv/a.fdb"
+TOPIC = "p.a.ITEM"
+
+
+class Folder:
+    """A journal folder with a quarantine."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.aside = path / ".firebird-cdc/quarantine"
+        self.quarantine = Quarantine(path)
+
+    def entry(self, sequence: int, epoch: int = 0) -> Entry:
+        """A journal that waits; its content is of no interest here."""
+        entry = Entry(epoch, sequence, uuid4())
+        (self.path / entry.name).write_bytes(b"journal")
+        return entry
+
+    def leave_out(self, sequence: int, pos: int, what: Concerned) -> Entry:
+        """A journal that was shipped without event POS, and is kept for that."""
+        entry = self.entry(sequence)
+        assert self.quarantine.leave_out(entry, DATABASE, pos, "too large", what)
+        self.keep(entry)
+        return entry
+
+    def keep(self, entry: Entry) -> None:
+        assert self.quarantine.keep([entry]) == [entry]
+        (self.path / entry.name).unlink()
+
+    def see(
+        self,
+        sequence: int,
+        pos: int,
+        key: bytes | None,
+        topic: str = TOPIC,
+        database: str = DATABASE,
+        epoch: int = 0,
+    ) -> None:
+        """An event of another journal is sent."""
+        messages = [Message(topic, key, b"", [])]
+        self.quarantine.see(Entry(epoch, sequence, uuid4()), database, pos, messages)
+
+    def newer(self, entry: Entry) -> str | None:
+        """What is on disk about a newer event."""
+        self.quarantine.flush()
+        return self.note(entry.uuid).newer
+
+    def note(self, uuid: UUID) -> Note:
+        note = read_note(self.aside, uuid)
+        assert note is not None
+        return note
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_only_newer_events_of_the_same_key_and_topic_count(folder: Folder, restarted: bool) -> None:
+    entry = folder.leave_out(5, 3, [(TOPIC, b"k"), (TOPIC, b"old")])
+    if restarted:
+        folder.quarantine.load()
+    assert folder.quarantine.watching
+    for other in (
+        (6, 1, b"another"),
+        (6, 1, None),
+        (6, 1, b"k", "p.a.OTHER"),
+        (4, 9, b"k"),
+        (5, 2, b"k"),
+    ):
+        folder.see(*other)
+    folder.see(1, 1, b"another", database="/srv/b.fdb")
+    assert folder.newer(entry) is None
+    folder.see(6, 2, b"old")
+    assert folder.newer(entry) == "event 2 of journal 6 of /srv/a.fdb, of the same key"
+    assert not folder.quarantine.watching
+
+
+def test_later_event_of_the_same_journal_counts(folder: Folder) -> None:
+    entry = folder.entry(5)
+    folder.quarantine.leave_out(entry, DATABASE, 3, "bad", [(TOPIC, b"k")])
+    folder.quarantine.see(entry, DATABASE, 4, [Message(TOPIC, b"k", b"", [])])
+    assert folder.newer(entry) is not None
+
+
+def test_next_epoch_and_another_database_of_the_same_topic_count(folder: Folder) -> None:
+    first = folder.leave_out(5, 3, [(TOPIC, b"k")])
+    folder.see(1, 1, b"k", epoch=1)
+    assert folder.newer(first) is not None
+    second = folder.leave_out(6, 3, [(TOPIC, b"k")])
+    folder.see(1, 1, b"k", database="/srv/b.fdb")
+    assert folder.newer(second) is not None
+
+
+def test_any_newer_event_of_a_table_without_key_counts(folder: Folder) -> None:
+    entry = folder.leave_out(5, 3, [(TOPIC, None)])
+    folder.see(6, 1, None)
+    assert folder.newer(entry) is not None
+
+
+@pytest.mark.parametrize(
+    ("what", "other", "counts"),
+    [(TOPIC, TOPIC, True), (TOPIC, "p.a.OTHER", False), (None, "p.a.OTHER", True)],
+)
+def test_without_a_key_the_table_counts_and_without_that_the_database(
+    folder: Folder, what: Concerned, other: str, counts: bool
+) -> None:
+    entry = folder.leave_out(5, 3, what)
+    folder.see(6, 1, b"x", other, "/srv/b.fdb")
+    if what is None:
+        assert folder.newer(entry) is None
+    folder.see(6, 1, b"x", other)
+    assert (folder.newer(entry) is not None) == counts
+
+
+def test_journal_that_cannot_be_read_is_behind_any_event_of_its_database(folder: Folder) -> None:
+    known, unknown = folder.entry(5), folder.entry(6)
+    folder.quarantine.set_aside(folder.path / known.name, None, DATABASE, "damaged")
+    folder.quarantine.set_aside(folder.path / unknown.name, None, None, "damaged")
+    assert list(folder.path.glob("*.log")) == []
+    folder.see(1, 1, b"x", database="/srv/b.fdb")
+    assert folder.newer(known) is None
+    assert folder.newer(unknown) is not None
+    folder.see(1, 1, b"x")
+    assert folder.newer(known) is not None
+    reason = (folder.aside / f"{known.uuid}.reason").read_text()
+    assert reason == "damaged; none of its events was sent\n"
+
+
+def test_bounds_are_kept_by_counting_more_as_newer(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_KEYS_OF_ONE", 3)
+    monkeypatch.setattr(module, "MOST_KEYS", 5)
+    monkeypatch.setattr(module, "MOST_WATCHED", 3)
+    many = folder.leave_out(5, 3, [(TOPIC, bytes([key])) for key in range(4)])
+    assert folder.note(many.uuid).breadth == "the same table"
+    some = [folder.leave_out(n, 1, [(f"t{n}", bytes([k])) for k in range(3)]) for n in (6, 7)]
+    assert [folder.note(each.uuid).breadth for each in some] == ["the same key", "the same table"]
+    beyond = folder.leave_out(8, 1, [("t8", b"k")])
+    assert "more than 3 journals" in (folder.newer(beyond) or "")
+    folder.quarantine.load()
+    folder.see(9, 1, b"x", "t6")
+    folder.see(9, 1, b"x", "t7")
+    folder.see(9, 1, b"x")
+    assert [folder.newer(each) is None for each in (many, *some)] == [False, True, False]
+
+
+def test_too_many_left_out_events_end_the_journal(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_RANGES", 2)
+    entry = folder.entry(5)
+    quarantine = folder.quarantine
+    for pos in (1, 2, 3, 7, 8):
+        assert quarantine.leave_out(entry, DATABASE, pos, "bad", [])
+    assert not quarantine.leave_out(entry, DATABASE, 20, "bad", [])
+    quarantine.leave_rest(entry, DATABASE, 19, "too many")
+    assert quarantine.keep([entry]) == []  # it is moved, not to be archived as shipped
+    note = folder.note(entry.uuid)
+    assert note.left_out == [LeftOut(1, 3, 0), LeftOut(7, 8, 0)]
+    told = [pos for pos in range(1, 25) if note.reason_at(pos) is not None]
+    assert told == [1, 2, 3, 7, 8, 20, 21, 22, 23, 24]
+
+
+def test_attempt_that_begins_again_forgets_what_it_had_left_out(folder: Folder) -> None:
+    entry = folder.entry(5)
+    quarantine = folder.quarantine
+    for pos in (2, 9):
+        quarantine.leave_out(entry, DATABASE, pos, "bad", [])
+    quarantine.flush()
+    again = Quarantine(folder.path)  # after a crash
+    again.load()
+    left = again.begin(entry.uuid, 5)
+    assert left is not None
+    assert left.reason_at(2) is not None
+    assert left.reason_at(9) is None
+    assert again.begin(entry.uuid, 0) is left
+    assert again.keep([entry]) == [entry]
+    assert list(folder.aside.iterdir()) == []
+
+
+def test_note_whose_journal_is_gone_counts_for_nothing(folder: Folder) -> None:
+    entry = folder.leave_out(5, 3, [(TOPIC, b"k")])
+    (folder.aside / entry.name).unlink()
+    folder.quarantine.load()
+    assert not folder.quarantine.watching
+    assert list(folder.aside.iterdir()) == []
+
+
+def test_damaged_note_is_said_and_left_alone(folder: Folder) -> None:
+    entry = folder.leave_out(5, 3, [(TOPIC, b"k")])
+    path = folder.aside / f"{entry.uuid}.json"
+    path.write_text("{}")
+    folder.quarantine.load()
+    assert not folder.quarantine.watching
+    with pytest.raises(ValueError, match="not a note of ours"):
+        folder.quarantine.find(entry.uuid)
+    assert path.exists()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 import logbook
@@ -42,9 +43,9 @@ class Chore(Protocol):
 
 
 def build_chores(
-    config: ConnectorConfig, delivery: Delivery, statistics: Statistics
+    config: ConnectorConfig, delivery: Delivery, statistics: Statistics, *, once: bool = False
 ) -> list[Chore]:
-    """The chores that CONFIG asks for."""
+    """The chores that CONFIG asks for; ONCE: of a shipper that only sends what is there."""
     limits = DiskLimits.of(config)
     chores: list[Chore] = [
         DiskWatch(config.journal_directory, limits, statistics),
@@ -57,16 +58,23 @@ def build_chores(
         )
         segment_bytes = config.journal_archive_segment_bytes
         chores.append(ArchiveKeeper(archive, segment_bytes, retention, statistics))
+    if once:
+        return chores
     canaries = [
         Canary(config, table, statistics, partial(_waiting, delivery, table.database))
         for table in config.canary_tables
     ]
-    delivery.plan.renderer.canaries = {canary.table.database: canary for canary in canaries}
+    delivery.plan.renderer.canaries = {
+        # Journals have the path without links.
+        str(Path(canary.table.database).resolve()): canary
+        for canary in canaries
+    }
     return [*chores, *canaries]
 
 
 def _waiting(delivery: Delivery, database: str) -> int:
     """How many journals of DATABASE wait or are on their way."""
+    database = str(Path(database).resolve())
     if lane := delivery.lanes.get(database):
         return lane.pending
     return len(delivery.backlog.queues.get(database, ()))

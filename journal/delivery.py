@@ -50,8 +50,10 @@ _REFUSALS = frozenset(
     }
 )
 
-# There is no such topic.
-_MISSING = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
+
+def is_missing(error: KafkaError) -> bool:
+    """Whether ERROR says that there is no such topic."""
+    return error.code() in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
 def is_refusal(error: KafkaError) -> bool:
@@ -279,7 +281,7 @@ class Delivery(ABC):
         error, topic = failed.failed, failed.failed_topic
         assert error is not None
         text = f"topic {topic}: {error.str()}"
-        return f"{text}; {self.on_missing(topic)}" if error.code() in _MISSING else text
+        return f"{text}; {self.on_missing(topic)}" if is_missing(error) else text
 
     # What can't be sent
 

@@ -75,7 +75,9 @@ class Shipper:
         with self._lock:
             delivery = self._make_delivery()
             delivery.plan.quarantine.load()
-            self._chores = ChoreList(build_chores(self._config, delivery, self.statistics))
+            self._chores = ChoreList(
+                build_chores(self._config, delivery, self.statistics, once=self._once)
+            )
             self._recovery.look()
             self._recovery.start()
             self._watcher.attach()

@@ -25,7 +25,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from firebird_cdc.errors import JournalError, Obstacle, ShipperFenced
 from firebird_cdc.journal.backlog import Backlog, Entry
-from firebird_cdc.journal.delivery import EVENTS_PER_TURN, Delivery, is_refusal
+from firebird_cdc.journal.delivery import EVENTS_PER_TURN, Delivery, is_missing, is_refusal
 from firebird_cdc.journal.flight import Flight, FlightPlan
 from firebird_cdc.journal.lane import MAX_BACKOFF_S, Halt, Lane
 from firebird_cdc.journal.positions import (
@@ -383,6 +383,11 @@ class TransactionalDelivery(Delivery):
     def _take_failure(self, lane: Lane, failed: Flight) -> None:
         error = failed.failed
         assert error is not None
+        if is_missing(error):
+            self._abort()
+            self._restart_others(lane, None)
+            self.back_off(lane, self._why(failed), failed.path)
+            raise _Aborted
         if not is_refusal(error):
             raise KafkaException(error)
         careful = lane.careful == failed.entry.uuid

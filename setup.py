@@ -1,7 +1,8 @@
-"""Builds the two native libraries; everything else stands in pyproject.toml.
+"""Builds the three native libraries; everything else stands in pyproject.toml.
 
 ``libfirebird_cdc.so`` is the plugin that the engine loads: plain C, nothing but libc.
 ``_embedding.cpython-3XX-*.so`` carries the bridge for the Python that builds it.
+``_journal_files.abi3.so`` is a module for the shipper, for every Python.
 FIREBIRD_CDC_PYTHON_INCLUDE names a folder with Python.h where the system has none;
 FIREBIRD_CDC_SANITIZE=address,undefined builds both with sanitizers;
 FIREBIRD_CDC_FAILPOINTS=1 only a plugin, that dies where a test tells it to (native/failpoint.h).
@@ -19,6 +20,7 @@ from setuptools.command.build_ext import build_ext
 HERE = Path(__file__).resolve().parent
 PLUGIN = "firebird_cdc.native.libfirebird_cdc"
 EMBEDDING = "firebird_cdc.native._embedding"
+FILES = "firebird_cdc.native._journal_files"
 PLUGIN_SOURCES = (
     "catalogue", "counters", "crc32c", "host", "journal", "plugin", "policy", "pool", "python",
     "rows", "session", "spawn", "sync", "threads", "witness",
@@ -61,7 +63,9 @@ class BuildNative(build_ext):
         return super().get_ext_filename(fullname)
 
     def get_export_symbols(self, ext: Extension) -> list[str]:
-        return list(ext.export_symbols)  # neither is an extension module with a PyInit_
+        if ext.name == FILES:
+            return super().get_export_symbols(ext)
+        return list(ext.export_symbols)  # the others are no extension modules with a PyInit_
 
 
 include = os.environ.get("FIREBIRD_CDC_PYTHON_INCLUDE")
@@ -83,6 +87,16 @@ setup(
             depends=["native/bridge_api.h", "native/embedding_build.py"],
             extra_compile_args=COMPILE,
             extra_link_args=LINK,
+            language="c",
+        ),
+        Extension(
+            FILES,
+            ["native/journal_files.c", "native/crc32c.c"],
+            include_dirs=["native", *([include] if include else [])],
+            depends=["native/crc32c.h", "native/journal.h"],
+            extra_compile_args=COMPILE + STRICT,
+            extra_link_args=LINK,
+            py_limited_api=True,
             language="c",
         ),
     ][: 1 if failpoints else None],

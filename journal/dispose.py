@@ -10,8 +10,16 @@ import errno
 import filecmp
 import os
 import shutil
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
+
+from firebird_cdc.native._journal_files import remove_files
+
+_THREADS = 4
+_WORTH_THREADS = 64
 
 
 def sync_directory(directory: Path) -> None:
@@ -56,9 +64,24 @@ def dispose_shipped(journals: Sequence[Path], archive: Path | None) -> list[Path
         archive.mkdir(mode=0o700, parents=True, exist_ok=True)
         missing = [journal for journal in journals if not _keep(journal, archive)]
         sync_directory(archive)
-    for journal in journals:
-        journal.unlink(missing_ok=True)
+    _remove(journals)
     return missing
+
+
+def _remove(journals: Sequence[Path]) -> None:
+    """Delete JOURNALS; those that are gone already are no matter."""
+    folders: dict[str, list[str]] = {}
+    for journal in journals:
+        folder, _, name = str(journal).rpartition(os.sep)
+        folders.setdefault(f"{folder}{os.sep}", []).append(name)
+    for folder, names in folders.items():
+        if len(names) < _WORTH_THREADS:
+            remove_files(folder, names)
+        else:
+            # A file system may wait for the disk at each; several at a time wait together.
+            parts = [names[start::_THREADS] for start in range(_THREADS)]
+            with ThreadPoolExecutor(_THREADS) as pool:
+                deque(pool.map(remove_files, repeat(folder), parts), maxlen=0)
 
 
 def _keep(journal: Path, archive: Path) -> bool:

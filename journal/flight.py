@@ -18,6 +18,7 @@ from firebird_cdc.journal.quarantine import Quarantine
 from firebird_cdc.journal.records import Message
 from firebird_cdc.journal.render import BEGIN, END, BadEvent, JournalRenderer, Renderer
 from firebird_cdc.journal.statistics import LastEvent, Statistics
+from firebird_cdc.native._journal_files import START, read_start
 
 _log = logbook.Logger("firebird_cdc.journal.flight")
 
@@ -199,7 +200,10 @@ class Flight:
     def _rendered(self) -> Generator[Sequence[Message] | Obstacle, None, None]:
         """Yield the messages of one change after the other, and those at the journal's end."""
         plan = self._plan
-        with JournalReader(f"{plan.folder}{self.entry.name}", plan.none_charset) as reader:
+        path = f"{plan.folder}{self.entry.name}"
+        start = read_start(path)
+        whole = start if len(start) < START else None
+        with JournalReader(path, plan.none_charset, whole) as reader:
             stamp = reader.stamp
             assert stamp is not None
             self.length = stamp.journal_length

@@ -183,14 +183,13 @@ class Shipper:
 
     def _take_in(self, delivery: Delivery) -> None:
         """Sort in what was notified and, when it is time, all that is in the folder."""
-        for name in self._watcher.take():
-            self._backlog.offer(name)
+        for _ in self._backlog.offer_all(self._watcher.take()):
+            pass
         if delivery.wants_scan:
             self._watcher.request_scan()
         if self._watcher.scan_due:
             try:
-                for name in self._watcher.scan():
-                    self._backlog.offer(name)
+                for _ in self._backlog.offer_all(self._watcher.scan()):
                     if self._stops:
                         return
             except OSError as error:

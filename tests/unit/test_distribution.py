@@ -87,13 +87,14 @@ def test_wheel_holds_all_rooms_and_nothing_else(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in names}
     assert tops == {"firebird_cdc", f"firebird_cdc-{__version__}.dist-info"}
     sources = [path for room in ROOMS for path in ROOT.glob(f"{room}/**/*.py")]
-    sources += ROOT.glob("config/samples/*")
+    sources += [*ROOT.glob("config/samples/*"), *ROOT.glob("native/*.pyi")]
     expected = {f"firebird_cdc/{path.relative_to(ROOT)}" for path in sources}
     expected |= {f"firebird_cdc/{path.name}" for path in ROOT.glob("firebird_cdc/*.py")}
     expected |= {
         "firebird_cdc/py.typed",
         "firebird_cdc/native/libfirebird_cdc.so",
         f"firebird_cdc/native/{EMBEDDING}",
+        "firebird_cdc/native/_journal_files.abi3.so",
     }
     packed = {name for name in names if name.startswith("firebird_cdc/")}
     assert packed == expected

@@ -1,0 +1,9 @@
+"""What the shipper does with very many small files at a time (journal_files.c)."""
+
+START: int
+
+def read_envelopes(
+    folder: str, names: list[str], /
+) -> list[tuple[int, int, bytes, str] | None]: ...
+def read_start(path: str, /) -> bytes: ...
+def remove_files(folder: str, names: list[str], /) -> None: ...

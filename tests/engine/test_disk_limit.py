@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+import subprocess
+import sys
 
 import pytest
-from capture import Capture, SqlError, until
-from server import Server
+from capture import Attachment, Capture, SqlError, until
 from test_refusals import StartServer, program, start_server
 
 from firebird_cdc.bridge.counters import DiskCounters, read_counters
+from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.journal.disk_watch import measure_folder
 from firebird_cdc.journal.format import Gap
 
@@ -19,7 +20,6 @@ __all__ = ["program", "start_server"]
 pytestmark = pytest.mark.engine
 
 _LIMIT = 16 * 1024 * 1024
-_ROW = 1000
 _LARGE = 6_000  # rows of a transaction that takes more than a third of the limit
 
 
@@ -35,18 +35,21 @@ def _disk(capture: Capture) -> DiskCounters:
     return read_counters(capture.journal_directory).disk
 
 
-def _fill(capture: Capture, server: Server) -> list[Path]:
-    """Write large transactions as long as they fit; return their journals."""
-    for number in (1, 2):
-        server.write(number, rows=_LARGE)
-    return until("both to be confirmed", lambda: (f := capture.committed()) and len(f) == 2 and f)
+def _ship(capture: Capture, broker: KafkaBroker) -> None:
+    capture.write_config(kafka_producer_bootstrap_servers=broker.bootstrap)
+    program = [sys.executable, "-P", "-m", "firebird_cdc", "ship", "--once"]
+    files = ["--config", capture.config, "--logging", capture.logging]
+    environment = {**capture.environment(), "LD_PRELOAD": ""}  # it is not what is looked at here
+    done = subprocess.run([*program, *files], env=environment, check=False, timeout=120)
+    assert done.returncode == 0, capture.log.read_text()[-2000:]
 
 
 def test_the_limit_refuses_commits_until_journals_were_shipped(
-    limited: Capture, start_server: StartServer
+    limited: Capture, start_server: StartServer, broker: KafkaBroker
 ) -> None:
     server = start_server()
-    shipped = _fill(limited, server)
+    for number in (1, 2):
+        server.write(number, rows=_LARGE)
 
     words = (
         rf"firebird-cdc: the journals in {limited.journal_directory} take (\d+) bytes, (\d+) of"
@@ -79,49 +82,65 @@ def test_the_limit_refuses_commits_until_journals_were_shipped(
     until("the log to tell", lambda: "are refused until" in log() and "have reached" in log())
     assert "more than connector.journal.warn.bytes" in log()
 
-    until("all to be confirmed", lambda: not limited.live())
-    small = [path for path in limited.committed() if path not in shipped]
-    small[0].unlink()
-    assert not server.can_write(5), "nine tenths of the limit are not reached yet"
-    shipped[0].unlink()
+    _ship(limited, broker)
+    assert not limited.committed()
     until("writes to work again", lambda: server.can_write(6))
     until("the log to tell", lambda: "connector.journal.max.bytes is kept again" in log())
     assert not _disk(limited).is_full
     server.end()
-    shown = [row["ID"] for j in limited.read_all() for _, _, row in j.brief() if row]
-    assert {3, 4, 5}.isdisjoint(shown)
-    assert shown[-1] == 6
+    [journal] = limited.read_all()
+    assert [row["ID"] for _, _, row in journal.brief() if row] == [6]
+    assert journal.sequence == 2 + count + 1, "what was refused has no number"
 
 
-def test_the_limit_leaves_gaps_where_nothing_may_be_refused(
-    limited: Capture, start_server: StartServer
+def _rows(attachment: Attachment, number: int, rows: int) -> None:
+    attachment.execute(
+        f"EXECUTE BLOCK AS DECLARE I INT = 0; BEGIN WHILE (I < {rows}) DO BEGIN"
+        f" INSERT INTO T VALUES ({number}, LPAD('', 1000, 'x')); I = I + 1; END END"
+    )
+    attachment.commit()
+
+
+def test_processes_share_the_limit_and_leave_gaps_where_nothing_may_be_refused(
+    classic: Capture,
 ) -> None:
-    limited.write_config(connector_capture_failure_mode="gap")
-    server = start_server()
-    shipped = _fill(limited, server)
-    server.write(3, rows=20 * _LARGE)
-    until("the gap", lambda: not limited.live())
-    assert measure_folder(limited.journal_directory) < _LIMIT
-    while not _disk(limited).is_full:
-        server.write(4, rows=1_000)
-    server.write(5)
-    until("the gaps", lambda: not limited.live())
-    for path in shipped:
+    classic.write_config(
+        connector_capture_failure_mode="gap", connector_journal_max_bytes=str(_LIMIT)
+    )
+    classic.create("CREATE TABLE T (ID INTEGER, TEXT VARCHAR(1000))")
+    one, other = classic.attach(), classic.attach()
+    _rows(one, 1, _LARGE)
+    _rows(other, 2, _LARGE)
+    _rows(one, 3, 2 * _LARGE)
+    until("the gap", lambda: not classic.live())
+    assert measure_folder(classic.journal_directory) < _LIMIT
+    while not _disk(classic).is_full:
+        _rows(one, 4, 500)
+    _rows(other, 5, 1)
+    until("the gap", lambda: not classic.live())
+    large = [path for path in classic.committed() if path.stat().st_size > 1024 * 1024]
+    assert len(large) == 2
+    small = [path for path in classic.committed() if 4096 < path.stat().st_size < 1024 * 1024]
+    small[0].unlink()
+    _rows(other, 6, 1)  # nine tenths of the limit are not reached yet
+    for path in large:
         path.unlink()
 
     def is_captured() -> bool:
-        server.write(6)
-        until("the commit to be confirmed", lambda: not limited.live())
-        return [row["ID"] for _, _, row in limited.read_all()[-1].brief() if row] == [6]
+        _rows(other, 7, 1)
+        until("the commit to be confirmed", lambda: not classic.live())
+        return [row["ID"] for _, _, row in classic.read_all()[-1].brief() if row] == [7]
 
     until("capture to go on", is_captured)
-    server.end()
-    journals = limited.read_all()
+    rows = one.execute("SELECT ID FROM T GROUP BY ID")
+    assert [row["ID"] for row in rows] == [1, 2, 3, 4, 5, 6, 7]
+    one.commit()
+    classic.end_clients()
+    journals = classic.read_all()
     gaps = [c.reason for j in journals for c in j.changes if isinstance(c, Gap)]
-    assert len(gaps) >= 3
+    assert len(gaps) >= 4
     assert all("connector.journal.max.bytes is" in reason for reason in gaps)
-    counted = read_counters(limited.journal_directory).databases[str(limited.database)]
+    shown = {row["ID"] for j in journals for _, _, row in j.brief() if row}
+    assert shown == {4, 7}
+    counted = read_counters(classic.journal_directory).databases[str(classic.database)]
     assert (counted.gaps, counted.refused) == (len(gaps), 0)
-    assert [journal.sequence for journal in journals] == list(range(3, 3 + len(journals)))
-    rows = limited.attach().execute("SELECT ID FROM T GROUP BY ID")
-    assert [row["ID"] for row in rows] == [1, 2, 3, 4, 5, 6]

@@ -248,7 +248,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "kafka.position.topic", Kind.TOPIC_PART, None, "Topic in which the shipper keeps how far"
         " each database has come. It is made compacted, with one partition. Default:"
-        " `<kafka.topic.prefix>.__positions`.", Group.KAFKA,
+        " `<kafka.topic.prefix>.__positions`.", Group.TOPICS,
     ),
     Option(
         "kafka.producer.<property>", _S, None, "Any other producer property, of librdkafka or of"

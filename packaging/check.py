@@ -22,6 +22,7 @@ from firebird_cdc.packaging import edits, probes, runtime, surroundings
 from firebird_cdc.packaging.conf import ConfFile, Entry, find
 from firebird_cdc.packaging.findings import Finding, Findings
 from firebird_cdc.packaging.install import digest, expand_macros
+from firebird_cdc.packaging.kafka_access import kafka_access
 from firebird_cdc.packaging.layout import Server
 
 #: A committed journal that is older than this should have been shipped.
@@ -71,12 +72,13 @@ def _all(server: Server, config: Path | None, databases: Sequence[str]) -> Findi
         yield from surroundings.clock(options)
         yield from _events(server, parameters, options)
         yield from _journals(options)
-        yield from _kafka(options)
     published: dict[str, list[str]] = {}
     for database in databases:
         yield from _publication(server, database, published, options)
     if options is not None:
         yield from _names(options, published)
+        yield from _canaries(options, published)
+        yield from _kafka(options, published)
     yield from _replication_log(server)
 
 
@@ -468,7 +470,7 @@ def _older(paths: Iterator[Path], seconds: float) -> dict[Path, float]:
     return found
 
 
-def _kafka(options: ConnectorConfig) -> Findings:
+def _kafka(options: ConnectorConfig, published: Mapping[str, list[str]]) -> Findings:
     problem = probes.kafka_problem(options.producer)
     if problem:
         servers = options.producer.get("bootstrap.servers", "")
@@ -477,6 +479,8 @@ def _kafka(options: ConnectorConfig) -> Findings:
             f"no answer from {servers}: {problem}",
             "correct the address or start Kafka; until then journals wait on disk",
         )
+    else:
+        yield from kafka_access(options, published)
 
 
 # ---------------------------------------------------------------------- databases, logs
@@ -547,6 +551,18 @@ def _names(options: ConnectorConfig, published: Mapping[str, list[str]]) -> Find
         for problem in kind.problems(tables):
             what, _, remedy = problem.rpartition("; ")
             yield Finding(str(options.path), what, remedy)
+
+
+def _canaries(options: ConnectorConfig, published: Mapping[str, list[str]]) -> Findings:
+    for canary in options.canary_tables:
+        tables = published.get(canary.database)
+        if tables is not None and canary.table not in tables:
+            yield Finding(
+                canary.database,
+                f"its canary {canary.table} is not in the publication, so it never comes out",
+                "make the table if it is not there, then ALTER DATABASE INCLUDE TABLE"
+                f" {canary.table} TO PUBLICATION;",
+            )
 
 
 def _replication_log(server: Server) -> Findings:

@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from firebird_cdc.cli import main
+from firebird_cdc.config import load_config
 from firebird_cdc.journal.format import JournalWriter
+from firebird_cdc.journal.ship import Shipper
 
 if TYPE_CHECKING:
     from conftest import Work
@@ -214,6 +217,43 @@ def _kafka_elsewhere(it: Installation) -> None:
     it.options.write_text(re.sub(r"(bootstrap\.servers): .*", r"\1: 127.0.0.1:9", text))
 
 
+def _position_topic_split(it: Installation) -> None:
+    text = it.options.read_text()
+    servers = re.search(r"bootstrap\.servers: (.*)", text)
+    assert servers is not None
+    topic = f"positions-{uuid.uuid4()}"
+    admin = AdminClient({"bootstrap.servers": servers[1]})
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result()
+    it.options.write_text(f"{text}kafka.position.topic: {topic}\n")
+
+
+def _shipped_from_another_folder(it: Installation) -> None:
+    """Another server has the same transactional id and prefix."""
+    prefix = f"check-{uuid.uuid4()}"
+    text = it.options.read_text().replace("topic.prefix: test", f"topic.prefix: {prefix}")
+    text += f"kafka.producer.transactional.id: {prefix}\n"
+    it.options.write_text(text)
+    config = load_config(it.options)
+    assert Shipper(config, once=True).run() == 0  # makes this folder known
+    elsewhere = it.options.with_name("elsewhere.yaml")
+    there = it.journals.with_name("there")
+    there.mkdir()
+    elsewhere.write_text(text.replace(str(it.journals), str(there)))
+    _committed_journal(there)
+    assert Shipper(load_config(elsewhere), once=True).run() == 0
+
+
+def _committed_journal(folder: Path) -> None:
+    identity = uuid.uuid4()
+    with JournalWriter(
+        folder / f"{identity}.log", uuid=identity, transaction=1, database="/d", user="U"
+    ) as writer:
+        writer.ddl("GRANT SELECT ON T TO U")
+        writer.seal()
+        writer.commit(1, 1)
+        writer.stamp(1)
+
+
 def _refused_by_the_engine(it: Installation) -> None:
     import time
 
@@ -251,6 +291,8 @@ def _refused_by_the_engine(it: Installation) -> None:
         (_journals_orphaned, "new/journals", "open transactions are left", "recovery decides"),
         (_quarantined, "6f1c.log", "checksum differs", "firebird-cdc journal show"),
         (_kafka_elsewhere, "bootstrap.servers", "no answer from 127.0.0.1:9", "start Kafka"),
+        (_position_topic_split, "position.topic", "has 2 partitions", "let the shipper make it"),
+        (_shipped_from_another_folder, "transactional.id", "new/there", "transactional id"),
         (_refused_by_the_engine, "replication.log", "cannot be loaded", "LoggingConfig"),
     ],
     ids=lambda value: value.__name__.strip("_") if callable(value) else "",
@@ -327,6 +369,14 @@ def test_the_publication_of_a_database_is_looked_at(
     assert f"table A$1 in {database} and table A#1 in {database} would share the t" in findings[0]
     assert "-> leave one of them out with table.exclude.list" in findings[0]
     work(database, ["DROP TABLE A$1"])
+
+    with sound.options.open("a") as file:
+        file.write(f"connector.canary.tables: {database}.CANARY\n")
+    code, findings = sound.check(str(database))
+    assert (code, len(findings)) == (1, 1)
+    assert "its canary CANARY is not in the publication" in findings[0]
+    work(database, ["CREATE TABLE CANARY (ID INTEGER PRIMARY KEY)"])
+    assert sound.check(str(database)) == (0, [])
 
     sound.replace("replication.conf", "database\n", "database = /somewhere/else.fdb\n")
     code, findings = sound.check(str(database))

@@ -1,13 +1,15 @@
 """The shipper: takes committed journals to Kafka, and stays up whatever happens there.
 
-One thread does everything; watchdog's thread only names what appears, and librdkafka's threads
-send. A journal is disposed of in one place (``journal.dispose``), and only once every message
-of it is acknowledged.
+One thread does everything; librdkafka's threads send. It waits for journals rather than for
+Kafka's answers, as these hold up no journal until there are too many of them. A journal is
+disposed of in one place (``journal.dispose``), and only once every message of it is acknowledged.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import islice
 from time import monotonic
 
 import logbook
@@ -31,7 +33,11 @@ _log = logbook.Logger("firebird_cdc.journal.ship")
 
 _BRIDGE_CHECK_S = 1.0
 _LAST_LOOK_S = 30.0  # for deciding what the last server left, however little time sends have
-_ANSWER_WAIT_S = 0.02
+_ANSWER_WAIT_S = 0.02  # while journals wait for room
+_ANSWER_LOOK_S = 0.004  # while nothing else is to be done; doubles up to the next
+_ANSWER_LOOK_MOST_S = 0.064
+_SCAN_SLICE_S = 0.02
+_SCAN_STEP = 500  # journals
 _DEFAULT_GIVE_UP_S = 120.0
 
 
@@ -65,6 +71,9 @@ class Shipper:
         self._stops = 0
         self._ending_since: float | None = None
         self._is_settled = False  # what the servers left is decided
+        self._scan: Iterator[str] | None = None  # under way
+        self._is_known = False  # the folder as it is now was scanned as a whole
+        self._answer_look_s = _ANSWER_LOOK_S
         self._next_bridge_check = 0.0
         self._next_reminder = 0.0
         self._progress: object = None
@@ -80,14 +89,14 @@ class Shipper:
             )
             self._recovery.look()
             self._recovery.start()
-            self._watcher.attach()
+            self._attach()
             _log.info("shipping journals of {}", self._directory)
             try:
                 self._loop(delivery)
             finally:
                 self._chores.close()
                 self._recovery.stop()
-                self._watcher.detach()
+                self._watcher.close()
                 left = delivery.in_flight
                 delivery.abandon()
             self._tell_end(delivery, left)
@@ -135,6 +144,11 @@ class Shipper:
             renderer.require_topic, delivery.on_missing = maker.require, maker.missing
         return delivery
 
+    def _attach(self) -> None:
+        self._watcher.attach()
+        self._scan = None
+        self._is_known = False
+
     # The loop
 
     def _loop(self, delivery: Delivery) -> None:
@@ -142,7 +156,11 @@ class Shipper:
             if self._look_after_folder(delivery):
                 self._take_in(delivery)
             delivery.stopping = self._stops > 0
-            moved = delivery.step()
+            if self._is_known or delivery.stopping:
+                moved = delivery.step()
+            else:  # what comes first may still be found
+                delivery.link.producer.poll(0)
+                moved = False
             now = self.statistics.loop_at = monotonic()
             self._chores.turn(now)
             if self._once and delivery.progress != self._progress:
@@ -153,7 +171,9 @@ class Shipper:
                 delivery.remind()
             if self._is_over(delivery):
                 return
-            if not moved:
+            if moved:
+                self._answer_look_s = _ANSWER_LOOK_S
+            elif self._scan is None:
                 self._rest(delivery)
 
     def _look_after_folder(self, delivery: Delivery) -> bool:
@@ -173,7 +193,7 @@ class Shipper:
             case Folder.BACK:
                 self._lock.take()
                 delivery.plan.quarantine.load()
-                self._watcher.attach()
+                self._attach()
                 self.statistics.clear(DISK)
                 _log.notice("journal folder {} is back", self._directory)
                 return True
@@ -182,39 +202,70 @@ class Shipper:
         return False
 
     def _take_in(self, delivery: Delivery) -> None:
-        """Sort in what was notified and, when it is time, all that is in the folder."""
-        for _ in self._backlog.offer_all(self._watcher.take()):
-            pass
+        """Sort in what was notified and, when it is time, what is in the folder, bit by bit."""
+        self._offer(self._watcher.take())
         if delivery.wants_scan:
             self._watcher.request_scan()
-        if self._watcher.scan_due:
-            try:
-                for _ in self._backlog.offer_all(self._watcher.scan()):
-                    if self._stops:
-                        return
-            except OSError as error:
-                _log.error("journal folder {} can't be read: {}", self._directory, error)
-                return
-            delivery.scans += 1
-            delivery.recheck_halts()
+        if self._scan is None and self._watcher.scan_due:
+            self._scan = self._watcher.scan()
+        if self._scan is not None:
+            self._go_on_scanning(delivery, self._scan)
         if self._backlog.young:
             self._backlog.offer_young()
         delivery.update_lanes()
         if self._backlog.unreadable:
             delivery.take_unreadable()
 
+    def _offer(self, names: Iterable[str]) -> None:
+        for _ in self._backlog.offer_all(names):
+            pass
+
+    def _go_on_scanning(self, delivery: Delivery, scan: Iterator[str]) -> None:
+        """Sort in what SCAN finds, as much as there is time for: a million journals take a
+        minute, and what is known goes on meanwhile."""
+        end = monotonic() + _SCAN_SLICE_S
+        while monotonic() < end and not self._stops:
+            try:
+                names = list(islice(scan, _SCAN_STEP))
+            except OSError as error:
+                _log.error("journal folder {} can't be read: {}", self._directory, error)
+                self._scan = None
+                return
+            self._offer(self._watcher.take())  # all that came before those has been notified
+            self._offer(names)
+            if len(names) < _SCAN_STEP:
+                self._scan = None
+                self._is_known = True
+                delivery.scans += 1
+                delivery.recheck_halts()
+                return
+
     def _rest(self, delivery: Delivery) -> None:
         """Wait for answers, for journals, or for the time of the next attempt."""
-        if delivery.unacked:
-            delivery.link.producer.poll(_ANSWER_WAIT_S)
-            return
         pause = self._config.poll_interval_ms / 1000
+        if delivery.unacked:
+            if self._awaits_room(delivery):
+                delivery.link.producer.poll(_ANSWER_WAIT_S)
+                return
+            pause = min(pause, self._answer_look_s)
+            self._answer_look_s = min(2 * self._answer_look_s, _ANSWER_LOOK_MOST_S)
         if self._backlog.young or delivery.wants_scan:
             pause = min(pause, 0.1)
         if delivery.next_retry is not None:
             pause = min(pause, max(delivery.next_retry - monotonic(), 0.01))
         pause = min(pause, max(self._chores.next_at - monotonic(), 0.01))
         self._watcher.wait(pause)
+
+    @staticmethod
+    def _awaits_room(delivery: Delivery) -> bool:
+        """Whether journals wait that only Kafka's answers can let go on."""
+        now = monotonic()
+        for lane in delivery.lanes.values():
+            if lane.halt is None and lane.retry_at <= now and lane.queue:
+                return True
+            if lane.flights and not lane.flights[-1].read_to_end:
+                return True
+        return False
 
     # The end
 
@@ -231,7 +282,8 @@ class Shipper:
             return True
         if self._stops:
             return delivery.in_flight == 0
-        idle = not delivery.can_go_on and not self._backlog.young and delivery.scans > 0
+        is_scanned = self._is_known and self._scan is None and not self._watcher.scan_due
+        idle = not delivery.can_go_on and not self._backlog.young and is_scanned
         if self._once:
             return idle or self._gives_up()
         return self._embedded and self._server_is_gone() and idle

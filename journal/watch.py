@@ -1,30 +1,34 @@
 """Finds committed journals: the system's notifications, and scans that make good what they miss.
 
-Threads: watchdog's own thread only puts names into a queue; everything else belongs to the
-thread that made the watcher. ``wake`` alone may be called from anywhere, a signal handler
-included. Only names travel; nothing is opened here.
+On Linux the thread that waits reads them itself (``inotify``). Elsewhere watchdog's own thread
+puts names into a queue. Everything else belongs to the thread that made the watcher; ``wake``
+alone may be called from anywhere, a signal handler included. Only names travel; nothing is
+opened here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import select
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic
+from typing import Protocol
 
 import logbook
 from watchdog.events import (
-    FileClosedEvent,
     FileCreatedEvent,
     FileMovedEvent,
     FileSystemEvent,
     FileSystemEventHandler,
 )
 from watchdog.observers import Observer
-from watchdog.observers.api import BaseObserver
+
+from firebird_cdc.journal import inotify
 
 _log = logbook.Logger("firebird_cdc.journal.watch")
 
@@ -37,6 +41,7 @@ FOLDER_CHECK_S = 1.0
 QUEUE_LIMIT = 100_000
 """Names that may wait; beyond them the next scan finds the journals (about 10 MB)."""
 
+_MOST_READS = 100  # of some hundred names, before the caller has its turn again
 _JOURNAL_NAME = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.log")
 
 
@@ -62,20 +67,73 @@ class Folder(Enum):
     BACK = "back"
 
 
-class _Handler(FileSystemEventHandler):
-    def __init__(self, names: SimpleQueue[str]) -> None:
-        self._names = names
-        self.dropped = False
+class _Source(Protocol):
+    """Where notifications come from, for as long as one folder is watched."""
+
+    fd: int  # readable when there are some
+
+    def read(self) -> list[str]:
+        """Return some of the names that have come; none if that are all. Raises Overflow."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class _Watchdog(FileSystemEventHandler):
+    """Notifications by way of watchdog, where the system has no inotify."""
+
+    def __init__(self, directory: Path) -> None:
+        self._names: SimpleQueue[str] = SimpleQueue()
+        self._dropped = False
+        self._observer = Observer()
+        self._observer.schedule(
+            self, str(directory), event_filter=[FileMovedEvent, FileCreatedEvent]
+        )
+        self._observer.start()
+        self.fd, self._signal = os.pipe()
+        os.set_blocking(self.fd, False)
+        os.set_blocking(self._signal, False)
 
     def dispatch(self, event: FileSystemEvent) -> None:
         path = event.dest_path if isinstance(event, FileMovedEvent) else event.src_path
-        name = os.path.basename(os.fsdecode(path))  # noqa: PTH119 - once per event, so cheaply
-        if not is_journal_name(name):
-            return
         if self._names.qsize() < QUEUE_LIMIT:
-            self._names.put(name)
+            self._names.put(os.path.basename(os.fsdecode(path)))  # noqa: PTH119 - cheap
         else:
-            self.dropped = True
+            self._dropped = True
+        _write(self._signal)
+
+    def read(self) -> list[str]:
+        _drain(self.fd)
+        if self._dropped:
+            self._dropped = False
+            raise inotify.Overflow
+        names = []
+        with contextlib.suppress(Empty):
+            while True:
+                names.append(self._names.get_nowait())
+        return names
+
+    def close(self) -> None:
+        self._observer.stop()
+        self._observer.join()
+        os.close(self.fd)
+        os.close(self._signal)
+
+
+def _write(pipe: int) -> None:
+    with contextlib.suppress(BlockingIOError):  # full: its reader wakes up anyway
+        os.write(pipe, b"\0")
+
+
+def _drain(pipe: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while os.read(pipe, 4096):
+            pass
+
+
+def _open_source(directory: Path) -> _Source:
+    """Begin to watch DIRECTORY. Raises OSError."""
+    return inotify.Inotify(directory) if inotify.AVAILABLE else _Watchdog(directory)
 
 
 class JournalWatcher:
@@ -89,14 +147,18 @@ class JournalWatcher:
         self.directory = directory
         self._interval_s = min(interval_s or SAFETY_SCAN_S, SAFETY_SCAN_S)
         self._idle_s = idle_s
-        self._names: SimpleQueue[str] = SimpleQueue()
-        self._taken: list[str] = []
-        self._handler = _Handler(self._names)
-        self._observer: BaseObserver | None = None
+        self._names: list[str] = []
+        self._dropped = False
+        self._source: _Source | None = None
         self._identity: tuple[int, int] | None = None
         self._next_scan = 0.0
         self._next_check = 0.0
         self._told_unwatched = False
+        self._woken, self._waker = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(self._waker, False)
+        self._poll = select.poll()
+        self._poll.register(self._woken, select.POLLIN)
 
     def attach(self) -> None:
         """Begin to watch the folder as it is now; a scan is due at once. Raises OSError."""
@@ -104,14 +166,8 @@ class JournalWatcher:
         status = self.directory.stat()
         self._identity = (status.st_dev, status.st_ino)
         self._next_scan = 0.0
-        observer = Observer()
         try:
-            observer.schedule(
-                self._handler,
-                str(self.directory),
-                event_filter=[FileMovedEvent, FileCreatedEvent, FileClosedEvent],
-            )
-            observer.start()
+            self._source = _open_source(self.directory)
         except OSError as error:
             if not self._told_unwatched:
                 _log.warning(
@@ -124,49 +180,78 @@ class JournalWatcher:
             self._told_unwatched = True
             return
         self._told_unwatched = False
-        self._observer = observer
+        self._poll.register(self._source.fd, select.POLLIN)
 
     def detach(self) -> None:
-        """Stop watching; names that were already notified stay in the queue."""
-        observer, self._observer = self._observer, None
-        if observer is not None:
-            observer.stop()
-            observer.join()
+        """Stop watching; names that were already read stay."""
+        source, self._source = self._source, None
+        if source is not None:
+            self._poll.unregister(source.fd)
+            source.close()
+
+    def close(self) -> None:
+        """Give everything back; ``wake`` does nothing any more."""
+        self.detach()
+        woken, waker = self._woken, self._waker
+        self._woken = self._waker = -1
+        if waker >= 0:
+            os.close(waker)
+            os.close(woken)
 
     def wake(self) -> None:
-        """End a ``wait`` at once. Safe in a signal handler: SimpleQueue.put is reentrant."""
-        self._names.put("")
+        """End a ``wait`` at once. Safe in a signal handler."""
+        if self._waker >= 0:
+            _write(self._waker)
 
     def wait(self, timeout_s: float) -> None:
         """Return when a journal was notified, after ``wake``, or after TIMEOUT_S."""
-        if not self._taken:
-            try:
-                self._taken.append(self._names.get(timeout=max(timeout_s, 0.001)))
-            except Empty:
+        end = monotonic() + timeout_s
+        while not self._names and not self._dropped:
+            left = end - monotonic()
+            ready = self._poll.poll(max(left * 1000, 0))
+            self._read()
+            if left <= 0:
+                return
+            if any(fd == self._woken for fd, _ in ready):
+                _drain(self._woken)
                 return
 
     def take(self) -> list[str]:
         """Return the names notified since the last call; a name may come more than once."""
-        names, self._taken = self._taken, []
-        while True:
+        self._read()
+        names, self._names = self._names, []
+        return names
+
+    def _read(self) -> None:
+        """Take what has come, but for what is too much."""
+        if self._source is None:
+            return
+        for _ in range(_MOST_READS):
             try:
-                names.append(self._names.get_nowait())
-            except Empty:
-                return [name for name in names if name]
+                names = self._source.read()
+            except inotify.Overflow:
+                self._dropped = True
+                continue
+            if not names:
+                return
+            self._names += filter(is_journal_name, names)
+            if len(self._names) > QUEUE_LIMIT:
+                self._dropped = True
+                del self._names[QUEUE_LIMIT:]
 
     @property
     def scan_due(self) -> bool:
         """Whether it is time to look at the whole folder."""
-        return self._handler.dropped or monotonic() >= self._next_scan
+        return self._dropped or monotonic() >= self._next_scan
 
     def scan(self) -> Iterator[str]:
         """Yield the names of all journals that are there; the next scan is due an interval later.
 
         Raises OSError if the folder can't be read.
         """
-        self._handler.dropped = False
+        self._dropped = False
         yield from list_journals(self.directory)
-        pause = self._interval_s if self._observer is not None else self._idle_s
+        pause = self._interval_s if self._source is not None else self._idle_s
         self._next_scan = monotonic() + pause
 
     def request_scan(self) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from firebird_cdc.demo.processes import await_condition
-from firebird_cdc.journal import lock, watch
+from firebird_cdc.journal import inotify, lock, watch
 from firebird_cdc.journal.watch import Folder, JournalWatcher, is_journal_name, list_journals
 
 
@@ -16,9 +17,14 @@ def new_name() -> str:
     return f"{uuid.uuid4()}.log"
 
 
-@pytest.fixture
-def watcher(journal_directory: Path) -> JournalWatcher:
-    return JournalWatcher(journal_directory, 0.0, 0.5)
+@pytest.fixture(params=["inotify", "watchdog"])
+def watcher(
+    request: pytest.FixtureRequest, journal_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[JournalWatcher]:
+    monkeypatch.setattr(inotify, "AVAILABLE", request.param == "inotify")
+    made = JournalWatcher(journal_directory, 0.0, 0.5)
+    yield made
+    made.close()
 
 
 def noticed(watcher: JournalWatcher, expected: set[str]) -> set[str]:
@@ -109,7 +115,12 @@ def test_overflow_of_the_queue_makes_a_scan_due(
         names = {new_name() for _ in range(50)}
         for name in names:
             (journal_directory / name).touch()
-        await_condition("a scan made due by the overflow", lambda: watcher.scan_due, 10)
+
+        def overflown() -> bool:
+            watcher.take()
+            return watcher.scan_due
+
+        await_condition("a scan made due by the overflow", overflown, 10)
         assert set(watcher.scan()) == names
     finally:
         watcher.detach()
@@ -118,11 +129,10 @@ def test_overflow_of_the_queue_makes_a_scan_due(
 def test_folder_without_notifications_is_scanned_all_the_time(
     journal_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Exhausted:
-        def schedule(self, *_: object, **__: object) -> None:
-            raise OSError(28, "inotify watch limit reached")
+    def exhausted(_: Path) -> inotify.Inotify:
+        raise OSError(28, "inotify watch limit reached")
 
-    monkeypatch.setattr(watch, "Observer", Exhausted)
+    monkeypatch.setattr(inotify, "Inotify", exhausted)
     watcher = JournalWatcher(journal_directory, 0.0, 0.1)
     watcher.attach()
     assert list(watcher.scan()) == []
@@ -158,3 +168,27 @@ def test_wake_ends_a_wait_without_a_name(watcher: JournalWatcher) -> None:
     watcher.wake()
     watcher.wait(60)
     assert watcher.take() == []
+
+
+def test_what_the_system_dropped_makes_a_scan_due(
+    journal_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inotify, "_BUFFER_BYTES", 4096)
+    watcher = JournalWatcher(journal_directory, 0.0, 60.0)
+    watcher.attach()
+    limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    assert list(watcher.scan()) == []
+    name, live = journal_directory / new_name(), journal_directory / f"{new_name()}.live"
+    for number in range(limit + 10):
+        source, target = (name, live) if number % 2 else (live, name)
+        if number == 0:
+            live.touch()
+        source.rename(target)
+    while not watcher.scan_due:
+        assert watcher.take()
+    watcher.close()
+
+
+def test_a_closed_watcher_is_woken_in_vain(watcher: JournalWatcher) -> None:
+    watcher.close()
+    watcher.wake()

@@ -88,10 +88,13 @@ from firebird_cdc.journal.lock import try_lock
 
 _log = logbook.Logger("firebird_cdc.bridge.confirmer")
 
-_GATHER_S = 0.010  # between two questions: a busy server's commits are decided in groups,
-_GATHER_MORE_S = 0.080  # and in larger ones where there are many: each group costs some syncs
+# Between two questions: a busy server's commits are decided in groups, as each group costs some
+# syncs. The pause is as long as a group took, for each journal in it, so that single commits wait
+# for no others, and the more there are the larger the groups get;
+_GATHER_S = 0.010  # but no longer than this,
+_GATHER_MORE_S = 0.080  # or this where there are many
 _MANY = 32
-_AGAIN_S = 0.001  # first pause after "still active"; doubles up to _AGAIN_MOST_S
+_AGAIN_S = 0.0002  # first pause after "still active"; grows up to _AGAIN_MOST_S
 _AGAIN_MOST_S = 0.050
 _TROUBLE_S = 1.0  # pause when a database can't be asked
 _STRUCTURES_MOMENT_S = 0.1  # to read what DDL made of tables takes some milliseconds
@@ -544,6 +547,7 @@ class Confirmer:
 
     def _lead(self) -> float:
         """Find all that is marked, ask about it, act on the answers; return how long to pause."""
+        began = time.monotonic()
         last = self._host.last_ticket()
         while self._receive(0):
             pass
@@ -574,13 +578,14 @@ class Confirmer:
             self._again = _AGAIN_S
             if self._published_ddl:
                 return 0.0  # the next one waits for this one to be described: no group forms
-            return _GATHER_MORE_S if self._published >= _MANY else _GATHER_S
+            most = _GATHER_MORE_S if self._published >= _MANY else _GATHER_S
+            return min((time.monotonic() - began) * self._published, most)
         if not self._pending:
             return 0.0
         if any(each.is_unread for each in self._pending.values()):
             return _UNREAD_S
-        self._again = min(2 * self._again, _AGAIN_MOST_S)
-        return self._again if active else _AGAIN_MOST_S
+        pause, self._again = self._again, min(1.5 * self._again, _AGAIN_MOST_S)
+        return pause if active else _AGAIN_MOST_S
 
     def _leave_undecided(self) -> None:
         """What a dead process left and nobody can decide now, as it is in limbo, must not keep

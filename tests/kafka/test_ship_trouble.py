@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import math
 import os
+import random
 import shutil
 import signal
+import string
 from collections.abc import Callable
 from pathlib import Path
 
@@ -230,9 +232,11 @@ def test_value_that_json_cannot_express_is_left_out_if_the_user_says_so(
 
 
 def write_with_a_giant(folder: Folder, sequence: int, size: int) -> Path:
+    giant = "".join(random.Random(size).choices(string.ascii_letters, k=size))  # hard to compress
+
     def fill(writer: JournalWriter) -> None:
         table = writer.table("ITEM", ITEM)
-        for number, text in enumerate(("a", "b" * size, "c")):
+        for number, text in enumerate(("a", giant, "c")):
             writer.insert(table, (sequence * 1_000_000 + number, text))
 
     return folder.write_changes(sequence, fill)

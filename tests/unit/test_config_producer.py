@@ -112,7 +112,15 @@ def test_defaults_are_idempotent_and_accepted(load: Load) -> None:
     assert config.producer["acks"] == "all"
     assert config.producer["delivery.timeout.ms"] == "120000"
     assert config.producer["partitioner"] == "murmur2_random"
+    assert config.producer["compression.type"] == "lz4"
+    assert config.producer["linger.ms"] == "0"
     assert config.warnings == ()
+
+
+def test_level_of_the_default_compression_is_set_alone(load: Load) -> None:
+    producer = accepted(load("compression.lz4.level: 7", "compression.gzip.level: 9")).producer
+    assert (producer["compression.type"], producer["compression.level"]) == ("lz4", "7")
+    assert "compression.level" not in accepted(load("compression.zstd.level: 3")).producer
 
 
 def test_sample_of_the_manual_is_accepted_by_the_library() -> None:

@@ -9,6 +9,9 @@
  *   commits CONNECTIONS N WARM   N single-row transactions on each of the first connections at
  *                                once, after WARM more that are not timed
  *   bulk N                       one transaction of N rows
+ *   pace RATE N FILE             N single-row transactions on the first connection, RATE a second,
+ *                                each begun at its time however long the last one took; FILE gets
+ *                                one line for each: when commit returned, CLOCK_MONOTONIC in ns
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -184,8 +187,47 @@ static double bulk(int count) {
     return now() - started;
 }
 
+static double pace(int rate, int count, const char *file) {
+    enum { SECOND = 1000000000 };
+    struct connection *self = &connections[0];
+    struct timespec due, returned;
+    int64_t *returns = malloc((size_t)count * sizeof *returns);
+    FILE *out = fopen(file, "w");
+    if (!returns || !out) {
+        fprintf(stderr, "cannot keep the times in %s\n", file);
+        exit(1);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &due);
+    double started = now();
+    for (int i = 0; i < count; i++) {
+        handle transaction = 0;
+        due.tv_nsec += SECOND / rate;
+        if (due.tv_nsec >= SECOND) {
+            due.tv_nsec -= SECOND;
+            due.tv_sec++;
+        }
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL))
+            ;
+        begin(&self->database, &transaction);
+        execute(status, &transaction, &self->insert, 3, NULL);
+        check("insert");
+        finish(&transaction);
+        clock_gettime(CLOCK_MONOTONIC, &returned);
+        returns[i] = (int64_t)returned.tv_sec * SECOND + returned.tv_nsec;
+    }
+    double taken = now() - started;
+    for (int i = 0; i < count; i++)
+        fprintf(out, "%lld\n", (long long)returns[i]);
+    if (fclose(out)) {
+        fprintf(stderr, "cannot write %s\n", file);
+        exit(1);
+    }
+    free(returns);
+    return taken;
+}
+
 int main(int count, char **arguments) {
-    char line[100];
+    char line[1000], file[1000];
     int numbers[3];
     if (count != 4 || !(library = dlopen(arguments[1], RTLD_NOW))) {
         fprintf(stderr, "usage: engine_client LIBRARY DATABASE PASSWORD\n");
@@ -211,6 +253,8 @@ int main(int count, char **arguments) {
             seconds = commits(numbers[0], numbers[1], numbers[2]);
         else if (sscanf(line, "bulk %d", &numbers[0]) == 1 && attached)
             seconds = bulk(numbers[0]);
+        else if (sscanf(line, "pace %d %d %s", &numbers[0], &numbers[1], file) == 3 && attached)
+            seconds = pace(numbers[0], numbers[1], file);
         else {
             fprintf(stderr, "not a command: %s", line);
             return 2;

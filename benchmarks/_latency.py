@@ -1,0 +1,243 @@
+"""From the client's return of commit to a consumer: how long, and where the time goes.
+
+The embedded engine with the plugin in a C client (engine_client.c) that commits single rows at a
+steady rate, the shipper that the plugin starts, a real broker and a consumer in a process of its
+own, all on this machine, with our defaults. ``ship.py`` imports ``measure``; run on its own, this
+program prints the parts too:
+
+    published   commit's return to the journal's stamp
+    rendered    stamp to the message in the shipper
+    delivered   message to the consumer
+
+    --seconds N  --rounds N  --transactional  --rate N
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from firebird_cdc.demo.engine import EmbeddedRoot
+from firebird_cdc.demo.kafka import KafkaBroker, fetch_kafka
+from firebird_cdc.demo.paths import cache_directory
+from firebird_cdc.demo.processes import Stack, await_condition
+from firebird_cdc.journal.topics import data_topic
+
+HERE = Path(__file__).resolve().parent
+RATE = 500
+_WARM_S = 6.0
+_PREFIX = "latency"
+_PATIENCE_S = 60.0
+
+
+def measure(
+    seconds: float, transactional: bool, rate: int = RATE, options: Mapping[str, str] | None = None
+) -> dict[str, float]:
+    """Return p50 and p99 in ms of all commits in SECONDS, warm-up cut off, at RATE commits/s.
+
+    OPTIONS: of the connector, beside our defaults.
+    """
+    run = HERE.parent / ".run"
+    run.mkdir(exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="latency-", dir=run))
+    try:
+        with Stack(directory) as stack:
+            jars = fetch_kafka(cache_directory())
+            with KafkaBroker(directory / "kafka", jars, stack=stack) as broker:
+                pipeline = _Pipeline(directory, stack, broker.bootstrap, transactional, options)
+                return pipeline.run(seconds, rate)
+    finally:
+        shutil.rmtree(directory)
+
+
+class _Pipeline:
+    """Everything between the client and the consumer."""
+
+    def __init__(
+        self,
+        directory: Path,
+        stack: Stack,
+        bootstrap: str,
+        transactional: bool,
+        options: Mapping[str, str] | None,
+    ) -> None:
+        self._directory = directory
+        self._stack = stack
+        self._bootstrap = bootstrap
+        self._transactional = transactional
+        self._root = EmbeddedRoot(directory / "engine", {"ServerMode": "Super"})
+        self._database = directory / "bench.fdb"
+        self._topic = data_topic(_PREFIX, str(self._database), "T")
+        self._times = directory / "times"
+        self._events = directory / "events"
+        self._stop = directory / "stop"
+        self._install(options or {})
+
+    def _install(self, options: Mapping[str, str]) -> None:
+        config = self._directory / "connector.yaml"
+        every = {
+            "connector.name": "bench",
+            "connector.journal.directory": str(self._directory / "journals"),
+            "kafka.producer.bootstrap.servers": self._bootstrap,
+            "kafka.topic.prefix": _PREFIX,
+            **({"kafka.producer.transactional.id": "bench"} if self._transactional else {}),
+            **options,
+        }
+        config.write_text("".join(f"{name}: {value}\n" for name, value in every.items()))
+        logging = self._directory / "logging.yaml"
+        logging.write_text(f"file: {self._directory / 'firebird-cdc.log'}\n")
+        command = ["install", "--server", self._root.path, "--config", config]
+        argv = [sys.executable, "-P", "-m", "firebird_cdc", *command, "--logging", logging]
+        self._stack.run("install", argv, self._environment())
+
+    def _environment(self) -> dict[str, str]:
+        return self._stack.environment(self._root.environment()) | {"PYTHONSAFEPATH": "1"}
+
+    def run(self, seconds: float, rate: int) -> dict[str, float]:
+        """Run the load; return the figures."""
+        admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
+        for future in admin.create_topics([NewTopic(self._topic, 1, 1)]).values():
+            future.result()
+        argv = [sys.executable, "-P", __file__, "--consume", self._bootstrap, self._topic]
+        argv += [str(self._events), str(self._stop)]
+        consumer = self._stack.start("consumer", argv)
+        warm, timed = round(_WARM_S * rate), round(seconds * rate)
+        client = self._client()
+        assert client.stdin is not None
+        try:
+            for command in ("create 1", "attach 1", f"pace {rate} {warm + timed} {self._times}"):
+                taken = _ask(client, command)
+            returns = [int(line) for line in self._times.read_text().splitlines()]
+            self._await_consumer(len(returns), consumer)
+            client.stdin.close()
+            client.wait(_PATIENCE_S)
+        finally:
+            client.kill()
+            client.wait()
+        figures = self._figures(returns, warm)
+        return figures | {"rate": round(len(returns) / taken)}
+
+    def _client(self) -> subprocess.Popen[str]:
+        program = self._directory / "engine_client"
+        compiler = (sysconfig.get_config_var("CC") or "gcc").split()
+        source = [str(HERE / "engine_client.c"), "-o", str(program)]
+        subprocess.run([*compiler, "-O2", *source, "-pthread", "-ldl"], check=True)
+        with (self._directory / "client.log").open("wb") as log:
+            return subprocess.Popen(
+                [program, self._root.client_library, self._database, "masterkey"],
+                env=self._environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+
+    def _await_consumer(self, count: int, consumer: subprocess.Popen[bytes]) -> None:
+        """Wait until all COUNT events came, and have the consumer write them down."""
+        journals = self._directory / "journals"
+
+        def all_shipped() -> bool:
+            return not any(entry.name.endswith((".log", ".live")) for entry in journals.iterdir())
+
+        await_condition("the journals to be shipped", all_shipped, _PATIENCE_S)
+        self._stop.write_text(str(count))
+        await_condition("the consumer", lambda: consumer.poll() is not None, _PATIENCE_S)
+
+    def _figures(self, returns: Sequence[int], warm: int) -> dict[str, float]:
+        """Match the commits with the events, which come in their order."""
+        lines = [line.split(" ", 2) for line in self._events.read_text().splitlines()]
+        events = [(int(seen), int(offset), json.loads(value)) for seen, offset, value in lines]
+        if len(events) != len(returns):
+            raise SystemExit(f"{len(events)} events for {len(returns)} commits")
+        published, rendered, delivered, whole = [], [], [], []
+        for returned, (seen, offset, value) in zip(returns[warm:], events[warm:], strict=True):
+            made = value.get("payload", value)["ts_ns"] - offset
+            whole.append((seen - returned) / 1e6)
+            rendered.append((made - returned) / 1e6)
+            delivered.append((seen - made) / 1e6)
+        del published
+        return {
+            f"{name}_p{part}": round(_quantile(values, part), 2)
+            for name, values in (("", whole), ("rendered", rendered), ("delivered", delivered))
+            for part in (50, 99)
+        }
+
+
+def _quantile(values: Sequence[float], percent: int) -> float:
+    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
+
+
+def _ask(client: subprocess.Popen[str], command: str) -> float:
+    assert client.stdin is not None
+    assert client.stdout is not None
+    print(command, file=client.stdin, flush=True)
+    answer = client.stdout.readline()
+    if not answer:
+        raise SystemExit(f"the client failed at {command!r}; see client.log")
+    return float(answer)
+
+
+def _consume(bootstrap: str, topic: str, output: Path, stop: Path) -> None:
+    """Note when each message came, CLOCK_MONOTONIC; write all of them once STOP says how many."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "latency",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "fetch.wait.max.ms": 10,
+            "fetch.error.backoff.ms": 1,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    seen: list[tuple[int, bytes]] = []
+    while True:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            seen.append((time.monotonic_ns(), message.value()))
+        elif message is None and stop.exists() and len(seen) >= int(stop.read_text() or 1e9):
+            break
+    consumer.close()
+    offset = time.time_ns() - time.monotonic_ns()
+    with output.open("wb") as file:
+        for at, value in seen:
+            file.write(b"%d %d %b\n" % (at, offset, value))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--consume", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--rate", type=int, default=RATE)
+    parser.add_argument("--transactional", action="store_true")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
+    arguments = parser.parse_args()
+    if arguments.consume:
+        bootstrap, topic, output, stop = arguments.consume
+        _consume(bootstrap, topic, Path(output), Path(stop))
+        return
+    options = dict(option.split("=", 1) for option in arguments.option)
+    for _ in range(arguments.rounds):
+        load = os.getloadavg()[0]
+        found = measure(arguments.seconds, arguments.transactional, arguments.rate, options)
+        print(f"load {load:.1f}", json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -32,6 +32,7 @@ from firebird_cdc.config.families import (
     parse_message_keys,
     text_of,
 )
+from firebird_cdc.config.metric_tags import parse_metric_tags
 from firebird_cdc.config.options import (
     ALIASES,
     BY_NAME,
@@ -146,6 +147,9 @@ class ConnectorConfig:
     canary_tables: tuple[CanaryTable, ...]
     canary_interval_ms: int
     canary_timeout_ms: int
+    metrics_port: int
+    metrics_host: str
+    metric_tags: tuple[tuple[str, str], ...]
 
 
 _SUBJECTS = ("key.converter", "value.converter")
@@ -544,6 +548,9 @@ class _Loader:
             canary_tables=value.get("connector.canary.tables", ()),
             canary_interval_ms=value["connector.canary.interval.ms"],
             canary_timeout_ms=value["connector.canary.timeout.ms"],
+            metrics_port=value["metrics.port"],
+            metrics_host=value["metrics.host"],
+            metric_tags=value.get("custom.metric.tags", ()),
         )
 
 
@@ -558,6 +565,8 @@ def _parse_value(entry: Entry, option: Option) -> Any:
     assert value is not None
     if option.kind in (Kind.LIST, Kind.PATTERNS, Kind.CHOICES):
         return _parse_list(split_list(value), option)
+    if option.kind is Kind.METRIC_TAGS:
+        return parse_metric_tags(split_list(value))
     if option.kind is Kind.MESSAGE_KEYS:
         return parse_message_keys(value)
     if option.name in _FREE_FAMILIES:

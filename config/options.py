@@ -33,6 +33,7 @@ class Kind(Enum):
     SHORT_NAME = "short name, or the Java class that it stands for"
     MESSAGE_KEYS = "table:columns;table:columns"
     CHARSET = "character set"
+    METRIC_TAGS = "label=value,label=value"
     PLACEHOLDER = "text, or hex: and hexadecimal digits"
     TOPIC_PART = "letters, digits, -, ., _"
     PASSWORD = "password, or ${env:NAME}"  # noqa: S105
@@ -635,12 +636,18 @@ OPTIONS: tuple[Option, ...] = (
     ),
     # -- monitoring
     Option(
-        "metrics.port", _I, "0", "Port of the Prometheus listener on 127.0.0.1; 0: none.",
-        Group.MONITORING, _LATER, high=65535,
+        "metrics.port", _I, "0", "Port at which the shipper shows its metrics, its health and the"
+        " status page; 0: nowhere. See [monitoring.md](monitoring.md).",
+        Group.MONITORING, high=65535,
     ),
     Option(
-        "custom.metric.tags", Kind.LIST, None, "Labels on all metrics, as `k1=v1,k2=v2`.",
-        Group.MONITORING, _LATER,
+        "metrics.host", _S, "127.0.0.1", "Address or name of this machine for that port. Whoever"
+        " can reach it can read all that it shows: names of tables, counts, paths.",
+        Group.MONITORING,
+    ),
+    Option(
+        "custom.metric.tags", Kind.METRIC_TAGS, None, "Labels on all metrics, as `k1=v1,k2=v2`.",
+        Group.MONITORING,
     ),
     # -- options that cannot apply
     *_never(

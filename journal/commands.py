@@ -1,4 +1,4 @@
-"""The commands ``ship``, ``journal`` and ``replay``."""
+"""The commands ``ship``, ``status``, ``journal`` and ``replay``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ Subparsers = Any
 def register(subparsers: Subparsers) -> None:
     """Add this room's commands to the command line."""
     _register_ship(subparsers)
+    _register_status(subparsers)
     _register_journal(subparsers)
     _register_replay(subparsers)
 
@@ -69,6 +70,19 @@ def _ship(arguments: argparse.Namespace) -> int:
             "log says why"
         )
     return code
+
+
+def _register_status(subparsers: Subparsers) -> None:
+    from firebird_cdc.journal.observability import terminal
+
+    parser = subparsers.add_parser(
+        "status",
+        help="what the shipper is doing, and what needs somebody",
+        description="Tells what the shipper of a journal folder is doing, or what lies there while"
+        " none runs. Exit code 0: all is well; 1: something needs somebody.",
+    )
+    terminal.add_arguments(parser)
+    parser.set_defaults(run=terminal.run)
 
 
 def _register_journal(subparsers: Subparsers) -> None:

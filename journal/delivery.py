@@ -20,10 +20,11 @@ from firebird_cdc.journal.dispose import dispose_shipped
 from firebird_cdc.journal.flight import Flight, FlightPlan
 from firebird_cdc.journal.lane import Halt, Lane, MissingBlocked
 from firebird_cdc.journal.late import LateSending
+from firebird_cdc.journal.observability.folder import Waiting
 from firebird_cdc.journal.positions import Known
 from firebird_cdc.journal.producer import KafkaLink
 from firebird_cdc.journal.render import BadEvent
-from firebird_cdc.journal.statistics import DISK
+from firebird_cdc.journal.statistics import DISK, UNREADABLE
 from firebird_cdc.journal.topics import missing_topic
 
 _log = logbook.Logger("firebird_cdc.journal.delivery")
@@ -109,6 +110,16 @@ class Delivery(ABC):
         """Journals that are begun and not disposed of."""
         begun = sum(len(lane.flights) for lane in self.lanes.values())
         return begun + len(self._delivered) + (self.late.flight is not None)
+
+    def waiting(self) -> dict[str, Waiting]:
+        """What waits of each database; for any thread."""
+        lanes = dict(self.lanes)
+        waiting = {path: Waiting(lane.pending, lane.first_name) for path, lane in lanes.items()}
+        for journal in list(self.backlog.unreadable.values()):
+            path = journal.database or ""
+            known = waiting.get(path, Waiting(0, None))
+            waiting[path] = Waiting(known.pending + 1, known.first or journal.name)
+        return waiting
 
     @property
     def can_go_on(self) -> bool:
@@ -328,6 +339,13 @@ class Delivery(ABC):
                     path,
                     journal.reason,
                 )
+        left = list(self.backlog.unreadable.values())
+        if left:
+            text = f"{left[0].name} can't be read ({left[0].reason})"
+            more = f", and {len(left) - 1} more" if len(left) > 1 else ""
+            self.statistics.trouble(UNREADABLE, "halted", text + more)
+        else:
+            self.statistics.clear(UNREADABLE)
 
     def _set_aside(
         self, path: Path, entry: Entry | None, database: str | None, reason: str, after: int = 0

@@ -7,6 +7,7 @@ shipped (``halt``), waits after a failure (``retry_at``) and notices missing num
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from uuid import UUID
@@ -101,6 +102,15 @@ class Lane:
         if self.flights:
             return self.flights[0].entry[:2]
         return self.queue.first()[:2] if self.queue else None
+
+    @property
+    def first_name(self) -> str | None:
+        """The file of the journal that was committed first; for any thread."""
+        with suppress(IndexError):
+            return self.flights[0].entry.name
+        with suppress(IndexError):
+            return self.queue.first().name
+        return None
 
     @property
     def furthest(self) -> tuple[UUID | None, int]:

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
+from time import sleep
 
 from firebird_cdc.errors import ShipError
 
 STATE_DIRECTORY = ".firebird-cdc"
 """Our own state inside a journal folder; what lies there is no journal to ship."""
+
+_ATTEMPTS = 5
+_ATTEMPT_PAUSE_S = 0.01
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
@@ -44,6 +49,15 @@ def is_held(path: Path) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+def _lock_soon(fd: int) -> None:
+    """Take the lock; one that is held for a moment is that of somebody who asks (``is_held``)."""
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(BlockingIOError):
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        sleep(_ATTEMPT_PAUSE_S)
+    return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class ShipperLock:
@@ -79,7 +93,7 @@ class ShipperLock:
                 " run the shipper as the user of the database server"
             ) from error
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock_soon(fd)
         except BlockingIOError:
             holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(fd)

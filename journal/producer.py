@@ -74,7 +74,7 @@ def producer_settings(config: ConnectorConfig) -> dict[str, str]:
     settings = dict(config.producer)
     settings.setdefault("client.id", f"firebird-cdc-{config.topic_prefix}")
     settings.setdefault("queue.buffering.max.kbytes", _QUEUE_KBYTES)
-    settings.setdefault("statistics.interval.ms", _STATISTICS_MS)
+    settings["statistics.interval.ms"] = _STATISTICS_MS  # nobody else could read them
     if not config.transactional:
         settings.pop("delivery.timeout.ms", None)
         settings["message.timeout.ms"] = "0"

@@ -21,10 +21,11 @@ from firebird_cdc.journal.chores import ChoreList, build_chores
 from firebird_cdc.journal.delivery import REMIND_S, Delivery, PlainDelivery
 from firebird_cdc.journal.flight import FlightPlan
 from firebird_cdc.journal.lock import STATE_DIRECTORY, ShipperLock, bridge_present
+from firebird_cdc.journal.observability.observer import Observer
 from firebird_cdc.journal.producer import KafkaLink, max_message_bytes
 from firebird_cdc.journal.render import Renderer
 from firebird_cdc.journal.shipped import folder_identity
-from firebird_cdc.journal.statistics import DISK, Statistics
+from firebird_cdc.journal.statistics import DISK, UNREADABLE, Statistics
 from firebird_cdc.journal.topic_creation import TopicMaker
 from firebird_cdc.journal.transactions import TransactionalDelivery
 from firebird_cdc.journal.watch import Folder, JournalWatcher
@@ -87,10 +88,12 @@ class Shipper:
             self._chores = ChoreList(
                 build_chores(self._config, delivery, self.statistics, once=self._once)
             )
+            observer = Observer(self._config, self.statistics, delivery.waiting)
             self._recovery.look()
             self._recovery.start()
             self._attach()
             _log.info("shipping journals of {}", self._directory)
+            observer.start()
             try:
                 self._loop(delivery)
             finally:
@@ -99,6 +102,7 @@ class Shipper:
                 self._watcher.close()
                 left = delivery.in_flight
                 delivery.abandon()
+                observer.stop()
             self._tell_end(delivery, left)
             return self._exit_code(delivery)
 
@@ -213,7 +217,7 @@ class Shipper:
         if self._backlog.young:
             self._backlog.offer_young()
         delivery.update_lanes()
-        if self._backlog.unreadable:
+        if self._backlog.unreadable or UNREADABLE in self.statistics.troubles:
             delivery.take_unreadable()
 
     def _offer(self, names: Iterable[str]) -> None:

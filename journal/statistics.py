@@ -23,6 +23,9 @@ KAFKA = "kafka"
 DISK = "disk"
 """Subject of the trouble that the journal folder or the archive can't be used."""
 
+UNREADABLE = "unreadable"
+"""Subject of the trouble that journals can't be read and wait for somebody."""
+
 LOST = "lost:"
 """What the subject of a trouble about lost journals begins with; the database's path follows."""
 

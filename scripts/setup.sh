@@ -232,6 +232,45 @@ if [ -n "${FIREBIRD_CDC_PYTHON_LIBDIR:-}" ] || [ -e "$debian_lib/libtommath.so.1
     export LD_LIBRARY_PATH=$debian_lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
 
+# The status page is tested in a real browser: Debian's Chromium without a window, with whatever it
+# needs and the machine has not, in a folder of its own, so that nothing else loads these libraries.
+BROWSER=$CACHE/browser
+NO_BROWSER='Install the package chromium-headless-shell (or chromium) by hand, and run this again'
+
+browser_packages() {
+    LC_ALL=C apt-get "$@" install -s --no-install-recommends chromium-headless-shell |
+        awk '$1 == "Inst" {print $2}'
+}
+
+fetch_browser() {
+    local packages=() lists=(-o APT::Sandbox::User=root)
+    command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || {
+        echo "this machine has no apt-get and dpkg-deb. $NO_BROWSER"
+        return 1
+    }
+    mapfile -t packages < <(browser_packages "${lists[@]}")
+    if [ ${#packages[@]} -eq 0 ]; then
+        lists=("${apt_options[@]}")
+        apt-get "${lists[@]}" update || true
+        mapfile -t packages < <(browser_packages "${lists[@]}")
+    fi
+    [ ${#packages[@]} -gt 0 ] || { echo "found no package of it. $NO_BROWSER"; return 1; }
+    rm -rf "$BROWSER"
+    mkdir -p "$BROWSER/packages" "$DEBIAN/lists/partial" "$DEBIAN/apt/archives/partial"
+    (cd "$BROWSER/packages" && apt-get "${lists[@]}" download "${packages[@]}") || {
+        apt-get "${apt_options[@]}" update || true
+        (cd "$BROWSER/packages" && apt-get "${apt_options[@]}" download "${packages[@]}")
+    }
+    local package
+    for package in "$BROWSER"/packages/*.deb; do dpkg-deb -x "$package" "$BROWSER/root"; done
+    rm -rf "$BROWSER/packages"
+}
+
+if ! command -v chromium-headless-shell >/dev/null && ! command -v chromium >/dev/null &&
+    [ ! -x "$BROWSER/root/usr/lib/chromium/chromium-headless-shell" ]; then
+    step "fetching Chromium, in which the status page is tested" debian-browser.log fetch_browser
+fi
+
 # ---------------------------------------------------------------- .venv
 
 # digest FILE...: one checksum over the contents of files, in the order given.

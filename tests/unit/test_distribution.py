@@ -88,6 +88,7 @@ def test_wheel_holds_all_rooms_and_nothing_else(wheel: Path) -> None:
     assert tops == {"firebird_cdc", f"firebird_cdc-{__version__}.dist-info"}
     sources = [path for room in ROOMS for path in ROOT.glob(f"{room}/**/*.py")]
     sources += [*ROOT.glob("config/samples/*"), *ROOT.glob("native/*.pyi")]
+    sources += ROOT.glob("journal/observability/page/*.*")
     expected = {f"firebird_cdc/{path.relative_to(ROOT)}" for path in sources}
     expected |= {f"firebird_cdc/{path.name}" for path in ROOT.glob("firebird_cdc/*.py")}
     expected |= {

@@ -1,0 +1,172 @@
+"""What waits in the journal folder, counted now and then so that it costs next to nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from time import monotonic, perf_counter
+from typing import NamedTuple
+
+from firebird_cdc.errors import JournalError
+from firebird_cdc.journal.format import read_envelope
+from firebird_cdc.journal.lock import STATE_DIRECTORY
+from firebird_cdc.journal.statistics import BacklogFigures, DatabaseBacklog, now_us
+
+FRESH_S = 1.0
+"""Figures younger than this are given again."""
+
+_SHARE = 50
+"""Of the time, counting takes one part in so many: a folder of a million is counted less often."""
+
+_SIZED = 20_000
+"""Journals whose sizes are looked at; with more of them the sum is an estimate."""
+
+_READ_AT_ONCE = 500
+"""Journals that are opened in one count to learn whose they are; the others' turn comes later."""
+
+
+class Waiting(NamedTuple):
+    """The journals of one database that the shipper knows. ``first``: the name of the next one."""
+
+    pending: int
+    first: str | None
+
+
+class Listing(NamedTuple):
+    """What one look at the folder has found."""
+
+    committed: int
+    live: tuple[str, ...]
+    quarantined: tuple[str, ...]
+    bytes: int
+
+
+def list_folder(directory: Path) -> Listing:
+    """Look at DIRECTORY; one that is not there is empty. Raises OSError if it can't be read."""
+    committed = sized = size = 0
+    live: list[str] = []
+    with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
+        for entry in entries:
+            name = entry.name
+            if name.endswith(".log"):
+                committed += 1
+            elif name.endswith(".log.live"):
+                live.append(name)
+            else:
+                continue
+            if sized < _SIZED:
+                with contextlib.suppress(FileNotFoundError):
+                    size += entry.stat(follow_symlinks=False).st_size
+                    sized += 1
+    if sized:
+        size = size * (committed + len(live)) // sized
+    quarantined: list[str] = []
+    folder = directory / STATE_DIRECTORY / "quarantine"
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        quarantined = [entry.name for entry in entries if entry.name.endswith(".log")]
+    return Listing(committed, tuple(live), tuple(quarantined), size)
+
+
+class Owners:
+    """Whose journals are, by name; each is opened once."""
+
+    def __init__(self, at_once: int = _READ_AT_ONCE) -> None:
+        self._at_once = at_once
+        self._known: dict[str, str] = {}
+
+    def count(self, folder: Path, names: Iterable[str]) -> Counter[str]:
+        """How many of the journals NAMES in FOLDER each database has; "" for those unknown yet."""
+        known, counted, left = self._known, Counter[str](), self._at_once
+        kept: dict[str, str] = {}
+        for name in names:
+            database = known.get(name)
+            if database is None and left:
+                left -= 1
+                database = _database_of(folder / name)
+            if database is not None:
+                kept[name] = database
+            counted[database or ""] += 1
+        self._known = kept
+        return counted
+
+
+def _database_of(path: Path) -> str | None:
+    """The database of a journal; None if it doesn't say so, or not yet."""
+    try:
+        return read_envelope(path)[2]
+    except (JournalError, OSError):
+        return None
+
+
+class FolderFigures:
+    """Makes the figures of one folder; callable from several threads.
+
+    ``waiting``: asked for what the shipper knows of each database.
+    """
+
+    def __init__(self, directory: Path, waiting: Callable[[], Mapping[str, Waiting]]) -> None:
+        self._directory = directory
+        self._waiting = waiting
+        self._live, self._quarantined = Owners(), Owners()
+        self._figures = BacklogFigures({}, 0, 0, 0.0, 0)
+        self._again_at = 0.0
+
+    def __call__(self) -> BacklogFigures:
+        """The figures: a second old at most, older only where counting takes long."""
+        if monotonic() >= self._again_at:
+            # Others get what there is meanwhile.
+            self._again_at = monotonic() + FRESH_S
+            begun = perf_counter()
+            with contextlib.suppress(OSError):
+                self._figures = self._count()
+            cost = perf_counter() - begun
+            self._again_at = monotonic() + max(FRESH_S, cost * _SHARE)
+        return self._figures
+
+    def _count(self) -> BacklogFigures:
+        directory = self._directory
+        listing = list_folder(directory)
+        live = self._live.count(directory, listing.live)
+        aside = self._quarantined.count(
+            directory / STATE_DIRECTORY / "quarantine", listing.quarantined
+        )
+        waiting = self._waiting()
+        now = now_us()
+        databases = {
+            path: DatabaseBacklog(
+                known.pending, live[path], aside[path], self._committed_us(known.first)
+            )
+            for path in sorted({*waiting, *live, *aside})
+            for known in (waiting.get(path, Waiting(0, None)),)
+        }
+        oldest = min((each.oldest_us for each in databases.values() if each.oldest_us), default=now)
+        space = os.statvfs(directory)
+        return BacklogFigures(
+            databases,
+            listing.bytes,
+            space.f_bavail * space.f_frsize,
+            max(now - oldest, 0) / 1e6,
+            now,
+        )
+
+    def _committed_us(self, name: str | None) -> int | None:
+        """When journal NAME got its name, which is right behind its commit."""
+        if name is not None:
+            with contextlib.suppress(OSError):
+                return (self._directory / name).stat().st_mtime_ns // 1000
+        return None
+
+
+def reasons(directory: Path) -> Iterator[tuple[str, str]]:
+    """Yield the quarantined journals of the folder DIRECTORY, each with why it is there."""
+    folder = directory / STATE_DIRECTORY / "quarantine"
+    for name in sorted(list_folder(directory).quarantined):
+        note = folder / f"{name.removesuffix('.log')}.reason"
+        try:
+            reason = note.read_text("utf-8", "replace").strip()
+        except OSError:
+            reason = ""
+        yield name, reason or "without a reason"

@@ -1,0 +1,1 @@
+"""The status page: files for the browser, packaged as they are."""

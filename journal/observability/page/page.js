@@ -1,0 +1,290 @@
+// Asks the shipper every two seconds what it is doing, and shows it. Everything that comes from it
+// is put into the page as text, never as markup.
+"use strict";
+
+const PERIOD_MS = 2000;
+const PATIENCE_MS = 5000;
+const KEPT = 450;
+const SHOWN_TABLES = 300;
+const STATES = {
+  well: "All is well",
+  waiting: "Waiting, goes on by itself",
+  warning: "Works, but look at this",
+  halted: "Needs somebody",
+  gone: "No answer",
+};
+const KINDS = { waiting: "Waits", warning: "Warning", halted: "Stands still" };
+
+const byId = (id) => document.getElementById(id);
+const numbers = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+let samples = [];
+let latest = null;
+let answeredAt = Date.now();
+let timer = 0;
+
+function put(id, text) {
+  const element = byId(id);
+  if (element.textContent !== text) element.textContent = text;
+}
+
+function size(bytes) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  let unit = 0;
+  while (bytes >= 1024 && unit < units.length - 1) { bytes /= 1024; unit += 1; }
+  return `${numbers.format(bytes)} ${units[unit]}`;
+}
+
+function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 120) return `${numbers.format(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.round(seconds / 3600)} h`;
+  return `${Math.round(seconds / 86400)} days`;
+}
+
+function time(us) {
+  return us ? new Date(us / 1000).toLocaleString() : "never";
+}
+
+function element(name, text, attributes = {}) {
+  const made = document.createElement(name);
+  made.textContent = text;
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
+function row(cells) {
+  const made = document.createElement("tr");
+  made.append(...cells.map((cell) => (cell instanceof Node ? cell : element("td", cell))));
+  return made;
+}
+
+function worst(report) {
+  const kinds = report.troubles.map((trouble) => trouble.kind);
+  if (!report.alive || kinds.includes("halted")) return "halted";
+  if (kinds.includes("warning") || report.backlog.quarantined) return "warning";
+  if (kinds.includes("waiting") || !report.kafka.reached) return "waiting";
+  return "well";
+}
+
+// Rates are worked out of totals, so a sample that was missed makes none wrong.
+function series() {
+  const points = { pending: [], rate: [], delay: [] };
+  samples.forEach((sample, index) => {
+    const before = samples[index - 1];
+    const seconds = before ? (sample.time_ms - before.time_ms) / 1000 : 0;
+    const events = before ? Math.max(sample.events - before.events, 0) : 0;
+    const rate = seconds > 0 ? events / seconds : 0;
+    points.pending.push([sample.time_ms, sample.pending]);
+    points.rate.push([sample.time_ms, rate]);
+    const lag = events ? sample.lag_ms : 0;
+    points.delay.push([sample.time_ms, Math.max(lag, sample.oldest_ms) / 1000]);
+  });
+  return points;
+}
+
+function draw(id, points) {
+  const figure = byId(id);
+  const svgSpace = "http://www.w3.org/2000/svg";
+  let svg = figure.querySelector("svg");
+  if (!svg) {
+    svg = document.createElementNS(svgSpace, "svg");
+    svg.setAttribute("viewBox", "0 0 600 100");
+    svg.setAttribute("preserveAspectRatio", "none");
+    svg.setAttribute("role", "img");
+    for (const [kind, path] of [["grid", "M0 0.5H600M0 50H600M0 99.5H600"], ["area", ""], ["line", ""]]) {
+      const made = document.createElementNS(svgSpace, "path");
+      made.setAttribute("class", kind);
+      made.setAttribute("d", path);
+      svg.append(made);
+    }
+    const span = element("div", "", { class: "span" });
+    span.append(element("span", ""), element("span", "now"));
+    figure.append(svg, span);
+  }
+  if (!points.length) return;
+  const values = points.map(([, value]) => value);
+  const top = Math.max(...values, 0) || 1;
+  const first = points[0][0];
+  const last = points[points.length - 1][0];
+  const width = Math.max(last - first, 1);
+  const place = ([at, value]) =>
+    `${(((at - first) / width) * 600).toFixed(1)} ${(99 - (value / top) * 97).toFixed(1)}`;
+  const line = points.map(place).join("L");
+  svg.querySelector(".line").setAttribute("d", `M${line}`);
+  svg.querySelector(".area").setAttribute("d", `M0 99L${line}L600 99Z`);
+  const current = numbers.format(values[values.length - 1]);
+  const most = numbers.format(Math.max(...values));
+  const title = figure.querySelector("figcaption").firstChild.textContent.trim();
+  figure.querySelector("output").textContent = `${current}, at most ${most}`;
+  svg.setAttribute("aria-label", `${title}: now ${current}, at most ${most} in ${duration(width / 1000)}`);
+  figure.querySelector(".span span").textContent = `${duration(width / 1000)} ago`;
+}
+
+function drawAll() {
+  const points = series();
+  draw("chart-pending", points.pending);
+  draw("chart-rate", points.rate);
+  draw("chart-delay", points.delay);
+  const rates = points.rate.slice(-3).map(([, rate]) => rate);
+  const mean = rates.reduce((sum, rate) => sum + rate, 0) / (rates.length || 1);
+  put("rate", numbers.format(mean));
+}
+
+function showTroubles(report) {
+  const list = report.troubles.map((trouble) => {
+    const item = element("li", "", { class: `trouble ${trouble.kind}` });
+    item.append(
+      element("span", KINDS[trouble.kind] || trouble.kind, { class: "mark", "data-state": trouble.kind }),
+      ` since ${time(trouble.since_us)}: ${trouble.text}`,
+    );
+    return item;
+  });
+  if (!list.length) list.push(element("li", "None.", {}));
+  byId("troubles").replaceChildren(...list);
+  const error = report.last_error;
+  put("last-error", error ? `Last error, ${time(error.since_us)}: ${error.text}` : "");
+}
+
+function showDatabases(report) {
+  const names = { well: "Well", ...KINDS };
+  byId("databases").replaceChildren(...report.databases.map((database) => {
+    const state = element("td", "", { class: "text" });
+    state.append(element("span", names[database.state], { class: "mark", "data-state": database.state }));
+    return row([
+      element("th", database.path || "unknown", { scope: "row" }),
+      state,
+      numbers.format(database.pending),
+      database.pending ? duration(database.oldest_s) : "–",
+      database.last_event ? duration(database.lag_ms / 1000) : "–",
+      numbers.format(database.transactions),
+      database.last_event ? `${database.last_event.table || "DDL"}, ${time(database.handled_us)}` : "–",
+    ]);
+  }));
+}
+
+function showCanaries(report) {
+  byId("canary-section").hidden = !report.canaries.length;
+  byId("canaries").replaceChildren(...report.canaries.map((canary) => {
+    const kind = canary.missing ? "halted" : "well";
+    const state = element("td", "", { class: "text" });
+    state.append(element("span", canary.missing ? "Missing" : "Well", { class: "mark", "data-state": kind }));
+    return row([
+      element("th", canary.table, { scope: "row" }),
+      state,
+      canary.seen_us ? `${duration(canary.age_s)} ago` : "never",
+      canary.seen_us ? duration(canary.latency_ms / 1000) : "–",
+    ]);
+  }));
+}
+
+function showTables(report) {
+  const wanted = byId("find").value.toLowerCase();
+  const all = report.databases.flatMap((database) =>
+    database.tables.map((table) => ({ ...table, database: database.path })));
+  const found = all
+    .filter((table) => `${table.table} ${table.database}`.toLowerCase().includes(wanted))
+    .map((table) => ({ ...table, all: table.c + table.u + table.d + table.ddl }))
+    .sort((one, other) => other.all - one.all);
+  const left = found.length - SHOWN_TABLES
+    + report.databases.reduce((sum, database) => sum + database.tables_left_out, 0);
+  put("left-out", left > 0 ? `${numbers.format(left)} more are not shown` : "");
+  byId("tables").replaceChildren(...found.slice(0, SHOWN_TABLES).map((table) => row([
+    element("th", table.table || "(DDL)", { scope: "row" }),
+    element("td", table.database, { class: "text" }),
+    numbers.format(table.c), numbers.format(table.u), numbers.format(table.d), numbers.format(table.all),
+  ])));
+}
+
+function show(report) {
+  const state = worst(report);
+  byId("state").dataset.state = state;
+  put("state", STATES[state]);
+  document.title = `${STATES[state]} – ${report.connector}`;
+  put("connector", report.connector);
+  put("where", `${report.directory} → ${report.kafka.servers}, topics ${report.server}.*`);
+  put("pending", numbers.format(report.backlog.pending));
+  put("oldest", report.backlog.pending ? duration(report.backlog.oldest_s) : "–");
+  const lags = report.databases.filter((database) => database.last_event).map((database) => database.lag_ms);
+  put("lag", lags.length ? duration(Math.max(...lags) / 1000) : "–");
+  put("kafka", report.kafka.reached ? "reached" : "not reached");
+  put("events", numbers.format(report.totals.events));
+  put("journals", numbers.format(report.totals.journals));
+  put("bytes", size(report.totals.bytes));
+  put("size", size(report.backlog.bytes));
+  put("free", size(report.backlog.free_bytes));
+  put("queue", `${numbers.format(report.queue.messages)} of ${numbers.format(report.queue.max_messages)}`);
+  put("live", numbers.format(report.backlog.live));
+  put("quarantined", numbers.format(report.backlog.quarantined));
+  put("retries", `${numbers.format(report.totals.retries)}, ${numbers.format(report.totals.send_failures)}`);
+  put("program", `firebird-cdc ${report.program}, process ${report.pid}, since ${time(report.started_us)}`);
+  showTroubles(report);
+  showDatabases(report);
+  showCanaries(report);
+  showTables(report);
+}
+
+function remember(report) {
+  const lags = report.databases.map((database) => database.lag_ms);
+  const sample = {
+    time_ms: Math.floor(report.written_us / 1000),
+    pending: report.backlog.pending,
+    events: report.totals.events,
+    lag_ms: Math.max(0, ...lags),
+    oldest_ms: report.backlog.oldest_s * 1000,
+  };
+  const before = samples[samples.length - 1];
+  if (before && before.time_ms >= sample.time_ms) return;
+  samples.push(sample);
+  samples = samples.slice(-KEPT);
+}
+
+function showGone() {
+  const silent = Date.now() - answeredAt;
+  const gone = silent > PATIENCE_MS;
+  byId("gone").hidden = !gone;
+  if (!gone) return;
+  byId("state").dataset.state = "gone";
+  put("state", STATES.gone);
+  document.title = "No answer – firebird-cdc";
+  put("gone", `The shipper has not answered since ${new Date(answeredAt).toLocaleTimeString()}. What is`
+    + " shown below is as it was then. It is asked again and again.");
+}
+
+async function ask(path) {
+  const answer = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
+  if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
+  return answer.json();
+}
+
+async function turn() {
+  clearTimeout(timer);
+  try {
+    const report = await ask("status.json");
+    if (latest && latest.started_us !== report.started_us) samples = [];
+    latest = report;
+    answeredAt = Date.now();
+    remember(report);
+    show(report);
+    drawAll();
+  } catch {
+    // Said by showGone, once it has lasted.
+  }
+  showGone();
+  timer = setTimeout(turn, PERIOD_MS);
+}
+
+async function begin() {
+  byId("find").addEventListener("input", () => { if (latest) showTables(latest); });
+  try {
+    const past = await ask("history.json");
+    samples = past.samples.map((values) =>
+      Object.fromEntries(past.fields.map((field, index) => [field, values[index]])));
+  } catch {
+    samples = [];
+  }
+  await turn();
+}
+
+begin();

@@ -1,0 +1,310 @@
+"""The command ``status``: what a shipper is doing, or what lies there while none runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import orjson
+
+from firebird_cdc.errors import SetupError
+from firebird_cdc.journal.lock import STATE_DIRECTORY, bridge_present, is_held
+from firebird_cdc.journal.observability.folder import Owners, list_folder, reasons
+from firebird_cdc.journal.observability.observer import status_path
+from firebird_cdc.journal.observability.report import VERSION, needs_somebody, waits
+from firebird_cdc.journal.statistics import now_us
+
+STALE_S = 30.0
+"""A status that a running shipper has not written anew for so long tells that it stands still."""
+
+_SORTED = 20_000  # journals that are opened to learn whose they are
+_TABLES = 20
+_REASONS = 20
+_WATCH_S = 1.0
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``status``."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--config", type=Path, metavar="FILE", help="reddatabase.connector.yaml")
+    where.add_argument("--directory", type=Path, metavar="DIR", help="the journal folder")
+    parser.add_argument("--json", action="store_true", help="print it for a program")
+    parser.add_argument(
+        "--watch", action="store_true", help="show it anew each second, until Ctrl-C"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the status; 1 if something needs somebody."""
+    directory = _directory(arguments)
+    while True:
+        status = read_status(directory)
+        text = (
+            json.dumps(status, indent=2)
+            if arguments.json
+            else "\n".join(map(_printable, lines(status)))
+        )
+        if arguments.watch and sys.stdout.isatty() and not arguments.json:
+            text = _CLEAR + _cut(text)
+        print(text, flush=True)
+        if not arguments.watch:
+            return 1 if status["needs"] else 0
+        sleep(_WATCH_S)
+
+
+def _printable(line: str) -> str:
+    """LINE without what could command a terminal: names and messages come from elsewhere."""
+    return "".join(c if c.isprintable() else "?" for c in line)
+
+
+def _cut(text: str) -> str:
+    """As much of TEXT as the screen shows."""
+    width, height = shutil.get_terminal_size()
+    return "\n".join(line[:width] for line in text.splitlines()[: height - 1])
+
+
+def _directory(arguments: argparse.Namespace) -> Path:
+    if arguments.directory is not None:
+        directory: Path = arguments.directory
+    else:
+        from firebird_cdc.config import load_config
+
+        if arguments.config is None:
+            raise SetupError("say which one: --config FILE, or --directory with the journal folder")
+        directory = load_config(arguments.config).journal_directory
+    if not directory.is_dir():
+        raise SetupError(
+            f"there is no journal folder {directory}; nothing was captured yet, or it is gone"
+        )
+    if not os.access(directory, os.R_OK | os.X_OK):
+        raise SetupError(f"{directory} can't be read; run this as the user of the database server")
+    return directory
+
+
+# What is there
+
+
+def read_status(directory: Path) -> dict[str, Any]:
+    """The status of the journal folder DIRECTORY: a shipper's report, or one made here.
+
+    ``needs``: what needs somebody, one sentence each.
+    """
+    state = directory / STATE_DIRECTORY
+    found = _last_report(directory)
+    if is_held(state / "shipper.lock"):
+        status = _of_running(found, directory)
+    else:
+        status = _of_folder(found, directory)
+    aside = list(reasons(directory))
+    status["quarantine"] = [{"journal": name, "reason": reason} for name, reason in aside]
+    return status
+
+
+def _last_report(directory: Path) -> dict[str, Any] | None:
+    try:
+        report: dict[str, Any] = orjson.loads(status_path(directory).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+    except PermissionError:
+        raise SetupError(
+            f"{status_path(directory)} can't be read; run this as the user of the database server"
+        ) from None
+    return report if report.get("version") == VERSION else None
+
+
+def _of_running(report: dict[str, Any] | None, directory: Path) -> dict[str, Any]:
+    if report is None or not report["running"]:
+        # It has just begun, or is another version of ours.
+        status = _of_folder(report, directory)
+        return status | {"running": True, "needs": []}
+    needs = needs_somebody(report)
+    silent_s = (now_us() - report["written_us"]) / 1e6
+    if silent_s > STALE_S:
+        needs.insert(0, f"the shipper has written no status for {silent_s:.0f} s")
+    return report | {"needs": needs}
+
+
+def _of_folder(last: dict[str, Any] | None, directory: Path) -> dict[str, Any]:
+    """What lies in DIRECTORY; LAST: what the last shipper has told."""
+    listing = list_folder(directory)
+    with os.scandir(directory) as entries:
+        pending = Owners(_SORTED).count(
+            directory, (entry.name for entry in entries if entry.name.endswith(".log"))
+        )
+    live = Owners(_SORTED).count(directory, listing.live)
+    oldest_us = _oldest_us(directory) if listing.committed else None
+    now = now_us()
+    space = os.statvfs(directory)
+    server = bridge_present(directory)
+    ended_us = None if last is None else last.get("ended_us", last["written_us"])
+    needs = []
+    if listing.committed:
+        needs.append(f"no shipper runs, and {listing.committed} journals wait")
+    elif server:
+        needs.append("no shipper runs, though a server captures changes")
+    troubles = [] if last is None else last["troubles"]
+    needs += [trouble["text"] for trouble in troubles if trouble["subject"].startswith("lost:")]
+    if listing.quarantined:
+        needs.append(f"{len(listing.quarantined)} journals are in the quarantine")
+    return {
+        "version": VERSION,
+        "running": False,
+        "written_us": now,
+        "ended_us": ended_us,
+        "orderly": last is not None and not last["running"],
+        "server_present": server,
+        "directory": str(directory),
+        "connector": "" if last is None else last["connector"],
+        "backlog": {
+            "pending": listing.committed,
+            "live": len(listing.live),
+            "quarantined": len(listing.quarantined),
+            "bytes": listing.bytes,
+            "free_bytes": space.f_bavail * space.f_frsize,
+            "oldest_s": 0.0 if oldest_us is None else round((now - oldest_us) / 1e6, 1),
+        },
+        "databases": _waiting(pending, live),
+        "troubles": troubles,
+        "last_error": None if last is None else last["last_error"],
+        "needs": needs,
+    }
+
+
+def _waiting(pending: Counter[str], live: Counter[str]) -> list[dict[str, Any]]:
+    return [
+        {"path": path, "pending": pending[path], "live": live[path]}
+        for path in sorted({*pending, *live})
+    ]
+
+
+def _oldest_us(directory: Path) -> int | None:
+    with os.scandir(directory) as entries:
+        times = [
+            entry.stat(follow_symlinks=False).st_mtime_ns // 1000
+            for entry in entries
+            if entry.name.endswith(".log")
+        ]
+    return min(times, default=None)
+
+
+# How it is shown
+
+
+def lines(status: Mapping[str, Any]) -> Iterator[str]:
+    """The lines for a terminal."""
+    if status["needs"]:
+        yield f"{status['directory']}: NEEDS SOMEBODY"
+        yield from (f"  - {need}" for need in status["needs"])
+    elif status["running"] and "kafka" in status and waits(status):
+        yield f"{status['directory']}: waiting, goes on by itself"
+    else:
+        yield f"{status['directory']}: all is well"
+    yield ""
+    yield from _shipper_lines(status)
+    backlog = status["backlog"]
+    oldest = f", the oldest for {_duration(backlog['oldest_s'])}" if backlog["pending"] else ""
+    yield f"waiting   {backlog['pending']} journals{oldest}; {backlog['live']} transactions open"
+    yield f"disk      {_size(backlog['bytes'])} in journals, {_size(backlog['free_bytes'])} free"
+    yield from _trouble_lines(status)
+    yield from _database_lines(status)
+    yield from _canary_lines(status)
+    aside = status["quarantine"]
+    if aside:
+        yield ""
+        yield f"quarantine ({len(aside)})"
+        yield from (f"  {each['journal']}: {each['reason']}" for each in aside[:_REASONS])
+        if len(aside) > _REASONS:
+            yield f"  and {len(aside) - _REASONS} more"
+
+
+def _shipper_lines(status: Mapping[str, Any]) -> Iterator[str]:
+    if "kafka" in status:
+        totals = status["totals"]
+        yield f"shipper   process {status['pid']}, since {_time(status['started_us'])}"
+        reached = "reached" if status["kafka"]["reached"] else "NOT REACHED"
+        yield f"kafka     {status['kafka']['servers']}: {reached}"
+        yield (
+            f"shipped   {totals['events']} events, {totals['journals']} journals,"
+            f" {_size(totals['bytes'])}; {totals['retries']} times sent again"
+        )
+    elif status["running"]:
+        yield "shipper   it has just begun"
+    elif status["ended_us"] is None:
+        yield "shipper   NONE RUNS, and none has written a status here"
+    else:
+        how = "it ended" if status["orderly"] else "the last sign of life was"
+        yield f"shipper   NONE RUNS; {how} {_time(status['ended_us'])}"
+
+
+def _trouble_lines(status: Mapping[str, Any]) -> Iterator[str]:
+    then = "" if "kafka" in status else " when the last shipper ended"
+    if status["troubles"]:
+        yield ""
+        yield f"troubles{then}"
+    for trouble in status["troubles"]:
+        yield f"  {trouble['kind']}, since {_time(trouble['since_us'])}: {trouble['text']}"
+    error = status["last_error"]
+    if error is not None and error["text"] not in {each["text"] for each in status["troubles"]}:
+        yield f"last error, {_time(error['since_us'])}: {error['text']}"
+
+
+def _database_lines(status: Mapping[str, Any]) -> Iterator[str]:
+    for database in status["databases"]:
+        yield ""
+        yield database["path"] or "journals whose database can't be told"
+        yield f"  waiting  {database['pending']} journals; {database['live']} transactions open"
+        if "tables" not in database:
+            continue
+        last = database["last_event"]
+        if last is not None:
+            yield (
+                f"  last     {last['table'] or 'DDL'}, journal {last['sequence']}, transaction"
+                f" {last['transaction']}, {_time(database['handled_us'])},"
+                f" {_duration(database['lag_ms'] / 1000)} behind its commit"
+            )
+        tables = database["tables"]
+        for table in tables[:_TABLES]:
+            counts = f"{table['c']} inserts, {table['u']} updates, {table['d']} deletes"
+            if not table["table"]:
+                counts = f"{table['ddl']} statements"
+            yield f"  {table['table'] or 'DDL':<31}  {counts}"
+        more = len(tables) - _TABLES + database["tables_left_out"]
+        if more > 0:
+            yield f"  and {more} tables more"
+
+
+def _canary_lines(status: Mapping[str, Any]) -> Iterator[str]:
+    for canary in status.get("canaries", ()):
+        seen = f"{_duration(canary['age_s'])} ago" if canary["seen_us"] else "never"
+        yield f"canary    {canary['table']}: {'MISSING' if canary['missing'] else 'well'}, {seen}"
+
+
+def _time(us: int) -> str:
+    return datetime.fromtimestamp(us / 1e6).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds / 86400:.0f} days"
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

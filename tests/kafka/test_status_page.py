@@ -1,0 +1,193 @@
+"""What an operator sees of a real shipper: over HTTP, in a browser, in the terminal."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chromium import Browser
+from prometheus_client.openmetrics import parser as openmetrics_parser
+from prometheus_client.parser import text_string_to_metric_families
+from shipping import DATABASE, Folder, Ship
+
+from firebird_cdc.demo import processes
+from firebird_cdc.demo.service import free_port
+from firebird_cdc.journal.observability.metrics import METRICS
+
+pytestmark = pytest.mark.kafka
+
+PATIENCE_S = 30.0
+
+SECRET = "correct-horse-battery"
+OTHER = "/srv/fb/archive.fdb"
+
+
+def await_condition(what: str, condition: Callable[[], Any]) -> Any:
+    return processes.await_condition(what, condition, PATIENCE_S)
+
+
+def get(port: int, path: str, accept: str = "*/*") -> tuple[int, str]:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}{path}", headers={"Accept": accept, "Connection": "close"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def is_up(port: int) -> bool:
+    try:
+        return get(port, "/health")[0] == 200
+    except OSError:
+        return False
+
+
+def samples(text: str) -> dict[tuple[str, str, str], float]:
+    """Values by name, database and table."""
+    return {
+        (sample.name, sample.labels.get("database", ""), sample.labels.get("table", "")): (
+            sample.value
+        )
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def status(directory: Path, *arguments: str) -> tuple[int, str]:
+    """Exit code and output of ``firebird-cdc status``."""
+    done = subprocess.run(
+        [sys.executable, "-m", "firebird_cdc", "status", "--directory", directory, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    return done.returncode, done.stdout
+
+
+@pytest.fixture
+def port(ship: Ship) -> int:
+    port = free_port()
+    ship.options["metrics.port"] = str(port)
+    return port
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    browser = Browser(tmp_path / "browser")
+    yield browser
+    browser.close()
+
+
+def shows(browser: Browser, selector: str, text: str) -> Any:
+    return await_condition(f"{selector} with {text!r}", lambda: text in browser.text(selector))
+
+
+def test_a_scrape_has_every_metric_and_what_was_shipped(
+    ship: Ship, folder: Folder, port: int
+) -> None:
+    ship.options["custom.metric.tags"] = "site=north,rack=r 7"
+    ship.options["kafka.producer.ssl.key.password"] = SECRET
+    folder.write(1, 5)
+    folder.write(2, 2)
+    folder.write(1, 1, database=OTHER)
+    shipper = ship.start()
+    await_condition("the listener", lambda: is_up(port))
+    name = "firebird_cdc_journals_shipped_total"
+    await_condition(
+        "all journals shipped",
+        lambda: samples(get(port, "/metrics")[1]).get((name, DATABASE, "")) == 2.0,
+    )
+    _, text = get(port, "/metrics")
+    found = samples(text)
+    assert found["firebird_cdc_events_total", DATABASE, "ITEM"] >= 0
+    assert f'op="c",rack="r 7",server="{ship.options["kafka.topic.prefix"]}",site="north"' in text
+    assert found["firebird_cdc_streaming_events_seen_total", DATABASE, ""] == 7
+    assert found["firebird_cdc_streaming_transactions_committed_total", DATABASE, ""] == 2
+    assert found["firebird_cdc_streaming_last_transaction_id", DATABASE, ""] == 48213
+    assert found["firebird_cdc_streaming_captured_table", OTHER, "ITEM"] == 1
+    assert found["firebird_cdc_snapshot_running", DATABASE, ""] == 0
+    assert found["firebird_cdc_journals_pending", DATABASE, ""] == 0
+    assert found["firebird_cdc_kafka_reachable", "", ""] == 1
+    assert found["firebird_cdc_journal_free_bytes", "", ""] > 0
+    assert found["process_resident_memory_bytes", "", ""] < 150 * 1024 * 1024
+    families = {family.name for family in text_string_to_metric_families(text)}
+    described = {f"{name}_info" if each.kind == "info" else name for name, each in METRICS.items()}
+    assert described <= families
+    assert {name for name in families if name.startswith("firebird_cdc_")} <= described
+    _, strict = get(port, "/metrics", "application/openmetrics-text; version=1.0.0")
+    assert strict.endswith("# EOF\n")
+    assert len(list(openmetrics_parser.text_string_to_metric_families(strict))) > len(METRICS)
+    code, ready = get(port, "/ready")
+    assert (code, json.loads(ready)) == (200, {"ready": True, "reasons": []})
+    report = json.loads(get(port, "/status.json")[1])
+    assert report["totals"]["events"] == 8
+    assert json.loads(get(port, "/history.json")[1])["samples"]
+    file = folder.directory / ".firebird-cdc" / "status.json"
+    assert file.stat().st_mode & 0o777 == 0o600
+    await_condition(
+        "a status without a fault",
+        lambda: status(folder.directory)[0] == 0 and "all is well" in status(folder.directory)[1],
+    )
+    assert shipper.terminate() == 0
+    code, told = status(folder.directory)
+    assert code == 0 and "NONE RUNS; it ended" in told
+    everything = "".join([text, ready, told, shipper.log, file.read_text(), json.dumps(report)])
+    assert SECRET not in everything
+
+
+def test_the_page_shows_what_happens_as_it_happens(
+    ship: Ship, folder: Folder, port: int, browser: Browser, tmp_path: Path
+) -> None:
+    folder.write(1, 3)
+    shipper = ship.start()
+    await_condition("the listener", lambda: is_up(port))
+    browser.open(f"http://127.0.0.1:{port}/")
+    shows(browser, "#state", "All is well")
+    shows(browser, "#events", "3")
+    assert browser.text("#kafka") == "reached"
+    folder.write(2, 1200)
+    shows(browser, "#events", "1,203")
+    shows(browser, "#tables", "ITEM")
+    assert "1,203" in browser.text("#tables")
+    assert DATABASE in browser.text("#databases")
+    line = "document.querySelector('#chart-rate .line').getAttribute('d')"
+    await_condition("a drawn chart", lambda: browser.evaluate(f"{line}.split('L').length") > 3)
+    assert browser.evaluate(f"new Set({line}.match(/ [0-9.]+/g)).size") > 1
+    assert "at most" in browser.evaluate(
+        "document.querySelector('#chart-rate svg').getAttribute('aria-label')"
+    )
+    # On a phone nothing but the tables may have to be moved sideways.
+    browser.call(
+        "Emulation.setDeviceMetricsOverride",
+        width=360,
+        height=740,
+        deviceScaleFactor=1,
+        mobile=True,
+    )
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 360
+    # What can't be shipped is shown, as text.
+    bad = folder.write(3, 1)
+    bad.rename(bad.with_suffix(".kept"))
+    (folder.directory / bad.name).write_bytes(b"<script>alert(1)</script>" * 200)
+    shows(browser, "#state", "Needs somebody")
+    assert browser.evaluate("document.title").startswith("Needs somebody")
+    assert browser.evaluate("document.querySelectorAll('#troubles script').length") == 0
+    assert browser.errors == []
+    origin = f"http://127.0.0.1:{port}/"
+    assert browser.requests and all(url.startswith(origin) for url in browser.requests)
+    shipper.kill()
+    shows(browser, "#state", "No answer")
+    shows(browser, "#gone", "has not answered since")
+    code, told = status(folder.directory)
+    assert code == 1 and "no shipper runs, and 1 journals wait" in told

@@ -59,7 +59,7 @@ from firebird_cdc.config.values import (
 from firebird_cdc.errors import ConfigError
 
 LEAST_JOURNAL_BYTES = 16 * 1024 * 1024
-"""The smallest connector.journal.max.bytes: a server keeps up to a quarter of it in its pool."""
+"""The smallest connector.journal.max.bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,8 +372,8 @@ class _Loader:
         if 0 < most < LEAST_JOURNAL_BYTES:
             self._wrong(
                 self.entries["connector.journal.max.bytes"],
-                f"allowed: 0 or at least {LEAST_JOURNAL_BYTES}, as journals that are made"
-                " beforehand count too",
+                f"allowed: 0 or at least {LEAST_JOURNAL_BYTES}, as one transaction of some"
+                " thousand rows may take that",
             )
 
     def _check_directories(self) -> None:

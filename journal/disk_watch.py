@@ -125,7 +125,7 @@ class Alarm:
 
 
 def measure_folder(folder: Path) -> int:
-    """Return what journals take that wait in FOLDER, those made beforehand included, in bytes.
+    """Return what journals take that wait in FOLDER, in bytes.
 
     The same sum as native/counters.c makes. Raises OSError if there is no such folder.
     """
@@ -136,11 +136,6 @@ def measure_folder(folder: Path) -> int:
                 with contextlib.suppress(OSError):  # renamed or shipped meanwhile
                     size = entry.stat(follow_symlinks=False).st_size
                     total += -(-size // _BLOCK) * _BLOCK
-    pools = folder / STATE_DIRECTORY / "pool"
-    with contextlib.suppress(OSError), os.scandir(pools) as owners:
-        for owner in owners:
-            with contextlib.suppress(OSError):
-                total += _BLOCK * sum(1 for _ in os.scandir(owner.path))
     return total
 
 

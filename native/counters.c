@@ -29,7 +29,6 @@ enum {
 
 static const char magic[8] = "FBCDCCTR";
 static const char file_name[] = ".firebird-cdc/counters";
-static const char pool_name[] = ".firebird-cdc/pool";
 
 struct histogram {
     _Atomic(uint64_t) buckets[BUCKETS], sum_ns;
@@ -265,22 +264,6 @@ static int64_t bytes_of_journals(int folder) {
     return bytes;
 }
 
-/* All in there are of one size. */
-static int64_t bytes_of_pools(int folder) {
-    DIR *pools = open_folder(folder, pool_name);
-    int64_t bytes = 0;
-    for (struct dirent *owner; pools && (owner = readdir(pools));) {
-        DIR *pool = owner->d_name[0] != '.' ? open_folder(dirfd(pools), owner->d_name) : NULL;
-        for (struct dirent *entry; pool && (entry = readdir(pool));)
-            bytes += entry->d_name[0] != '.' ? FBC_POOL_BYTES : 0;
-        if (pool)
-            closedir(pool);
-    }
-    if (pools)
-        closedir(pools);
-    return bytes;
-}
-
 static struct fbc_disk_figures *figures(void) {
     struct page *page = atomic_load_explicit(&counters.page, memory_order_acquire);
     return page ? &page->disk : NULL;
@@ -293,8 +276,7 @@ static uint64_t resumed_at(uint64_t limit) {
 static void measure(struct fbc_disk_figures *disk, int folder) {
     int64_t before = disk->grown;
     uint64_t since = now_ms(CLOCK_MONOTONIC);
-    int64_t bytes = bytes_of_journals(folder) + bytes_of_pools(folder);
-    disk->offset = bytes - before;
+    disk->offset = bytes_of_journals(folder) - before;
     disk->cost_ms = now_ms(CLOCK_MONOTONIC) - since;
     disk->at_ms = now_ms(CLOCK_REALTIME);
     disk->limit = counters.limit;

@@ -599,7 +599,7 @@ int fbc_host_take_journal(char name[40], unsigned char uuid[16], struct fbc_erro
         return -1;
     }
     FBC_FAILPOINT("take.after");
-    fbc_disk_grow(FBC_POOL_BYTES); /* another one is made for the pool */
+    fbc_disk_grow(FBC_POOL_BYTES); /* what is in the pool does not count */
     memcpy(name, journal.name, 40);
     memcpy(uuid, journal.uuid, 16);
     return fd;

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
 from firebird_cdc import __version__
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.options import is_secret
+from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.statistics import (
     CANARY,
     KAFKA,
@@ -271,6 +273,10 @@ def _secrets(config: ConnectorConfig) -> list[str]:
         for key, value in options.items()
         if is_secret(key) and len(value) >= _SHORTEST_SECRET
     }
+    with suppress(ConfigError):
+        password = config.attachment.password()
+        if password is not None and len(password) >= _SHORTEST_SECRET:
+            found.add(password)
     return sorted(found, key=len, reverse=True)
 
 

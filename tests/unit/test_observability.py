@@ -1,0 +1,512 @@
+"""The listener, the status file and the command, with statistics of the test's own."""
+
+from __future__ import annotations
+
+import json
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from firebird_cdc.cli import main
+from firebird_cdc.config import ConnectorConfig, load_config
+from firebird_cdc.demo import processes
+from firebird_cdc.demo.service import free_port
+from firebird_cdc.errors import ConfigError, ShipError
+from firebird_cdc.journal.lock import ShipperLock
+from firebird_cdc.journal.observability import folder as folder_module
+from firebird_cdc.journal.observability import observer as observer_module
+from firebird_cdc.journal.observability import web
+from firebird_cdc.journal.observability.folder import FolderFigures, Waiting, list_folder
+from firebird_cdc.journal.observability.history import FIELDS, SAMPLES, History
+from firebird_cdc.journal.observability.observer import Observer, status_path
+from firebird_cdc.journal.observability.report import (
+    KAFKA_SILENT_S,
+    LONG_WAIT_S,
+    LOOP_STUCK_S,
+    Reporter,
+    needs_somebody,
+)
+from firebird_cdc.journal.statistics import LastEvent, Statistics, now_us
+
+DEPOT = "/srv/depot.fdb"
+SECRET = "correct-horse-battery"
+OTHER_SECRET = "masterkey"
+PATIENCE_S = 20.0
+
+
+def make_config(tmp_path: Path, **options: str) -> ConnectorConfig:
+    """A configuration; in names of OPTIONS __ stands for a dot."""
+    directory = tmp_path / "journals"
+    (directory / ".firebird-cdc").mkdir(parents=True, exist_ok=True)
+    lines = {
+        "connector.name": "depot",
+        "connector.journal.directory": str(directory),
+        "kafka.producer.bootstrap.servers": "kafka.example:9093",
+        "kafka.producer.sasl.password": SECRET,
+        "kafka.topic.prefix": "shop",
+        "database.password": OTHER_SECRET,
+        **{name.replace("__", "."): value for name, value in options.items()},
+    }
+    path = tmp_path / "connector.yaml"
+    path.write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in lines.items()))
+    return load_config(path)
+
+
+@pytest.fixture
+def statistics() -> Statistics:
+    """Of a shipper that is well and has shipped two changes."""
+    statistics = Statistics()
+    statistics.kafka_at = time.monotonic()
+    depot = statistics.database(DEPOT)
+    depot.add("GOODS", "c", 2)
+    depot.transactions = depot.journals_shipped = 1
+    depot.handled(LastEvent("GOODS", UUID(int=7), 3, 2, 48213, now_us() - 5000))
+    return statistics
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> ConnectorConfig:
+    return make_config(tmp_path)
+
+
+@pytest.fixture
+def listener(config: ConnectorConfig, statistics: Statistics) -> Iterator[web.Listener]:
+    application = web.Application(Reporter(config, statistics), History(), own_machine_only=True)
+    listener = web.Listener(application, "127.0.0.1", 0)
+    yield listener
+    listener.close()
+    assert not listener.is_open
+
+
+def ask(
+    listener: web.Listener, path: str, method: str = "GET", **headers: str
+) -> tuple[HTTPResponse, bytes]:
+    connection = HTTPConnection("127.0.0.1", listener.port, timeout=PATIENCE_S)
+    try:
+        connection.request(method, path, headers={"Connection": "close", **headers})
+        answer = connection.getresponse()
+        return answer, answer.read()
+    finally:
+        connection.close()
+
+
+# What is answered
+
+
+def test_every_answer_forbids_what_a_browser_might_do_with_it(listener: web.Listener) -> None:
+    for path in ("/", "/page.js", "/page.css", "/metrics", "/status.json", "/nowhere"):
+        answer, body = ask(listener, path)
+        assert body
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Cache-Control"] == "no-store"
+        policy = answer.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy
+        assert answer.headers["Server"] is None
+
+
+def test_the_page_asks_for_nothing_from_elsewhere_and_has_nothing_inline() -> None:
+    page = Path(web.__file__).parent / "page"
+    html = (page / "index.html").read_text()
+    assert "style=" not in html and " onclick" not in html and "<script>" not in html
+    for file in page.iterdir():
+        if file.suffix in (".html", ".js", ".css"):
+            text = file.read_text().replace("http://www.w3.org/2000/svg", "")
+            assert "://" not in text and "innerHTML" not in text, file
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE"])
+def test_only_reading_is_allowed(listener: web.Listener, method: str) -> None:
+    answer, _ = ask(listener, "/metrics", method)
+    assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
+
+
+def test_head_is_get_without_a_body(listener: web.Listener) -> None:
+    answer, body = ask(listener, "/page.css", "HEAD")
+    assert (answer.status, body) == (200, b"")
+    assert int(answer.headers["Content-Length"]) == len(ask(listener, "/page.css")[1])
+
+
+@pytest.mark.parametrize(
+    "path", ["/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/page/../page.js", "//metrics/"]
+)
+def test_paths_lead_nowhere_else(listener: web.Listener, path: str) -> None:
+    assert ask(listener, path)[0].status == 404
+
+
+def test_another_machines_name_is_refused(listener: web.Listener) -> None:
+    assert ask(listener, "/status.json", Host="evil.example")[0].status == 421
+    for host in ("localhost:1", "127.0.0.1", "[::1]:9187"):
+        assert ask(listener, "/status.json", Host=host)[0].status == 200
+
+
+def test_health_is_that_of_the_loop_and_readiness_that_of_everything(
+    config: ConnectorConfig, statistics: Statistics
+) -> None:
+    application = web.Application(Reporter(config, statistics), History(), own_machine_only=False)
+
+    def answer(path: str) -> tuple[int, dict[str, object]]:
+        application._made.clear()
+        statuses: list[str] = []
+        environ = {"REQUEST_METHOD": "GET", "PATH_INFO": path}
+        (body,) = application(environ, lambda status, headers: statuses.append(status))
+        return int(statuses[0][:3]), json.loads(body)
+
+    assert answer("/health") == (200, {"alive": True, "reason": ""})
+    assert answer("/ready") == (200, {"ready": True, "reasons": []})
+    statistics.trouble(DEPOT, "halted", f"journal 7 can't be sent with {SECRET}{OTHER_SECRET}")
+    assert answer("/health")[0] == 200
+    assert answer("/ready") == (
+        503,
+        {"ready": False, "reasons": ["journal 7 can't be sent with ******"]},
+    )
+    statistics.clear(DEPOT)
+    statistics.kafka_at = time.monotonic() - KAFKA_SILENT_S - 1
+    code, content = answer("/ready")
+    assert code == 503 and "no broker has answered" in str(content["reasons"])
+    statistics.loop_at = time.monotonic() - LOOP_STUCK_S - 1
+    code, content = answer("/health")
+    assert code == 503 and "has not come round" in str(content["reason"])
+
+
+def test_what_fails_inside_is_one_line_for_the_client_and_one_for_the_log(
+    config: ConnectorConfig, statistics: Statistics
+) -> None:
+    def broken() -> object:
+        raise ZeroDivisionError(SECRET)
+
+    statistics.queue = broken  # type: ignore[assignment]
+    application = web.Application(Reporter(config, statistics), History(), own_machine_only=False)
+    listener = web.Listener(application, "127.0.0.1", 0)
+    try:
+        answer, body = ask(listener, "/metrics")
+        assert answer.status == 500 and SECRET.encode() not in body
+        assert ask(listener, "/page.js")[0].status == 200
+    finally:
+        listener.close()
+
+
+# Hostile clients
+
+
+def test_slow_and_many_clients_keep_nobody_out(listener: web.Listener) -> None:
+    with ExitStack() as stack:
+        for _ in range(3 * web.CONNECTIONS):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", listener.port), 5))
+            client.send(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
+        begun = time.monotonic()
+        assert ask(listener, "/health")[0].status == 200
+        assert time.monotonic() - begun < 10
+    threads = [thread for thread in threading.enumerate() if "waitress" in thread.name]
+    assert len(threads) <= 2
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET / HTTP/1.1\r\n" + b"X-Large: " + b"x" * (4 * web.HEADER_BYTES) + b"\r\n\r\n",
+        b"GET /" + b"x" * (4 * web.HEADER_BYTES) + b" HTTP/1.1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 9999999\r\n\r\n" + b"x" * 20000,
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + b"400\r\n" * 5000,
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 500 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+    ],
+    ids=["header", "path", "body", "chunks", "tls", "length"],
+)
+def test_what_is_no_decent_request_ends_the_connection(
+    listener: web.Listener, request_: bytes
+) -> None:
+    with socket.create_connection(("127.0.0.1", listener.port), PATIENCE_S) as client:
+        with suppress(OSError):
+            client.sendall(request_)
+        received = b""
+        with suppress(ConnectionResetError):
+            while part := client.recv(4096):
+                received += part
+    assert received == b"" or received.startswith(b"HTTP/1.1 4") or b"HTTP/1.0 4" in received
+    assert ask(listener, "/health")[0].status == 200
+
+
+def test_a_flood_is_made_to_wait(listener: web.Listener) -> None:
+    connection = HTTPConnection("127.0.0.1", listener.port, timeout=PATIENCE_S)
+    begun, asked = time.monotonic(), 0
+    while time.monotonic() - begun < 1.5:
+        connection.request("GET", "/health")
+        connection.getresponse().read()
+        asked += 1
+    connection.close()
+    assert asked < 3 * web.ANSWERS_PER_S
+
+
+# The observer
+
+
+@pytest.fixture
+def observe(statistics: Statistics) -> Iterator[Callable[[ConnectorConfig], Observer]]:
+    running: list[Observer] = []
+
+    def observe(config: ConnectorConfig) -> Observer:
+        observer = Observer(config, statistics, lambda: {DEPOT: Waiting(0, None)})
+        observer.start()
+        running.append(observer)
+        return observer
+
+    yield observe
+    for observer in running:
+        observer.stop()
+
+
+def await_that(what: str, condition: Callable[[], object]) -> object:
+    return processes.await_condition(what, condition, PATIENCE_S)
+
+
+def test_a_taken_port_is_named_and_tried_again(
+    tmp_path: Path,
+    statistics: Statistics,
+    observe: Callable[[ConnectorConfig], Observer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(observer_module, "_OPEN_AGAIN_S", 0.0)
+    monkeypatch.setattr(observer_module, "_TURN_S", 0.05)
+    port = free_port()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        observe(make_config(tmp_path, metrics__port=str(port)))
+        await_that("a warning", lambda: "metrics" in statistics.troubles)
+        trouble = statistics.troubles["metrics"]
+        assert trouble.kind == "warning" and f"metrics.port {port}" in trouble.text
+    await_that("the end of the warning", lambda: "metrics" not in statistics.troubles)
+    with socket.create_connection(("127.0.0.1", port), 5):
+        pass
+
+
+def test_no_port_is_opened_unless_asked_for(
+    config: ConnectorConfig, observe: Callable[[ConnectorConfig], Observer]
+) -> None:
+    observer = observe(config)
+    path = status_path(config.journal_directory)
+    await_that("a status", path.exists)
+    assert observer._listener is None
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_the_status_file_is_replaced_as_a_whole_and_says_when_the_shipper_ends(
+    config: ConnectorConfig,
+    statistics: Statistics,
+    observe: Callable[[ConnectorConfig], Observer],
+) -> None:
+    observer = observe(config)
+    path = status_path(config.journal_directory)
+    await_that("a status", path.exists)
+    first = path.stat().st_ino
+    statistics.trouble(DEPOT, "waiting", f"login as {SECRET} refused")
+    await_that("another file", lambda: path.stat().st_ino != first)
+    report = json.loads(path.read_text())
+    assert report["running"] and report["databases"][0]["tables"][0]["c"] == 2
+    assert SECRET not in path.read_text() and "login as *** refused" in path.read_text()
+    observer.stop()
+    report = json.loads(path.read_text())
+    assert not report["running"] and report["ended_us"] >= report["written_us"]
+
+
+def test_a_folder_that_goes_away_is_no_failure(
+    config: ConnectorConfig,
+    observe: Callable[[ConnectorConfig], Observer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(observer_module, "_TURN_S", 0.02)
+    observer = observe(config)
+    path = status_path(config.journal_directory)
+    await_that("a status", path.exists)
+    moved = config.journal_directory.rename(config.journal_directory.with_name("elsewhere"))
+    written = observer._written_at
+    observer._written = {}
+    await_that("some turns", lambda: observer._failure == "")
+    moved.rename(config.journal_directory)
+    await_that("the next status", lambda: observer._written_at > written)
+
+
+def test_history_keeps_the_last_samples_and_no_more() -> None:
+    history = History()
+    for number in range(SAMPLES + 10):
+        history.add(
+            {
+                "written_us": number * 1000,
+                "totals": {"events": number, "journals": 0, "bytes": 0},
+                "backlog": {"pending": 0, "oldest_s": 0.0},
+                "databases": [],
+                "queue": {"messages": 0},
+            }
+        )
+    rows = history.rows()
+    assert len(rows) == SAMPLES and len(rows[0]) == len(FIELDS)
+    assert [row[0] for row in rows] == list(range(10, SAMPLES + 10))
+
+
+# The folder
+
+
+def test_a_folder_of_very_many_is_estimated_and_counted_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_module, "_SIZED", 10)
+    for number in range(40):
+        (tmp_path / f"{uuid4()}.log").write_bytes(b"x" * 100)
+        (tmp_path / f"{uuid4()}.log.live").write_bytes(b"x" * 100)
+        (tmp_path / f"other-{number}").write_bytes(b"x" * 5000)
+    listing = list_folder(tmp_path)
+    assert (listing.committed, len(listing.live), listing.bytes) == (40, 40, 8000)
+    asked = []
+
+    def waiting() -> dict[str, Waiting]:
+        asked.append(1)
+        return {DEPOT: Waiting(40, sorted(path.name for path in tmp_path.glob("*.log"))[0])}
+
+    figures = FolderFigures(tmp_path, waiting)
+    assert figures().pending == 40 and figures().live == 40
+    assert len(asked) == 1
+    assert figures().databases[DEPOT].oldest_us and figures().oldest_pending_seconds < 60
+    assert figures().free_bytes > 0
+
+
+def test_a_missing_folder_is_empty(tmp_path: Path) -> None:
+    assert list_folder(tmp_path / "none") == (0, (), (), 0)
+    assert FolderFigures(tmp_path / "none", dict)().pending == 0
+
+
+# What needs somebody
+
+
+def test_what_goes_on_by_itself_needs_nobody_until_it_has_lasted(
+    config: ConnectorConfig, statistics: Statistics
+) -> None:
+    reporter = Reporter(config, statistics)
+    assert needs_somebody(reporter.report()) == []
+    statistics.trouble("kafka", "waiting", "no broker can be reached")
+    report = reporter.report()
+    assert needs_somebody(report) == []
+    report["written_us"] += int((LONG_WAIT_S + 1) * 1e6)
+    assert needs_somebody(report) == ["for 10 minutes: no broker can be reached"]
+    statistics.clear("kafka")
+    for kind in ("halted", "warning"):
+        statistics.trouble("x", kind, f"it is {kind}")  # type: ignore[arg-type]
+        assert needs_somebody(reporter.report()) == [f"it is {kind}"]
+
+
+# The command
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    code = main(["status", *arguments])
+    return code, capsys.readouterr().out
+
+
+def test_status_without_a_shipper_counts_what_lies_there(
+    config: ConnectorConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = str(config.journal_directory)
+    code, text = told(capsys, "--directory", directory)
+    assert code == 0 and "NONE RUNS, and none has written a status" in text
+    (config.journal_directory / f"{uuid4()}.log").write_bytes(b"\x1b]0;x" * 100)
+    aside = config.journal_directory / ".firebird-cdc" / "quarantine"
+    aside.mkdir()
+    (aside / "7.log").write_bytes(b"")
+    (aside / "7.reason").write_text("its events\x1b[2J can't be sent\n")
+    code, text = told(capsys, "--config", str(config.path))
+    assert code == 1 and "no shipper runs, and 1 journals wait" in text
+    assert "7.log: its events?[2J can't be sent" in text and "\x1b" not in text
+    code, text = told(capsys, "--directory", directory, "--json")
+    status = json.loads(text)
+    assert code == 1 and status["backlog"]["pending"] == 1 and not status["running"]
+
+
+def test_status_tells_what_the_last_shipper_left_unsolved(
+    config: ConnectorConfig,
+    statistics: Statistics,
+    observe: Callable[[ConnectorConfig], Observer],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    statistics.trouble(f"lost:{DEPOT}", "halted", "Kafka lacks journals 4 to 9")
+    with ShipperLock(config.journal_directory):
+        observer = observe(config)
+        await_that("a status", status_path(config.journal_directory).exists)
+        code, text = told(capsys, "--directory", str(config.journal_directory))
+        assert code == 1 and "Kafka lacks journals 4 to 9" in text
+        assert "GOODS" in text and "2 inserts" in text
+        observer.stop()
+    code, text = told(capsys, "--directory", str(config.journal_directory))
+    assert code == 1 and "NONE RUNS; it ended" in text and "Kafka lacks journals 4 to 9" in text
+
+
+def test_status_of_nothing_says_what_to_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments, part in (
+        ((), "--directory"),
+        (("--directory", str(tmp_path / "x")), "no journ"),
+    ):
+        assert main(["status", *arguments]) == 1
+        assert part in capsys.readouterr().err
+
+
+def test_asking_for_the_status_does_not_keep_a_shipper_from_beginning(
+    config: ConnectorConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stop = threading.Event()
+
+    def pester() -> None:
+        while not stop.is_set():
+            main(["status", "--directory", str(config.journal_directory), "--json"])
+
+    thread = threading.Thread(target=pester)
+    thread.start()
+    try:
+        for _ in range(200):
+            with ShipperLock(config.journal_directory):
+                pass
+    except ShipError as error:
+        pytest.fail(str(error))
+    finally:
+        stop.set()
+        thread.join()
+    capsys.readouterr()
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    ("tags", "part"),
+    [
+        ("site", "name=value"),
+        ("site=", "name=value"),
+        ("1site=x", "can't be a label"),
+        ("__name__=x", "can't be a label"),
+        ("a-b=x", "can't be a label"),
+        ("database=x", "have themselves"),
+        ("le=x", "have themselves"),
+        ("a=1,a=2", "twice"),
+        ("a=\x01", "can't be printed"),
+    ],
+)
+def test_tags_that_make_no_labels_are_refused(tmp_path: Path, tags: str, part: str) -> None:
+    with pytest.raises(ConfigError, match=part):
+        make_config(tmp_path, custom__metric__tags=tags)
+
+
+def test_tags_and_listener_are_taken_from_the_file(tmp_path: Path) -> None:
+    config = make_config(
+        tmp_path, custom__metric__tags="site=north, rack=a=7", metrics__port="9187"
+    )
+    assert config.metric_tags == (("site", "north"), ("rack", "a=7"))
+    assert (config.metrics_host, config.metrics_port) == ("127.0.0.1", 9187)
+    with pytest.raises(ConfigError, match=r"metrics\.port"):
+        make_config(tmp_path, metrics__port="70000")

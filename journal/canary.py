@@ -174,6 +174,7 @@ class Canary:
             return
         if self._unwritable:
             self._unwritable = ""
+            self._figures.unwritable = False
             _log.notice("{}: the canary can be written again", self.table.identifier)
             if self._alarm is None:
                 self._statistics.clear(self._subject)
@@ -198,6 +199,7 @@ class Canary:
                 why,
             )
         self._unwritable = why
+        self._figures.unwritable = True
         if self._alarm is None:
             self._note_unwritable()
 
@@ -241,6 +243,7 @@ class Canary:
         self._figures.latency_ms = max(seen_us - write.began_us, 0) / 1000
         if self._alarm is not None:
             self._alarm = None
+            self._figures.missing = False
             _log.notice(
                 "{}: what is written into the canary comes out of the journals again",
                 self.table.identifier,
@@ -258,6 +261,7 @@ class Canary:
             self._alarm = (write.transaction, told[1])
             return
         self._alarm = (write.transaction, now)
+        self._figures.missing = True
         when = datetime.fromtimestamp(write.written_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
         text = (
             f"the canary's write of {when} UTC (transaction {write.transaction}) did not come out"

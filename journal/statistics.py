@@ -152,11 +152,18 @@ class QueueFigures:
 
 @dataclass(slots=True)
 class CanaryStatistics:
-    """One canary table. ``seen_us``: when its last write came out of a journal; 0: never yet."""
+    """One canary table.
+
+    ``seen_us``: when its last write came out of a journal, 0: never yet; ``latency_ms``: how long
+    after its commit. ``missing``: a write is overdue. ``unwritable``: the last one failed, so
+    nothing is known of capture.
+    """
 
     database: str
     seen_us: int = 0
     latency_ms: float = 0.0
+    missing: bool = False
+    unwritable: bool = False
 
 
 class Statistics:

@@ -19,6 +19,7 @@ from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.names import SchemaNames
 from firebird_cdc.journal.topics import TopicNames
 from firebird_cdc.packaging import edits, probes, runtime, surroundings
+from firebird_cdc.packaging.canaries import canary_problems
 from firebird_cdc.packaging.conf import ConfFile, Entry, find
 from firebird_cdc.packaging.findings import Finding, Findings
 from firebird_cdc.packaging.install import digest, expand_macros
@@ -77,7 +78,7 @@ def _all(server: Server, config: Path | None, databases: Sequence[str]) -> Findi
         yield from _publication(server, database, published, options)
     if options is not None:
         yield from _names(options, published)
-        yield from _canaries(options, published)
+        yield from _canaries(server, options, published)
         yield from _kafka(options, published)
     yield from _replication_log(server)
 
@@ -553,16 +554,15 @@ def _names(options: ConnectorConfig, published: Mapping[str, list[str]]) -> Find
             yield Finding(str(options.path), what, remedy)
 
 
-def _canaries(options: ConnectorConfig, published: Mapping[str, list[str]]) -> Findings:
+def _canaries(
+    server: Server, options: ConnectorConfig, published: Mapping[str, list[str]]
+) -> Findings:
+    """Look at the canaries of the databases that could be read."""
     for canary in options.canary_tables:
-        tables = published.get(canary.database)
-        if tables is not None and canary.table not in tables:
-            yield Finding(
-                canary.database,
-                f"its canary {canary.table} is not in the publication, so it never comes out",
-                "make the table if it is not there, then ALTER DATABASE INCLUDE TABLE"
-                f" {canary.table} TO PUBLICATION;",
-            )
+        if canary.database in published:
+            with probes.attached(server, canary.database) as connection:
+                for what, remedy in canary_problems(connection, canary, options.attachment.user):
+                    yield Finding(canary.database, f"its canary: {what}", remedy)
 
 
 def _replication_log(server: Server) -> Findings:

@@ -101,7 +101,7 @@ def read_publication(server: Server, database: str) -> Publication:
     A bare path of a server is asked over loopback: an attachment of our own beside a running
     server would leave lock files that are not the server's. Raises any error of the driver.
     """
-    with _attached(server, database) as connection:
+    with attached(server, database) as connection:
         cursor = connection.cursor()
         cursor.execute("SELECT RDB$ACTIVE_FLAG FROM RDB$PUBLICATIONS")
         enabled = any(row[0] for row in cursor.fetchall())
@@ -133,7 +133,8 @@ def read_publication(server: Server, database: str) -> Publication:
 
 
 @contextmanager
-def _attached(server: Server, database: str) -> Iterator[Any]:
+def attached(server: Server, database: str) -> Iterator[Any]:
+    """An attachment of firebird-driver to DATABASE, as ``read_publication`` has it."""
     from firebird import driver
 
     library = _client_library(server)

@@ -102,7 +102,8 @@ last_error_timestamp_seconds gauge - When the last error was noted; 0 if there w
 lost_ranges gauge - Databases of which Kafka has lost journals, until that is acknowledged
 canary_age_seconds gauge database,table Since the canary's last write came out of a journal; -1 if none did
 canary_latency_seconds gauge database,table From the canary's write until it came out
-canary_missing gauge database,table 1 while its write is overdue
+canary_missing gauge database,table 1 while its write is overdue: changes are probably being lost
+canary_unwritable gauge database,table 1 while it can't be written, so nothing is known of capture
 kafka_reachable gauge - 1 while Kafka answers
 kafka_brokers_connected gauge - Brokers that the client is connected to
 producer_queue_messages gauge - Messages that were handed to the Kafka client and are not acknowledged
@@ -258,7 +259,8 @@ class ShipperCollector:
             age = (now - canary.seen_us) / 1e6 if canary.seen_us else -1
             families.set("canary_age_seconds", age, *labels)
             families.set("canary_latency_seconds", canary.latency_ms / 1000, *labels)
-            families.set("canary_missing", f"canary:{table}" in troubles, *labels)
+            families.set("canary_missing", canary.missing, *labels)
+            families.set("canary_unwritable", canary.unwritable, *labels)
 
     def _server(self, families: _Families, counters: Counters) -> None:
         for path, counted in counters.databases.items():

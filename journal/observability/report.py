@@ -18,7 +18,6 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.options import is_secret
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.statistics import (
-    CANARY,
     KAFKA,
     LOST,
     BacklogFigures,
@@ -179,7 +178,8 @@ class Reporter:
                     "seen_us": canary.seen_us,
                     "age_s": _age(canary.seen_us, now),
                     "latency_ms": round(canary.latency_ms, 1),
-                    "missing": CANARY + table in troubles,
+                    "missing": canary.missing,
+                    "unwritable": canary.unwritable,
                 }
                 for table, canary in sorted(dict(statistics.canaries).items())
             ],

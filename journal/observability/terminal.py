@@ -286,7 +286,9 @@ def _database_lines(status: Mapping[str, Any]) -> Iterator[str]:
 def _canary_lines(status: Mapping[str, Any]) -> Iterator[str]:
     for canary in status.get("canaries", ()):
         seen = f"{_duration(canary['age_s'])} ago" if canary["seen_us"] else "never"
-        yield f"canary    {canary['table']}: {'MISSING' if canary['missing'] else 'well'}, {seen}"
+        state = "can't be written" if canary.get("unwritable") else "well"
+        state = "MISSING" if canary["missing"] else state
+        yield f"canary    {canary['table']}: {state}, {seen}"
 
 
 def _time(us: int) -> str:

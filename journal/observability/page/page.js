@@ -167,9 +167,10 @@ function showDatabases(report) {
 function showCanaries(report) {
   byId("canary-section").hidden = !report.canaries.length;
   byId("canaries").replaceChildren(...report.canaries.map((canary) => {
-    const kind = canary.missing ? "halted" : "well";
+    const kind = canary.missing ? "halted" : canary.unwritable ? "warning" : "well";
+    const word = { halted: "Missing", warning: "Not written", well: "Well" }[kind];
     const state = element("td", "", { class: "text" });
-    state.append(element("span", canary.missing ? "Missing" : "Well", { class: "mark", "data-state": kind }));
+    state.append(element("span", word, { class: "mark", "data-state": kind }));
     return row([
       element("th", canary.table, { scope: "row" }),
       state,

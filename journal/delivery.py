@@ -390,12 +390,12 @@ class Delivery(ABC):
     def _dispose(self) -> bool:
         if not self._delivered or monotonic() < self._dispose_at:
             return False
-        directory = self.backlog.directory
+        folder = self.plan.folder
         whole = self._delivered
         try:
             if self.plan.quarantine.is_busy:
                 whole = self.plan.quarantine.keep(whole)
-            missing = dispose_shipped([directory / entry.name for entry in whole], self._archive)
+            missing = dispose_shipped([folder + entry.name for entry in whole], self._archive)
         except OSError as error:
             how = "deleted" if self._archive is None else f"put into {self._archive}"
             self.statistics.trouble(
@@ -486,7 +486,7 @@ class PlainDelivery(Delivery):
                     break
                 flight = lane.begin(self.plan)
                 room -= 1
-            if lane.careful == flight.entry.uuid:
+            if lane.careful is not None and lane.careful == flight.entry.uuid:
                 if flight.unacked:
                     break
                 budget = 1

@@ -51,7 +51,7 @@ def replace_file(path: Path, content: bytes) -> None:
     temporary.replace(path)
 
 
-def dispose_shipped(journals: Sequence[Path], archive: Path | None) -> list[Path]:
+def dispose_shipped(journals: Sequence[Path | str], archive: Path | None) -> list[Path]:
     """Delete JOURNALS, or put them into ARCHIVE under the same names and then delete them.
 
     Returns those that should have been archived but were gone already, by somebody else's
@@ -62,13 +62,13 @@ def dispose_shipped(journals: Sequence[Path], archive: Path | None) -> list[Path
     missing = []
     if archive is not None:
         archive.mkdir(mode=0o700, parents=True, exist_ok=True)
-        missing = [journal for journal in journals if not _keep(journal, archive)]
+        missing = [path for path in map(Path, journals) if not _keep(path, archive)]
         sync_directory(archive)
     _remove(journals)
     return missing
 
 
-def _remove(journals: Sequence[Path]) -> None:
+def _remove(journals: Sequence[Path | str]) -> None:
     """Delete JOURNALS; those that are gone already are no matter."""
     folders: dict[str, list[str]] = {}
     for journal in journals:

@@ -194,14 +194,16 @@ class Lane:
     def begin(self, plan: FlightPlan) -> Flight:
         """Begin the next journal; ``ready`` must have said yes."""
         entry = self.queue.pop()
+        uuid = entry.uuid
         self._hole = None
         flight = Flight(
             plan,
             entry,
             self.database,
-            skipped=self._skipped.get(entry.uuid),
-            resume_after=self._resume_after.get(entry.uuid, 0),
-            counted=self._counted.get(entry.uuid, 0),
+            # Nearly always empty, and hashing a uuid takes its time.
+            skipped=self._skipped.get(uuid) if self._skipped else None,
+            resume_after=self._resume_after.get(uuid, 0) if self._resume_after else 0,
+            counted=self._counted.get(uuid, 0) if self._counted else 0,
         )
         if self._previous is None or entry[:2] > self._previous[:2]:
             self._previous = entry
@@ -282,10 +284,10 @@ class Lane:
 
     def _finish(self, flight: Flight) -> None:
         uuid = flight.entry.uuid
-        self._skipped.pop(uuid, None)
-        self._resume_after.pop(uuid, None)
-        self._counted.pop(uuid, None)
-        if self.careful == uuid:
+        for remembered in (self._skipped, self._resume_after, self._counted):
+            if remembered:
+                remembered.pop(uuid, None)
+        if self.careful is not None and self.careful == uuid:
             self.careful = None
 
     def start_over(self) -> None:

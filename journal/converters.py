@@ -53,13 +53,20 @@ class JsonConverter:
             payload = orjson.dumps(value, _bytes_as_base64, _OPTIONS)
             if not self._schemas_enable:
                 return payload
-            head = self._heads.get(schema) if schema is not None else b'{"schema":null,"payload":'
-            if head is None:
-                assert schema is not None
-                head = self._add_head(schema)
+            head = self.head_of(schema)
         except TypeError as error:
             raise BadValue(f"it cannot be written as JSON: {error}") from error
         return b"".join((head, payload, b"}"))
+
+    def frame(self, schema: Schema) -> tuple[bytes, bytes]:
+        """What stands before and behind the payload of values of SCHEMA."""
+        return (self.head_of(schema), b"}") if self._schemas_enable else (b"", b"")
+
+    def head_of(self, schema: Schema | None) -> bytes:
+        """What stands before a payload where schemas are written."""
+        if schema is None:
+            return b'{"schema":null,"payload":'
+        return self._heads.get(schema) or self._add_head(schema)
 
     def _add_head(self, schema: Schema) -> bytes:
         described = orjson.dumps(schema.to_json(), _bytes_as_base64, _OPTIONS)
@@ -68,6 +75,11 @@ class JsonConverter:
         if len(self._heads) > SCHEMAS_KEPT:
             self._heads.popitem(last=False)
         return head
+
+
+def dumps(value: Any) -> bytes:
+    """VALUE, in the physical form of a schema, as a payload. Raises TypeError."""
+    return orjson.dumps(value, _bytes_as_base64, _OPTIONS)
 
 
 # Else orjson would write them in forms of its own, which no reader expects here.

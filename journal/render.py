@@ -17,6 +17,7 @@ from time import time_ns
 from typing import Any, Protocol
 
 import logbook
+import orjson
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.families import JSON
@@ -32,7 +33,7 @@ from firebird_cdc.errors import (
 )
 from firebird_cdc.journal import transaction_metadata
 from firebird_cdc.journal.columns import ColumnRules
-from firebird_cdc.journal.converters import build_converters
+from firebird_cdc.journal.converters import JsonConverter, build_converters, dumps
 from firebird_cdc.journal.custom import CustomConverters
 from firebird_cdc.journal.format import (
     Column,
@@ -361,7 +362,7 @@ class JournalRenderer:
         self._canary = renderer.canaries.get(database)
         if self._canary is not None:
             self._canary.reached(stamp.commit_us)
-        self._bound: dict[int, _BoundShape | None] = {}
+        self._bound: dict[int, _MakeMessages | None] = {}
 
     def messages(self, change: RowChange | DdlChange) -> list[Message]:
         """Return the messages of CHANGE in the order in which they have to be sent.
@@ -382,7 +383,7 @@ class JournalRenderer:
         if bound is None:
             return []
         try:
-            return bound.messages(change)
+            return bound(change)
         except (BadValue, RegistryRefused) as error:
             raise BadEvent(change.pos, f"table {table.name}: {error}") from error
 
@@ -452,13 +453,14 @@ class JournalRenderer:
             raise BadEvent(pos, str(error)) from error
         return [] if message is None else [message]
 
-    def _bind(self, change: RowChange) -> _BoundShape | None:
+    def _bind(self, change: RowChange) -> _MakeMessages | None:
         table = change.table
         self._watch(table)
         shape = self.renderer.captured(self.database, table, change.pos)
         if shape is not None and not self.renderer.transforms:
             self.renderer.require_topic(shape.topic)
-        bound = self._bound[table.number] = None if shape is None else _BoundShape(shape, self)
+        bound = None if shape is None else _BoundShape(shape, self).messages
+        self._bound[table.number] = bound
         return bound
 
 
@@ -501,7 +503,7 @@ class _TableShape:
             if renderer.only_writes_json
             else None
         )
-        self._raw_key = _raw_key(table, [field.position for field in key])
+        self.raw_key = _raw_key(table, [field.position for field in key])
         self.key_schema = struct(f"{name}.Key", *_schemas(key)) if key else None
         row_schema = struct(f"{name}.Value", *_schemas(value), optional=True)
         self.value_schema = struct(
@@ -515,6 +517,15 @@ class _TableShape:
             ("ts_ns", OPTIONAL_INT64),
             ("transaction", renderer.block_schema),
         )
+        self.frames: tuple[tuple[bytes, bytes], tuple[bytes, bytes]] | None = None
+        key_converter, value_converter = renderer.key_converter, renderer.value_converter
+        if isinstance(key_converter, JsonConverter) and isinstance(value_converter, JsonConverter):
+            # What stands around the payloads of keys and of values.
+            key_schema = self.key_schema
+            self.frames = (
+                (b"", b"") if key_schema is None else key_converter.frame(key_schema),
+                value_converter.frame(self.value_schema),
+            )
         left_out = set(positions) - {field.position for field in (*key, *value)}
         for column in (table.columns[position] for position in sorted(left_out)):
             _log.warning(
@@ -543,7 +554,7 @@ class _TableShape:
 
     def may_change_key(self, before: Row, after: Row) -> bool:
         """Whether the key's columns differ, as far as their values tell before they have a form."""
-        raw_key = self._raw_key
+        raw_key = self.raw_key
         return raw_key is not None and raw_key(before) != raw_key(after)
 
 
@@ -599,6 +610,15 @@ def _schemas(fields: list[FormedField]) -> list[tuple[str, Schema]]:
     return [(field.name, field.form.schema) for field in fields]
 
 
+_MakeMessages = Callable[[RowChange], list[Message]]
+
+
+def _written_at(pieces: tuple[str, str, str], pos: int) -> orjson.Fragment:
+    """The block of the event POS, written already."""
+    head, middle, tail = pieces
+    return orjson.Fragment(f"{head}{pos}{middle}{pos}{tail}")
+
+
 class _BoundShape:
     """A table shape together with what all events of one journal share."""
 
@@ -606,23 +626,77 @@ class _BoundShape:
         self._shape = shape
         self._metadata = journal.metadata
         self._renderer = renderer = journal.renderer
+        self._source_at: Callable[[int], object]
+        self.messages: _MakeMessages = self._any_messages
         written = shape.written_source
-        self._source_at: Callable[[int], object] = (
-            written.of_journal(journal.header, journal.stamp)
-            if written is not None
-            else partial(
-                at_position,
-                source_of_table(
-                    renderer.config.topic_prefix,
-                    journal.header,
-                    journal.stamp,
-                    journal.database,
-                    shape.table,
-                ),
+        if written is None:
+            source = source_of_table(
+                renderer.config.topic_prefix,
+                journal.header,
+                journal.stamp,
+                journal.database,
+                shape.table,
             )
-        )
+            self._source_at = partial(at_position, source)
+        else:
+            pieces = written.of_journal(journal.header, journal.stamp)
+            self._source_at = partial(_written_at, pieces)
+            if self._metadata is None and shape.frames is not None:
+                self.messages = self._quick(pieces, *shape.frames)
 
-    def messages(self, change: RowChange) -> list[Message]:
+    def _quick(
+        self,
+        pieces: tuple[str, str, str],
+        key_frame: tuple[bytes, bytes],
+        value_frame: tuple[bytes, bytes],
+    ) -> _MakeMessages:
+        """What does the same as ``_any_messages`` in half the time, for nearly all events.
+
+        It writes the envelope as text around the rows. The frames: what stands around payloads.
+        """
+        shape, renderer, other = self._shape, self._renderer, self._any_messages
+        topic, row, key_of_row, raw_key = (
+            shape.topic,
+            shape.row.struct_of,
+            shape.key.struct_of,
+            shape.raw_key,
+        )
+        has_key = shape.key_schema is not None
+        headers, room = renderer.headers, renderer.max_message_bytes - renderer.headers_size
+        head, middle, tail = pieces
+        key_start, key_end = key_frame
+        start = value_frame[0] + b'{"before":'
+        end = "}" + value_frame[1].decode()
+        source = f',"source":{head}'
+
+        def messages(change: RowChange) -> list[Message]:
+            pos, op, _, before, after = change
+            if after is None:
+                return other(change)
+            try:
+                if before is None:
+                    old = b"null"
+                elif raw_key is not None and raw_key(before) != raw_key(after):
+                    return other(change)
+                else:
+                    old = dumps(row(before))
+                new = dumps(row(after))
+                key = key_start + dumps(key_of_row(after)) + key_end if has_key else None
+            except (BadValue, TypeError):
+                return other(change)
+            now_us = time_ns() // 1000
+            rest = (
+                f'{source}{pos}{middle}{pos}{tail},"op":"{op}","ts_ms":{now_us // 1000},'
+                f'"ts_us":{now_us},"ts_ns":{now_us}000,"transaction":null{end}'
+            )
+            value = b"".join((start, old, b',"after":', new, rest.encode()))
+            if len(value) + (len(key) if key is not None else 0) > room:
+                return other(change)
+            return [_new_message(Message, (topic, key, value, headers))]
+
+        return messages
+
+    def _any_messages(self, change: RowChange) -> list[Message]:
         """The messages of CHANGE; raises BadValue."""
         shape = self._shape
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import logbook
@@ -466,3 +467,26 @@ def test_the_source_block_is_the_same_whether_a_transform_may_look_at_it_or_not(
     ]
     assert blocks[0][0]["db"] == database
     assert blocks[0][0]["table"] == table
+
+
+@pytest.mark.parametrize("schemas", ["true", "false"])
+@pytest.mark.parametrize("keys", [1, 0])
+def test_messages_are_the_same_bytes_whether_a_transform_may_look_at_them_or_not(
+    render: Render, monkeypatch: pytest.MonkeyPatch, schemas: str, keys: int
+) -> None:
+    monkeypatch.setattr("firebird_cdc.journal.render.time_ns", lambda: 1_772_442_848_250_123_456)
+    columns = tuple(replace(c, key_position=c.key_position * keys) for c in SHIPMENT)
+
+    def fill(writer: JournalWriter) -> None:
+        made = writer.table("ü\\", columns)
+        writer.insert(made, FIRST)
+        writer.update(made, FIRST, (FIRST[0], 'x"', None, None, None))
+        writer.update(made, FIRST, (FIRST[0] + 1, *FIRST[1:]))
+        writer.delete(made, FIRST)
+
+    lines = [f"{part}.converter.schemas.enable: {schemas}" for part in ("key", "value")]
+    idle = ("transforms: route", "transforms.route.type: route")
+    more = ("transforms.route.regex: nothing", "transforms.route.replacement: x")
+    quick, looked_at = render(fill, *lines), render(fill, *lines, *idle, *more)
+    assert quick == looked_at
+    assert len(quick) == (7 if keys else 4)

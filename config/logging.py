@@ -66,6 +66,7 @@ _LOCK_TRIES: Final = 20
 _LOCK_PAUSE_S: Final = 0.0005
 _ROTATE_AGAIN_SECONDS: Final = 60.0  # after it failed
 _MOST_OLD_FILES: Final = 1000
+_JOURNAL: Final = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _log = logbook.Logger("firebird_cdc.config.logging")
 
@@ -447,6 +448,8 @@ def _json_line(fields: dict[str, Any], record: Any, exception: str) -> bytes:
     database, and the exception."""
     named = {**record.kwargs, **record.extra}
     fields |= {name: _plain(value) for name, value in named.items() if name not in fields}
+    if found := _JOURNAL.search(str(fields.get("journal", fields["message"]))):
+        fields["journal"] = found[0]  # by its UUID in all lines, also where a path names it
     if exception:
         fields["exception"] = exception
     return _encoded(json.dumps(fields, ensure_ascii=False))

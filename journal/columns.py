@@ -100,21 +100,21 @@ class ColumnRules:
             return form
         if in_key:
             _log.warning(
-                "column {} of table {} in {} is part of the message key and stays as it is: masks,"
-                " hashes and truncations leave keys alone",
-                column.name,
-                table,
-                database,
+                "column {column} of table {table} in {database} is part of the message key and"
+                " stays as it is: masks, hashes and truncations leave keys alone",
+                column=column.name,
+                table=table,
+                database=database,
             )
             return form
         if not _is_text(column):
             _log.warning(
-                "column {} of table {} in {} stays as it is: its type is {}, and only texts are"
-                " masked, hashed and truncated",
-                column.name,
-                table,
-                database,
+                "column {column} of table {table} in {database} stays as it is: its type is {}, and"
+                " only texts are masked, hashed and truncated",
                 type_expression(column),
+                column=column.name,
+                table=table,
+                database=database,
             )
             return form
         try:

@@ -207,13 +207,13 @@ class Delivery(ABC):
     def _tell_halt(self, lane: Lane) -> None:
         assert lane.halt is not None
         _log.error(
-            "{}: shipping of this database STANDS STILL: {}. {} of its journals wait in {}. Other"
-            " databases go on. {}",
-            lane.database,
+            "{database}: shipping of this database STANDS STILL: {}. {} of its journals wait in {}."
+            " Other databases go on. {}",
             lane.halt.reason,
             lane.pending + (lane.halt.entry is not None),
             self.backlog.directory,
             lane.halt.advice,
+            database=lane.database,
         )
 
     def remind(self) -> None:
@@ -222,7 +222,9 @@ class Delivery(ABC):
             if lane.halt is not None:
                 self._tell_halt(lane)
             elif lane.trouble:
-                _log.error("{}: still not delivered: {}", lane.database, lane.trouble)
+                _log.error(
+                    "{database}: still not delivered: {}", lane.trouble, database=lane.database
+                )
         self._told_unreadable.clear()
 
     def recheck_halts(self) -> None:
@@ -241,7 +243,9 @@ class Delivery(ABC):
                     self.backlog.forget(halt.entry)
             lane.halt = None
             self.statistics.clear(lane.database)
-            _log.notice("{}: the obstacle is gone, shipping goes on", lane.database)
+            _log.notice(
+                "{database}: the obstacle is gone, shipping goes on", database=lane.database
+            )
 
     def try_again(self) -> list[tuple[Lane, tuple[int, int]]]:
         """Have databases that stand still, or wait before the next attempt, go on at once.
@@ -256,7 +260,7 @@ class Delivery(ABC):
                     lane.queue.push(halt.entry)
                 lane.halt = None
                 self.statistics.clear(lane.database)
-                _log.notice("{}: shipping is tried again", lane.database)
+                _log.notice("{database}: shipping is tried again", database=lane.database)
                 tried.append((lane, halt.place))
             elif lane.trouble and (first := lane.first_place) is not None:
                 tried.append((lane, first))
@@ -276,11 +280,12 @@ class Delivery(ABC):
         pause = lane.back_off()
         if not lane.in_trouble:
             _log.error(
-                "{}: {} was not delivered: {}; it is sent again until it is, first in {:.1f} s",
-                lane.database,
-                path.name,
+                "{database}: {journal} was not delivered: {}; it is sent again until it is, first"
+                " in {:.1f} s",
                 why,
                 pause,
+                database=lane.database,
+                journal=path.name,
             )
         lane.in_trouble = True
         lane.trouble = f"{path.name}: {why}"
@@ -372,7 +377,7 @@ class Delivery(ABC):
                     lane.in_trouble = False
                     if lane.halt is None:
                         self.statistics.clear(lane.database)
-                    _log.notice("{}: journals are delivered again", lane.database)
+                    _log.notice("{database}: journals are delivered again", database=lane.database)
             if settled:
                 self._count(lane, settled)
         return self._dispose()

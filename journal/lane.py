@@ -176,12 +176,13 @@ class Lane:
             return False
         last = entry.sequence - 1
         _log.warning(
-            "{}: {} missing before journal {} (sequence {}); shipping goes on. Look for it in"
-            " .firebird-cdc/quarantine and in the archive; if it is lost, its events are",
-            self.database,
+            "{database}: {} missing before journal {journal} (sequence {sequence}); shipping goes"
+            " on. Look for it in .firebird-cdc/quarantine and in the archive; if it is lost, its"
+            " events are",
             f"journal {missing} is" if missing == last else f"journals {missing} to {last} are",
-            entry.name,
-            entry.sequence,
+            database=self.database,
+            journal=entry.name,
+            sequence=entry.sequence,
         )
         hole.told = True
         return True

@@ -529,14 +529,14 @@ class _TableShape:
         left_out = set(positions) - {field.position for field in (*key, *value)}
         for column in (table.columns[position] for position in sorted(left_out)):
             _log.warning(
-                "column {} of table {} in {} is left out: its type or character set is"
-                " unknown (type {}, character set {}); include.unknown.datatypes: true sends"
+                "column {column} of table {table} in {database} is left out: its type or character"
+                " set is unknown (type {}, character set {}); include.unknown.datatypes: true sends"
                 " its bytes",
-                column.name,
-                table.name,
-                database,
                 column.sql_type,
                 column.charset_id,
+                column=column.name,
+                table=table.name,
+                database=database,
             )
 
     def concerned(self, change: RowChange) -> Concerned:

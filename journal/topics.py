@@ -138,11 +138,12 @@ class TopicNames:
                 file.write(json.dumps(owner) + "\n")
         except OSError as error:
             _log.error(
-                "{} can't be written ({}), so table {} in {} may lose its topic at a restart",
+                "{} can't be written ({}), so table {table} in {database} may lose its topic at a"
+                " restart",
                 self._memory,
                 error,
-                owner[1],
-                owner[0],
+                table=owner[1],
+                database=owner[0],
             )
 
     def _topic(self, database: str, table: str) -> str:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.format import read_envelope
 from firebird_cdc.journal.lock import STATE_DIRECTORY
+from firebird_cdc.journal.quarantine import QUARANTINE, in_order, read_reason
 from firebird_cdc.journal.statistics import BacklogFigures, DatabaseBacklog, now_us
 
 FRESH_S = 1.0
@@ -64,7 +65,7 @@ def list_folder(directory: Path) -> Listing:
     if sized:
         size = size * (committed + len(live)) // sized
     quarantined: list[str] = []
-    folder = directory / STATE_DIRECTORY / "quarantine"
+    folder = directory / STATE_DIRECTORY / QUARANTINE
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         quarantined = [entry.name for entry in entries if entry.name.endswith(".log")]
     return Listing(committed, tuple(live), tuple(quarantined), size)
@@ -131,7 +132,7 @@ class FolderFigures:
         listing = list_folder(directory)
         live = self._live.count(directory, listing.live)
         aside = self._quarantined.count(
-            directory / STATE_DIRECTORY / "quarantine", listing.quarantined
+            directory / STATE_DIRECTORY / QUARANTINE, listing.quarantined
         )
         waiting = self._waiting()
         now = now_us()
@@ -162,11 +163,6 @@ class FolderFigures:
 
 def reasons(directory: Path) -> Iterator[tuple[str, str]]:
     """Yield the quarantined journals of the folder DIRECTORY, each with why it is there."""
-    folder = directory / STATE_DIRECTORY / "quarantine"
-    for name in sorted(list_folder(directory).quarantined):
-        note = folder / f"{name.removesuffix('.log')}.reason"
-        try:
-            reason = note.read_text("utf-8", "replace").strip()
-        except OSError:
-            reason = ""
-        yield name, reason or "without a reason"
+    folder = directory / STATE_DIRECTORY / QUARANTINE
+    for uuid in in_order(folder):
+        yield f"{uuid}.log", read_reason(folder, uuid)

@@ -295,8 +295,17 @@ def needs_somebody(report: Mapping[str, Any]) -> list[str]:
         found.append(f"Kafka has not answered for {kafka['silent_s'] / 60:.0f} minutes")
     aside = report["backlog"]["quarantined"]
     if aside:
-        found.append(f"{aside} journals are in the quarantine")
+        found.append(set_aside(aside))
     return found
+
+
+def set_aside(count: int) -> str:
+    """The sentence that COUNT journals are in the quarantine."""
+    journals = "1 journal is" if count == 1 else f"{count} journals are"
+    return (
+        f"{journals} in the quarantine; firebird-cdc journal retry sends again, journal discard"
+        " gives up"
+    )
 
 
 def waits(report: Mapping[str, Any]) -> bool:

@@ -20,7 +20,7 @@ from firebird_cdc.errors import SetupError
 from firebird_cdc.journal.lock import STATE_DIRECTORY, bridge_present, is_held
 from firebird_cdc.journal.observability.folder import Owners, list_folder, reasons
 from firebird_cdc.journal.observability.observer import status_path
-from firebird_cdc.journal.observability.report import VERSION, needs_somebody, waits
+from firebird_cdc.journal.observability.report import VERSION, needs_somebody, set_aside, waits
 from firebird_cdc.journal.statistics import now_us
 
 STALE_S = 30.0
@@ -149,13 +149,14 @@ def _of_folder(last: dict[str, Any] | None, directory: Path) -> dict[str, Any]:
     ended_us = None if last is None else last.get("ended_us", last["written_us"])
     needs = []
     if listing.committed:
-        needs.append(f"no shipper runs, and {listing.committed} journals wait")
+        wait = "1 journal waits" if listing.committed == 1 else f"{listing.committed} journals wait"
+        needs.append(f"no shipper runs, and {wait}")
     elif server:
         needs.append("no shipper runs, though a server captures changes")
     troubles = [] if last is None else last["troubles"]
     needs += [trouble["text"] for trouble in troubles if trouble["subject"].startswith("lost:")]
     if listing.quarantined:
-        needs.append(f"{len(listing.quarantined)} journals are in the quarantine")
+        needs.append(set_aside(len(listing.quarantined)))
     return {
         "version": VERSION,
         "running": False,

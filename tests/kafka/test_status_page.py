@@ -190,4 +190,4 @@ def test_the_page_shows_what_happens_as_it_happens(
     shows(browser, "#state", "No answer")
     shows(browser, "#gone", "has not answered since")
     code, told = status(folder.directory)
-    assert code == 1 and "no shipper runs, and 1 journals wait" in told
+    assert code == 1 and "no shipper runs, and 1 journal waits" in told

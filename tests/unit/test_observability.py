@@ -14,7 +14,10 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
+from firebird_cdc.bridge.counters import Counters, DatabaseCounters, DiskCounters, Histogram
 from firebird_cdc.cli import main
 from firebird_cdc.config import ConnectorConfig, load_config
 from firebird_cdc.demo import processes
@@ -22,8 +25,8 @@ from firebird_cdc.demo.service import free_port
 from firebird_cdc.errors import ConfigError, ShipError
 from firebird_cdc.journal.lock import ShipperLock
 from firebird_cdc.journal.observability import folder as folder_module
+from firebird_cdc.journal.observability import metrics, web
 from firebird_cdc.journal.observability import observer as observer_module
-from firebird_cdc.journal.observability import web
 from firebird_cdc.journal.observability.folder import FolderFigures, Waiting, list_folder
 from firebird_cdc.journal.observability.history import FIELDS, SAMPLES, History
 from firebird_cdc.journal.observability.observer import Observer, status_path
@@ -418,11 +421,12 @@ def test_status_without_a_shipper_counts_what_lies_there(
     (config.journal_directory / f"{uuid4()}.log").write_bytes(b"\x1b]0;x" * 100)
     aside = config.journal_directory / ".firebird-cdc" / "quarantine"
     aside.mkdir()
-    (aside / "7.log").write_bytes(b"")
-    (aside / "7.reason").write_text("its events\x1b[2J can't be sent\n")
+    set_aside = uuid4()
+    (aside / f"{set_aside}.log").write_bytes(b"")
+    (aside / f"{set_aside}.reason").write_text("its events\x1b[2J can't be sent\n")
     code, text = told(capsys, "--config", str(config.path))
-    assert code == 1 and "no shipper runs, and 1 journals wait" in text
-    assert "7.log: its events?[2J can't be sent" in text and "\x1b" not in text
+    assert code == 1 and "no shipper runs, and 1 journal waits" in text
+    assert f"{set_aside}.log: its events?[2J can't be sent" in text and "\x1b" not in text
     code, text = told(capsys, "--directory", directory, "--json")
     status = json.loads(text)
     assert code == 1 and status["backlog"]["pending"] == 1 and not status["running"]
@@ -478,6 +482,67 @@ def test_asking_for_the_status_does_not_keep_a_shipper_from_beginning(
         stop.set()
         thread.join()
     capsys.readouterr()
+
+
+# What the server counts
+
+
+def test_the_servers_counters_are_metrics_too(
+    config: ConnectorConfig, statistics: Statistics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = DatabaseCounters(
+        captured=5,
+        gaps=1,
+        rolled_back=2,
+        journals_rolled_back=2,
+        timings={
+            "prepare": Histogram((0.001, 0.01), (3, 1, 1), 0.25),
+            "confirm": Histogram((0.001, 0.01), (0, 5, 0), 0.02),
+        },
+    )
+    counters = Counters({DEPOT: counted}, DiskCounters(limit=1000, is_full=True, refused=4))
+    monkeypatch.setattr(metrics, "read_counters", lambda directory: counters)
+    registry = metrics.make_registry(Reporter(config, statistics))
+    labels = {"server": "shop", "connector": "depot", "database": DEPOT}
+    bucket = "firebird_cdc_callback_seconds_bucket"
+    for bound, count in (("0.001", 3), ("0.01", 4), ("+Inf", 5)):
+        found = registry.get_sample_value(bucket, {**labels, "call": "prepare", "le": bound})
+        assert found == count
+    for name, value in (
+        ("gap_transactions_total", 1),
+        ("transactions_rolled_back_total", 2),
+        ("journals_rolled_back_total", 2),
+        ("confirm_seconds_sum", 0.02),
+        ("confirm_seconds_count", 5),
+    ):
+        assert registry.get_sample_value(f"firebird_cdc_{name}", labels) == value
+    del labels["database"]
+    assert registry.get_sample_value("firebird_cdc_journal_limit_reached", labels) == 1
+    assert registry.get_sample_value("firebird_cdc_journal_limit_refusals_total", labels) == 4
+
+
+def test_no_sample_comes_twice_whatever_is_known_and_hostile_names_are_quoted(
+    config: ConnectorConfig, statistics: Statistics
+) -> None:
+    reporter = Reporter(config, statistics)
+    registry = metrics.make_registry(reporter)
+    name = 'T"\\\n{x="1"} 5'
+    for _ in range(2):
+        text = generate_latest(registry).decode()
+        samples = [
+            (sample.name, tuple(sorted(sample.labels.items())))
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        ]
+        assert len(samples) == len(set(samples))
+        statistics.databases.clear()
+        hostile = statistics.database(name)
+        hostile.add(name, "c")
+        statistics.canary(f"{name}.CANARY", name).seen_us = now_us()
+        statistics.trouble(name, "halted", name)
+    assert ("table", name) in {label for _, labels in samples for label in labels}
+    labels = {"server": "shop", "connector": "depot", "database": name}
+    assert registry.get_sample_value("firebird_cdc_database_halted", labels) == 1
 
 
 # Options

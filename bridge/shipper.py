@@ -19,14 +19,29 @@ import logbook
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Host
 from firebird_cdc.errors import CaptureError
-from firebird_cdc.journal.lock import try_lock
+from firebird_cdc.journal import last_words
+from firebird_cdc.journal.lock import bridge_present, is_held, try_lock
 
 _log = logbook.Logger("firebird_cdc.bridge.shipper")
 
 _LOOK_S = 1.0
 _SHORT_LIFE_S = 10.0  # a shipper that ends sooner has a fault that a new one will have too
 _BACKOFF_MOST_S = 60.0
-_START_S = 3.0  # what Python needs until the shipper holds its lock
+_START_S = 30.0  # most that Python needs until the shipper holds its lock, on a busy machine
+_START_LOOK_S = 0.1
+
+# What the server's environment may hold that is not for a process of its own: credentials of
+# Firebird's tools, and what systemd tells its one main process.
+_NOT_INHERITED = [
+    "ISC_USER",
+    "ISC_PASSWORD",
+    "LISTEN_FDNAMES",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "NOTIFY_SOCKET",
+    "WATCHDOG_PID",
+    "WATCHDOG_USEC",
+]
 
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv.pop(1).split(':'); "
@@ -71,6 +86,7 @@ class ShipperSupervisor(threading.Thread):
         self._python = python
         self._bridge_lock: int | None = None
         self._retired = threading.Event()
+        self._told_to_wait = 0.0  # about which last words, by their time
         self._spawned_at = 0.0  # monotonic; 0: never by us
         self._adopted: set[int] = set()  # see _bury
         self._backoff = _LOOK_S
@@ -97,18 +113,19 @@ class ShipperSupervisor(threading.Thread):
         self._bury()
         state = self._folder.state
         if self._bridge_lock is None:
+            is_first = not bridge_present(self._folder.path)
             self._bridge_lock = try_lock(state / "bridge.lock", fcntl.LOCK_SH)
             if self._bridge_lock is None:
                 return _LOOK_S  # a shipper is just making sure that nobody is left
+            if is_first:
+                self._last_words.unlink(missing_ok=True)  # a server's start is a new attempt
         # One process at a time looks and starts, until its shipper holds the lock itself.
         starting = try_lock(state / "starting.lock", fcntl.LOCK_EX)
         if starting is None:
             return _LOOK_S
         try:
-            free = try_lock(state / "shipper.lock", fcntl.LOCK_SH)
-            if free is None:
+            if is_held(state / "shipper.lock") or self._must_wait():
                 return _LOOK_S
-            os.close(free)
             lived = time.monotonic() - self._spawned_at
             if self._spawned_at and lived < _SHORT_LIFE_S + self._backoff:
                 self._backoff = min(2 * self._backoff, _BACKOFF_MOST_S)
@@ -121,22 +138,56 @@ class ShipperSupervisor(threading.Thread):
                     return 0.0
             else:
                 self._backoff = _LOOK_S
-            self._start()
+            process = self._start()
             self._spawned_at = time.monotonic()
-            self._retired.wait(_START_S)
+            self._await_lock(process)
         finally:
             os.close(starting)
         return _LOOK_S
 
-    def _start(self) -> None:
-        arguments = [str(self._python), "-c", _PROGRAM, ":".join(filter(None, sys.path))]
-        arguments += ["ship", "--embedded", "--config", str(self._config)]
+    @property
+    def _last_words(self) -> Path:
+        return self._folder.state / "shipper.last-words"
+
+    def _must_wait(self) -> bool:
+        """Whether the last shipper came to an end that the next one would come to as well."""
+        words = last_words.read(self._last_words)
+        hold_s = words.hold_s(self._config) if words else 0.0
+        if words and hold_s and words.at != self._told_to_wait:
+            self._told_to_wait = words.at
+            _log.error(
+                "the shipper ended (exit code {}): {}. It is started again when {} is changed or"
+                " the server is started, or else in {:.0f} min",
+                words.code,
+                words.text.replace("\n", " "),
+                self._config,
+                hold_s / 60,
+            )
+        return hold_s > 0
+
+    def _await_lock(self, process: int) -> None:
+        """Wait until the shipper holds its lock, or has ended."""
+        end = time.monotonic() + _START_S
+        while time.monotonic() < end and not self._retired.wait(_START_LOOK_S):
+            self._bury()
+            if is_held(self._folder.state / "shipper.lock") or not _is_alive(process):
+                return
+
+    def _start(self) -> int:
+        """Start a shipper; return its process number."""
+        path = ":".join(str(Path(entry).absolute()) for entry in sys.path if entry)
+        # -I: the server's path is its path, and the environment tells it nothing of Python.
+        arguments = [str(self._python), "-I", "-c", _PROGRAM, path]
+        arguments += ["ship", "--embedded", "--config", str(self._config.absolute())]
+        arguments += ["--last-words", str(self._last_words)]
         if self._logging is not None:
-            arguments += ["--logging", str(self._logging)]
-        process = self._host.spawn(self._python, arguments, dict(os.environ))
+            arguments += ["--logging", str(self._logging.absolute())]
+        environment = {k: v for k, v in os.environ.items() if k not in _NOT_INHERITED}
+        process = self._host.spawn(self._python, arguments, environment)
         _log.info("started the shipper, process {}", process)
         if os.getpid() == 1:
             self._adopted.add(process)
+        return process
 
     def _bury(self) -> None:
         """Take leave of shippers that have ended, where this process is the first one of a
@@ -148,3 +199,12 @@ class ShipperSupervisor(threading.Thread):
                 ended = process  # another one adopts them here
             if ended:
                 self._adopted.discard(process)
+
+
+def _is_alive(process: int) -> bool:
+    """Whether a process has not ended; one that nobody has buried has."""
+    try:
+        status = Path(f"/proc/{process}/stat").read_bytes()
+    except OSError:
+        return False
+    return not status.rpartition(b")")[2].lstrip().startswith((b"Z", b"X"))

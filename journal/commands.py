@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -40,29 +41,54 @@ def _register_ship(subparsers: Subparsers) -> None:
         action="store_true",
         help="end when the last server process on the journal folder has ended",
     )
+    # For who starts it embedded: its exit code and output are nobody's then.
+    parser.add_argument("--last-words", type=Path, help=argparse.SUPPRESS)
     parser.set_defaults(run=_ship)
 
 
 def _ship(arguments: argparse.Namespace) -> int:
+    from firebird_cdc.config.logging import setup_logging
+    from firebird_cdc.errors import FirebirdCdcError
+    from firebird_cdc.journal import last_words
+
+    if arguments.last_words is None:
+        return _ship_to_the_end(arguments)
+    config_ns = last_words.changed_ns(arguments.config)
+    arguments.last_words.unlink(missing_ok=True)
+    try:
+        setup_logging(arguments.logging)
+        return _ship_to_the_end(arguments)
+    except Exception as error:
+        code = error.exit_code if isinstance(error, FirebirdCdcError) else 1
+        words = last_words.LastWords(code, str(error), config_ns, time.time())
+        last_words.leave(arguments.last_words, words)
+        raise
+
+
+def _ship_to_the_end(arguments: argparse.Namespace) -> int:
     import logbook
 
     from firebird_cdc.config import load_config
     from firebird_cdc.config.logging import setup_logging
     from firebird_cdc.errors import FirebirdCdcError, ShipError
-    from firebird_cdc.journal.ship import Shipper
+    from firebird_cdc.journal.ship import Shipper, prepare_process
 
-    config = load_config(arguments.config)
-    setup_logging(arguments.logging)
     log = logbook.Logger("firebird_cdc.journal.commands")
-    for warning in config.warnings:
-        log.warning(warning)
     try:
+        config = load_config(arguments.config)
+        setup_logging(arguments.logging)
+        for warning in config.warnings:
+            log.warning(warning)
         shipper = Shipper(config, once=arguments.once, embedded=arguments.embedded)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: shipper.stop())
+        prepare_process(embedded=arguments.embedded)
         code = shipper.run()
     except FirebirdCdcError as error:
         log.error("the shipper ends: {}", error)
+        raise
+    except Exception:
+        log.exception("the shipper ends, by a fault of its own")
         raise
     if code:
         raise ShipError(

@@ -7,9 +7,13 @@ disposed of in one place (``journal.dispose``), and only once every message of i
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from time import monotonic
 
 import logbook
@@ -37,9 +41,24 @@ _LAST_LOOK_S = 30.0  # for deciding what the last server left, however little ti
 _ANSWER_WAIT_S = 0.02  # while journals wait for room
 _ANSWER_LOOK_S = 0.004  # while nothing else is to be done; doubles up to the next
 _ANSWER_LOOK_MOST_S = 0.064
+_SWITCH_S = 0.0005  # for which another thread may keep the one that ships from going on
+_OOM_ADJUSTMENT = 500
 _SCAN_SLICE_S = 0.02
 _SCAN_STEP = 500  # journals
 _DEFAULT_GIVE_UP_S = 120.0
+
+
+def prepare_process(*, embedded: bool) -> None:
+    """Make this process one that ships and does nothing else."""
+    sys.setswitchinterval(_SWITCH_S)
+    gc.collect()
+    gc.freeze()  # what is there now stays: nobody is to go through it again while a journal waits
+    if embedded:
+        # Where memory runs out, better this process ends than the server: nothing is lost, and
+        # another one is started within seconds.
+        with suppress(OSError, ValueError):
+            adjustment = Path("/proc/self/oom_score_adj")
+            adjustment.write_text(str(max(int(adjustment.read_text()), _OOM_ADJUSTMENT)))
 
 
 class Shipper:

@@ -29,7 +29,7 @@ struct plan {
     const char *program;
     char *const *arguments;
     char *const *environment;
-    sigset_t signals; /* the thread's own, for the program */
+    sigset_t signals; /* of the thread, while it starts a program */
     char *stack;      /* for the program's process, before it becomes the program */
     int result;       /* process number, or -errno; shared memory */
 };
@@ -51,7 +51,11 @@ ON_STACK_OF_OURS static int become_program(void *argument) {
     only_standard_descriptors();
     for (int number = 1; number < NSIG; number++)
         signal(number, SIG_DFL); /* without CLONE_SIGHAND these are this process's own */
-    sigprocmask(SIG_SETMASK, &plan->signals, NULL);
+    if (chdir("/") != 0)         /* else it would keep the server's folder from being unmounted */
+        _exit(127);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
     execve(plan->program, plan->arguments, plan->environment);
     plan->result = -errno;
     _exit(127);

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from capture import Capture, until
+from capture import Attachment, Capture, until
 from server import Server, compile_server
 
 from firebird_cdc.demo.processes import members
@@ -51,10 +53,10 @@ def _holds(pid: int, capture: Capture, lock: str) -> bool:
     return path in _descriptors(pid)
 
 
-def _await_shipper(capture: Capture) -> int:
+def _await_shipper(capture: Capture, but: int = 0) -> int:
     def ready() -> int:
         found = [pid for pid in _shippers(capture) if _holds(pid, capture, "shipper.lock")]
-        return found[0] if found else 0
+        return next((pid for pid in found if pid != but), 0)
 
     return until("a shipper at work", ready, _PATIENCE_S)
 
@@ -84,7 +86,8 @@ def server(capture: Capture, tmp_path: Path) -> Iterator[Server]:
     _embedded(capture)
     inherited = os.open(tmp_path / "of the server", os.O_RDWR | os.O_CREAT, 0o600)
     os.set_inheritable(inherited, True)
-    made = Server(capture, program, pass_fds=(inherited,))
+    with socket.socket() as listening:
+        made = Server(capture, program, pass_fds=(inherited, listening.fileno()))
     os.close(inherited)
     yield made
     made.kill()
@@ -102,12 +105,30 @@ def test_the_server_notices_nothing_of_its_shipper(
     held = _descriptors(shipper)
     assert str(tmp_path / "of the server") in _descriptors(server.pid)
     assert str(tmp_path / "of the server") not in held
-    assert str(capture.database) not in held
-    assert not [path for path in held if "/pool/" in path or path.endswith(".live")]
-    assert _descriptors(shipper).count("/dev/null") >= 1
-    caught = int(_state(shipper)["SigBlk"], 16)
-    assert caught == int(_state(server.pid)["SigBlk"], 16) == 0
+    assert not set(held) & {path for path in _descriptors(server.pid) if "socket:" in path}
+    assert held.count("/dev/null") == 3
+    state = str(capture.journal_directory / ".firebird-cdc")
+    own = (
+        re.escape("/dev/null"),
+        re.escape(str(capture.log)),
+        re.escape(state) + r"(/(?!pool/).*)?",
+        re.escape(str(capture.journal_directory)),
+        r"anon_inode:(inotify|\[eventpoll\]|\[eventfd\])",
+        r"(pipe|socket):\[\d+\]",
+    )
+    assert [path for path in held if not re.fullmatch("|".join(own), path)] == []
+    status = _state(shipper)
+    assert int(status["SigBlk"], 16) == 0
+    assert Path(f"/proc/{shipper}/cwd").readlink() == Path("/")
+    assert int(Path(f"/proc/{shipper}/oom_score_adj").read_text()) == 500
+    for limits in ("limits", "cgroup"):
+        ours, theirs = (Path(f"/proc/{pid}/{limits}").read_text() for pid in (shipper, server.pid))
+        assert ours == theirs
+    assert os.getpriority(os.PRIO_PROCESS, shipper) == os.getpriority(os.PRIO_PROCESS, server.pid)
 
+    os.kill(shipper, signal.SIGKILL)
+    shipper = _await_shipper(capture, shipper)
+    assert server.call("children").split() == ["0", "0"]
     server.write(2)
     server.end()
     until("the shipper to end", lambda: shipper not in members(capture.stack.mark), _PATIENCE_S)
@@ -164,3 +185,29 @@ def test_a_killed_server_leaves_no_shipper_behind(classic: Capture) -> None:
     _await_shipper(classic)
     classic.clients.pop().kill()
     until("the shipper to end", lambda: not _shippers(classic), _PATIENCE_S)
+
+
+def test_of_many_server_processes_that_start_at_once_one_starts_a_shipper(classic: Capture) -> None:
+    _embedded(classic)
+    clients = [classic.client() for _ in range(5)]
+    for client in clients:
+        client.start("attach", str(classic.database), "UTF8", False, 3, "SYSDBA")
+    attachments = [Attachment(client, client.finish()) for client in clients]
+    for number, attachment in enumerate(attachments):
+        attachment.execute("INSERT INTO T VALUES (?, '')", number)
+        attachment.commit()
+    shipper = _await_shipper(classic)
+    for client in clients:
+        until("all to take part", lambda: _holds(client.pid, classic, "bridge.lock"))  # noqa: B023
+    assert _shippers(classic) == [shipper]
+    assert classic.log.read_text().count("started the shipper, process") == 1
+
+
+def test_an_external_shipper_is_left_to_others(classic: Capture) -> None:
+    classic.create("CREATE TABLE T (ID INTEGER)")
+    attachment = classic.attach()
+    attachment.execute("INSERT INTO T VALUES (1)")
+    attachment.commit()
+    until("a journal", lambda: classic.journals())
+    assert _shippers(classic) == []
+    assert "started the shipper" not in classic.log.read_text()

@@ -1,0 +1,68 @@
+"""What an embedded shipper leaves behind when it ends by itself: nobody waits for its exit code.
+
+Whoever starts shippers (``bridge.shipper``) reads why the last one ended, and doesn't start the
+next one into the same end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from firebird_cdc.errors import ConfigError, ShipperFenced
+
+_FINAL = (ConfigError.exit_code, ShipperFenced.exit_code)
+_HOLD_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class LastWords:
+    """``code``: exit code. ``text``: for the user. ``config_ns``: when the configuration was
+    changed last, before it was read. ``at``: time of day."""
+
+    code: int
+    text: str
+    config_ns: int
+    at: float
+
+    def hold_s(self, config: Path) -> float:
+        """For how long no other shipper is to be started with CONFIG, seconds.
+
+        A configuration that is refused is refused again, and one that another shipper has taken
+        its transactional id from must not take it back in turns.
+        """
+        if self.code not in _FINAL or self.config_ns != changed_ns(config):
+            return 0.0
+        return min(max(self.at + _HOLD_S - time.time(), 0.0), _HOLD_S)
+
+
+def changed_ns(config: Path) -> int:
+    """When CONFIG was changed last; 0 if it isn't there."""
+    try:
+        return config.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def leave(path: Path, words: LastWords) -> None:
+    """Write WORDS; without a place for them, the next shipper comes to the same end sooner."""
+    content = json.dumps([words.code, words.text, words.config_ns, words.at])
+    with contextlib.suppress(OSError):
+        temporary = path.with_suffix(".new")
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            file.write(content)
+        temporary.rename(path)
+
+
+def read(path: Path) -> LastWords | None:
+    """Return what the last shipper left; None if it ended in order or by force."""
+    try:
+        code, text, config_ns, at = json.loads(path.read_text(encoding="utf-8"))
+        return LastWords(int(code), str(text), int(config_ns), float(at))
+    except (OSError, ValueError, TypeError):
+        return None

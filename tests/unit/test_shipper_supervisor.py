@@ -1,0 +1,166 @@
+"""The supervisor of embedded shippers: what it starts, and when it does not start another."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import cast
+
+import logbook
+import pytest
+
+from firebird_cdc.bridge import shipper
+from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.host import Host
+from firebird_cdc.bridge.shipper import ShipperSupervisor, python_program
+from firebird_cdc.errors import ConfigError, ShipError, ShipperFenced
+from firebird_cdc.journal import last_words
+from firebird_cdc.journal.last_words import LastWords
+from firebird_cdc.journal.lock import try_lock
+
+
+class _Host:
+    """Starts nothing: notes what it was to start, which has ended at once."""
+
+    def __init__(self) -> None:
+        self.started: list[tuple[list[str], dict[str, str]]] = []
+
+    def spawn(self, _: Path, arguments: Sequence[str], environment: dict[str, str]) -> int:
+        self.started.append((list(arguments), environment))
+        with subprocess.Popen(["/bin/true"]) as ended:
+            return ended.pid
+
+
+class _Server:
+    """A server process with a supervisor whose looks the test takes itself."""
+
+    def __init__(self, directory: Path, config: Path) -> None:
+        self.host = _Host()
+        self.folder = JournalFolder(directory)
+        self.config = config
+        self.words = self.folder.state / "shipper.last-words"
+        self.supervisor = ShipperSupervisor(
+            cast(Host, self.host), self.folder, config, None, python_program()
+        )
+
+    def look(self) -> int:
+        """Have the supervisor look once; return how many shippers it has started so far."""
+        self.supervisor._turn()
+        return len(self.host.started)
+
+    def end_shipper(self, code: int, ago_s: float = 0.0) -> None:
+        """What a shipper leaves that ends with CODE."""
+        changed = last_words.changed_ns(self.config)
+        last_words.leave(self.words, LastWords(code, "why", changed, time.time() - ago_s))
+
+    def close(self) -> None:
+        if self.supervisor._bridge_lock is not None:
+            os.close(self.supervisor._bridge_lock)
+        self.folder.close()
+
+
+@pytest.fixture
+def server(
+    journal_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[_Server]:
+    monkeypatch.setattr(shipper, "_SHORT_LIFE_S", -1000.0)  # no pause between two starts
+    config = tmp_path / "connector.yaml"
+    config.write_text("connector.name: test\n")
+    made = _Server(journal_directory, config)
+    yield made
+    made.close()
+
+
+def test_a_shipper_gets_the_configuration_and_nothing_that_is_the_servers(
+    server: _Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ISC_PASSWORD", "masterkey")
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/systemd/notify")
+    monkeypatch.setenv("LANG", "C.UTF-8")
+    assert server.look() == 1
+    arguments, environment = server.host.started[0]
+    assert arguments[1] == "-I"
+    assert arguments[arguments.index("--config") + 1] == str(server.config)
+    assert "--embedded" in arguments
+    assert environment["LANG"] == "C.UTF-8"
+    assert not {"ISC_PASSWORD", "NOTIFY_SOCKET"} & environment.keys()
+
+
+def test_none_is_started_while_one_is_at_work_or_another_process_starts_one(
+    server: _Server,
+) -> None:
+    for name in ("shipper.lock", "starting.lock"):
+        held = try_lock(server.folder.state / name, fcntl.LOCK_EX)
+        assert held is not None
+        assert server.look() == 0
+        os.close(held)
+    assert server.look() == 1
+
+
+def test_one_that_ended_by_force_is_followed_by_another(server: _Server) -> None:
+    assert [server.look() for _ in range(3)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("error", [ConfigError, ShipperFenced])
+def test_one_that_would_end_the_same_way_is_not_started_until_the_configuration_changes(
+    server: _Server, error: type[ConfigError | ShipperFenced]
+) -> None:
+    assert server.look() == 1
+    server.end_shipper(error.exit_code)
+    with logbook.TestHandler() as log:
+        assert [server.look() for _ in range(3)] == [1, 1, 1]
+        told = [
+            record.message for record in log.records if "is started again when" in record.message
+        ]
+    assert len(told) == 1
+    assert str(server.config) in told[0]
+    os.utime(server.config, ns=(0, 1))
+    assert server.look() == 2
+
+
+def test_other_ends_and_old_ones_hold_up_nothing(server: _Server) -> None:
+    assert server.look() == 1
+    server.end_shipper(ShipError.exit_code)
+    assert server.look() == 2
+    server.end_shipper(ShipperFenced.exit_code, ago_s=3600)
+    assert server.look() == 3
+    server.words.write_text("{not whole")
+    assert server.look() == 4
+
+
+def test_a_server_that_has_just_started_tries_at_once(server: _Server) -> None:
+    server.end_shipper(ShipperFenced.exit_code)
+    assert server.look() == 1
+
+
+def test_another_process_of_the_same_server_does_not(
+    server: _Server, journal_directory: Path
+) -> None:
+    assert server.look() == 1
+    server.end_shipper(ShipperFenced.exit_code)
+    other = _Server(journal_directory, server.config)
+    assert other.look() == 0
+    other.close()
+
+
+def test_a_shipper_that_ends_by_itself_leaves_why(tmp_path: Path) -> None:
+    config, words = tmp_path / "connector.yaml", tmp_path / "words"
+    config.write_text("connector.nam: wrong\n")
+    logging = tmp_path / "logging.yaml"
+    logging.write_text(f"file: {tmp_path / 'log'}\n")
+    argv = [sys.executable, "-P", "-m", "firebird_cdc", "ship", "--embedded", "--config", config]
+    ended = subprocess.run(
+        [*argv, "--logging", logging, "--last-words", words], capture_output=True
+    )
+    assert ended.returncode == ConfigError.exit_code
+    left = last_words.read(words)
+    assert left is not None
+    assert left.code == ConfigError.exit_code
+    assert "connector.nam" in left.text
+    assert 0 < left.hold_s(config) <= 600
+    assert "the shipper ends: " in (tmp_path / "log").read_text()

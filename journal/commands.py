@@ -112,7 +112,7 @@ def _register_status(subparsers: Subparsers) -> None:
 
 
 def _register_journal(subparsers: Subparsers) -> None:
-    from firebird_cdc.journal import retry, show
+    from firebird_cdc.journal import acknowledge, retry, show
 
     parser = subparsers.add_parser("journal", help="look into journals, send them again")
     actions = parser.add_subparsers(dest="journal_command", metavar="ACTION", required=True)
@@ -120,6 +120,7 @@ def _register_journal(subparsers: Subparsers) -> None:
     show.add_arguments(show_parser)
     show_parser.set_defaults(run=show.run)
     retry.register(actions)
+    acknowledge.register(actions)
 
 
 def _register_replay(subparsers: Subparsers) -> None:

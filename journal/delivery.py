@@ -7,9 +7,12 @@ once. Its counterpart is ``journal.transactions``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import logbook
 from confluent_kafka import KafkaError, KafkaException
@@ -21,9 +24,11 @@ from firebird_cdc.journal.flight import Flight, FlightPlan
 from firebird_cdc.journal.lane import Halt, Lane, MissingBlocked
 from firebird_cdc.journal.late import LateSending
 from firebird_cdc.journal.observability.folder import Waiting
-from firebird_cdc.journal.positions import Known
+from firebird_cdc.journal.positions import Position, now_us, runs_of
 from firebird_cdc.journal.producer import KafkaLink
+from firebird_cdc.journal.records import Message
 from firebird_cdc.journal.render import BadEvent
+from firebird_cdc.journal.standing import Standing
 from firebird_cdc.journal.statistics import DISK, UNREADABLE
 from firebird_cdc.journal.topics import missing_topic
 
@@ -31,6 +36,36 @@ _log = logbook.Logger("firebird_cdc.journal.delivery")
 
 EVENTS_PER_TURN = 500
 """Changes of one database, sent or filtered out, before the next one has its turn."""
+
+ASIDE_MESSAGES = 1000
+"""Messages beside journals that may wait; older ones are dropped then."""
+
+POSITIONS_S = 1.0
+"""How often positions are written without transactions."""
+
+_ASIDE_PAUSE_S = 60.0  # after a failure
+_FORGIVEN_S = 10.0
+
+_LAST_POSITIONS_S = 2.0  # for their acknowledgement at the end
+_READ_STEP_S = 0.2
+_READ_MOST_S = 30.0
+
+# The position topic can't be used, and waiting won't help.
+_NO_POSITIONS = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError._UNSUPPORTED_FEATURE,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+    }
+)
 
 JOURNALS_IN_FLIGHT = 2000
 """Journals that may await acknowledgement or disposal at a time, over all databases."""
@@ -66,8 +101,7 @@ class Delivery(ABC):
     """Lanes, their journals' end, and what stops them. Subclasses send.
 
     ``stopping``: begin no journal any more. ``scans``: full scans done by the owner;
-    ``wants_scan``: called when the whole folder should be looked at. ``known``: what Kafka's
-    position topic says of databases.
+    ``wants_scan``: called when the whole folder should be looked at.
     """
 
     def __init__(
@@ -77,6 +111,7 @@ class Delivery(ABC):
         link: KafkaLink,
         archive: Path | None,
         backoff_s: float,
+        standing: Standing,
     ) -> None:
         self.backlog = backlog
         self.plan = plan
@@ -87,7 +122,13 @@ class Delivery(ABC):
         self.scans = 0
         self.shipped = 0
         self.should_leave: Callable[[], bool] = lambda: False
-        self.known: dict[str, Known] = {}
+        self.standing = standing
+        self._position_offset = -1
+        self._forgiven: dict[str, float] = {}
+        self._aside: deque[Message] = deque(maxlen=ASIDE_MESSAGES)
+        self._aside_unacked = 0
+        self._aside_banned_until = 0.0
+        self._aside_told: set[str] = set()
         self.late = LateSending(plan, archive)
         self.on_missing: Callable[[str], str] = missing_topic
         self._archive = archive
@@ -103,7 +144,7 @@ class Delivery(ABC):
     @property
     def unacked(self) -> int:
         """Messages without an answer."""
-        return self.plan.unacked
+        return self.plan.unacked + self._aside_unacked
 
     @property
     def in_flight(self) -> int:
@@ -154,6 +195,7 @@ class Delivery(ABC):
 
     def abandon(self) -> None:
         """Stop at once: what is not acknowledged stays in its journal."""
+        self.standing.close()
         self.late.start_over()
         for lane in self.lanes.values():
             lane.start_over()
@@ -165,7 +207,11 @@ class Delivery(ABC):
         for database, queue in self.backlog.queues.items():
             if database not in self.lanes:
                 lane = self.lanes[database] = Lane(database, queue, self._backoff_s)
-                lane.stand(self.known.get(database))
+                self._place(lane)
+
+    @abstractmethod
+    def _place(self, lane: Lane) -> None:
+        """Tell LANE what Kafka is known to have."""
 
     def _ready(self, lane: Lane) -> bool:
         if self.stopping or self._dispose_trouble:
@@ -231,7 +277,9 @@ class Delivery(ABC):
         """Let lanes go on whose obstacle was removed or changed."""
         for lane in self.lanes.values():
             halt = lane.halt
-            if halt is None or (halt.entry is None and self._suspects(lane)):
+            if halt is None:
+                continue
+            if halt.entry is None and (halt.acknowledgeable or self._suspects(lane)):
                 continue
             if halt.entry is not None:
                 signature = self._signature(halt.entry)
@@ -267,6 +315,27 @@ class Delivery(ABC):
             lane.retry_at = 0.0
         self._told_unreadable.clear()
         return tried
+
+    def _take_acknowledgements(self) -> None:
+        """Let lanes go on of which somebody says that it is all right."""
+        for database in self.standing.turn():
+            # At the start it may come before what it is about.
+            self._forgiven[database] = monotonic() + _FORGIVEN_S
+            lane = self.lanes.get(database)
+            if lane is None or lane.halt is None or not lane.halt.acknowledgeable:
+                continue
+            if lane.halt.entry is not None:
+                lane.queue.push(lane.halt.entry)
+            lane.forgiven = True
+            lane.halt = None
+            self.statistics.clear(database)
+            _log.notice("{}: shipping goes on, as was acknowledged", database)
+
+    def _forgives(self, lane: Lane) -> bool:
+        """Whether somebody has said that LANE may send what does not fit."""
+        if not lane.forgiven and self._forgiven.get(lane.database, 0.0) > monotonic():
+            lane.forgiven = True
+        return lane.forgiven
 
     def _signature(self, entry: Entry) -> tuple[int, ...] | None:
         try:
@@ -363,6 +432,85 @@ class Delivery(ABC):
         except OSError as error:
             _log.error("{}: can't be shipped ({}) nor set aside: {}", path, reason, error)
 
+    # What is sent beside journals
+
+    def produce_aside(self, message: Message) -> None:
+        """Send MESSAGE, which is no event: a heartbeat. Once at most, and lost if that fails.
+
+        In transactions it goes out with the next one, for which it is reason enough.
+        """
+        if self._aside_banned_until <= monotonic():
+            self._aside.append(message)
+
+    def _send_aside(self) -> int:
+        """Hand over what is to be sent beside journals; how many messages."""
+        taken = 0
+        while self._aside and self._aside_unacked < ASIDE_MESSAGES:
+            message = self._aside.popleft()
+            try:
+                self.link.producer.produce(
+                    message.topic,
+                    message.value,
+                    message.key,
+                    headers=message.headers,
+                    on_delivery=self._take_aside_answer,
+                )
+            except BufferError:
+                self._aside.appendleft(message)
+                break
+            self._aside_unacked += 1
+            taken += 1
+        return taken
+
+    def _take_aside_answer(self, error: KafkaError | None, message: Any) -> None:
+        self._aside_unacked -= 1
+        topic = message.topic()
+        if error is None:
+            self._aside_told.discard(topic)
+            return
+        self._aside_banned_until = monotonic() + _ASIDE_PAUSE_S
+        if topic not in self._aside_told:
+            self._aside_told.add(topic)
+            _log.error("topic {}: a heartbeat was not delivered: {}", topic, error.str())
+
+    def _produce_record(self, key: bytes, value: bytes | None, position: Position | None) -> None:
+        """Hand over a record of the position topic, which tells POSITION if it is one. Raises
+        BufferError if the producer is full."""
+        self.link.producer.produce(
+            self.standing.topic,
+            value,
+            key,
+            partition=0,
+            on_delivery=partial(self._take_record_answer, position),
+        )
+        self._aside_unacked += 1
+
+    def _take_record_answer(
+        self, position: Position | None, error: KafkaError | None, message: Any
+    ) -> None:
+        self._aside_unacked -= 1
+        if error is not None:
+            self._position_failed(error)
+            return
+        if message.offset() <= self._position_offset:
+            self.standing.note_emptied()
+            self._look_again()
+        self._position_offset = message.offset()
+        if position is not None:
+            self._position_taken(position)
+
+    @abstractmethod
+    def _look_again(self) -> None:
+        """The position topic was emptied."""
+
+    @abstractmethod
+    def _position_taken(self, position: Position) -> None:
+        """Kafka has taken the record of POSITION."""
+
+    @abstractmethod
+    def _position_failed(self, error: KafkaError) -> None:
+        """Kafka has not taken the record of a position."""
+
     # What was delivered
 
     def settle(self) -> bool:
@@ -432,6 +580,8 @@ class Delivery(ABC):
         """Go on with a new producer; answers to the old one's messages no longer come."""
         self.link.recreate()
         self.plan.unacked = 0
+        self._aside_unacked = 0
+        self.standing.forget()
 
     def _note_answers(self) -> bool:
         """Tell the link what came; True if something did."""
@@ -446,10 +596,15 @@ class PlainDelivery(Delivery):
     """Sends without transactions; several journals of several databases at a time."""
 
     _failures_seen = 0
+    _read_since: float | None = None
+    _positions_usable = True
+    _next_positions = 0.0
 
     def step(self) -> bool:
         """Send, take answers, dispose."""
-        moved = False
+        if not self.standing.is_read and self._positions_usable and not self._read_positions():
+            return False
+        moved = self._send_aside() > 0
         idle = self.unacked == 0
         failures = self.plan.failures
         for lane in self.lanes.values():
@@ -466,7 +621,109 @@ class PlainDelivery(Delivery):
         if self.link.fatal is not None:
             self._renew()
             return True
-        return self.settle() or moved
+        moved = self.settle() or moved
+        self._take_acknowledgements()
+        self._write_positions()
+        return moved
+
+    def abandon(self) -> None:
+        """Stop at once: what is not acknowledged stays in its journal."""
+        if not self.link.away:
+            self._next_positions = 0.0
+            self._write_positions()
+            until = monotonic() + _LAST_POSITIONS_S
+            while self._aside_unacked and monotonic() < until:
+                self.link.producer.poll(0.05)
+        super().abandon()
+
+    # Positions serve here to notice that a cluster was emptied; nothing else needs them.
+
+    def _read_positions(self) -> bool:
+        """Read what Kafka has; False: not all is read yet."""
+        if self._read_since is None:
+            self.link.note_start()
+            self._read_since = monotonic()
+        self.link.producer.poll(0)
+        try:
+            if self.standing.advance(_READ_STEP_S):
+                self._read_since = None
+                self._position_offset = -1
+                self.link.note_progress()
+                for lane in self.lanes.values():
+                    self._place(lane)
+                return True
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_POSITIONS:
+                self.link.note_waiting()
+                self._read_since = monotonic()
+                return False
+            self._go_without_positions(error.args[0].str())
+            return True
+        if monotonic() - self._read_since > _READ_MOST_S:
+            self._go_without_positions("it can't be read to its end")
+            return True
+        return False
+
+    def _go_without_positions(self, why: str) -> None:
+        _log.warning(
+            "topic {}, in which positions are kept, can't be used: {}. Shipping goes on without it,"
+            " but a cluster that has lost journals will not be noticed",
+            self.standing.topic,
+            why,
+        )
+        self._positions_usable = False
+        self._read_since = None
+
+    def _place(self, lane: Lane) -> None:
+        lane.stand(None)
+        known = self.standing.known.get(lane.database)
+        if known is None:
+            return
+        position = known.position
+        if position.folder == self.standing.folder:
+            lane.done = position.number
+        else:
+            _log.warning(
+                "{}: its last journal in Kafka (sequence {}) came from another journal folder, {}."
+                " If that one is still in use, two servers feed the same topics: give each a"
+                " kafka.topic.prefix of its own",
+                lane.database,
+                position.sequence,
+                position.place,
+            )
+
+    def _write_positions(self) -> None:
+        """Let Kafka know, now and then, how far each database has come."""
+        now = monotonic()
+        if now < self._next_positions or not self.standing.is_read:
+            return
+        self._next_positions = now + POSITIONS_S
+        for lane in self.lanes.values():
+            if lane.settled is None or lane.settled[0][:2] <= lane.done:
+                continue
+            (epoch, sequence, uuid), pos = entry, _ = lane.settled
+            position = Position(
+                lane.database, epoch, sequence, uuid, pos, True, now_us(), runs_of([entry]),
+                self.standing.folder, self.standing.place,
+            )  # fmt: skip
+            try:
+                self._produce_record(*position.record(), position)
+            except BufferError:
+                return
+            lane.done = position.number
+
+    def _look_again(self) -> None:
+        self.standing.forget()
+        for lane in self.lanes.values():
+            lane.done = (-1, -1)
+
+    def _position_taken(self, position: Position) -> None:
+        self.standing.note(position)
+
+    def _position_failed(self, error: KafkaError) -> None:
+        if error.code() in _NO_POSITIONS:
+            self.standing.forget()
+            self._go_without_positions(error.str())
 
     def _advance(self, lane: Lane) -> bool:
         """Give LANE its turn; True if it moved."""

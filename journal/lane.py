@@ -33,7 +33,7 @@ class Halt:
 
     ``place``: epoch and sequence from which on nothing is sent. ``entry``: the journal that
     is at fault, None if the fault is that one is missing. ``signature``: its file as it was.
-    ``advice``: what to do about it.
+    ``advice``: what to do about it; ``acknowledgeable``: or somebody says that it is all right.
     """
 
     place: tuple[int, int]
@@ -44,6 +44,7 @@ class Halt:
         "Repair or move that journal away, or set event.processing.failure.handling.mode to warn"
         " or skip, and it goes on by itself (after a change of the option: restart the shipper)"
     )
+    acknowledgeable: bool = False
 
 
 @dataclass(slots=True)
@@ -62,7 +63,9 @@ class Lane:
     ``trouble``: why its next journal was not delivered; attempts go on.
     ``careful``: the journal that is sent one message at a time.
     ``known``: what Kafka's position topic says, None if nothing; ``done``: up to which number all
-    journals are in Kafka by that.
+    journals are in Kafka by that. ``foreign``: it is said of another journal folder. ``forgiven``:
+    journals that don't fit that may be sent nevertheless. ``settled``: the newest journal that was
+    settled, and its last event.
     """
 
     def __init__(self, database: str, queue: Queue, backoff_s: float) -> None:
@@ -77,6 +80,9 @@ class Lane:
         self.failing = False
         self.known: Known | None = None
         self.done = (-1, -1)
+        self.foreign = False
+        self.forgiven = False
+        self.settled: tuple[Entry, int] | None = None
         self._skipped: dict[UUID, dict[int, str]] = {}
         self._resume_after: dict[UUID, int] = {}
         self._counted: dict[UUID, int] = {}
@@ -241,6 +247,15 @@ class Lane:
         self.done = position.epoch, position.sequence - 1
         self._resume_after[position.uuid] = position.pos
 
+    def fits(self, entry: Entry) -> bool:
+        """Whether ENTRY continues what Kafka has."""
+        if entry[:2] <= self.done:
+            return False
+        if self.known is None:
+            return True
+        position = self.known.position
+        return position.complete or entry[:2] != position.number or entry.uuid == position.uuid
+
     def reached(self, folder: str, place: str) -> Position | None:
         """Where this database stands once the open Kafka transaction is committed; None: as now.
 
@@ -266,6 +281,7 @@ class Lane:
             self.known = Known(position)
         self.known.position = position
         self.known.names.add(position.runs)
+        self.foreign = self.forgiven = False
         self._note(position)
 
     def settle(self) -> Flight | None:
@@ -273,6 +289,8 @@ class Lane:
         if not self.flights or not self.flights[0].delivered:
             return None
         flight = self.flights.popleft()
+        if self.settled is None or flight.entry > self.settled[0]:
+            self.settled = flight.entry, flight.pos
         self._finish(flight)
         self._backoff_s = self._first_backoff_s
         return flight

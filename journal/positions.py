@@ -29,6 +29,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     NewTopic,
     OffsetSpec,
 )
@@ -89,6 +92,7 @@ _PRODUCER_ONLY = frozenset(
         "queuing.strategy",
         "partitioner",
         "message.max.bytes",
+        "statistics.interval.ms",
     )
 )
 
@@ -342,6 +346,8 @@ class PositionReader:
             if metadata.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise KafkaException(metadata.error)
             self._create(seconds)
+        else:
+            self._mend(seconds)
         latest = {TopicPartition(topic, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
         (found,) = self._admin.list_offsets(
             latest, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=seconds
@@ -364,6 +370,31 @@ class PositionReader:
                 raise
         else:
             _log.info("made topic {}, where the positions of databases are kept", topic)
+
+    def _mend(self, seconds: float) -> None:
+        """Have the topic compacted, if Kafka made it by itself while it was emptied."""
+        topic = self._partition.topic
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        try:
+            (asked,) = self._admin.describe_configs([resource], request_timeout=seconds).values()
+            if "compact" in asked.result()["cleanup.policy"].value:
+                return
+            resource.incremental_configs = [
+                ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+                for name, value in TOPIC_SETTINGS.items()
+            ]
+            (altered,) = self._admin.incremental_alter_configs(
+                [resource], request_timeout=seconds
+            ).values()
+            altered.result()
+            _log.notice("topic {} is compacted from now on", topic)
+        except (KafkaException, KeyError) as error:
+            _log.warning(
+                "whether topic {} has cleanup.policy=compact could not be seen to ({}): without"
+                " that, Kafka forgets the positions of databases after a time",
+                topic,
+                error,
+            )
 
     def _take(self, key: bytes | None, value: bytes | None) -> None:
         try:

@@ -28,7 +28,7 @@ from firebird_cdc.journal.lock import STATE_DIRECTORY, ShipperLock, bridge_prese
 from firebird_cdc.journal.observability.observer import Observer
 from firebird_cdc.journal.producer import KafkaLink, max_message_bytes
 from firebird_cdc.journal.render import Renderer
-from firebird_cdc.journal.shipped import folder_identity
+from firebird_cdc.journal.standing import Standing
 from firebird_cdc.journal.statistics import DISK, UNREADABLE, Statistics
 from firebird_cdc.journal.topic_creation import TopicMaker
 from firebird_cdc.journal.transactions import TransactionalDelivery
@@ -145,6 +145,7 @@ class Shipper:
             self.statistics,
         )
         archive, backoff_s = config.journal_archive_directory, config.retry_backoff_ms / 1000
+        standing = Standing(self._directory, config.position_topic, link, self.statistics)
         delivery: Delivery
         if config.transactional:
             timeout_ms = int(config.producer.get("transaction.timeout.ms", "60000"))
@@ -154,13 +155,12 @@ class Shipper:
                 link,
                 archive,
                 backoff_s,
+                standing,
                 timeout_ms / 1000,
-                config.position_topic,
                 max_message_bytes(config),
-                folder_identity(self._directory),
             )
         else:
-            delivery = PlainDelivery(self._backlog, plan, link, archive, backoff_s)
+            delivery = PlainDelivery(self._backlog, plan, link, archive, backoff_s, standing)
         delivery.should_leave = partial(self._should_leave, link)
         if config.topic_creation is not None:
             maker = TopicMaker(config, renderer.topics, link)
@@ -216,6 +216,7 @@ class Shipper:
             case Folder.BACK:
                 self._lock.take()
                 delivery.plan.quarantine.load()
+                delivery.standing.follow_folder()
                 self._attach()
                 self.statistics.clear(DISK)
                 _log.notice("journal folder {} is back", self._directory)

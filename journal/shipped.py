@@ -1,15 +1,38 @@
-"""What a journal folder remembers by itself of what was shipped: ``.firebird-cdc/shipped/``."""
+"""What a journal folder remembers by itself of what was shipped: ``.firebird-cdc/shipped/``.
+
+Kafka's position topic tells how far a database has come; this tells how far it was once. If the
+first is behind the second, the cluster has lost journals that are on no disk of ours any more.
+Their range is kept here until somebody acknowledges it.
+
+Files: ``folder`` has the identity of the folder. ``<key>.json`` is one database; it is replaced by
+rename, now and then, and may be a second behind. ``<key>.acknowledged`` is a wish, of the command
+to the shipper. Nothing is synced: what a power cut takes was there for comparison only.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from uuid import UUID, uuid4
 
+import logbook
+
+from firebird_cdc.bridge.sequence import database_key
 from firebird_cdc.journal.lock import STATE_DIRECTORY
+from firebird_cdc.journal.positions import Position, now_us
+
+_log = logbook.Logger("firebird_cdc.journal.shipped")
+
+WRITE_S = 1.0
+"""How often the memory is written at most."""
 
 _FOLDER = "shipped"
 _IDENTITY = "folder"
+_WISH = ".acknowledged"
 
 
 def read_folder_identity(directory: Path) -> str | None:
@@ -20,16 +43,211 @@ def read_folder_identity(directory: Path) -> str | None:
     return None
 
 
-def folder_identity(directory: Path) -> str:
-    """The uuid of the journal folder DIRECTORY, which moves with it; made if it has none."""
-    known = read_folder_identity(directory)
-    if known is not None:
-        return known
-    path = directory / STATE_DIRECTORY / _FOLDER / _IDENTITY
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    identity = str(uuid4())
-    draft = path.with_suffix(".new")
-    draft.write_text(f"{identity}\n", "ascii")
-    draft.chmod(0o600)
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Journals that Kafka had once: from ``first`` to ``last``, each (epoch, sequence).
+
+    ``first`` None: from the beginning. ``noticed_us``: when that was found out.
+    """
+
+    first: tuple[int, int] | None
+    last: tuple[int, int]
+    noticed_us: int
+
+    def __str__(self) -> str:
+        epoch, sequence = self.last
+        if self.first is None:
+            return f"journals up to sequence {sequence} (epoch {epoch})"
+        if self.first == self.last:
+            return f"journal {sequence} (epoch {epoch})"
+        since, start = self.first
+        old = f" (epoch {since})" if since != epoch else ""
+        return f"journals {start}{old} to {sequence} (epoch {epoch})"
+
+
+@dataclass(slots=True)
+class Memory:
+    """What is remembered of one database. ``number``: epoch and sequence of the last journal that
+    was shipped, to topics whose positions are in ``topic``; None: none that counts."""
+
+    database: str
+    topic: str
+    number: tuple[int, int] | None = None
+    uuid: str = ""
+    shipped_us: int = 0
+    lost: list[Lost] = field(default_factory=list)
+
+    @classmethod
+    def parse(cls, content: bytes) -> Memory:
+        """Read what ``json.dumps(asdict(...))`` wrote; raises ValueError, KeyError, TypeError."""
+        fields = json.loads(content)
+        lost = [
+            Lost(_number(each["first"]), tuple(each["last"]), int(each["noticed_us"]))
+            for each in fields["lost"]
+        ]
+        return cls(
+            str(fields["database"]),
+            str(fields["topic"]),
+            _number(fields["number"]),
+            str(fields["uuid"]),
+            int(fields["shipped_us"]),
+            lost,
+        )
+
+
+def _number(pair: list[int] | None) -> tuple[int, int] | None:
+    return None if pair is None else (int(pair[0]), int(pair[1]))
+
+
+class Shipped:
+    """The memory of the folder DIRECTORY. TOPIC: the position topic that is used now.
+
+    Nothing here stops shipping: what can't be read or written is told, once.
+    """
+
+    def __init__(self, directory: Path, topic: str) -> None:
+        self._directory = directory
+        self._folder = directory / STATE_DIRECTORY / _FOLDER
+        self._topic = topic
+        self._told = ""
+        self._dirty: set[str] = set()
+        self._next_write = 0.0
+        self._next_look = 0.0
+        self.identity = ""
+        self.databases: dict[str, Memory] = {}
+        self.load()
+
+    def load(self) -> None:
+        """Read all anew: the folder may be another one now. Raises OSError."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.identity = self._identify()
+        self._dirty.clear()
+        self.databases = {memory.database: memory for memory in self._read()}
+
+    def _identify(self) -> str:
+        """The uuid of the folder, which moves with it; made if it has none."""
+        known = read_folder_identity(self._directory)
+        if known is not None:
+            return known
+        identity = str(uuid4())
+        _replace(self._folder / _IDENTITY, f"{identity}\n".encode())
+        return identity
+
+    def _read(self) -> Iterator[Memory]:
+        for path in sorted(self._folder.glob("*.json")):
+            try:
+                yield Memory.parse(path.read_bytes())
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                _log.warning("{}: can't be read ({}), so it is not compared", path, error)
+
+    def note(self, position: Position) -> None:
+        """POSITION is in Kafka."""
+        memory = self.databases.get(position.database)
+        if memory is None:
+            memory = self.databases[position.database] = Memory(position.database, self._topic)
+        memory.topic = self._topic
+        memory.number = position.number if position.complete else before(position.number)
+        memory.uuid = str(position.uuid)
+        memory.shipped_us = position.shipped_us
+        self._dirty.add(position.database)
+
+    def compare(self, database: str, position: Position | None) -> Lost | None:
+        """What is lost of DATABASE if Kafka has POSITION; notes it, so that it is told once."""
+        memory = self.databases.get(database)
+        if memory is None or memory.number is None:
+            return None
+        if memory.topic != self._topic:
+            _log.notice(
+                "{}: positions are in topic {} now, before in {}",
+                database,
+                self._topic,
+                memory.topic,
+            )
+            memory.number, memory.topic = None, self._topic
+            self._dirty.add(database)
+            return None
+        reached = None
+        if position is not None:
+            if position.folder != self.identity:
+                return None  # of another folder: not comparable
+            reached = position.number if position.complete else before(position.number)
+            if reached >= memory.number:
+                return None
+        return self.lose(memory, reached)
+
+    def lose(self, memory: Memory, reached: tuple[int, int] | None) -> Lost | None:
+        """Kafka has journals up to REACHED only, fewer than MEMORY knows."""
+        if memory.number is None:
+            return None
+        first = None if reached is None else (reached[0], reached[1] + 1)
+        lost = Lost(first, memory.number, now_us())
+        memory.lost.append(lost)
+        memory.number = reached
+        self._dirty.add(memory.database)
+        return lost
+
+    def acknowledgements(self, now: float) -> list[str]:
+        """Databases for which somebody has acknowledged what happened, each told once."""
+        if now < self._next_look:
+            return []
+        self._next_look = now + WRITE_S
+        found = []
+        with suppress(OSError):
+            for entry in list(os.scandir(self._folder)):
+                if entry.name.endswith(_WISH):
+                    path = Path(entry.path)
+                    database = path.read_text("utf-8")
+                    path.unlink()
+                    memory = self.databases.get(database)
+                    if memory is not None:
+                        memory.lost.clear()
+                        self._dirty.add(database)
+                    found.append(database)
+        return found
+
+    def write(self, now: float = float("inf")) -> None:
+        """Write what has changed, if it is time (NOW: monotonic)."""
+        if not self._dirty or now < self._next_write:
+            return
+        self._next_write = now + WRITE_S
+        try:
+            for database in self._dirty:
+                content = json.dumps(asdict(self.databases[database]))
+                _replace(self._folder / f"{database_key(database)}.json", content.encode())
+        except OSError as error:
+            if str(error) != self._told:
+                _log.warning("what was shipped can't be remembered: {}", error)
+            self._told = str(error)
+            return
+        self._told = ""
+        self._dirty.clear()
+
+
+def before(number: tuple[int, int]) -> tuple[int, int]:
+    """The number in front of NUMBER."""
+    return number[0], number[1] - 1
+
+
+def remembered(directory: Path) -> list[Memory]:
+    """What the folder DIRECTORY remembers, for whoever shows it; what can't be read is left out."""
+    found = []
+    for path in sorted((directory / STATE_DIRECTORY / _FOLDER).glob("*.json")):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            found.append(Memory.parse(path.read_bytes()))
+    return found
+
+
+def acknowledge(directory: Path, database: str) -> None:
+    """Have the shipper of DIRECTORY, now or when it runs, know that somebody knows. May raise
+    OSError."""
+    folder = directory / STATE_DIRECTORY / _FOLDER
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _replace(folder / f"{database_key(database)}{_WISH}", database.encode())
+
+
+def _replace(path: Path, content: bytes) -> None:
+    draft = path.with_name(f".{path.name}.new")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(content)
     draft.rename(path)
-    return identity

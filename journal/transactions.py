@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from platform import node
 from time import monotonic
 from typing import Any
 from uuid import UUID
@@ -32,11 +31,11 @@ from firebird_cdc.journal.positions import (
     FRAME_BYTES,
     NAME_BYTES,
     Position,
-    PositionReader,
     late_record,
 )
 from firebird_cdc.journal.producer import KafkaLink
 from firebird_cdc.journal.render import BadEvent
+from firebird_cdc.journal.standing import Standing
 
 _log = logbook.Logger("firebird_cdc.journal.transactions")
 
@@ -73,10 +72,7 @@ class _Aborted(Exception):
 
 
 class TransactionalDelivery(Delivery):
-    """Sends journals one after the other, inside Kafka transactions.
-
-    ``folder``: the identity of the journal folder, which the positions tell.
-    """
+    """Sends journals one after the other, inside Kafka transactions."""
 
     def __init__(
         self,
@@ -85,20 +81,15 @@ class TransactionalDelivery(Delivery):
         link: KafkaLink,
         archive: Path | None,
         backoff_s: float,
+        standing: Standing,
         transaction_timeout_s: float,
-        position_topic: str,
         max_message_bytes: int,
-        folder: str,
     ) -> None:
-        super().__init__(backlog, plan, link, archive, backoff_s)
+        super().__init__(backlog, plan, link, archive, backoff_s, standing)
         self._ready_for_transactions = False
         self._registered = False
-        self._reader: PositionReader | None = None
-        self._position_topic = position_topic
-        self._folder = folder
-        self._place = f"{node()}:{backlog.directory}"
         self._position_error: KafkaError | None = None
-        self._positions_unacked = 0
+        self._asides_fail = False
         self._batch_journals = min(
             BATCH_JOURNALS, max((max_message_bytes - FRAME_BYTES) // NAME_BYTES, 1)
         )
@@ -122,11 +113,6 @@ class TransactionalDelivery(Delivery):
         return super().try_again()
 
     @property
-    def unacked(self) -> int:
-        """Messages without an answer."""
-        return self.plan.unacked + self._positions_unacked
-
-    @property
     def next_retry(self) -> float | None:
         """When (monotonic) the next attempt is made."""
         paused = super().next_retry
@@ -147,10 +133,15 @@ class TransactionalDelivery(Delivery):
             if not self._ready_for_transactions:
                 self._initialise()
                 return True
+            late = None if self.stopping else self._send_late()
+            if late is False:
+                return True
+            self._take_acknowledgements()
             lanes = [lane for lane in self._rotation() if self._ready(lane)]
-            late = self.late.is_busy and not self.stopping and self._send_late()
+            if self._aside and (self._asides_fail or not lanes):
+                self._send_asides_alone()
             if not lanes:
-                return self.settle() or disposed or late
+                return self.settle() or disposed or late is not None
             self._transaction(lanes)
         except _Interrupted:
             return False
@@ -163,7 +154,6 @@ class TransactionalDelivery(Delivery):
     def abandon(self) -> None:
         """Abort what is open: none of it ever becomes visible to read_committed consumers."""
         super().abandon()
-        self._close_reader()
         if self._ready_for_transactions and self._began_at:
             try:
                 self.link.producer.abort_transaction(_STEP_S)
@@ -182,28 +172,25 @@ class TransactionalDelivery(Delivery):
     def _initialise(self) -> None:
         """Register the transactional id, which ends what a predecessor left open, and learn what
         Kafka has. Takes a step of that each time."""
-        if self._reader is None:
-            self.link.note_start()
-            self._reader = self.link.position_reader(self._position_topic)
         if not self._registered:
+            self.link.note_start()
             self._repeat(self.link.producer.init_transactions)
             self._registered = True
-        while not self._reader.advance(_STEP_S):
+        while not self.standing.advance(_STEP_S):
             self.link.note_waiting()
             if self.should_leave():
                 raise _Interrupted
-        self.known = self._reader.known
-        self._take_known_late(self._reader.late)
-        self._close_reader()
+        self._position_offset = -1
+        self._take_known_late(self.standing.late)
         for lane in self.lanes.values():
-            lane.stand(self.known.get(lane.database))
+            self._place(lane)
         self._ready_for_transactions = True
         self.link.note_progress()
 
-    def _close_reader(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
+    def _place(self, lane: Lane) -> None:
+        known = self.standing.known.get(lane.database)
+        lane.stand(known)
+        lane.foreign = known is not None and known.position.folder != self.standing.folder
 
     def _repeat(self, call: Callable[[float], None]) -> None:
         """Repeat a call of the client until it succeeds or fails for good."""
@@ -222,32 +209,42 @@ class TransactionalDelivery(Delivery):
     def _ready(self, lane: Lane) -> bool:
         while super()._ready(lane):
             entry = lane.queue.first()
-            if entry[:2] > lane.done:
-                known = lane.known
-                if known is None or known.position.complete or self._fits(entry, known.position):
-                    return True
-                self._halt_for(lane, entry, {known.position.uuid.bytes})
+            if lane.foreign and not self._forgives(lane):
+                self._halt_foreign(lane)
                 return False
-            if not self._take_known(lane, entry):
+            if lane.fits(entry):
+                return True
+            assert lane.known is not None
+            names = lane.known.names.find(entry.epoch, entry.sequence)
+            if entry.uuid.bytes in names:
+                _log.info("{}: Kafka has it already, as the position topic says", entry.name)
+                lane.queue.pop()
+                self._delivered.append(entry)
+            elif self._forgives(lane):
+                return True
+            else:
+                position = lane.known.position
+                if not position.complete and entry[:2] == position.number:
+                    names.add(position.uuid.bytes)
+                self._halt_for(lane, entry, names)
                 return False
         return False
 
-    @staticmethod
-    def _fits(entry: Entry, position: Position) -> bool:
-        """Whether ENTRY may follow POSITION, which is in the middle of a journal."""
-        return entry[:2] != position.number or entry.uuid == position.uuid
-
-    def _take_known(self, lane: Lane, entry: Entry) -> bool:
-        """Deal with ENTRY, whose number is not beyond what Kafka has; False: LANE stands still."""
+    def _halt_foreign(self, lane: Lane) -> None:
+        """Stop LANE, whose database Kafka has from another journal folder."""
         assert lane.known is not None
-        names = lane.known.names.find(entry.epoch, entry.sequence)
-        if entry.uuid.bytes not in names:
-            self._halt_for(lane, entry, names)
-            return False
-        _log.info("{}: Kafka has it already, as the position topic says", entry.name)
-        lane.queue.pop()
-        self._delivered.append(entry)
-        return True
+        position = lane.known.position
+        reason = (
+            f"Kafka has it up to sequence {position.sequence} (epoch {position.epoch}) from another"
+            f" journal folder, {position.place}, and {self.backlog.directory} may not go on where"
+            " that one stopped"
+        )
+        advice = (
+            "If both are in use, give each server a kafka.topic.prefix of its own. If this folder"
+            " takes the other one's place, ship what that one still holds first, then run:"
+            f" firebird-cdc journal acknowledge --config FILE {lane.database}"
+        )
+        self.halt(lane, Halt((0, 0), None, reason, None, advice, acknowledgeable=True))
 
     def _halt_for(self, lane: Lane, entry: Entry, names: set[bytes]) -> None:
         """Stop LANE at ENTRY, whose number is that of something else in Kafka."""
@@ -264,7 +261,8 @@ class TransactionalDelivery(Delivery):
                 "Two journal folders, or a folder that was copied or begun anew, feed the same"
                 " topics under the same name of a database: give each server a kafka.topic.prefix"
                 " of its own. If the journal is not to be shipped, move it away, and shipping goes"
-                " on by itself"
+                " on by itself; if it is, in spite of that, run: firebird-cdc journal acknowledge"
+                f" --config FILE {lane.database}"
             )
         else:
             reason = (
@@ -279,13 +277,15 @@ class TransactionalDelivery(Delivery):
             )
         signature = self._signature(entry)
         lane.queue.pop()
-        self.halt(lane, Halt(entry[:2], entry, reason, signature, advice))
+        halt = Halt(entry[:2], entry, reason, signature, advice, acknowledgeable=bool(names))
+        self.halt(lane, halt)
 
     # One transaction
 
     def _transaction(self, lanes: list[Lane]) -> None:
         """Send whole journals in turn, commit, and dispose of them."""
         self._begin()
+        self._send_aside()
         left = self._batch_journals
         while lanes and left > 0 and not self._is_full():
             going = []
@@ -297,6 +297,19 @@ class TransactionalDelivery(Delivery):
             lanes = going
         self._commit()
         self.settle()
+
+    def _send_asides_alone(self) -> None:
+        """Send what is no event in a transaction of its own, which may fail."""
+        self._begin()
+        self._send_aside()
+        try:
+            self._commit()
+        except KafkaException as error:
+            if error.args[0].code() in _FENCED or not self._asides_fail:
+                raise
+            self._begin_anew()
+            raise _Aborted from error
+        self._asides_fail = False
 
     def _begin(self) -> None:
         self.link.producer.begin_transaction()
@@ -433,12 +446,14 @@ class TransactionalDelivery(Delivery):
 
     # What was left out
 
-    def _send_late(self) -> bool:
-        """Send what was left out of one journal, in a Kafka transaction of its own, or nothing;
-        False if none can be sent now."""
+    def _send_late(self) -> bool | None:
+        """Send what was left out of one journal, in a Kafka transaction of its own, or nothing.
+
+        Returns whether the producer is still good for others; None if nothing could be sent.
+        """
         flight = self.late.begin()
         if flight is None:
-            return False
+            return None
         self._begin()
         while not flight.is_over:
             moved = flight.send(self.link.producer)
@@ -451,7 +466,7 @@ class TransactionalDelivery(Delivery):
                 break
         if flight.is_sent:
             key, value = late_record(flight.database, flight.note.uuid)
-            self._hand_over(key, value)
+            self._hand_over(key, value, None)
             self._commit()
             if self.late.finish(flight):
                 self._late_keys.append(key)
@@ -460,7 +475,7 @@ class TransactionalDelivery(Delivery):
         self.late.finish(flight, is_aborted=True)
         # Behind a message that Kafka has refused, the client leaves a hole in its numbers.
         self._begin_anew()
-        return True
+        return False
 
     def _take_known_late(self, keys: Mapping[UUID, bytes]) -> None:
         """Kafka has what was left out of these journals: it is not sent again."""
@@ -471,13 +486,13 @@ class TransactionalDelivery(Delivery):
     def _commit(self) -> None:
         positions = []
         for lane in self.lanes.values():
-            position = lane.reached(self._folder, self._place)
+            position = lane.reached(self.standing.folder, self.standing.place)
             if position is not None:
-                self._hand_over(*position.record())
+                self._hand_over(*position.record(), position)
                 positions.append((lane, position))
         late_keys, self._late_keys = self._late_keys, []
         for key in late_keys:  # what they speak of is gone from the quarantine
-            self._hand_over(key, None)
+            self._hand_over(key, None, None)
         self._await_answers()
         self._check()
         self._write_notes()
@@ -487,25 +502,34 @@ class TransactionalDelivery(Delivery):
         self.link.note_progress()
         for lane, position in positions:
             lane.advance(position)
+            self.standing.note(position)
 
-    def _hand_over(self, key: bytes, value: bytes | None) -> None:
+    def _hand_over(self, key: bytes, value: bytes | None, position: Position | None) -> None:
         """Hand over a record of the position topic."""
         while True:
             try:
-                self.link.producer.produce(
-                    self._position_topic, value, key, on_delivery=self._take_answer
-                )
+                self._produce_record(key, value, position)
             except BufferError:
                 self._serve(0.05)
                 self._check()
             else:
-                self._positions_unacked += 1
                 return
 
-    def _take_answer(self, error: KafkaError | None, _message: Any) -> None:
-        self._positions_unacked -= 1
+    def _look_again(self) -> None:
+        """The topic was made anew: what was read of it counts no longer."""
+
+    def _position_taken(self, position: Position) -> None:
+        """Counts once it is committed."""
+
+    def _position_failed(self, error: KafkaError) -> None:
+        self._position_error = error
+
+    def _take_aside_answer(self, error: KafkaError | None, message: Any) -> None:
         if error is not None:
+            # It must not take journals with it again.
+            self._asides_fail = True
             self._position_error = error
+        super()._take_aside_answer(error, message)
 
     def _write_notes(self) -> None:
         """Have on disk what is left out, before what goes with it becomes visible."""
@@ -562,9 +586,7 @@ class TransactionalDelivery(Delivery):
 
     def _begin_anew(self) -> None:
         """Go on with a new producer, which begins with asking where Kafka is."""
-        self._close_reader()
         self._replace_producer()
-        self._positions_unacked = 0
         self._registered = self._ready_for_transactions = False
         self._began_at = 0.0
 

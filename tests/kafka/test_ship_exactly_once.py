@@ -6,14 +6,17 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from platform import node
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from shipping import DATABASE, Event, Folder, Ship, ids, read_topics
 
+from firebird_cdc.cli import main
 from firebird_cdc.demo.kafka import KafkaBroker
-from firebird_cdc.journal import delivery, transactions
+from firebird_cdc.demo.processes import await_condition
+from firebird_cdc.journal import delivery, shipped, transactions
 from firebird_cdc.journal.positions import Position
 from firebird_cdc.journal.transactions import TransactionalDelivery
 
@@ -135,7 +138,7 @@ def test_transaction_whose_commit_was_not_asked_for_is_sent_once(
 ) -> None:
     for sequence in range(1, 6):
         folder.write(sequence, 10)
-    crash_at(monkeypatch, TransactionalDelivery, "_record", after=True)
+    crash_at(monkeypatch, TransactionalDelivery, "_hand_over", after=True)
     crash_once(ship, monkeypatch)
     assert topics.events() == []
     assert ship.once_here() == 0
@@ -163,7 +166,7 @@ def test_other_journal_under_a_shipped_number_stops_its_database(
     ship: Ship, folder: Folder, topics: Topics, mode: str
 ) -> None:
     ship.options[MODE] = mode
-    shipped = [folder.write(sequence) for sequence in (1, 2)]
+    before = [folder.write(sequence) for sequence in (1, 2)]
     assert ship.once_here() == 0
     other = folder.write(2, first_id=99)
     waiting = [other, folder.write(3)]
@@ -174,7 +177,7 @@ def test_other_journal_under_a_shipped_number_stops_its_database(
     line = shipper.log_lines("STANDS STILL")[0]
     assert "under which Kafka has another journal" in line
     assert other.name in line
-    assert UUID(shipped[1].stem).hex in line
+    assert UUID(before[1].stem).hex in line
     assert ids(topics.events()) == expected(1, 2)
     other.unlink()
     assert ship.once_here() == 0
@@ -221,7 +224,7 @@ def test_journal_larger_than_a_kafka_transaction_is_once_in_kafka_all_the_same(
     folder.write(3, 3)
     monkeypatch.setattr(transactions, "SPLIT_MESSAGES", 1000)
     if point == "second-part":
-        crash_at(monkeypatch, TransactionalDelivery, "_record", 2, after=True)
+        crash_at(monkeypatch, TransactionalDelivery, "_hand_over", 2, after=True)
     else:
         crash_at(monkeypatch, delivery, "dispose_shipped", 2, after=False)
     crash_once(ship, monkeypatch)
@@ -261,7 +264,7 @@ def test_journal_that_lost_its_place_in_the_middle_is_missed(
     folder.write(1)
     large = folder.write(2, 2000)
     monkeypatch.setattr(transactions, "SPLIT_MESSAGES", 700)
-    crash_at(monkeypatch, TransactionalDelivery, "_record", 2, after=True)
+    crash_at(monkeypatch, TransactionalDelivery, "_hand_over", 2, after=True)
     crash_once(ship, monkeypatch)
     large.rename(folder.directory.with_name(large.name))
     other = folder.write(2, 2000)
@@ -319,3 +322,112 @@ def test_strange_record_in_the_position_topic_is_left_alone(
     folder.write(2)
     assert ship.once_here() == 0
     assert ids(topics.events()) == expected(1, 2)
+
+
+TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
+
+
+def delete_everything(broker: KafkaBroker, prefix: str) -> None:
+    """Empty the cluster as far as this test has used it."""
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    mine = [name for name in admin.list_topics(timeout=30).topics if name.startswith(prefix)]
+    for future in admin.delete_topics(mine).values():
+        future.result(30)
+    await_condition(
+        "the topics deleted",
+        lambda: not any(name.startswith(prefix) for name in admin.list_topics(timeout=30).topics),
+        30,
+    )
+
+
+def acknowledge(ship: Ship, database: str = DATABASE) -> None:
+    command = ["journal", "acknowledge", "--config", str(ship._config(99)), database]
+    assert main(command) == 0
+
+
+@TRANSACTIONAL
+def test_range_that_an_emptied_cluster_lost_is_named_until_acknowledged(
+    ship: Ship,
+    folder: Folder,
+    topics: Topics,
+    broker: KafkaBroker,
+    topic_prefix: str,
+    transactional: bool,
+) -> None:
+    if not transactional:
+        del ship.options["kafka.producer.transactional.id"]
+    for sequence in (1, 2, 3):
+        folder.write(sequence)
+    assert ship.once_here() == 0
+    delete_everything(broker, topic_prefix)
+    folder.write(4)
+    shipper = ship.start()
+    line = shipper.await_log("Kafka no longer has")
+    assert "journals up to sequence 3 (epoch 0)" in line
+    shipper.await_that(lambda: not folder.waiting, "journal 4 shipped")
+    assert shipper.terminate() == 0
+    assert ids(topics.events()) == expected(4)
+    (memory,) = shipped.remembered(folder.directory)
+    assert (memory.number, memory.lost[0].last) == ((0, 4), (0, 3))
+    shipper = ship.once()
+    assert not shipper.log_lines("Kafka no longer has")
+    acknowledge(ship)
+    folder.write(5)
+    assert ship.once_here() == 0
+    (memory,) = shipped.remembered(folder.directory)
+    assert memory.lost == []
+    assert ids(topics.events()) == expected(4, 5)
+
+
+@TRANSACTIONAL
+def test_cluster_that_is_emptied_under_a_running_shipper_is_noticed(
+    make_ship: Callable[[str], Ship],
+    own_broker: KafkaBroker,
+    folder: Folder,
+    topic_prefix: str,
+    transactional: bool,
+) -> None:
+    ship = make_ship(own_broker.bootstrap)
+    if transactional:
+        ship.options["kafka.producer.transactional.id"] = f"{topic_prefix}-id"
+    shipper = ship.start()
+    for sequence in (1, 2):
+        folder.write(sequence)
+        shipper.await_that(lambda: not folder.waiting, "the journal shipped")
+    topics = Topics(own_broker.bootstrap, topic_prefix)
+    await_condition(
+        "the position", lambda: any(each.number == (0, 2) for each in topics.positions()), 30
+    )
+    own_broker.kill()
+    shutil.rmtree(own_broker.directory / "data")
+    (own_broker.directory / "server.properties").unlink()
+    own_broker._fixed_port = True
+    own_broker.start()
+    folder.write(3)
+    line = shipper.await_log("Kafka no longer has")
+    assert "journals up to sequence 2 (epoch 0)" in line
+    shipper.await_that(lambda: not folder.waiting, "the rest shipped")
+    assert shipper.terminate() == 0
+    assert set(ids(topics.events())) == {*expected(3)}
+
+
+def test_database_that_another_folder_has_shipped_stands_still_until_acknowledged(
+    ship: Ship, folder: Folder, topics: Topics, tmp_path: Path
+) -> None:
+    folder.write(1)
+    folder.write(2)
+    assert ship.once_here() == 0
+    other = Folder(tmp_path / "other")
+    ship.options["connector.journal.directory"] = str(other.directory)
+    other.write(1, first_id=71)
+    shipper = ship.start()
+    line = shipper.await_log("STANDS STILL")
+    assert f"from another journal folder, {node()}:{folder.directory}" in line
+    acknowledge(ship)
+    shipper.await_that(lambda: not other.waiting, "the journal of the new folder shipped")
+    assert shipper.terminate() == 0
+    other.write(2, first_id=72)
+    assert ship.once_here() == 0
+    assert ids(topics.events()) == [*expected(1, 2), 71, 72]

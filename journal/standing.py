@@ -1,0 +1,128 @@
+"""How Kafka and the journal folder stand to each other: what each of them says was shipped.
+
+Kafka says it in the position topic (``journal.positions``), the folder in its own memory
+(``journal.shipped``). Both are compared whenever the topic is read: at the start and with each new
+producer. A cluster that has less than it had has lost journals.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from platform import node
+from time import monotonic
+from uuid import UUID
+
+import logbook
+
+from firebird_cdc.journal.positions import Known, Position, PositionReader
+from firebird_cdc.journal.producer import KafkaLink
+from firebird_cdc.journal.shipped import Lost, Shipped
+from firebird_cdc.journal.statistics import LOST, Statistics
+
+_log = logbook.Logger("firebird_cdc.journal.standing")
+
+
+class Standing:
+    """The position topic TOPIC and the memory of the journal folder DIRECTORY.
+
+    ``known``: by database, what the topic said when it was last read; ``late``: of which journals
+    it has what was left out, with the keys of those records. ``is_read``: whether that
+    was since ``forget``.
+    """
+
+    def __init__(
+        self, directory: Path, topic: str, link: KafkaLink, statistics: Statistics
+    ) -> None:
+        self.topic = topic
+        self.place = f"{node()}:{directory}"
+        self.known: dict[str, Known] = {}
+        self.late: dict[UUID, bytes] = {}
+        self.is_read = False
+        self._directory = directory
+        self._link = link
+        self._statistics = statistics
+        self._shipped = Shipped(directory, topic)
+        self._reader: PositionReader | None = None
+        for memory in self._shipped.databases.values():
+            self._show(memory.database, memory.lost)
+
+    @property
+    def folder(self) -> str:
+        """The identity of the journal folder."""
+        return self._shipped.identity
+
+    def advance(self, seconds: float) -> bool:
+        """Read on, for about SECONDS; whether all is read. Raises KafkaException."""
+        if self._reader is None:
+            self._reader = self._link.position_reader(self.topic)
+        if not self._reader.advance(seconds):
+            return False
+        self.known, self.late = self._reader.known, self._reader.late
+        self._close()
+        self.is_read = True
+        for database in list(self._shipped.databases):
+            known = self.known.get(database)
+            position = known.position if known is not None else None
+            self._tell(database, self._shipped.compare(database, position))
+        return True
+
+    def forget(self) -> None:
+        """What was read may not hold any more: it has to be read again."""
+        self._close()
+        self.is_read = False
+
+    def follow_folder(self) -> None:
+        """The journal folder is another one now. Raises OSError."""
+        self.forget()
+        self._shipped.load()
+
+    def note(self, position: Position) -> None:
+        """POSITION is in Kafka for good."""
+        self._shipped.note(position)
+
+    def note_emptied(self) -> None:
+        """The position topic begins anew though nobody closed it: Kafka has lost everything."""
+        for memory in list(self._shipped.databases.values()):
+            self._tell(memory.database, self._shipped.lose(memory, None))
+
+    def turn(self) -> list[str]:
+        """Keep the memory; returns databases of which somebody has acknowledged what happened."""
+        now = monotonic()
+        self._shipped.write(now)
+        acknowledged = self._shipped.acknowledgements(now)
+        for database in acknowledged:
+            self._statistics.clear(LOST + database)
+            _log.notice("{}: what happened is acknowledged", database)
+        return acknowledged
+
+    def close(self) -> None:
+        """Write what is remembered, and give back what is held."""
+        self._close()
+        self._shipped.write()
+
+    def _close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def _tell(self, database: str, lost: Lost | None) -> None:
+        if lost is None:
+            return
+        _log.error(
+            "{}: Kafka no longer has {}, which were shipped and are not in {} any more. Every"
+            " journal that is still there is sent. Look for the others in the archive or a backup;"
+            " once you know, run: firebird-cdc journal acknowledge --config FILE {}",
+            database,
+            lost,
+            self._directory,
+            database,
+        )
+        self._shipped.write()
+        self._show(database, self._shipped.databases[database].lost)
+
+    def _show(self, database: str, lost: list[Lost]) -> None:
+        if lost:
+            ranges = ", ".join(map(str, lost))
+            self._statistics.trouble(
+                LOST + database, "warning", f"Kafka no longer has {ranges} of {database}"
+            )

@@ -143,6 +143,9 @@ class ConnectorConfig:
     failure_handling_mode: str
     poll_interval_ms: int
     max_batch_size: int
+    max_queue_size: int
+    max_queue_bytes: int
+    errors_max_retries: int
     attachment: Attachment
     canary_tables: tuple[CanaryTable, ...]
     canary_interval_ms: int
@@ -537,6 +540,9 @@ class _Loader:
             failure_handling_mode=value["event.processing.failure.handling.mode"],
             poll_interval_ms=value["poll.interval.ms"],
             max_batch_size=value["max.batch.size"],
+            max_queue_size=value["max.queue.size"],
+            max_queue_bytes=value["max.queue.size.in.bytes"],
+            errors_max_retries=value["errors.max.retries"],
             attachment=Attachment(
                 value.get("database.hostname"),
                 value["database.port"],

@@ -503,20 +503,24 @@ OPTIONS: tuple[Option, ...] = (
         Group.SHIPPING, unit="ms", low=1, high=INT_MAX,
     ),
     Option(
-        "max.batch.size", _I, "2048", "Events handed on in one step.", Group.SHIPPING,
-        _LATER, low=1, high=INT_MAX,
+        "max.batch.size", _I, "2048", "Changes of one database that are handed to the producer"
+        " before the next database has its turn.", Group.SHIPPING, low=1, high=INT_MAX,
     ),
     Option(
-        "max.queue.size", _I, "20240", "Events that may wait between reader and sender.",
-        Group.SHIPPING, _LATER, low=1, high=INT_MAX,
+        "max.queue.size", _I, "20240", "Messages that may wait in the producer until Kafka"
+        " acknowledges them; reading pauses then. kafka.producer.queue.buffering.max.messages goes"
+        " before it.", Group.SHIPPING, low=1, high=10_000_000,
     ),
     Option(
-        "max.queue.size.in.bytes", _I, "0", "The same limit in bytes; 0: none.", Group.SHIPPING,
-        _LATER, unit="bytes",
+        "max.queue.size.in.bytes", _I, "0", "The same limit in bytes, rounded up to KiB; 0: 64 MiB."
+        " kafka.producer.buffer.memory goes before it.", Group.SHIPPING, unit="bytes",
+        high=INT_MAX * 1024,
     ),
     Option(
-        "errors.max.retries", _I, "-1", "Restarts after errors that may pass; -1: no limit.",
-        Group.SHIPPING, _LATER, low=-1, high=INT_MAX,
+        "errors.max.retries", _I, "-1", "How often in a row sending is tried again after an error"
+        " that may pass; delivery.timeout.ms without any answer counts as one. Then the database"
+        " stands still until `firebird-cdc journal retry` or a restart of the shipper. -1: no"
+        " limit.", Group.SHIPPING, low=-1, high=INT_MAX,
     ),
     # -- attachment
     Option(

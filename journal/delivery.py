@@ -21,7 +21,7 @@ from firebird_cdc.errors import JournalError, Obstacle
 from firebird_cdc.journal.backlog import Backlog, Entry, Unreadable
 from firebird_cdc.journal.dispose import dispose_shipped
 from firebird_cdc.journal.flight import Flight, FlightPlan
-from firebird_cdc.journal.lane import Halt, Lane, MissingBlocked
+from firebird_cdc.journal.lane import MAX_BACKOFF_S, Halt, Lane, MissingBlocked
 from firebird_cdc.journal.late import LateSending
 from firebird_cdc.journal.observability.folder import Waiting
 from firebird_cdc.journal.positions import Position, now_us, runs_of
@@ -35,7 +35,7 @@ from firebird_cdc.journal.topics import missing_topic
 _log = logbook.Logger("firebird_cdc.journal.delivery")
 
 EVENTS_PER_TURN = 500
-"""Changes of one database, sent or filtered out, before the next one has its turn."""
+"""Changes of one database, sent or filtered out, before answers are looked after."""
 
 ASIDE_MESSAGES = 1000
 """Messages beside journals that may wait; older ones are dropped then."""
@@ -46,6 +46,7 @@ POSITIONS_S = 1.0
 _ASIDE_PAUSE_S = 60.0  # after a failure
 _FORGIVEN_S = 10.0
 
+_RENEW_S = 0.1  # before a producer that gave up is replaced for the first time
 _LAST_POSITIONS_S = 2.0  # for their acknowledgement at the end
 _READ_STEP_S = 0.2
 _READ_MOST_S = 30.0
@@ -101,7 +102,9 @@ class Delivery(ABC):
     """Lanes, their journals' end, and what stops them. Subclasses send.
 
     ``stopping``: begin no journal any more. ``scans``: full scans done by the owner;
-    ``wants_scan``: called when the whole folder should be looked at.
+    ``wants_scan``: called when the whole folder should be looked at. ``max_retries``: failures in
+    a row until a database stands still, -1: no limit; ``attempt_s``: without any answer for so long
+    counts as one. ``events_per_turn``: changes of one database until the next one's turn.
     """
 
     def __init__(
@@ -121,6 +124,9 @@ class Delivery(ABC):
         self.stopping = False
         self.scans = 0
         self.shipped = 0
+        self.max_retries = -1
+        self.attempt_s = 120.0
+        self.events_per_turn = EVENTS_PER_TURN
         self.should_leave: Callable[[], bool] = lambda: False
         self.standing = standing
         self._position_offset = -1
@@ -279,7 +285,7 @@ class Delivery(ABC):
             halt = lane.halt
             if halt is None:
                 continue
-            if halt.entry is None and (halt.acknowledgeable or self._suspects(lane)):
+            if halt.stays or (halt.entry is None and self._suspects(lane)):
                 continue
             if halt.entry is not None:
                 signature = self._signature(halt.entry)
@@ -307,6 +313,7 @@ class Delivery(ABC):
                 if halt.entry is not None:
                     lane.queue.push(halt.entry)
                 lane.halt = None
+                lane.failures = 0
                 self.statistics.clear(lane.database)
                 _log.notice("{database}: shipping is tried again", database=lane.database)
                 tried.append((lane, halt.place))
@@ -345,8 +352,12 @@ class Delivery(ABC):
         return status.st_ino, status.st_size, status.st_mtime_ns
 
     def back_off(self, lane: Lane, why: str, path: Path) -> None:
-        """Pause LANE after a failure that may pass, loudly the first time."""
+        """Pause LANE after a failure that may pass, loudly the first time; or for good, if it was
+        the last attempt that ``errors.max.retries`` allows."""
         pause = lane.back_off()
+        if 0 <= self.max_retries < lane.failures:
+            self.give_up(lane, f"{path.name} was not delivered: {why}")
+            return
         if not lane.in_trouble:
             _log.error(
                 "{database}: {journal} was not delivered: {}; it is sent again until it is, first"
@@ -367,6 +378,22 @@ class Delivery(ABC):
         assert error is not None
         text = f"topic {topic}: {error.str()}"
         return f"{text}; {self.on_missing(topic)}" if is_missing(error) else text
+
+    def give_up(self, lane: Lane, why: str) -> None:
+        """Stop LANE after too many failures that might have passed."""
+        lane.start_over()
+        reason = f"given up after {lane.failures} attempts (errors.max.retries): {why}"
+        advice = (
+            "Mend that, and have it tried again: firebird-cdc journal retry --config FILE, or a"
+            " restart of the shipper"
+        )
+        self.halt(lane, Halt((0, 0), None, reason, None, advice, stays=True))
+
+    def _waits_too_long(self) -> bool:
+        """Whether Kafka has not answered for as long as all allowed attempts together take."""
+        if self.max_retries < 0:
+            return False
+        return monotonic() - self.link.progress_at > self.attempt_s * (self.max_retries + 1)
 
     # What can't be sent
 
@@ -599,11 +626,15 @@ class PlainDelivery(Delivery):
     _read_since: float | None = None
     _positions_usable = True
     _next_positions = 0.0
+    _renew_at = 0.0
+    _renew_pause_s = _RENEW_S
 
     def step(self) -> bool:
         """Send, take answers, dispose."""
         if not self.standing.is_read and self._positions_usable and not self._read_positions():
             return False
+        if self.link.fatal is not None:
+            return self._renew()
         moved = self._send_aside() > 0
         idle = self.unacked == 0
         failures = self.plan.failures
@@ -615,11 +646,13 @@ class PlainDelivery(Delivery):
         if idle:
             self.link.note_start()
         self.link.producer.poll(0)
-        moved = self._note_answers() or moved
-        if not moved and self.unacked:
+        if self._note_answers():
+            self._renew_pause_s = _RENEW_S
+            moved = True
+        elif not moved and self.unacked:
             self.link.note_waiting()
-        if self.link.fatal is not None:
-            self._renew()
+        if self.unacked and self._waits_too_long():
+            self._give_up_all()
             return True
         moved = self.settle() or moved
         self._take_acknowledgements()
@@ -737,7 +770,7 @@ class PlainDelivery(Delivery):
                 self._take_failure(lane, failed)
                 return True
         moved = False
-        budget = EVENTS_PER_TURN
+        budget = self.events_per_turn
         room = JOURNALS_IN_FLIGHT - self.in_flight
         while budget > 0:
             flight = lane.flights[-1] if lane.flights else None
@@ -790,17 +823,35 @@ class PlainDelivery(Delivery):
             lane.start_over()
             self.back_off(lane, self._why(failed), failed.path)
 
-    def _renew(self) -> None:
-        """The producer has given up for good: make a new one and send all again that is open."""
+    def _renew(self) -> bool:
+        """The producer has given up for good: make a new one, after a pause, and send all again
+        that is open. Returns whether that was done."""
         fatal = self.link.fatal
         assert fatal is not None
-        _log.error(
-            "the Kafka client gave up ({}); with a new one, journals that are not wholly"
-            " acknowledged are sent again",
-            fatal.str(),
-        )
+        now = monotonic()
+        if self._renew_at == 0.0:
+            self._renew_at = now + self._renew_pause_s
+            self._renew_pause_s = min(self._renew_pause_s * 2, MAX_BACKOFF_S)
+            self.link.note_away(fatal.str())
+        if now < self._renew_at:
+            return False
+        self._renew_at = 0.0
+        _log.info("the Kafka client gave up ({}); going on with a new one", fatal.str())
         for lane in self.lanes.values():
+            begun = list(lane.flights)
             lane.start_over()
-            lane.back_off()
+            if begun:
+                self.back_off(lane, fatal.str(), begun[0].path)
         self.late.start_over()
         self._replace_producer()
+        return True
+
+    def _give_up_all(self) -> None:
+        """Kafka has not answered for too long."""
+        for lane in self.lanes.values():
+            if lane.flights:
+                lane.failures = self.max_retries + 1
+                self.give_up(lane, f"Kafka has not answered for {self.attempt_s:.0f} s each time")
+        self.late.start_over()
+        self._replace_producer()
+        self.link.note_start()

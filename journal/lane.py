@@ -34,6 +34,7 @@ class Halt:
     ``place``: epoch and sequence from which on nothing is sent. ``entry``: the journal that
     is at fault, None if the fault is that one is missing. ``signature``: its file as it was.
     ``advice``: what to do about it; ``acknowledgeable``: or somebody says that it is all right.
+    ``stays``: nothing that happens in the folder ends it.
     """
 
     place: tuple[int, int]
@@ -45,6 +46,7 @@ class Halt:
         " or skip, and it goes on by itself (after a change of the option: restart the shipper)"
     )
     acknowledgeable: bool = False
+    stays: bool = False
 
 
 @dataclass(slots=True)
@@ -65,7 +67,7 @@ class Lane:
     ``known``: what Kafka's position topic says, None if nothing; ``done``: up to which number all
     journals are in Kafka by that. ``foreign``: it is said of another journal folder. ``forgiven``:
     journals that don't fit that may be sent nevertheless. ``settled``: the newest journal that was
-    settled, and its last event.
+    settled, and its last event. ``failures``: attempts that failed since then.
     """
 
     def __init__(self, database: str, queue: Queue, backoff_s: float) -> None:
@@ -83,6 +85,7 @@ class Lane:
         self.foreign = False
         self.forgiven = False
         self.settled: tuple[Entry, int] | None = None
+        self.failures = 0
         self._skipped: dict[UUID, dict[int, str]] = {}
         self._resume_after: dict[UUID, int] = {}
         self._counted: dict[UUID, int] = {}
@@ -292,6 +295,7 @@ class Lane:
         if self.settled is None or flight.entry > self.settled[0]:
             self.settled = flight.entry, flight.pos
         self._finish(flight)
+        self.failures = 0
         self._backoff_s = self._first_backoff_s
         return flight
 
@@ -319,6 +323,7 @@ class Lane:
 
     def back_off(self) -> float:
         """Pause before the next attempt, longer each time; returns the seconds."""
+        self.failures += 1
         pause = self._backoff_s
         self.retry_at = monotonic() + pause
         self._backoff_s = min(pause * 2, MAX_BACKOFF_S)

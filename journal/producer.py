@@ -30,7 +30,7 @@ DEFAULT_MAX_MESSAGE_BYTES = 1_000_000
 DEFAULT_QUEUE_MESSAGES = 100_000
 """librdkafka's own default of queue.buffering.max.messages."""
 
-_QUEUE_KBYTES = "65536"
+_QUEUE_KBYTES = 65536
 """Messages in memory before reading pauses; librdkafka's own default is 1 GiB."""
 
 _QUIET_AFTER_ERROR_S = 1.0
@@ -73,7 +73,9 @@ def producer_settings(config: ConnectorConfig) -> dict[str, str]:
     """
     settings = dict(config.producer)
     settings.setdefault("client.id", f"firebird-cdc-{config.topic_prefix}")
-    settings.setdefault("queue.buffering.max.kbytes", _QUEUE_KBYTES)
+    kbytes = -(-config.max_queue_bytes // 1024) or _QUEUE_KBYTES
+    settings.setdefault("queue.buffering.max.kbytes", str(kbytes))
+    settings.setdefault("queue.buffering.max.messages", str(config.max_queue_size))
     settings["statistics.interval.ms"] = _STATISTICS_MS  # nobody else could read them
     if not config.transactional:
         settings.pop("delivery.timeout.ms", None)

@@ -161,6 +161,9 @@ class Shipper:
             )
         else:
             delivery = PlainDelivery(self._backlog, plan, link, archive, backoff_s, standing)
+        delivery.max_retries = config.errors_max_retries
+        delivery.attempt_s = int(config.producer.get("delivery.timeout.ms", "120000")) / 1000
+        delivery.events_per_turn = config.max_batch_size
         delivery.should_leave = partial(self._should_leave, link)
         if config.topic_creation is not None:
             maker = TopicMaker(config, renderer.topics, link)
@@ -294,7 +297,9 @@ class Shipper:
     # The end
 
     def _should_leave(self, link: KafkaLink) -> bool:
-        """Whether there is no time left to finish what was begun."""
+        """Whether there is no time left to finish what was begun. Asked each second, also in a
+        long wait for Kafka."""
+        self.statistics.loop_at = monotonic()
         if self._stops > 1 or (self._once and self._gives_up(link.progress_at)):
             return True
         if self._stops and self._deadline is None:

@@ -54,12 +54,48 @@ SPLIT_MESSAGES = 1_000_000
 _TURN_JOURNALS = 200
 """Journals of one database before the next one has its turn in a Kafka transaction."""
 
+_ALONE_S = 60.0
+"""For so long after trouble with a topic each database has Kafka transactions of its own."""
+
 _STEP_S = 1.0
 """Longest wait inside one call of the client, so that a stop is noticed in time."""
 
 # What the client says when somebody else has registered the transactional id since.
 _FENCED = frozenset(
     {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+)
+
+
+# The client has given up a message because of something else.
+_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+
+# What an attempt to read the positions may meet while brokers come and go.
+_PASSING = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.BROKER_NOT_AVAILABLE,
+    }
+)
+
+# What concerns a topic, and not the cluster.
+_OF_TOPICS = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.OPERATION_NOT_ATTEMPTED,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
 )
 
 
@@ -90,6 +126,9 @@ class TransactionalDelivery(Delivery):
         self._registered = False
         self._position_error: KafkaError | None = None
         self._asides_fail = False
+        self._awaits_start = False
+        self._attempts = 0
+        self._alone_until = 0.0
         self._batch_journals = min(
             BATCH_JOURNALS, max((max_message_bytes - FRAME_BYTES) // NAME_BYTES, 1)
         )
@@ -142,7 +181,9 @@ class TransactionalDelivery(Delivery):
                 self._send_asides_alone()
             if not lanes:
                 return self.settle() or disposed or late is not None
-            self._transaction(lanes)
+            # Where a topic of one database is in the way, it shows which one that is.
+            alone = monotonic() < self._alone_until
+            self._transaction(lanes[:1] if alone else lanes)
         except _Interrupted:
             return False
         except KafkaException as error:
@@ -172,20 +213,42 @@ class TransactionalDelivery(Delivery):
     def _initialise(self) -> None:
         """Register the transactional id, which ends what a predecessor left open, and learn what
         Kafka has. Takes a step of that each time."""
-        if not self._registered:
+        if not self._awaits_start:
+            self._awaits_start = True
             self.link.note_start()
-            self._repeat(self.link.producer.init_transactions)
-            self._registered = True
-        while not self.standing.advance(_STEP_S):
+        if not (self._register() and self._read_positions()):
             self.link.note_waiting()
-            if self.should_leave():
-                raise _Interrupted
+            return
+        self._awaits_start = False
         self._position_offset = -1
         self._take_known_late(self.standing.late)
         for lane in self.lanes.values():
             self._place(lane)
         self._ready_for_transactions = True
         self.link.note_progress()
+
+    def _register(self) -> bool:
+        """Whether the transactional id is ours by now."""
+        if not self._registered:
+            try:
+                self.link.producer.init_transactions(_STEP_S)
+            except KafkaException as error:
+                if not error.args[0].retriable() or self._waits_too_long():
+                    raise
+            else:
+                self._registered = True
+        return self._registered
+
+    def _read_positions(self) -> bool:
+        """Whether the positions are read by now."""
+        try:
+            return self.standing.advance(_STEP_S)
+        except KafkaException as error:
+            what = error.args[0]
+            if what.code() in _PASSING and not self._waits_too_long():
+                return False
+            text = f"topic {self.standing.topic}, in which positions are kept: {what.str()}"
+            raise KafkaException(KafkaError(what.code(), text)) from error
 
     def _place(self, lane: Lane) -> None:
         known = self.standing.known.get(lane.database)
@@ -198,7 +261,7 @@ class TransactionalDelivery(Delivery):
             try:
                 call(_STEP_S)
             except KafkaException as error:
-                if not error.args[0].retriable():
+                if not error.args[0].retriable() or self._waits_too_long():
                     raise
                 self.link.note_waiting()
                 if self.should_leave():
@@ -391,11 +454,14 @@ class TransactionalDelivery(Delivery):
         if is_refusal(error) and self._batch_journals > 1:
             # The topic takes smaller records only: name fewer journals in each.
             self._batch_journals //= 2
-        raise KafkaException(error)
+        text = f"beside events: {error.str()}"
+        raise KafkaException(KafkaError(error.code(), text))
 
     def _take_failure(self, lane: Lane, failed: Flight) -> None:
         error = failed.failed
         assert error is not None
+        if error.code() in _PURGED:
+            self.link.producer.commit_transaction(_STEP_S)  # which fails, and says why
         if is_missing(error):
             self._abort()
             self._restart_others(lane, None)
@@ -499,6 +565,7 @@ class TransactionalDelivery(Delivery):
         self._repeat(self.link.producer.commit_transaction)
         self._began_at = 0.0
         self._pause_s = self._first_backoff_s
+        self._attempts = 0
         self.link.note_progress()
         for lane, position in positions:
             lane.advance(position)
@@ -522,10 +589,11 @@ class TransactionalDelivery(Delivery):
         """Counts once it is committed."""
 
     def _position_failed(self, error: KafkaError) -> None:
-        self._position_error = error
+        if error.code() not in _PURGED:
+            self._position_error = error
 
     def _take_aside_answer(self, error: KafkaError | None, message: Any) -> None:
-        if error is not None:
+        if error is not None and error.code() not in _PURGED:
             # It must not take journals with it again.
             self._asides_fail = True
             self._position_error = error
@@ -576,18 +644,37 @@ class TransactionalDelivery(Delivery):
                 " each server an id of its own, and start this shipper again. Nothing is lost, its"
                 f" journals stay in {self.backlog.directory}"
             )
+        begun = [(lane, lane.flights[0]) for lane in self.lanes.values() if lane.flights]
+        whys = {flight: self._why(flight) for _, flight in begun if flight.failed is not None}
         for lane in self.lanes.values():
             lane.start_over()
         self.late.start_over()
-        self._retry_at = monotonic() + self._pause_s
-        self._pause_s = min(self._pause_s * 2, MAX_BACKOFF_S)
-        self.link.note_away(error.str())
+        if begun and error.code() in _OF_TOPICS and self._position_error is None:
+            self._alone_until = monotonic() + _ALONE_S
+            if len(begun) == 1:
+                ((lane, flight),) = begun
+                self.back_off(lane, whys.get(flight) or error.str(), flight.path)
+        else:
+            self._retry_at = monotonic() + self._pause_s
+            self._pause_s = min(self._pause_s * 2, MAX_BACKOFF_S)
+            self.link.note_away(error.str())
+            self._count_attempt(error)
         self._begin_anew()
+
+    def _count_attempt(self, error: KafkaError) -> None:
+        """Nothing could be sent: have all databases stand still that wait, after the last one."""
+        self._attempts += 1
+        if not (0 <= self.max_retries < self._attempts or self._waits_too_long()):
+            return
+        for lane in self.lanes.values():
+            if lane.queue and lane.halt is None:
+                lane.failures = max(self._attempts, 1)
+                self.give_up(lane, error.str())
 
     def _begin_anew(self) -> None:
         """Go on with a new producer, which begins with asking where Kafka is."""
         self._replace_producer()
-        self._registered = self._ready_for_transactions = False
+        self._registered = self._ready_for_transactions = self._awaits_start = False
         self._began_at = 0.0
 
     def _may_have_expired(self) -> bool:

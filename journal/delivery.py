@@ -645,7 +645,7 @@ class PlainDelivery(Delivery):
             moved = self.late.advance(self.link.producer) or moved
         if idle:
             self.link.note_start()
-        self.link.producer.poll(0)
+        self.link.poll(0)
         if self._note_answers():
             self._renew_pause_s = _RENEW_S
             moved = True
@@ -666,7 +666,7 @@ class PlainDelivery(Delivery):
             self._write_positions()
             until = monotonic() + _LAST_POSITIONS_S
             while self._aside_unacked and monotonic() < until:
-                self.link.producer.poll(0.05)
+                self.link.poll(0.05)
         super().abandon()
 
     # Positions serve here to notice that a cluster was emptied; nothing else needs them.
@@ -676,7 +676,7 @@ class PlainDelivery(Delivery):
         if self._read_since is None:
             self.link.note_start()
             self._read_since = monotonic()
-        self.link.producer.poll(0)
+        self.link.poll(0)
         try:
             if self.standing.advance(_READ_STEP_S):
                 self._read_since = None

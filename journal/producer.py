@@ -15,7 +15,7 @@ from typing import Any
 
 import logbook
 import orjson
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.producer import check_producer
@@ -136,6 +136,14 @@ class KafkaLink:
         creation = self._topic_creation
         settings = None if creation is None else creation.settings(topic)
         return PositionReader(self._settings, topic, librdkafka_logger(), settings)
+
+    def poll(self, seconds: float) -> None:
+        """Take answers, for SECONDS at most. That the client has given up shows in ``fatal``."""
+        try:
+            self.producer.poll(seconds)
+        except KafkaException as error:  # instead of a call of error_cb
+            self._on_error(error.args[0])
+            self.fatal = error.args[0]
 
     def recreate(self) -> None:
         """Replace the producer; what the old one still held counts as not sent."""

@@ -185,7 +185,7 @@ class Shipper:
             if self._is_known or delivery.stopping:
                 moved = delivery.step()
             else:  # what comes first may still be found
-                delivery.link.producer.poll(0)
+                delivery.link.poll(0)
                 moved = False
             now = self.statistics.loop_at = monotonic()
             self._chores.turn(now)
@@ -272,7 +272,7 @@ class Shipper:
         pause = self._config.poll_interval_ms / 1000
         if delivery.unacked:
             if self._awaits_room(delivery):
-                delivery.link.producer.poll(_ANSWER_WAIT_S)
+                delivery.link.poll(_ANSWER_WAIT_S)
                 return
             pause = min(pause, self._answer_look_s)
             self._answer_look_s = min(2 * self._answer_look_s, _ANSWER_LOOK_MOST_S)

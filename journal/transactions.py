@@ -164,11 +164,13 @@ class TransactionalDelivery(Delivery):
 
         Raises ShipperFenced if another producer has taken over the transactional id.
         """
-        self.link.producer.poll(0)
+        self.link.poll(0)
         disposed = self.settle()
         if self._delivered or monotonic() < self._retry_at:
             return disposed
         try:
+            if self.link.fatal is not None:
+                raise KafkaException(self.link.fatal)
             if not self._ready_for_transactions:
                 self._initialise()
                 return True
@@ -429,7 +431,9 @@ class TransactionalDelivery(Delivery):
 
     def _serve(self, seconds: float) -> None:
         """Take answers; leave if the owner has to."""
-        self.link.producer.poll(seconds)
+        self.link.poll(seconds)
+        if self.link.fatal is not None:
+            raise KafkaException(self.link.fatal)
         if not self._note_answers():
             (self.link.note_waiting if self.unacked else self.link.note_start)()
         if self.should_leave():
@@ -634,7 +638,7 @@ class TransactionalDelivery(Delivery):
     def _fail(self, error: KafkaError) -> None:
         """The transaction failed, or may even be committed: all its journals go back, and a new
         producer ends it and finds out, after a pause."""
-        self.link.producer.poll(0)
+        self.link.poll(0)
         error = self.link.fatal or error
         if error.code() in _FENCED and not self._may_have_expired():
             raise ShipperFenced(

@@ -288,13 +288,13 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "heartbeat.interval.ms", _I, "0", "Period of heartbeat messages, which tell that the"
-        " shipper is alive though no table changes; 0: none.", Group.TOPICS, _LATER, unit="ms",
+        " shipper is alive though no table changes; 0: none.", Group.TOPICS, unit="ms",
         high=INT_MAX,
     ),
     Option(
         "heartbeat.topics.prefix", Kind.TOPIC_PART, "__debezium-heartbeat", "First part of the"
         " heartbeat topic's name, `<heartbeat.topics.prefix>.<kafka.topic.prefix>`.",
-        Group.TOPICS, _LATER, aliases=("topic.heartbeat.prefix",),
+        Group.TOPICS, aliases=("topic.heartbeat.prefix",),
     ),
     Option(
         "topic.creation.enable", _B, None, "Whether the shipper makes topics that are missing, with"

@@ -17,6 +17,7 @@ from firebird_cdc.journal.archive import ArchiveKeeper, Retention
 from firebird_cdc.journal.canary import Canary
 from firebird_cdc.journal.delivery import Delivery
 from firebird_cdc.journal.disk_watch import DiskLimits, DiskWatch
+from firebird_cdc.journal.heartbeat import Heartbeat
 from firebird_cdc.journal.retry_desk import RetryDesk
 from firebird_cdc.journal.statistics import Statistics
 
@@ -60,6 +61,8 @@ def build_chores(
         chores.append(ArchiveKeeper(archive, segment_bytes, retention, statistics))
     if once:
         return chores
+    if config.heartbeat_interval_ms:
+        chores.append(Heartbeat(config, delivery))
     canaries = [
         Canary(config, table, statistics, partial(_waiting, delivery, table.database))
         for table in config.canary_tables

@@ -493,6 +493,7 @@ class Delivery(ABC):
         self._aside_unacked -= 1
         topic = message.topic()
         if error is None:
+            self.link.note_progress()
             self._aside_told.discard(topic)
             return
         self._aside_banned_until = monotonic() + _ASIDE_PAUSE_S

@@ -159,7 +159,11 @@ function showDatabases(report) {
       database.pending ? duration(database.oldest_s) : "–",
       database.last_event ? duration(database.lag_ms / 1000) : "–",
       numbers.format(database.transactions),
-      database.last_event ? `${database.last_event.table || "DDL"}, ${time(database.handled_us)}` : "–",
+      element(
+        "td",
+        database.last_event ? `${database.last_event.table || "DDL"}, ${time(database.handled_us)}` : "–",
+        { class: "text wide" },
+      ),
     ]);
   }));
 }

@@ -229,11 +229,15 @@ def before(number: tuple[int, int]) -> tuple[int, int]:
 
 
 def remembered(directory: Path) -> list[Memory]:
-    """What the folder DIRECTORY remembers, for whoever shows it; what can't be read is left out."""
+    """What the folder DIRECTORY remembers, for whoever shows it; what can't be read is left out,
+    and so are losses that were acknowledged, be it that no shipper has taken note yet."""
     found = []
     for path in sorted((directory / STATE_DIRECTORY / _FOLDER).glob("*.json")):
         with suppress(OSError, ValueError, KeyError, TypeError):
-            found.append(Memory.parse(path.read_bytes()))
+            memory = Memory.parse(path.read_bytes())
+            if path.with_suffix(_WISH).exists():
+                memory.lost.clear()
+            found.append(memory)
     return found
 
 

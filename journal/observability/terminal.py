@@ -21,7 +21,8 @@ from firebird_cdc.journal.lock import STATE_DIRECTORY, bridge_present, is_held
 from firebird_cdc.journal.observability.folder import Owners, list_folder, reasons
 from firebird_cdc.journal.observability.observer import status_path
 from firebird_cdc.journal.observability.report import VERSION, needs_somebody, set_aside, waits
-from firebird_cdc.journal.statistics import now_us
+from firebird_cdc.journal.shipped import remembered
+from firebird_cdc.journal.statistics import LOST, now_us
 
 STALE_S = 30.0
 """A status that a running shipper has not written anew for so long tells that it stands still."""
@@ -153,8 +154,10 @@ def _of_folder(last: dict[str, Any] | None, directory: Path) -> dict[str, Any]:
         needs.append(f"no shipper runs, and {wait}")
     elif server:
         needs.append("no shipper runs, though a server captures changes")
-    troubles = [] if last is None else last["troubles"]
-    needs += [trouble["text"] for trouble in troubles if trouble["subject"].startswith("lost:")]
+    troubles = _lost(directory)
+    needs += [trouble["text"] for trouble in troubles]
+    if last is not None:
+        troubles += [each for each in last["troubles"] if not each["subject"].startswith(LOST)]
     if listing.quarantined:
         needs.append(set_aside(len(listing.quarantined)))
     return {
@@ -179,6 +182,20 @@ def _of_folder(last: dict[str, Any] | None, directory: Path) -> dict[str, Any]:
         "last_error": None if last is None else last["last_error"],
         "needs": needs,
     }
+
+
+def _lost(directory: Path) -> list[dict[str, Any]]:
+    """What Kafka has lost, as the folder remembers it."""
+    return [
+        {
+            "subject": LOST + memory.database,
+            "kind": "warning",
+            "text": f"Kafka no longer has {', '.join(map(str, memory.lost))} of {memory.database}",
+            "since_us": min(lost.noticed_us for lost in memory.lost),
+        }
+        for memory in remembered(directory)
+        if memory.lost
+    ]
 
 
 def _waiting(pending: Counter[str], live: Counter[str]) -> list[dict[str, Any]]:

@@ -37,6 +37,7 @@ from firebird_cdc.journal.observability.report import (
     Reporter,
     needs_somebody,
 )
+from firebird_cdc.journal.shipped import Memory, Shipped, acknowledge
 from firebird_cdc.journal.statistics import LastEvent, Statistics, now_us
 
 DEPOT = "/srv/depot.fdb"
@@ -438,16 +439,24 @@ def test_status_tells_what_the_last_shipper_left_unsolved(
     observe: Callable[[ConnectorConfig], Observer],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    statistics.trouble(f"lost:{DEPOT}", "halted", "Kafka lacks journals 4 to 9")
+    memory = Shipped(config.journal_directory, "positions")
+    memory.databases[DEPOT] = Memory(DEPOT, "positions", (0, 9))
+    memory.lose(memory.databases[DEPOT], (0, 3))
+    memory.write()
+    lost = f"Kafka no longer has journals 4 to 9 (epoch 0) of {DEPOT}"
+    statistics.trouble(f"lost:{DEPOT}", "warning", lost)
     with ShipperLock(config.journal_directory):
         observer = observe(config)
         await_that("a status", status_path(config.journal_directory).exists)
         code, text = told(capsys, "--directory", str(config.journal_directory))
-        assert code == 1 and "Kafka lacks journals 4 to 9" in text
+        assert code == 1 and lost in text
         assert "GOODS" in text and "2 inserts" in text
         observer.stop()
     code, text = told(capsys, "--directory", str(config.journal_directory))
-    assert code == 1 and "NONE RUNS; it ended" in text and "Kafka lacks journals 4 to 9" in text
+    assert code == 1 and "NONE RUNS; it ended" in text and lost in text
+    acknowledge(config.journal_directory, DEPOT)
+    code, text = told(capsys, "--directory", str(config.journal_directory))
+    assert code == 0 and lost not in text
 
 
 def test_status_of_nothing_says_what_to_name(

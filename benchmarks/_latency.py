@@ -44,17 +44,25 @@ _PATIENCE_S = 60.0
 
 
 def measure(
-    seconds: float, transactional: bool, rate: int = RATE, options: Mapping[str, str] | None = None
+    seconds: float,
+    transactional: bool,
+    rate: int = RATE,
+    options: Mapping[str, str] | None = None,
+    bootstrap: str | None = None,
 ) -> dict[str, float]:
     """Return p50 and p99 in ms of all commits in SECONDS, warm-up cut off, at RATE commits/s.
 
-    OPTIONS: of the connector, beside our defaults.
+    OPTIONS: of the connector, beside our defaults. BOOTSTRAP: a broker that runs already.
     """
     run = HERE.parent / ".run"
     run.mkdir(exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix="latency-", dir=run))
     try:
         with Stack(directory) as stack:
+            if bootstrap is not None:
+                return _Pipeline(directory, stack, bootstrap, transactional, options).run(
+                    seconds, rate
+                )
             jars = fetch_kafka(cache_directory())
             with KafkaBroker(directory / "kafka", jars, stack=stack) as broker:
                 pipeline = _Pipeline(directory, stack, broker.bootstrap, transactional, options)

@@ -22,7 +22,9 @@ The last line is one JSON object:
     events_per_s_transactional, ...         as the first, with a transactional id
     raw_events_per_s, raw_cpu_us_per_event  the raw producer, messages as the first
     vs_raw_producer       events_per_s relative to it; vs_raw_producer_schema alike
-    latency_...           see _latency.py
+    latency_ms_p50, _p99  from the client's return of commit to a consumer, at 500 commits/s
+                          through the engine (see _latency.py)
+    latency_ms_p50_transactional, ...       the same with a transactional id, read_committed
     peak_memory_mib       the most resident memory of all shippers of this run
     start_cpu_s           what was taken off
 """
@@ -245,7 +247,7 @@ class Bench:
         argv = [sys.executable, str(Path(__file__)), "--raw", str(events), str(config)]
         output = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True).stdout
         seconds, cpu_s, size = json.loads(output.splitlines()[-1])
-        return Cost(seconds, cpu_s, 0), size
+        return Cost(seconds, cpu_s, 0), int(size)
 
 
 def produce_raw(config_path: Path, events: int) -> None:
@@ -262,7 +264,7 @@ def produce_raw(config_path: Path, events: int) -> None:
             if isinstance(change, RowChange)
             for message in journal.messages(change)
         ]
-    size = sum(len(message["key"]) + len(message["value"]) for message in messages)
+    size = sum(len(part or b"") for message in messages for part in message.values())
     producer = Producer(producer_settings(config))
     topic = f"{config.topic_prefix}.raw"
     producer.list_topics(topic, timeout=30)
@@ -309,17 +311,18 @@ def copied(source: Path, to: Path) -> Path:
 
 
 class Sizes(NamedTuple):
-    """How much is sent in a part."""
+    """How much is sent in a part, and for how many seconds latency is measured."""
 
     rounds: int
     journals: int  # large ones
     rows: int  # of each of them
     singles: int
     giant: int  # rows of one journal, 0: none
+    latency_s: float
 
 
-QUICK = Sizes(rounds=2, journals=2, rows=75_000, singles=15_000, giant=0)
-FULL = Sizes(rounds=3, journals=4, rows=250_000, singles=1_000_000, giant=10_000_000)
+QUICK = Sizes(rounds=2, journals=2, rows=50_000, singles=10_000, giant=0, latency_s=3)
+FULL = Sizes(rounds=3, journals=4, rows=250_000, singles=1_000_000, giant=10_000_000, latency_s=20)
 
 
 def _best(costs: list[Cost]) -> Cost:
@@ -400,6 +403,20 @@ def measure_single_rows(
     return {"delete_cpu_us": round(deleting, 2), "single_row_events": sizes.singles}
 
 
+def measure_latency(bootstrap: str, seconds: float) -> dict[str, Any]:
+    """From the return of commit to a consumer, without and with Kafka transactions."""
+    sys.path.append(str(HERE))  # which `make` keeps Python from doing
+    import _latency
+
+    figures = {}
+    for suffix, transactional in (("", False), ("_transactional", True)):
+        found = _latency.measure(seconds, transactional, bootstrap=bootstrap)
+        for part in ("p50", "p99"):
+            figures[f"latency_ms_{part}{suffix}"] = found[f"_{part}"]
+        say(f"latency{suffix}: p50 {found['_p50']} ms, p99 {found['_p99']} ms")
+    return figures
+
+
 @contextmanager
 def workspace() -> Iterator[Path]:
     """A folder on the disk of this checkout."""
@@ -426,7 +443,9 @@ def main() -> None:
         KafkaBroker(directory / "kafka", fetch_kafka(cache_directory())) as broker,
     ):
         bench = Bench(directory, broker.bootstrap)
-        figures = measure_throughput(bench, directory, QUICK if arguments.quick else FULL)
+        sizes = QUICK if arguments.quick else FULL
+        figures = measure_throughput(bench, directory, sizes)
+        figures |= measure_latency(broker.bootstrap, sizes.latency_s)
     print(json.dumps(figures))
 
 

@@ -28,7 +28,7 @@ _REST_S = 1.0
 _BROKER_S = 15.0
 """How long a broker may take over a topic; the shipping thread doesn't wait for that."""
 
-_HINTS = {
+HINTS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "it needs the right Create on the topic or the cluster;"
     " grant it, or make the topic yourself",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "it needs the right Create on the topic or the"
@@ -137,7 +137,7 @@ class TopicMaker:
                 self._look()
             if topic in self._ready:
                 return
-            hint = _HINTS.get(error.code())
+            hint = HINTS.get(error.code())
             text = f"topic {topic} is missing and can't be made: {error.str()}"
             text += f"; {hint}" if hint else ""
         self._refused[topic] = (monotonic() + _REST_S, text)

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclOperation,
     AdminClient,
+    ConfigResource,
     NewTopic,
     TopicDescription,
 )
@@ -18,11 +19,14 @@ from firebird_cdc.config.filters import TableFilter
 from firebird_cdc.journal.positions import PositionReader
 from firebird_cdc.journal.producer import admin_settings, librdkafka_logger
 from firebird_cdc.journal.shipped import read_folder_identity
+from firebird_cdc.journal.topic_creation import HINTS, new_topic
 from firebird_cdc.journal.topics import BadName, TopicNames
 from firebird_cdc.packaging.findings import Finding, Findings
 
 _TIMEOUT_S = 10.0
 _LATELY_S = 24 * 3600.0
+_NAMED = 5
+"""Topics that one finding names."""
 
 _NEEDED = (AclOperation.DESCRIBE, AclOperation.WRITE)
 _NEEDED_OF_POSITIONS = (*_NEEDED, AclOperation.READ)
@@ -39,7 +43,7 @@ def kafka_access(options: ConnectorConfig, published: Mapping[str, Iterable[str]
     try:
         yield from _topics(where, client, options, _wanted(options, published), missing)
         if missing:
-            yield from _missing(where, client, missing)
+            yield from _missing(where, client, options, missing)
     except KafkaException as error:
         yield Finding(
             where,
@@ -109,10 +113,21 @@ def _topics(
             )
 
 
-def _missing(where: str, client: AdminClient, missing: list[str]) -> Findings:
+def _missing(
+    where: str, client: AdminClient, options: ConnectorConfig, missing: list[str]
+) -> Findings:
     """Whether topics that are not there could be made, by asking to make them for the trial."""
+    creation = options.topic_creation
+    singles = TopicNames(options).singles | {options.position_topic}
+    if creation is None:
+        yield from _nobody_makes(where, client, sorted(set(missing) - {options.position_topic}))
     asked = client.create_topics(
-        [NewTopic(topic, 1, -1) for topic in missing],
+        [
+            NewTopic(topic, 1, -1)
+            if creation is None
+            else new_topic(creation, topic, single=topic in singles)
+            for topic in missing
+        ],
         validate_only=True,
         request_timeout=_TIMEOUT_S,
     )
@@ -125,8 +140,27 @@ def _missing(where: str, client: AdminClient, missing: list[str]) -> Findings:
             yield Finding(
                 where,
                 f"topic {topic} is missing and can't be made: {error.args[0].str()}",
-                "make it yourself, or grant the shipper's principal Create on it or on the cluster",
+                HINTS.get(error.args[0].code(), "make it yourself"),
             )
+
+
+def _nobody_makes(where: str, client: AdminClient, missing: list[str]) -> Findings:
+    """Whether brokers would leave it to others to make the topics that are MISSING."""
+    [broker, *_] = client.list_topics(timeout=_TIMEOUT_S).brokers
+    resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
+    [future] = client.describe_configs([resource], request_timeout=_TIMEOUT_S).values()
+    try:
+        switch = future.result()["auto.create.topics.enable"].value
+    except (KafkaException, KeyError):
+        return  # without the right to see that
+    if missing and switch == "false":
+        names = ", ".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
+        yield Finding(
+            where,
+            f"topics are missing ({names}), and the brokers make none by themselves"
+            " (auto.create.topics.enable=false)",
+            "make them, or set topic.creation.enable: true",
+        )
 
 
 def _refused(where: str, topic: str, lacking: list[str]) -> Finding:

@@ -1,0 +1,113 @@
+"""The shipper's loop around a folder that takes long to be looked at."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from shipment import column
+
+from firebird_cdc.config import load_config
+from firebird_cdc.demo.processes import await_condition
+from firebird_cdc.journal import watch
+from firebird_cdc.journal.delivery import Delivery
+from firebird_cdc.journal.format import JournalWriter, Storage
+from firebird_cdc.journal.ship import Shipper
+
+
+class _Running:
+    """A shipper on a thread, with nobody to send to."""
+
+    def __init__(self, directory: Path, journals: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = directory / "connector.yaml"
+        path.write_text(
+            f"connector.name: t\nconnector.journal.directory: {journals}\nkafka.topic.prefix: t\n"
+            "kafka.producer.bootstrap.servers: 127.0.0.1:9\nkafka.producer.close.timeout.ms: 100\n"
+        )
+        self.shipper = Shipper(load_config(path))
+        self.delivery: Delivery | None = None
+        self.known: list[int] = []  # how many journals, each time that some might be begun
+        make = self.shipper._make_delivery
+
+        def made() -> Delivery:
+            self.delivery = delivery = make()
+            monkeypatch.setattr(delivery, "step", lambda: self.known.append(len(delivery.backlog)))
+            return delivery
+
+        monkeypatch.setattr(self.shipper, "_make_delivery", made)
+        self.thread = threading.Thread(target=self.shipper.run)
+        self.thread.start()
+
+    def await_turns(self) -> None:
+        """Wait until the loop has come round again."""
+        before = self.shipper.statistics.loop_at
+        await_condition("a turn", lambda: self.shipper.statistics.loop_at > before, 10, 0.001)
+
+    def stop(self) -> float:
+        """Stop it; return how long that took."""
+        began = time.monotonic()
+        self.shipper.stop()
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+        return time.monotonic() - began
+
+
+def test_a_scan_without_end_holds_up_neither_the_loop_nor_the_end(
+    tmp_path: Path, journal_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def endless(_: Path) -> Iterator[str]:
+        while True:
+            yield f"{uuid.uuid4()}.log"
+
+    monkeypatch.setattr(watch, "list_journals", endless)
+    running = _Running(tmp_path, journal_directory, monkeypatch)
+    try:
+        for _ in range(5):
+            running.await_turns()
+    finally:
+        assert running.stop() < 5
+
+
+def test_nothing_is_begun_before_all_that_was_there_is_known(
+    tmp_path: Path, journal_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [_journal(journal_directory, sequence) for sequence in range(1, 4)]
+    go_on = threading.Event()
+
+    def slow(_: Path) -> Iterator[str]:
+        yield from reversed(names[1:])
+        while not go_on.is_set():  # others come, which are gone again
+            yield f"{uuid.uuid4()}.log"
+        yield names[0]
+
+    monkeypatch.setattr(watch, "list_journals", slow)
+    running = _Running(tmp_path, journal_directory, monkeypatch)
+    try:
+        await_condition("two journals", lambda: _waiting(running) == 2, 20)
+        running.await_turns()
+        assert running.known == []
+        go_on.set()
+        await_condition("the end of the scan", lambda: running.known, 20)
+    finally:
+        go_on.set()
+        running.stop()
+    assert running.known[0] == 3
+
+
+def _waiting(running: _Running) -> int:
+    return len(running.delivery.backlog) if running.delivery is not None else 0
+
+
+def _journal(directory: Path, sequence: int) -> str:
+    identity = uuid.uuid4()
+    draft = directory.with_name(f"{identity}.log.live")
+    with JournalWriter(draft, uuid=identity, database="/srv/a.fdb", user="SYSDBA") as writer:
+        writer.insert(writer.table("T", (column("ID", Storage.BIGINT, 1),)), (sequence,))
+        writer.seal()
+        writer.commit(sequence, 1)
+        writer.stamp(sequence)
+    return draft.rename(directory / f"{identity}.log").name

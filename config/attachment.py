@@ -21,8 +21,9 @@ class Attachment:
     """How to attach to a database by its path.
 
     ``hostname``: None attaches to the file directly. ``client_library``: None leaves the choice
-    to whoever attaches. The password is looked up when it is needed: a file or a variable that
-    the server's process lacks is no error there, and a new one counts at once.
+    to whoever attaches. ``password_file``: where the password is, if it is in a file. The password
+    is looked up when it is needed: a file or a variable that the server's process lacks is no error
+    there, and a new one counts at once.
     """
 
     hostname: str | None
@@ -30,7 +31,7 @@ class Attachment:
     user: str | None
     client_library: Path | None
     _password: str | None = field(repr=False)
-    _password_file: Path | None
+    password_file: Path | None
 
     def target(self, database: str) -> str:
         """DATABASE as the client library wants it."""
@@ -41,13 +42,13 @@ class Attachment:
 
     def password(self) -> str | None:
         """The password, None if there is none. Raises ConfigError if it can't be looked up."""
-        if self._password_file is not None:
+        if self.password_file is not None:
             try:
-                return self._password_file.read_text("utf-8").rstrip("\r\n")
+                return self.password_file.read_text("utf-8").rstrip("\r\n")
             except (OSError, UnicodeDecodeError) as error:
                 why = getattr(error, "strerror", None) or "it is no text in UTF-8"
                 raise ConfigError(
-                    [f"{PASSWORD_FILE}: {self._password_file} can't be read: {why}"]
+                    [f"{PASSWORD_FILE}: {self.password_file} can't be read: {why}"]
                 ) from None
         variable = _VARIABLE.fullmatch(self._password or "")
         if variable is None:

@@ -208,7 +208,10 @@ def secrets_shown(options: ConnectorConfig) -> Findings:
     secrets = [
         entry.key
         for entry in source.entries.values()
-        if _SECRET.search(entry.key) and entry.value and not entry.key.endswith(_ELSEWHERE)
+        if _SECRET.search(entry.key)
+        and entry.value
+        and not entry.key.endswith(_ELSEWHERE)
+        and not str(entry.value).startswith("${env:")
     ]
     if secrets and mode & stat.S_IROTH:
         yield Finding(
@@ -216,6 +219,27 @@ def secrets_shown(options: ConnectorConfig) -> Findings:
             f"it holds {secrets[0]}, and every user of the machine may read it (mode"
             f" {stat.S_IMODE(mode):o})",
             f"chmod 640 {options.path}, with the group of the server's user",
+        )
+    yield from _password_file(options.attachment.password_file)
+
+
+def _password_file(path: Path | None) -> Findings:
+    if path is None:
+        return
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        yield Finding(
+            "database.password.file",
+            f"{path} can't be read: {error.strerror}",
+            "make it, with the password as its only line",
+        )
+        return
+    if mode & stat.S_IROTH:
+        yield Finding(
+            "database.password.file",
+            f"every user of the machine may read {path} (mode {stat.S_IMODE(mode):o})",
+            f"chmod 640 {path}, with the group of the server's user",
         )
 
 

@@ -159,6 +159,22 @@ def test_readable_passwords_are_found(folder: Path) -> None:
     assert not list(secrets_shown(config))
 
 
+def test_a_password_may_be_elsewhere_but_not_for_all_to_read(folder: Path) -> None:
+    config = options(folder, "database.password: ${env:CDC}")
+    config.path.chmod(0o644)
+    assert not list(secrets_shown(config))
+    secret = folder / "password"
+    config = options(folder, f"database.password.file: {secret}")
+    (found,) = secrets_shown(config)
+    assert "No such file" in str(found)
+    secret.write_text("hidden\n")
+    secret.chmod(0o604)
+    (found,) = secrets_shown(config)
+    assert f"every user of the machine may read {secret} (mode 604)" in str(found)
+    secret.chmod(0o640)
+    assert not list(secrets_shown(config))
+
+
 def test_journal_from_the_future_is_found(folder: Path) -> None:
     journal = folder / f"{uuid4()}.log"
     journal.touch()

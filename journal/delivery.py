@@ -689,6 +689,8 @@ class PlainDelivery(Delivery):
         except KafkaException as error:
             if error.args[0].code() not in _NO_POSITIONS:
                 self.link.note_waiting()
+                if self._waits_too_long():
+                    self._give_up_all()
                 self._read_since = monotonic()
                 return False
             self._go_without_positions(error.args[0].str())
@@ -850,7 +852,7 @@ class PlainDelivery(Delivery):
     def _give_up_all(self) -> None:
         """Kafka has not answered for too long."""
         for lane in self.lanes.values():
-            if lane.flights:
+            if lane.pending and lane.halt is None:
                 lane.failures = self.max_retries + 1
                 self.give_up(lane, f"Kafka has not answered for {self.attempt_s:.0f} s each time")
         self.late.start_over()

@@ -8,6 +8,7 @@ Everything here belongs to the thread that made the link; callbacks run inside `
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from time import monotonic
@@ -44,14 +45,27 @@ _STATISTICS_MS = "5000"
 
 _CONNECTED = ("UP", "UPDATE")
 
+_REFUSED_TOPIC = re.compile(r'Failed to add partition "([^"]+)" \[\d+\] to transaction')
+
 DeliveryCallback = Callable[[KafkaError | None, Any], None]
 
 
 class _ToLogbook(logging.Handler):
-    """librdkafka repeats itself; its lines are for debugging, ours tell the user."""
+    """librdkafka repeats itself; its lines are for debugging, ours tell the user.
+
+    ``refused_topic``: which one a transaction was last refused for. Nothing else says that.
+    """
+
+    refused_topic = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        _log.debug("librdkafka: {}", record.getMessage())
+        text = record.getMessage()
+        _log.debug("librdkafka: {}", text)
+        if found := _REFUSED_TOPIC.search(text):
+            self.refused_topic = found[1]
+
+
+_to_logbook = _ToLogbook()
 
 
 def librdkafka_logger() -> logging.Logger:
@@ -60,7 +74,7 @@ def librdkafka_logger() -> logging.Logger:
     logger.propagate = False
     logger.setLevel(logging.DEBUG)
     if not logger.handlers:
-        logger.addHandler(_ToLogbook())
+        logger.addHandler(_to_logbook)
     return logger
 
 
@@ -136,6 +150,11 @@ class KafkaLink:
         creation = self._topic_creation
         settings = None if creation is None else creation.settings(topic)
         return PositionReader(self._settings, topic, librdkafka_logger(), settings)
+
+    def take_refused_topic(self) -> str:
+        """The topic for which a transaction was refused since the last call, or ""."""
+        topic, _to_logbook.refused_topic = _to_logbook.refused_topic, ""
+        return topic
 
     def poll(self, seconds: float) -> None:
         """Take answers, for SECONDS at most. That the client has given up shows in ``fatal``."""

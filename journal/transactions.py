@@ -649,23 +649,27 @@ class TransactionalDelivery(Delivery):
                 f" journals stay in {self.backlog.directory}"
             )
         begun = [(lane, lane.flights[0]) for lane in self.lanes.values() if lane.flights]
-        whys = {flight: self._why(flight) for _, flight in begun if flight.failed is not None}
+        refused = self.link.take_refused_topic()
+        of_positions = self._position_error is not None or refused == self.standing.topic
+        why = f"topic {refused}: {error.str()}" if refused else error.str()
         for lane in self.lanes.values():
             lane.start_over()
         self.late.start_over()
-        if begun and error.code() in _OF_TOPICS and self._position_error is None:
+        if begun and error.code() in _OF_TOPICS and not of_positions:
             self._alone_until = monotonic() + _ALONE_S
             if len(begun) == 1:
                 ((lane, flight),) = begun
-                self.back_off(lane, whys.get(flight) or error.str(), flight.path)
+                if flight.failed is not None and flight.failed.code() in _OF_TOPICS:
+                    why = self._why(flight)
+                self.back_off(lane, why, flight.path)
         else:
             self._retry_at = monotonic() + self._pause_s
             self._pause_s = min(self._pause_s * 2, MAX_BACKOFF_S)
-            self.link.note_away(error.str())
-            self._count_attempt(error)
+            self.link.note_away(why)
+            self._count_attempt(why)
         self._begin_anew()
 
-    def _count_attempt(self, error: KafkaError) -> None:
+    def _count_attempt(self, why: str) -> None:
         """Nothing could be sent: have all databases stand still that wait, after the last one."""
         self._attempts += 1
         if not (0 <= self.max_retries < self._attempts or self._waits_too_long()):
@@ -673,7 +677,7 @@ class TransactionalDelivery(Delivery):
         for lane in self.lanes.values():
             if lane.queue and lane.halt is None:
                 lane.failures = max(self._attempts, 1)
-                self.give_up(lane, error.str())
+                self.give_up(lane, why)
 
     def _begin_anew(self) -> None:
         """Go on with a new producer, which begins with asking where Kafka is."""

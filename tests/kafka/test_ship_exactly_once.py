@@ -130,9 +130,9 @@ def test_journals_that_were_committed_and_not_disposed_of_are_not_sent_again(
     for sequence in range(1, 6):
         folder.write(sequence)
 
-    def crashing(journals: list[Path]) -> None:
+    def crashing(journals: list[Path | str]) -> None:
         for journal in journals[:deleted]:
-            journal.unlink()
+            Path(journal).unlink()
         raise _Crash
 
     monkeypatch.setattr(dispose, "_remove", crashing)

@@ -1,0 +1,259 @@
+"""What Kafka refuses: the shipper waits, says so, and goes on by itself once it is mended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from shipping import DATABASE, Folder, Ship, ids, read_topics
+
+from firebird_cdc.cli import main
+from firebird_cdc.config import load_config
+from firebird_cdc.demo.kafka import KafkaBroker
+from firebird_cdc.demo.processes import await_condition
+from firebird_cdc.journal.producer import KafkaLink, producer_settings
+
+pytestmark = pytest.mark.kafka
+
+TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
+OTHER = "/srv/fb/other.fdb"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory, kafka_jars: Path) -> Iterator[KafkaBroker]:
+    """A broker that asks access control lists, which allow everything until a test denies it."""
+    broker = KafkaBroker(tmp_path_factory.mktemp("guarded") / "kafka", kafka_jars)
+    broker.directory.mkdir(parents=True, exist_ok=True)
+    broker._format()
+    with broker._configuration.open("a") as file:
+        file.write(
+            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n"
+            "allow.everyone.if.no.acl.found=true\n"
+        )
+    with broker:
+        yield broker
+
+
+@contextmanager
+def denied(
+    broker: KafkaBroker, kind: ResourceType, name: str, operation: AclOperation
+) -> Iterator[None]:
+    """Nobody may do OPERATION with NAME meanwhile; all else is allowed."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+
+    def binding(what: AclOperation, permission: AclPermissionType) -> AclBinding:
+        return AclBinding(
+            kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", what, permission
+        )
+
+    bindings = [
+        binding(AclOperation.ALL, AclPermissionType.ALLOW),
+        binding(operation, AclPermissionType.DENY),
+    ]
+    for future in admin.create_acls(bindings).values():
+        future.result(30)
+    yield
+    mine = AclBindingFilter(
+        kind, name, ResourcePatternType.LITERAL, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    for future in admin.delete_acls([mine]).values():
+        future.result(30)
+
+
+@pytest.fixture
+def start(
+    make_ship: Callable[[str], Ship], guarded: KafkaBroker, topic_prefix: str
+) -> Callable[[bool], Ship]:
+    """Makes shippers to the guarded broker that try again soon."""
+
+    def make(transactional: bool) -> Ship:
+        ship = make_ship(guarded.bootstrap)
+        ship.options["value.converter.schemas.enable"] = "false"
+        if transactional:
+            ship.options["kafka.producer.transactional.id"] = f"{topic_prefix}-id"
+        return ship
+
+    return make
+
+
+@TRANSACTIONAL
+def test_topic_that_may_not_be_written_stops_its_own_database_until_it_may(
+    start: Callable[[bool], Ship],
+    guarded: KafkaBroker,
+    folder: Folder,
+    topic_prefix: str,
+    transactional: bool,
+) -> None:
+    ship = start(transactional)
+    topic = f"{topic_prefix}._srv_fb_warehouse.fdb.ITEM"
+    with denied(guarded, ResourceType.TOPIC, topic, AclOperation.WRITE):
+        kept = [folder.write(sequence) for sequence in (1, 2)]
+        folder.write(1, database=OTHER)
+        shipper = ship.start()
+        assert "uthorization failed" in shipper.await_log(f"{DATABASE}: ")
+        shipper.await_that(lambda: folder.waiting == sorted(kept), "the other database shipped")
+        folder.write(2, database=OTHER)
+        shipper.await_that(lambda: folder.waiting == sorted(kept), "and shipped on")
+    shipper.await_that(lambda: not folder.waiting, "all shipped")
+    assert shipper.terminate() == 0
+    assert ids(read_topics(guarded.bootstrap, topic_prefix)[topic]) == [1_000_000, 2_000_000]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(ResourceType.TRANSACTIONAL_ID, "{}-id"), (ResourceType.TOPIC, "{}.__positions")],
+    ids=["transactional-id", "positions"],
+)
+def test_producer_that_is_refused_waits_until_it_is_allowed(
+    start: Callable[[bool], Ship],
+    guarded: KafkaBroker,
+    folder: Folder,
+    topic_prefix: str,
+    kind: ResourceType,
+    name: str,
+) -> None:
+    ship = start(True)
+    with denied(guarded, kind, name.format(topic_prefix), AclOperation.WRITE):
+        folder.write(1)
+        shipper = ship.start()
+        assert "uthorization failed" in shipper.await_log("does not take messages")
+        assert shipper.process.poll() is None
+        assert len(folder.waiting) == 1
+        assert len(shipper.log_lines("does not take messages")) == 1
+    shipper.await_that(lambda: not folder.waiting, "shipped")
+    shipper.await_log("answers again")
+    assert shipper.terminate() == 0
+
+
+@TRANSACTIONAL
+def test_client_that_gives_up_is_replaced_without_haste_and_goes_on(
+    start: Callable[[bool], Ship],
+    folder: Folder,
+    monkeypatch: pytest.MonkeyPatch,
+    transactional: bool,
+) -> None:
+    polls, made = iter(range(1_000_000)), []
+    poll, make = KafkaLink.poll, KafkaLink._make
+
+    def failing(link: KafkaLink, seconds: float) -> None:
+        poll(link, seconds)
+        if next(polls) < 5:
+            link.fatal = KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, fatal=True)
+
+    def making(link: KafkaLink) -> Producer:
+        made.append(monotonic())
+        return make(link)
+
+    monkeypatch.setattr(KafkaLink, "poll", failing)
+    monkeypatch.setattr(KafkaLink, "_make", making)
+    folder.write(1)
+    assert start(transactional).once_here() == 0
+    assert folder.waiting == []
+    pauses = [after - before for before, after in pairwise(made)]
+    assert len(pauses) >= 2
+    assert all(pause >= 0.1 for pause in pauses[1:])  # the first one's fault is told at once
+
+
+def test_positions_that_may_not_be_kept_only_cost_a_warning_without_transactions(
+    start: Callable[[bool], Ship], guarded: KafkaBroker, folder: Folder, topic_prefix: str
+) -> None:
+    topic = f"{topic_prefix}.__positions"
+    with denied(guarded, ResourceType.TOPIC, topic, AclOperation.DESCRIBE):
+        folder.write(1)
+        shipper = start(False).once()
+        assert shipper.process.returncode == 0
+        assert "uthorization failed" in shipper.log_lines("in which positions are kept")[0]
+    assert folder.waiting == []
+
+
+@TRANSACTIONAL
+def test_topic_that_is_deleted_under_a_running_shipper_is_written_again(
+    start: Callable[[bool], Ship],
+    guarded: KafkaBroker,
+    folder: Folder,
+    topic_prefix: str,
+    transactional: bool,
+) -> None:
+    ship = start(transactional)
+    topic = f"{topic_prefix}._srv_fb_warehouse.fdb.ITEM"
+    shipper = ship.start()
+    folder.write(1)
+    shipper.await_that(lambda: not folder.waiting, "journal 1 shipped")
+    admin = AdminClient({"bootstrap.servers": guarded.bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
+    folder.write(2)
+    shipper.await_that(lambda: not folder.waiting, "journal 2 shipped")
+    folder.write(3)
+    shipper.await_that(lambda: not folder.waiting, "journal 3 shipped")
+    assert shipper.terminate() == 0
+    got = ids(read_topics(guarded.bootstrap, topic_prefix)[topic])
+    # A producer that does not know yet may still have met the old one.
+    assert got[-1] == 3_000_000
+    assert set(got) <= {2_000_000, 3_000_000}
+
+
+@TRANSACTIONAL
+def test_database_stands_still_after_the_last_retry_until_a_retry_is_asked_for(
+    start: Callable[[bool], Ship],
+    guarded: KafkaBroker,
+    folder: Folder,
+    topic_prefix: str,
+    transactional: bool,
+) -> None:
+    ship = start(transactional)
+    ship.options["errors.max.retries"] = "1"
+    topic = f"{topic_prefix}._srv_fb_warehouse.fdb.ITEM"
+    with denied(guarded, ResourceType.TOPIC, topic, AclOperation.WRITE):
+        folder.write(1)
+        shipper = ship.start()
+        line = shipper.await_log("STANDS STILL")
+        assert "given up after 2 attempts (errors.max.retries)" in line
+    folder.write(1, database=OTHER)
+    shipper.await_that(lambda: len(folder.waiting) == 1, "the other database shipped")
+    assert main(["journal", "retry", "--config", str(ship._config(99)), "--wait", "30"]) == 0
+    await_condition("the journal shipped", lambda: not folder.waiting, 30)
+    assert shipper.terminate() == 0
+
+
+@TRANSACTIONAL
+def test_brokers_that_never_answer_end_in_a_stand_still_where_retries_are_limited(
+    make_ship: Callable[[str], Ship], folder: Folder, topic_prefix: str, transactional: bool
+) -> None:
+    ship = make_ship("127.0.0.1:1")
+    if transactional:
+        ship.options["kafka.producer.transactional.id"] = f"{topic_prefix}-id"
+    ship.options |= {
+        "errors.max.retries": "1",
+        "kafka.producer.request.timeout.ms": "900",
+        "kafka.producer.delivery.timeout.ms": "1000",
+    }
+    folder.write(1)
+    shipper = ship.start()
+    assert "errors.max.retries" in shipper.await_log("STANDS STILL")
+    assert shipper.process.poll() is None
+    assert shipper.terminate() == 0
+    assert len(folder.waiting) == 1
+
+
+def test_queue_is_bounded_as_the_options_say(ship: Ship) -> None:
+    ship.options |= {"max.queue.size": "17", "max.queue.size.in.bytes": "5000"}
+    settings = producer_settings(load_config(ship._config(0)))
+    assert settings["queue.buffering.max.messages"] == "17"
+    assert settings["queue.buffering.max.kbytes"] == "5"
+    ship.options["kafka.producer.buffer.memory"] = "2048"
+    settings = producer_settings(load_config(ship._config(0)))
+    assert settings["queue.buffering.max.kbytes"] == "2"

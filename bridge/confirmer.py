@@ -1152,9 +1152,11 @@ class Confirmer:
         processes left; remove what they never prepared."""
         dead = self._folder.dead_owners()
         self._folder.rescue(dead)
-        for entry in list(os.scandir(self._folder.path)):
-            if not _is_live_name(entry.name):
-                continue  # nobody's journal: a copy, or something else that was put here
+        with os.scandir(self._folder.path) as entries:
+            # All else is nobody's: a copy, or something that was put here; or it waits to be
+            # shipped, and of these there may be a million.
+            live = [entry for entry in entries if _is_live_name(entry.name)]
+        for entry in live:
             owner = None
             try:
                 with JournalReader(entry.path) as reader:
@@ -1269,17 +1271,14 @@ class Confirmer:
         where no other process is at work: a machine that stays up loses none."""
         if self._stamps_restored or self._folder.has_other_owner():
             return
-        names = {entry.name for entry in os.scandir(self._folder.path)}
         for path in self._folder.databases.glob("*.ledger"):
             ledger = SequenceLedger(
                 self._folder.databases, path.stem, self._fsync, self._sync_stamps
             )
             with contextlib.closing(ledger), ledger.exclusive():
                 for uuid, stamp in ledger.entries():
-                    journal = self._folder.committed(uuid)
-                    if journal.name in names:
-                        with contextlib.suppress(FileNotFoundError):  # shipped meanwhile
-                            self._restore_stamp(journal, uuid, stamp)
+                    with contextlib.suppress(FileNotFoundError):  # nearly all are shipped
+                        self._restore_stamp(self._folder.committed(uuid), uuid, stamp)
         self._stamps_restored = True
 
     def _restore_stamp(self, journal: Path, uuid: UUID, stamp: Stamp) -> None:

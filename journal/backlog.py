@@ -101,6 +101,14 @@ class Queue:
             self._next = Entry(epoch, sequence, fast_uuid(uuid))
         return self._next
 
+    @property
+    def first_name(self) -> str | None:
+        """The file of that journal, None if there is none; for any thread."""
+        try:
+            return self.first().name
+        except IndexError:
+            return None
+
     def pop(self) -> Entry:
         """Take the journal that comes next."""
         entry = self.first()

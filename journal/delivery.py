@@ -160,8 +160,13 @@ class Delivery(ABC):
 
     def waiting(self) -> dict[str, Waiting]:
         """What waits of each database; for any thread."""
-        lanes = dict(self.lanes)
-        waiting = {path: Waiting(lane.pending, lane.first_name) for path, lane in lanes.items()}
+        # Before Kafka has said how far each database is, there are no lanes.
+        waiting = {
+            path: Waiting(len(queue), queue.first_name)
+            for path, queue in list(self.backlog.queues.items())
+        }
+        for path, lane in list(self.lanes.items()):
+            waiting[path] = Waiting(lane.pending, lane.first_name)
         for journal in list(self.backlog.unreadable.values()):
             path = journal.database or ""
             known = waiting.get(path, Waiting(0, None))

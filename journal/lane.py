@@ -117,9 +117,7 @@ class Lane:
         """The file of the journal that was committed first; for any thread."""
         with suppress(IndexError):
             return self.flights[0].entry.name
-        with suppress(IndexError):
-            return self.queue.first().name
-        return None
+        return self.queue.first_name
 
     @property
     def furthest(self) -> tuple[UUID | None, int]:

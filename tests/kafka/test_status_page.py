@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from chromium import Browser
@@ -146,6 +147,31 @@ def test_a_scrape_has_every_metric_and_what_was_shipped(
     assert SECRET not in everything
 
 
+def test_without_kafka_it_is_alive_and_not_ready(
+    make_ship: Callable[[str], Ship], folder: Folder, browser: Browser
+) -> None:
+    ship, port = make_ship(f"127.0.0.1:{free_port()}"), free_port()
+    ship.options["metrics.port"] = str(port)
+    folder.write(1, 5)
+    ship.start()
+    await_condition("the listener", lambda: is_up(port))
+    await_condition("a reason", lambda: get(port, "/ready")[0] == 503)
+    browser.open(f"http://127.0.0.1:{port}/")
+    shows(browser, "#state", "Waiting, goes on by itself")
+    shows(browser, "#kafka", "not reached")
+    shows(browser, "#troubles", "Kafka at 127.0.0.1")
+    assert browser.text("#pending") == "1"
+    found = samples(get(port, "/metrics")[1])
+    assert found["firebird_cdc_kafka_reachable", "", ""] == 0
+    assert found["firebird_cdc_journals_pending", DATABASE, ""] == 1
+    await_condition(
+        "a status that needs nobody yet",
+        lambda: "waiting, goes on by itself" in status(folder.directory)[1],
+    )
+    assert status(folder.directory)[0] == 0
+    assert browser.errors == []
+
+
 def test_the_page_shows_what_happens_as_it_happens(
     ship: Ship, folder: Folder, port: int, browser: Browser, tmp_path: Path
 ) -> None:
@@ -177,9 +203,9 @@ def test_the_page_shows_what_happens_as_it_happens(
     )
     assert browser.evaluate("document.documentElement.scrollWidth") <= 360
     # What can't be shipped is shown, as text.
-    bad = folder.write(3, 1)
-    bad.rename(bad.with_suffix(".kept"))
-    (folder.directory / bad.name).write_bytes(b"<script>alert(1)</script>" * 200)
+    bad = tmp_path / "bad"
+    bad.write_bytes(b"<script>alert(1)</script>" * 200)
+    bad.rename(folder.directory / f"{uuid4()}.log")
     shows(browser, "#state", "Needs somebody")
     assert browser.evaluate("document.title").startswith("Needs somebody")
     assert browser.evaluate("document.querySelectorAll('#troubles script').length") == 0

@@ -132,12 +132,26 @@ function drawAll() {
   put("rate", numbers.format(mean));
 }
 
+// What is in the report beside its troubles and needs a word all the same.
+function furtherTroubles(report) {
+  const told = new Set(report.troubles.map((trouble) => trouble.text));
+  const found = report.unready
+    .filter((reason) => !told.has(reason))
+    .map((text) => ({ kind: report.alive ? "waiting" : "halted", text }));
+  const aside = report.backlog.quarantined;
+  if (aside) {
+    const text = `${numbers.format(aside)} in the quarantine; firebird-cdc status tells which and why`;
+    found.push({ kind: "warning", text });
+  }
+  return found;
+}
+
 function showTroubles(report) {
-  const list = report.troubles.map((trouble) => {
+  const list = [...report.troubles, ...furtherTroubles(report)].map((trouble) => {
     const item = element("li", "", { class: `trouble ${trouble.kind}` });
     item.append(
       element("span", KINDS[trouble.kind] || trouble.kind, { class: "mark", "data-state": trouble.kind }),
-      ` since ${time(trouble.since_us)}: ${trouble.text}`,
+      `${trouble.since_us ? ` since ${time(trouble.since_us)}` : ""}: ${trouble.text}`,
     );
     return item;
   });

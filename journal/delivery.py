@@ -25,7 +25,7 @@ from firebird_cdc.journal.lane import MAX_BACKOFF_S, Halt, Lane, MissingBlocked
 from firebird_cdc.journal.late import LateSending
 from firebird_cdc.journal.observability.folder import Waiting
 from firebird_cdc.journal.positions import Position, now_us, runs_of
-from firebird_cdc.journal.producer import KafkaLink
+from firebird_cdc.journal.producer import KafkaLink, is_refusal
 from firebird_cdc.journal.records import Message
 from firebird_cdc.journal.render import BadEvent
 from firebird_cdc.journal.standing import Standing
@@ -76,26 +76,10 @@ REMIND_S = 60.0
 
 _DISPOSE_RETRY_S = 5.0
 
-# The broker's verdict on the message itself: sending it again can't help.
-_REFUSALS = frozenset(
-    {
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.INVALID_MSG,
-        KafkaError.INVALID_MSG_SIZE,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
-    }
-)
-
 
 def is_missing(error: KafkaError) -> bool:
     """Whether ERROR says that there is no such topic."""
     return error.code() in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
-
-
-def is_refusal(error: KafkaError) -> bool:
-    """Whether ERROR speaks of the message, so that it would be refused again."""
-    return error.code() in _REFUSALS
 
 
 class Delivery(ABC):
@@ -185,7 +169,8 @@ class Delivery(ABC):
     @property
     def progress(self) -> object:
         """What differs only once something has come further than it ever was."""
-        return self.shipped, [lane.furthest for lane in self.lanes.values()]
+        furthest = [lane.furthest for lane in self.lanes.values()]
+        return self.shipped, furthest, self.late.progress
 
     @property
     def wants_scan(self) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ from firebird_cdc.journal.backlog import Entry
 from firebird_cdc.journal.dispose import dispose_shipped
 from firebird_cdc.journal.flight import FlightPlan, counted_as
 from firebird_cdc.journal.format import Gap, JournalReader, SequenceChange
+from firebird_cdc.journal.producer import is_refusal
 from firebird_cdc.journal.quarantine import Note, refusal
 from firebird_cdc.journal.records import Message
 from firebird_cdc.journal.render import BadEvent
@@ -37,7 +38,7 @@ _log = logbook.Logger("firebird_cdc.journal.late")
 LATE_HEADER = "__firebird_cdc.late"
 """Header of a late event: JSON with ``set_aside_at`` and ``reason``."""
 
-EVENTS_PER_TURN = 500
+CHANGES_PER_TURN = 500
 """Changes read in one turn of the shipping thread."""
 
 MOST_PROBLEMS = 20
@@ -51,24 +52,43 @@ class Outcome(NamedTuple):
     text: str
 
 
-class LateFlight:
-    """The late events of one journal on their way. ``unacked``: messages without an answer;
-    ``is_read``: nothing more will be handed over; ``events``: handed over so far."""
+@dataclass(slots=True)
+class _Open:
+    """An event that was handed over and is not wholly answered. ``left``: its messages that are
+    not; ``kind``: what the statistics count it as."""
 
-    def __init__(self, plan: FlightPlan, note: Note) -> None:
+    left: int
+    kind: tuple[str, str]
+    is_refused: bool = False
+
+
+class LateFlight:
+    """The late events of one journal on their way.
+
+    ``is_careful``: one after the other, each answered before the next is sent. ``unacked``:
+    messages without an answer; ``sent``: events that Kafka took; ``problems``: those that can't be
+    sent, and why; ``is_read``: nothing more will be handed over.
+    """
+
+    def __init__(
+        self, plan: FlightPlan, note: Note, *, is_careful: bool = False, sent: int = 0
+    ) -> None:
         self.note = note
         self.path = plan.quarantine.folder / f"{note.uuid}.log"
+        self.is_careful = is_careful
         self.unacked = 0
+        self.sent = sent
         self.is_read = False
-        self.events = 0
         self.problems: dict[int, str] = {}
         self.broken = ""
         self.database = ""
         self.counts: dict[tuple[str, str], int] = {}
-        self._failed: set[int] = set()
         self._plan = plan
         self._reached = 0
+        self._taken = 0
         self._is_whole = False
+        self._is_batch_refused = False
+        self._open: dict[int, _Open] = {}
         self._held: deque[Message] = deque()
         self._held_pos = 0
         self._batches = self._rendered()
@@ -83,11 +103,17 @@ class LateFlight:
         """Whether all that was left out was taken by Kafka, or is not captured any more."""
         return self.is_over and self._is_whole and not self.problems
 
+    @property
+    def wants_care(self) -> bool:
+        """Whether a message was refused that may only have shared the fate of its batch."""
+        return self._is_batch_refused and not self.is_careful
+
     def close(self) -> None:
         """Close the file; answers that come later are of no interest."""
         self._batches.close()
         self._plan.unacked -= self.unacked
         self.unacked = 0
+        self._open.clear()
         self.is_read = True
 
     def give_up(self, why: str) -> None:
@@ -99,8 +125,8 @@ class LateFlight:
     def send(self, producer: Producer) -> bool:
         """Hand over some more; whether that went on."""
         moved = False
-        for _ in range(EVENTS_PER_TURN):
-            if self.is_read:
+        for _ in range(CHANGES_PER_TURN):
+            if self.is_read or (self.is_careful and self.unacked):
                 break
             if not self._held and not self._next():
                 break
@@ -118,8 +144,10 @@ class LateFlight:
                 self.broken = str(error)
             else:
                 if batch is not None:
-                    self._held_pos, messages = batch
-                    self._held.extend(messages)
+                    self._held_pos, kind, messages = batch
+                    if messages:
+                        self._open[self._held_pos] = _Open(len(messages), kind)
+                        self._held.extend(messages)
                     return True
                 self._is_whole = True
         self._batches.close()
@@ -141,31 +169,41 @@ class LateFlight:
             except BufferError:
                 return False
             except KafkaException as error:
+                count = len(self._held)
                 self._held.clear()
-                self._refused(pos, error.args[0])
-                break
-            self._held.popleft()
-            self.unacked += 1
-            self._plan.unacked += 1
-        self.events += 1
+                self._answered(pos, count, error.args[0])
+            else:
+                self._held.popleft()
+                self.unacked += 1
+                self._plan.unacked += 1
         return True
 
     def _report(self, pos: int, error: KafkaError | None, _message: Any) -> None:
-        if self.unacked == 0:
+        if pos not in self._open:
             return  # closed meanwhile
         self.unacked -= 1
         self._plan.unacked -= 1
         if error is None:
             self._plan.acknowledged += 1
-        else:
-            self._refused(pos, error)
+        self._answered(pos, 1, error)
 
-    def _refused(self, pos: int, error: KafkaError) -> None:
-        self._failed.add(pos)
-        self.problems.setdefault(pos, f"Kafka refuses it: {error.str()}")
+    def _answered(self, pos: int, messages: int, error: KafkaError | None) -> None:
+        event = self._open[pos]
+        event.left -= messages
+        if error is not None:
+            event.is_refused = True
+            self.problems.setdefault(pos, f"Kafka refuses it: {error.str()}")
+            self._is_batch_refused = self._is_batch_refused or is_refusal(error)
+        if event.left == 0:
+            del self._open[pos]
+            if not event.is_refused:
+                self.sent += 1
+                self._taken = max(self._taken, pos)
+                self.counts[event.kind] = self.counts.get(event.kind, 0) + 1
 
-    def _rendered(self) -> Generator[tuple[int, Sequence[Message]], None, None]:
-        """Yield the number of each late event, and its messages with the header."""
+    def _rendered(self) -> Generator[tuple[int, tuple[str, str], Sequence[Message]], None, None]:
+        """Yield the number of each late event, its kind, and its messages with the header; now
+        and then none, to let others have their turn."""
         plan, note = self._plan, self.note
         with JournalReader(self.path, plan.none_charset) as reader:
             stamp = reader.stamp
@@ -175,36 +213,34 @@ class LateFlight:
             database = self.database = reader.database
             # Without BEGIN and END: those of its transaction were sent, and counted without it.
             renderer = plan.renderer.journal(reader.header, stamp, database, alone=True)
+            passed = 0
             for change in reader.changes():
+                passed += 1
+                if passed % CHANGES_PER_TURN == 0:
+                    yield 0, ("", ""), ()
                 if isinstance(change, SequenceChange):
                     continue
                 reason = note.reason_at(change.pos)
                 if reason is None:
                     continue
-                if not isinstance(change, Gap):
-                    try:
-                        messages = renderer.messages(change)
-                    except BadEvent as error:
-                        self.problems[change.pos] = str(error)
-                        messages = []
-                    if messages:
-                        plan.quarantine.see(entry, database, change.pos, messages, is_late=True)
-                        key = counted_as(change)
-                        self.counts[key] = self.counts.get(key, 0) + 1
-                        yield change.pos, [_marked(each, note, reason) for each in messages]
-                else:
+                if isinstance(change, Gap):
                     _log.error(
                         "{}: event {} marks a gap: {}; Kafka gets no message for it",
                         self.path,
                         change.pos,
                         change.reason,
                     )
+                    continue
+                try:
+                    messages = renderer.messages(change)
+                except BadEvent as error:
+                    self.problems[change.pos] = str(error)
+                    messages = []
                 self._reached = change.pos
-
-    @property
-    def sent(self) -> int:
-        """Events that Kafka took, once everything is answered."""
-        return self.events - len(self._failed)
+                if messages:
+                    plan.quarantine.see(entry, database, change.pos, messages, is_late=True)
+                    marked = [_marked(each, note, reason) for each in messages]
+                    yield change.pos, counted_as(change), marked
 
     @property
     def trouble(self) -> str:
@@ -217,7 +253,7 @@ class LateFlight:
     def rest(self) -> Note:
         """What is still not sent, once everything is answered."""
         note, reached, is_whole = self.note, self._reached, self._is_whole
-        rest = replace(note, left_out=[], reasons=list(note.reasons))
+        rest = replace(note, left_out=[], rest_after=None, reasons=list(note.reasons))
         for pos, problem in sorted(self.problems.items()):
             rest.add(pos, problem)
         if not is_whole:
@@ -229,9 +265,17 @@ class LateFlight:
         if note.rest_after is not None:
             rest.rest_after = None if is_whole else max(note.rest_after, reached)
             rest.rest_reason = self.broken or note.rest_reason
-        if note.newer is None and self.sent:
-            rest.newer = "another event of the same journal, by a retry"
+        if note.newer is None and self.problems and self._taken > min(self.problems):
+            rest.newer = f"event {self._taken} of the same journal, by a retry"
         return rest
+
+    def again(self, *, is_aborted: bool) -> LateFlight:
+        """The same once more, with care; ``is_aborted``: nothing of it became visible."""
+        if is_aborted:
+            return LateFlight(self._plan, self.note, is_careful=True)
+        again = LateFlight(self._plan, self.rest(), is_careful=True, sent=self.sent)
+        again.counts = self.counts
+        return again
 
 
 def _marked(message: Message, note: Note, reason: str) -> Message:
@@ -266,6 +310,11 @@ class LateSending:
     def is_busy(self) -> bool:
         """Whether anything is left to do."""
         return self.flight is not None or bool(self._wishes)
+
+    @property
+    def progress(self) -> int:
+        """What grows while a retry goes on."""
+        return 0 if self.flight is None else self.flight.sent
 
     @property
     def can_go_on(self) -> bool:
@@ -343,8 +392,16 @@ class LateSending:
         moved = flight.send(producer)
         if not flight.is_over:
             return moved
-        self.finish(flight)
+        if flight.wants_care:
+            self.take_care(flight, is_aborted=False)
+        else:
+            self.finish(flight)
         return True
+
+    def take_care(self, flight: LateFlight, *, is_aborted: bool) -> None:
+        """A batch shares the fate of one message: one by one, the culprit shows itself."""
+        self.flight = flight.again(is_aborted=is_aborted)
+        flight.close()
 
     def finish(self, flight: LateFlight, *, is_aborted: bool = False) -> bool:
         """Everything is answered: let the journal go, or note what is left of it.
@@ -383,7 +440,7 @@ class LateSending:
         quarantine = self._plan.quarantine
         journal = quarantine.folder / f"{note.uuid}.log"
         # One of which only single events were left out went to the archive at that time.
-        dispose_shipped([journal], self._archive if note.rest_after is not None else None)
+        dispose_shipped([journal], self._archive if note.is_moved else None)
         quarantine.remove(note.uuid)
 
     def _answer(self, outcome: Outcome) -> None:

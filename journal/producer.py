@@ -47,7 +47,23 @@ _CONNECTED = ("UP", "UPDATE")
 
 _REFUSED_TOPIC = re.compile(r'Failed to add partition "([^"]+)" \[\d+\] to transaction')
 
+# The broker's verdict on the message itself: sending it again can't help.
+_REFUSALS = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+    }
+)
+
 DeliveryCallback = Callable[[KafkaError | None, Any], None]
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Whether ERROR speaks of the message, so that it would be refused again."""
+    return error.code() in _REFUSALS
 
 
 class _ToLogbook(logging.Handler):

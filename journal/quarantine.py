@@ -90,7 +90,8 @@ class Note:
     ``keys``: digests of topic and key, each with the lowest event that has it; ``topics``: all
     topics concerned, in the same way; ``is_topics``: the keys are too many or unknown, any newer
     event in the topics counts; ``is_all``: any newer event of the database does. ``newer``: the
-    newer event that was shipped since, None while there is none.
+    newer event that was shipped since, None while there is none. ``is_moved``: the journal never
+    was disposed of like a shipped one, so the archive has not got it.
     """
 
     uuid: UUID
@@ -107,6 +108,7 @@ class Note:
     is_topics: bool = False
     is_all: bool = False
     newer: str | None = None
+    is_moved: bool = False
 
     @property
     def says_something(self) -> bool:
@@ -147,6 +149,7 @@ class Note:
     def end_after(self, pos: int, reason: str) -> None:
         """Nothing behind event POS is sent."""
         self.rest_after = pos
+        self.is_moved = True
         self.rest_reason = reason[:_REASON_CHARS]
 
     def cut_back(self, pos: int) -> None:
@@ -155,6 +158,7 @@ class Note:
             each._replace(last=min(each.last, pos)) for each in self.left_out if each.first <= pos
         ]
         self.rest_after = None
+        self.is_moved = False
 
     def _number_of(self, reason: str) -> int:
         reason = reason[:_REASON_CHARS]
@@ -229,6 +233,7 @@ class Note:
             "any_key": self.is_topics,
             "any_topic": self.is_all,
             "newer": self.newer,
+            "moved": self.is_moved,
         }
         return json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n"
 
@@ -252,6 +257,7 @@ class Note:
                 held["any_key"],
                 held["any_topic"],
                 held["newer"],
+                held["moved"],
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a note of ours: {error!r}") from error
@@ -283,6 +289,7 @@ class Quarantine:
         self._kept: dict[UUID, Note] = {}
         self._dirty: dict[UUID, Note] = {}
         self._by_key: dict[bytes, dict[UUID, int]] = {}
+        self._with_keys: dict[str, dict[UUID, int]] = {}  # topics in which keys are watched
         self._by_topic: dict[str, dict[UUID, int]] = {}
         self._by_database: dict[str | None, set[UUID]] = {}
         self._watched: dict[UUID, Note] = {}
@@ -297,6 +304,7 @@ class Quarantine:
         for held in (self._drafts, self._kept, self._dirty, self._watched):
             held.clear()
         self._by_key.clear()
+        self._with_keys.clear()
         self._by_topic.clear()
         self._by_database.clear()
         try:
@@ -408,7 +416,7 @@ class Quarantine:
                 note.cut_back(0)
                 continue
             linked.append(note)
-            if note.rest_after is not None:
+            if note.is_moved:
                 moved.add(entry.uuid)
         sync_directory(self.folder)
         for entry, note in drafts:
@@ -482,8 +490,7 @@ class Quarantine:
         if len(self._by_key) + len(note.keys) > MOST_KEYS:
             note.is_topics = True
         if note.is_topics or note.is_all:
-            for digest in note.keys:
-                _discard(self._by_key, digest, uuid)
+            self._drop_keys(note)
             note.keys.clear()
         if note.is_all:
             self._by_database.setdefault(note.database, set()).add(uuid)
@@ -493,6 +500,14 @@ class Quarantine:
         else:
             for digest, pos in note.keys.items():
                 self._by_key.setdefault(digest, {})[uuid] = pos
+            for topic, pos in note.topics.items():
+                self._with_keys.setdefault(topic, {})[uuid] = pos
+
+    def _drop_keys(self, note: Note) -> None:
+        for digest in note.keys:
+            _discard(self._by_key, digest, note.uuid)
+        for topic in note.topics:
+            _discard(self._with_keys, topic, note.uuid)
 
     def _watch_more(self, note: Note, pos: int, what: Concerned) -> None:
         """Event POS of NOTE is left out, too; it concerns WHAT."""
@@ -504,13 +519,13 @@ class Quarantine:
             for topic, key in what:
                 digest = digest_of(topic, key)
                 self._by_key.setdefault(digest, {}).setdefault(note.uuid, pos)
+                self._with_keys.setdefault(topic, {}).setdefault(note.uuid, pos)
 
     def _unwatch(self, note: Note) -> None:
         uuid = note.uuid
         if self._watched.pop(uuid, None) is None:
             return
-        for digest in note.keys:
-            _discard(self._by_key, digest, uuid)
+        self._drop_keys(note)
         for topic in note.topics:
             _discard(self._by_topic, topic, uuid)
         if (uuids := self._by_database.get(note.database)) is not None:
@@ -541,7 +556,8 @@ class Quarantine:
                     hit.append(uuid)
         for message in messages:
             found = dict(self._by_topic.get(message.topic, ()))
-            found.update(self._by_key.get(digest_of(message.topic, message.key), ()))
+            if message.topic in self._with_keys:
+                found.update(self._by_key.get(digest_of(message.topic, message.key), ()))
             hit += [
                 uuid
                 for uuid, left in found.items()

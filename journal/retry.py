@@ -6,10 +6,11 @@ What the shipper does of it is in ``journal.retry_desk``, which also tells how t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -103,15 +104,11 @@ def run_retry(arguments: argparse.Namespace) -> int:
     journals = _folder_of(arguments)
     state = journals / STATE_DIRECTORY
     quarantine = state / QUARANTINE
-    try:
+    with _as_our_error():
         if not is_held(state / "shipper.lock"):
             return _leave_for_the_next(journals, quarantine, arguments)
         request = _write_request(state, arguments)
         answer = _await_answer(request, arguments.wait)
-    except OSError as error:
-        raise ShipError(
-            f"{error}; run this as the user of the database server, or with sudo"
-        ) from error
     if answer is None:
         raise ShipError(
             f"no outcome within {arguments.wait:g} s; it is still done, and the shipper's log tells"
@@ -124,6 +121,14 @@ def run_retry(arguments: argparse.Namespace) -> int:
     if not arguments.journals and not arguments.all and (lying := len(journals_in(quarantine))):
         print(f"{lying} journals lie in {quarantine}; --all sends what was left out of them")
     return 0 if all(is_sent for is_sent, _ in answer.values()) else 1
+
+
+@contextlib.contextmanager
+def _as_our_error() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ShipError(f"{error}; run this as the database server's user, or as root") from error
 
 
 def _leave_for_the_next(journals: Path, quarantine: Path, arguments: argparse.Namespace) -> int:
@@ -187,7 +192,8 @@ def _await_answer(request: Path, seconds: float) -> dict[str, list[Any]] | None:
 def run_list(arguments: argparse.Namespace) -> int:
     """Print what lies in the quarantine."""
     quarantine = _quarantine_of(arguments)
-    uuids = in_order(quarantine)
+    with _as_our_error():
+        uuids = in_order(quarantine)
     for uuid in uuids:
         described = describe(quarantine, uuid)
         if arguments.json:
@@ -207,14 +213,16 @@ def run_list(arguments: argparse.Namespace) -> int:
 def run_discard(arguments: argparse.Namespace) -> int:
     """Delete journals from the quarantine."""
     quarantine = _quarantine_of(arguments)
-    here = set(journals_in(quarantine))
+    with _as_our_error():
+        here = set(journals_in(quarantine))
     wanted: Sequence[UUID] = arguments.journals
     if unknown := [uuid for uuid in wanted if uuid not in here]:
         raise ShipError(f"not in {quarantine}: {', '.join(map(str, unknown))}; nothing is deleted")
     for uuid in wanted:
         reason = read_reason(quarantine, uuid)
         if arguments.yes:
-            remove_files(quarantine, uuid)
+            with _as_our_error():
+                remove_files(quarantine, uuid)
         print(f"{uuid}: {'deleted' if arguments.yes else 'not deleted'}: {reason}")
     if not arguments.yes:
         raise ShipError("what was not sent of these journals would be lost; --yes deletes them")

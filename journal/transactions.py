@@ -24,7 +24,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from firebird_cdc.errors import JournalError, Obstacle, ShipperFenced
 from firebird_cdc.journal.backlog import Backlog, Entry
-from firebird_cdc.journal.delivery import EVENTS_PER_TURN, Delivery, is_missing, is_refusal
+from firebird_cdc.journal.delivery import EVENTS_PER_TURN, Delivery, is_missing
 from firebird_cdc.journal.flight import Flight, FlightPlan
 from firebird_cdc.journal.lane import MAX_BACKOFF_S, Halt, Lane
 from firebird_cdc.journal.positions import (
@@ -33,7 +33,7 @@ from firebird_cdc.journal.positions import (
     Position,
     late_record,
 )
-from firebird_cdc.journal.producer import KafkaLink
+from firebird_cdc.journal.producer import KafkaLink, is_refusal
 from firebird_cdc.journal.render import BadEvent
 from firebird_cdc.journal.standing import Standing
 
@@ -530,8 +530,9 @@ class TransactionalDelivery(Delivery):
             self._serve(0 if moved else 0.05)
             if monotonic() - self._began_at > self._late_timeout_s:
                 flight.give_up(
-                    "it does not fit into one Kafka transaction; raise"
-                    " kafka.producer.transaction.timeout.ms"
+                    f"Kafka did not take all of it within {self._late_timeout_s:.0f} s, and it has"
+                    " to fit into one Kafka transaction; raise"
+                    " kafka.producer.transaction.timeout.ms if it is large"
                 )
                 break
         if flight.is_sent:
@@ -542,7 +543,10 @@ class TransactionalDelivery(Delivery):
                 self._late_keys.append(key)
             return True
         self._abort()
-        self.late.finish(flight, is_aborted=True)
+        if flight.wants_care:
+            self.late.take_care(flight, is_aborted=True)
+        else:
+            self.late.finish(flight, is_aborted=True)
         # Behind a message that Kafka has refused, the client leaves a hole in its numbers.
         self._begin_anew()
         return False

@@ -207,6 +207,47 @@ def test_retry_without_a_shipper_is_done_by_the_next_one(
     assert scene.places()[-1] == (1, 2)
 
 
+@TRANSACTIONAL
+def test_rest_of_a_damaged_journal_is_sent_once_it_is_sound_again(
+    make_scene: Callable[[bool], Scene],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    transactional: bool,
+) -> None:
+    scene = make_scene(transactional)
+    ship, folder = scene.ship, scene.folder
+    archive = tmp_path / "archive"
+    # Many are too large together, and each is small enough.
+    journal = folder.write(1, 120, name="x" * 2000)
+    sound = journal.read_bytes()
+    damaged = bytearray(sound)
+    damaged[len(sound) * 3 // 4] ^= 0xFF
+    journal.write_bytes(damaged)
+    folder.write(2, 2)
+    assert ship.once().process.returncode == 0
+    before = [event.position for event in scene.events()]
+    sent = len(before) - 2
+    assert (sent == 0) if transactional else (0 < sent < 120)
+    aside = folder.directory / ".firebird-cdc/quarantine" / journal.name
+    assert ship.journal("retry", journal.stem) == 1
+    assert "event 1 of journal 2 of /srv/fb/warehouse.fdb, of the same database" in (
+        capsys.readouterr().out
+    )
+    assert ship.journal("retry", "--force", journal.stem) == 0
+    shipper = ship.once()
+    assert shipper.log_lines(f"retry of {journal.stem}.log: 0 late events sent, the rest stays")
+    aside.write_bytes(sound)
+    ship.options["connector.journal.archive.directory"] = str(archive)
+    assert ship.journal("retry", "--force", journal.stem) == 0
+    assert ship.once().process.returncode == 0
+    assert scene.aside() == []
+    events = scene.events()
+    assert [event.position for event in events if LATE not in event.headers] == before
+    late = [event.position for event in events if LATE in event.headers]
+    assert late == [(1, pos) for pos in range(sent + 1, 121)]
+    assert (archive / journal.name).read_bytes() == sound
+
+
 def test_journal_that_was_never_decided_is_not_sent_but_can_be_given_up(
     make_scene: Callable[[bool], Scene], capsys: pytest.CaptureFixture[str]
 ) -> None:

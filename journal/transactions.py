@@ -537,8 +537,12 @@ class TransactionalDelivery(Delivery):
                 break
         if flight.is_sent:
             key, value = late_record(flight.database, flight.note.uuid)
-            self._hand_over(key, value, None)
-            self._commit()
+            try:
+                self._hand_over(key, value, None)
+                self._commit()
+            except _Aborted:
+                self.late.start_over()
+                raise
             if self.late.finish(flight):
                 self._late_keys.append(key)
             return True

@@ -78,7 +78,7 @@ def _ship_to_the_end(arguments: argparse.Namespace) -> int:
         config = load_config(arguments.config)
         setup_logging(arguments.logging)
         for warning in config.warnings:
-            log.warning(warning)
+            log.warning("{}", warning)
         shipper = Shipper(config, once=arguments.once, embedded=arguments.embedded)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: shipper.stop())

@@ -14,7 +14,7 @@ STAMPS=$CACHE/stamps
 LOGS=$CACHE/logs
 MULTIARCH=$(gcc -print-multiarch 2>/dev/null || true)
 MULTIARCH=${MULTIARCH:-x86_64-linux-gnu}
-# Room for .venv (1.1 GB), the jars (0.2 GB) and running stacks.
+# Room for .venv (1.1 GB), the jars (0.2 GB), the browser (0.3 to 0.6 GB) and running stacks.
 NEEDED_MB=3000
 
 # A folder of this repository is called packaging/: Python must not take it for the library of
@@ -262,8 +262,9 @@ fetch_browser() {
         (cd "$BROWSER/packages" && apt-get "${apt_options[@]}" download "${packages[@]}")
     }
     local package
-    for package in "$BROWSER"/packages/*.deb; do dpkg-deb -x "$package" "$BROWSER/root"; done
+    for package in "$BROWSER"/packages/*.deb; do dpkg-deb -x "$package" "$BROWSER/part"; done
     rm -rf "$BROWSER/packages"
+    mv "$BROWSER/part" "$BROWSER/root"  # it is there once it is whole
 }
 
 if ! command -v chromium-headless-shell >/dev/null && ! command -v chromium >/dev/null &&

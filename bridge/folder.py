@@ -6,7 +6,8 @@
     pool/<owner>/<uuid>           journals made beforehand, by each process its own
     owners/<uuid>                 one per bridge process, locked while it lives
     databases/<key>               the sequence of a database
-    quarantine/                   what could not be decided or read, with the reason
+    quarantine/                   what could not be decided, read or sent, with the reason
+    retry/                        what was asked of the shipper, and its answers
     tickets                       the counter of commits, shared by all processes
     counters                      what is counted of the server's side (counters.py)
     bridge.lock, confirmer.lock, shipper.lock     who is at work on this folder

@@ -15,8 +15,8 @@ While something lies here, newer events with the same topic and key are watched 
 comes behind one of them needs ``--force``. That a newer event was met is in the note, on disk,
 before the journal that holds the newer event is disposed of.
 
-Everything belongs to the shipping thread, but for ``Figures``, and for the functions at the end,
-which other processes use, too.
+Everything belongs to the shipping thread, but for the functions at the end, which other processes
+use, too.
 """
 
 from __future__ import annotations

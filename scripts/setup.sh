@@ -248,6 +248,8 @@ fetch_browser() {
         echo "this machine has no apt-get and dpkg-deb. $NO_BROWSER"
         return 1
     }
+    rm -rf "$BROWSER"
+    mkdir -p "$BROWSER/packages" "$DEBIAN/lists/partial" "$DEBIAN/apt/archives/partial"
     mapfile -t packages < <(browser_packages "${lists[@]}")
     if [ ${#packages[@]} -eq 0 ]; then
         lists=("${apt_options[@]}")
@@ -255,8 +257,6 @@ fetch_browser() {
         mapfile -t packages < <(browser_packages "${lists[@]}")
     fi
     [ ${#packages[@]} -gt 0 ] || { echo "found no package of it. $NO_BROWSER"; return 1; }
-    rm -rf "$BROWSER"
-    mkdir -p "$BROWSER/packages" "$DEBIAN/lists/partial" "$DEBIAN/apt/archives/partial"
     (cd "$BROWSER/packages" && apt-get "${lists[@]}" download "${packages[@]}") || {
         apt-get "${apt_options[@]}" update || true
         (cd "$BROWSER/packages" && apt-get "${apt_options[@]}" download "${packages[@]}")

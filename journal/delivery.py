@@ -79,7 +79,11 @@ _DISPOSE_RETRY_S = 5.0
 
 def is_missing(error: KafkaError) -> bool:
     """Whether ERROR says that there is no such topic."""
-    return error.code() in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
+    return error.code() in (
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    )
 
 
 class Delivery(ABC):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import logbook
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from firebird_cdc.errors import Obstacle, RegistryRefused, RegistryUnavailable, TopicUnavailable
 from firebird_cdc.journal.backlog import Entry
@@ -157,6 +157,9 @@ class Flight:
             except BufferError:
                 self._held = batch[done:]
                 return False
+            except KafkaException:
+                self.failed_topic = batch[done].topic
+                raise
             finally:
                 self.unacked += done
                 plan.unacked += done

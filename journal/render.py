@@ -362,7 +362,7 @@ class JournalRenderer:
         self._canary = renderer.canaries.get(database)
         if self._canary is not None:
             self._canary.reached(stamp.commit_us)
-        self._bound: dict[int, _MakeMessages | None] = {}
+        self._bound: dict[int, _BoundShape | None] = {}
 
     def messages(self, change: RowChange | DdlChange) -> list[Message]:
         """Return the messages of CHANGE in the order in which they have to be sent.
@@ -383,7 +383,7 @@ class JournalRenderer:
         if bound is None:
             return []
         try:
-            return bound(change)
+            return bound.messages(change)
         except (BadValue, RegistryRefused) as error:
             raise BadEvent(change.pos, f"table {table.name}: {error}") from error
 
@@ -453,14 +453,13 @@ class JournalRenderer:
             raise BadEvent(pos, str(error)) from error
         return [] if message is None else [message]
 
-    def _bind(self, change: RowChange) -> _MakeMessages | None:
+    def _bind(self, change: RowChange) -> _BoundShape | None:
         table = change.table
         self._watch(table)
         shape = self.renderer.captured(self.database, table, change.pos)
         if shape is not None and not self.renderer.transforms:
             self.renderer.require_topic(shape.topic)
-        bound = None if shape is None else _BoundShape(shape, self).messages
-        self._bound[table.number] = bound
+        bound = self._bound[table.number] = None if shape is None else _BoundShape(shape, self)
         return bound
 
 
@@ -517,15 +516,7 @@ class _TableShape:
             ("ts_ns", OPTIONAL_INT64),
             ("transaction", renderer.block_schema),
         )
-        self.frames: tuple[tuple[bytes, bytes], tuple[bytes, bytes]] | None = None
-        key_converter, value_converter = renderer.key_converter, renderer.value_converter
-        if isinstance(key_converter, JsonConverter) and isinstance(value_converter, JsonConverter):
-            # What stands around the payloads of keys and of values.
-            key_schema = self.key_schema
-            self.frames = (
-                (b"", b"") if key_schema is None else key_converter.frame(key_schema),
-                value_converter.frame(self.value_schema),
-            )
+        self.quick = _quick_messages(self, renderer)
         left_out = set(positions) - {field.position for field in (*key, *value)}
         for column in (table.columns[position] for position in sorted(left_out)):
             _log.warning(
@@ -610,11 +601,69 @@ def _schemas(fields: list[FormedField]) -> list[tuple[str, Schema]]:
     return [(field.name, field.form.schema) for field in fields]
 
 
-_MakeMessages = Callable[[RowChange], list[Message]]
+_Pieces = tuple[str, str, str]
+"""The source block of a journal's events as text, around the two places of their position."""
+
+_Quick = Callable[[RowChange, _Pieces], "list[Message] | None"]
 
 
-def _written_at(pieces: tuple[str, str, str], pos: int) -> orjson.Fragment:
-    """The block of the event POS, written already."""
+def _quick_messages(shape: _TableShape, renderer: Renderer) -> _Quick | None:
+    """What makes the messages of nearly all events, in half the time; None where it can't.
+
+    It writes the envelope as JSON text around the rows. For what is more than that (deletes,
+    changes of keys, values without a form, messages that are too large) it gives None.
+    """
+    key_converter, value_converter = renderer.key_converter, renderer.value_converter
+    if not (
+        shape.written_source is not None
+        and isinstance(key_converter, JsonConverter)
+        and isinstance(value_converter, JsonConverter)
+    ):
+        return None
+    topic, row, key_of_row, raw_key = (
+        shape.topic,
+        shape.row.struct_of,
+        shape.key.struct_of,
+        shape.raw_key,
+    )
+    has_key = shape.key_schema is not None
+    key_start, key_end = key_converter.frame(shape.key_schema) if shape.key_schema else (b"", b"")
+    start, end = value_converter.frame(shape.value_schema)
+    start += b'{"before":'
+    ending = "}" + end.decode()
+    headers, room = renderer.headers, renderer.max_message_bytes - renderer.headers_size
+
+    def messages(change: RowChange, pieces: _Pieces) -> list[Message] | None:
+        pos, op, _, before, after = change
+        if after is None:
+            return None
+        try:
+            if before is None:
+                old = b"null"
+            elif raw_key is not None and raw_key(before) != raw_key(after):
+                return None
+            else:
+                old = dumps(row(before))
+            new = dumps(row(after))
+            key = key_start + dumps(key_of_row(after)) + key_end if has_key else None
+        except (BadValue, TypeError):
+            return None
+        head, middle, tail = pieces
+        now_us = time_ns() // 1000
+        rest = (
+            f',"source":{head}{pos}{middle}{pos}{tail},"op":"{op}","ts_ms":{now_us // 1000},'
+            f'"ts_us":{now_us},"ts_ns":{now_us}000,"transaction":null{ending}'
+        )
+        value = b"".join((start, old, b',"after":', new, rest.encode()))
+        if len(value) + (len(key) if key is not None else 0) > room:
+            return None
+        return [_new_message(Message, (topic, key, value, headers))]
+
+    return messages
+
+
+def _written_at(pieces: _Pieces, pos: int) -> orjson.Fragment:
+    """The source block of the event POS, written already."""
     head, middle, tail = pieces
     return orjson.Fragment(f"{head}{pos}{middle}{pos}{tail}")
 
@@ -622,82 +671,48 @@ def _written_at(pieces: tuple[str, str, str], pos: int) -> orjson.Fragment:
 class _BoundShape:
     """A table shape together with what all events of one journal share."""
 
+    __slots__ = ("_journal", "_metadata", "_pieces", "_quick", "_renderer", "_shape", "_source_at")
+
     def __init__(self, shape: _TableShape, journal: JournalRenderer) -> None:
         self._shape = shape
+        self._journal = journal
+        self._renderer = journal.renderer
         self._metadata = journal.metadata
-        self._renderer = renderer = journal.renderer
-        self._source_at: Callable[[int], object]
-        self.messages: _MakeMessages = self._any_messages
+        self._quick = shape.quick if journal.metadata is None else None
+        self._source_at: Callable[[int], object] | None = None
         written = shape.written_source
-        if written is None:
-            source = source_of_table(
-                renderer.config.topic_prefix,
-                journal.header,
-                journal.stamp,
-                journal.database,
-                shape.table,
+        if written is not None:
+            self._pieces = written.of_journal(journal.header, journal.stamp)
+
+    def messages(self, change: RowChange) -> list[Message]:
+        """The messages of CHANGE; raises BadValue."""
+        if self._quick is not None:
+            made = self._quick(change, self._pieces)
+            if made is not None:
+                return made
+        return self._any_messages(change)
+
+    def _source(self, pos: int) -> object:
+        """The source block of the event POS."""
+        if self._source_at is None:
+            shape, journal = self._shape, self._journal
+            self._source_at = (
+                partial(_written_at, self._pieces)
+                if shape.written_source is not None
+                else partial(
+                    at_position,
+                    source_of_table(
+                        self._renderer.config.topic_prefix,
+                        journal.header,
+                        journal.stamp,
+                        journal.database,
+                        shape.table,
+                    ),
+                )
             )
-            self._source_at = partial(at_position, source)
-        else:
-            pieces = written.of_journal(journal.header, journal.stamp)
-            self._source_at = partial(_written_at, pieces)
-            if self._metadata is None and shape.frames is not None:
-                self.messages = self._quick(pieces, *shape.frames)
-
-    def _quick(
-        self,
-        pieces: tuple[str, str, str],
-        key_frame: tuple[bytes, bytes],
-        value_frame: tuple[bytes, bytes],
-    ) -> _MakeMessages:
-        """What does the same as ``_any_messages`` in half the time, for nearly all events.
-
-        It writes the envelope as text around the rows. The frames: what stands around payloads.
-        """
-        shape, renderer, other = self._shape, self._renderer, self._any_messages
-        topic, row, key_of_row, raw_key = (
-            shape.topic,
-            shape.row.struct_of,
-            shape.key.struct_of,
-            shape.raw_key,
-        )
-        has_key = shape.key_schema is not None
-        headers, room = renderer.headers, renderer.max_message_bytes - renderer.headers_size
-        head, middle, tail = pieces
-        key_start, key_end = key_frame
-        start = value_frame[0] + b'{"before":'
-        end = "}" + value_frame[1].decode()
-        source = f',"source":{head}'
-
-        def messages(change: RowChange) -> list[Message]:
-            pos, op, _, before, after = change
-            if after is None:
-                return other(change)
-            try:
-                if before is None:
-                    old = b"null"
-                elif raw_key is not None and raw_key(before) != raw_key(after):
-                    return other(change)
-                else:
-                    old = dumps(row(before))
-                new = dumps(row(after))
-                key = key_start + dumps(key_of_row(after)) + key_end if has_key else None
-            except (BadValue, TypeError):
-                return other(change)
-            now_us = time_ns() // 1000
-            rest = (
-                f'{source}{pos}{middle}{pos}{tail},"op":"{op}","ts_ms":{now_us // 1000},'
-                f'"ts_us":{now_us},"ts_ns":{now_us}000,"transaction":null{end}'
-            )
-            value = b"".join((start, old, b',"after":', new, rest.encode()))
-            if len(value) + (len(key) if key is not None else 0) > room:
-                return other(change)
-            return [_new_message(Message, (topic, key, value, headers))]
-
-        return messages
+        return self._source_at(pos)
 
     def _any_messages(self, change: RowChange) -> list[Message]:
-        """The messages of CHANGE; raises BadValue."""
         shape = self._shape
         try:
             return self._made_with(shape.row.struct_of, shape.key.struct_of, change)
@@ -744,7 +759,7 @@ class _BoundShape:
         value = {
             "before": before,
             "after": after,
-            "source": self._source_at(pos),
+            "source": self._source(pos),
             "op": op,
             "ts_ms": now_us // 1000,
             "ts_us": now_us,

@@ -92,10 +92,10 @@ class Observer:
                     _log.exception("what is seen of the shipper can't be kept up to date")
                 self._failure = what
             self._ended.wait(_TURN_S)
-        if self._listener is not None:
-            self._listener.close()
         with contextlib.suppress(OSError):
             self._replace(self._reporter.report() | {"running": False, "ended_us": now_us()})
+        if self._listener is not None:
+            self._listener.close()
 
     # The status file
 

@@ -277,7 +277,9 @@ class Listener:
             bound.close()
             raise
         self.host, self.port = address[:2]
+        self._lock = Lock()
         self._closing = False
+        self._is_served = True
         self._thread = Thread(target=self._serve, name="status listener", daemon=True)
         self._thread.start()
 
@@ -294,11 +296,15 @@ class Listener:
         except Exception:
             _log.exception("the listener failed and is opened again")
         finally:
+            with self._lock:
+                self._is_served = False
             server.task_dispatcher.shutdown(timeout=1)
             server.asyncore.close_all(server._map, ignore_all=True)
 
     def close(self) -> None:
         """Stop serving."""
-        self._closing = True
-        self._server.pull_trigger()
+        with self._lock:
+            self._closing = True
+            if self._is_served:  # else the descriptor may be another's by now
+                self._server.pull_trigger()
         self._thread.join(3)

@@ -199,6 +199,17 @@ class Lane:
         """Whether a missing number asks for a look at the whole folder."""
         return self._hole is not None and not self._hole.told
 
+    def goes_on(self) -> bool:
+        """Whether the next journal is the very next one, right behind one just begun: ``ready``
+        and ``fits``, found out at little cost. No says nothing."""
+        previous, queue = self._previous, self.queue
+        if not queue or previous is None or self.halt is not None or self.careful is not None:
+            return False
+        entry = queue.first()
+        if entry.sequence != previous.sequence + 1 or entry.epoch != previous.epoch:
+            return False
+        return self.known is None or self.known.position.complete
+
     def begin(self, plan: FlightPlan) -> Flight:
         """Begin the next journal; ``ready`` must have said yes."""
         entry = self.queue.pop()

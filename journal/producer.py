@@ -213,6 +213,10 @@ class KafkaLink:
         """Whether Kafka was last reported as away."""
         return self._away_since is not None
 
+    def is_silent_for(self, seconds: float) -> bool:
+        """Whether nothing was acknowledged for SECONDS, and no connection failed meanwhile."""
+        return monotonic() - self.progress_at >= seconds and self._error_at < self.progress_at
+
     def note_start(self) -> None:
         """Something is on its way that was not before: from now on an answer is awaited."""
         self.progress_at = monotonic()

@@ -54,8 +54,15 @@ SPLIT_MESSAGES = 1_000_000
 _TURN_JOURNALS = 200
 """Journals of one database before the next one has its turn in a Kafka transaction."""
 
+PATIENCE_S = 5.0
+"""A transaction in which nothing is acknowledged for so long is begun anew, with a new client; the
+next one has twice as long."""
+
 _ALONE_S = 60.0
 """For so long after trouble with a topic each database has Kafka transactions of its own."""
+
+_SERVE_MESSAGES = 200
+"""Messages and journals after which answers are taken."""
 
 _STEP_S = 1.0
 """Longest wait inside one call of the client, so that a stop is noticed in time."""
@@ -129,6 +136,7 @@ class TransactionalDelivery(Delivery):
         self._awaits_start = False
         self._attempts = 0
         self._alone_until = 0.0
+        self._patience_s = PATIENCE_S
         self._batch_journals = min(
             BATCH_JOURNALS, max((max_message_bytes - FRAME_BYTES) // NAME_BYTES, 1)
         )
@@ -140,6 +148,7 @@ class TransactionalDelivery(Delivery):
         self._pause_s = self._first_backoff_s
         self._retry_at = 0.0
         self._sent = 0
+        self._unserved = 0
         self._began_at = 0.0
         self._last_began_at = 0.0
         self._journal_began_at = 0.0
@@ -386,14 +395,16 @@ class TransactionalDelivery(Delivery):
 
     def _is_full(self) -> bool:
         """Whether no further journal should join the open transaction."""
-        return self._sent >= BATCH_MESSAGES or monotonic() - self._began_at >= min(
-            BATCH_S, self._timeout_s / 8
+        return (
+            self._sent >= BATCH_MESSAGES
+            or (now := monotonic()) - self._began_at >= BATCH_S
+            or now - self._began_at >= self._timeout_s / 8
         )
 
     def _send_journals(self, lane: Lane, limit: int) -> int:
         """Send up to LIMIT journals of LANE; how many it was."""
         taken = 0
-        while taken < limit and self._ready(lane):
+        while taken < limit and ((taken and lane.goes_on()) or self._ready(lane)):
             self._send_whole(lane)
             taken += 1
             if lane.careful is not None or self._is_full():
@@ -402,10 +413,10 @@ class TransactionalDelivery(Delivery):
 
     def _send_whole(self, lane: Lane) -> None:
         flight = lane.begin(self.plan)
-        careful = lane.careful == flight.entry.uuid
+        careful = lane.careful is not None and lane.careful == flight.entry.uuid
         self._journal_began_at = monotonic()
         begun = 0  # messages of it in earlier transactions
-        while not flight.read_to_end:
+        while True:
             before = flight.messages
             try:
                 took_all = flight.send(self.link.producer, 1 if careful else EVENTS_PER_TURN)
@@ -419,13 +430,19 @@ class TransactionalDelivery(Delivery):
                 self._restart_others(lane, None)
                 self.back_off(lane, str(error), flight.path)
                 raise _Aborted from error
-            self._sent += flight.messages - before
+            sent = flight.messages - before
+            self._sent += sent
+            self._unserved += sent + 1
+            if flight.read_to_end and not careful and self._unserved < _SERVE_MESSAGES:
+                return
+            self._unserved = 0
             self._serve(0 if took_all else 0.05)
             if careful:
                 self._await_answers()
             self._check()
-            between = flight.between_changes and not flight.read_to_end
-            if between and self._must_split(flight.messages - begun):
+            if flight.read_to_end:
+                return
+            if flight.between_changes and self._must_split(flight.messages - begun):
                 self._split(lane, flight)
                 begun = flight.messages
 
@@ -435,7 +452,15 @@ class TransactionalDelivery(Delivery):
         if self.link.fatal is not None:
             raise KafkaException(self.link.fatal)
         if not self._note_answers():
-            (self.link.note_waiting if self.unacked else self.link.note_start)()
+            if not self.unacked:
+                self.link.note_start()
+            elif self.link.is_silent_for(self._patience_s):
+                # The client asks for ever where a topic was deleted; a new one looks anew.
+                self._patience_s = min(self._patience_s * 2, self._timeout_s)
+                silent = "connected, but nothing is acknowledged"
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, silent))
+            else:
+                self.link.note_waiting()
         if self.should_leave():
             raise _Interrupted
 
@@ -578,6 +603,7 @@ class TransactionalDelivery(Delivery):
         self._began_at = 0.0
         self._pause_s = self._first_backoff_s
         self._attempts = 0
+        self._patience_s = PATIENCE_S
         self.link.note_progress()
         for lane, position in positions:
             lane.advance(position)

@@ -79,9 +79,10 @@ producers can be set. Configurations of the Java client load too:
 - With a `transactional.id`, `transaction.timeout.ms` is raised to `delivery.timeout.ms`, up to the
   900000 ms that brokers allow; a message cannot outlive its transaction.
 - The partitioner is `murmur2_random`, which puts a key where the Java client would.
-- `compression.type` is `lz4` and `linger.ms` 0 unless you set them. Uncompressed, an event with its
-  schema takes the client several times as long; waiting to fill a batch delays every event and
-  saves nothing under load, when batches form while others are on their way.
+- `compression.type` is `lz4` unless you set it. Uncompressed, an event with its schema takes the
+  client several times as long.
+- Unless you set `linger.ms`, a batch waits up to 5 ms to be filled while there is more to send, and
+  goes at once when there isn't. A value of yours is always waited for.
 - If you do not set `delivery.timeout.ms`, it is raised to `request.timeout.ms` + `linger.ms` where
   they need more than its default.
 

@@ -58,6 +58,9 @@ _REFUSALS = frozenset(
     }
 )
 
+_HURRY_S = 0.001
+"""For the client's threads to see that they are to hurry."""
+
 DeliveryCallback = Callable[[KafkaError | None, Any], None]
 
 
@@ -138,6 +141,7 @@ class KafkaLink:
 
     def __init__(self, config: ConnectorConfig, statistics: Statistics) -> None:
         check_producer(config)
+        self._hurries = "linger.ms" not in config.producer
         self._settings: dict[str, Any] = producer_settings(config)
         self._servers = config.producer.get("bootstrap.servers", "")
         self._directory = config.journal_directory
@@ -177,6 +181,22 @@ class KafkaLink:
         try:
             self.producer.poll(seconds)
         except KafkaException as error:  # instead of a call of error_cb
+            self._on_error(error.args[0])
+            self.fatal = error.args[0]
+
+    def hurry(self, seconds: float = _HURRY_S) -> None:
+        """Have what was handed over sent now, as nothing more comes soon; take answers, for
+        SECONDS at most or until all have come.
+
+        A wait for more (linger.ms) saves a part of the client's work on a backlog, and would be
+        most of the time that a single commit takes. Unless the user wants that wait.
+        """
+        if not self._hurries:
+            self.poll(seconds)
+            return
+        try:
+            self.producer.flush(seconds)
+        except KafkaException as error:  # as in poll
             self._on_error(error.args[0])
             self.fatal = error.args[0]
 

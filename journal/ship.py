@@ -94,6 +94,7 @@ class Shipper:
         self._scan: Iterator[str] | None = None  # under way
         self._is_known = False  # the folder as it is now was scanned as a whole
         self._answer_look_s = _ANSWER_LOOK_S
+        self._hurried = 0  # messages that were handed over when the client was last hurried
         self._next_bridge_check = 0.0
         self._next_reminder = 0.0
         self._progress: object = None
@@ -273,6 +274,11 @@ class Shipper:
         if delivery.unacked:
             if self._awaits_room(delivery):
                 delivery.link.poll(_ANSWER_WAIT_S)
+                return
+            plan = delivery.plan
+            if (handed := plan.acknowledged + plan.failures + plan.unacked) != self._hurried:
+                self._hurried = handed
+                delivery.link.hurry()
                 return
             pause = min(pause, self._answer_look_s)
             self._answer_look_s = min(2 * self._answer_look_s, _ANSWER_LOOK_MOST_S)

@@ -466,7 +466,8 @@ class TransactionalDelivery(Delivery):
 
     def _await_answers(self) -> None:
         while self.unacked:
-            self._serve(0.05)
+            self.link.hurry(0.05)
+            self._serve(0)
 
     def _check(self) -> None:
         """Abort if a message of this transaction was refused or failed."""

@@ -113,7 +113,6 @@ def test_defaults_are_idempotent_and_accepted(load: Load) -> None:
     assert config.producer["delivery.timeout.ms"] == "120000"
     assert config.producer["partitioner"] == "murmur2_random"
     assert config.producer["compression.type"] == "lz4"
-    assert config.producer["linger.ms"] == "0"
     assert config.warnings == ()
 
 

@@ -7,8 +7,10 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock, call
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from shipment import column
 
 from firebird_cdc.config import load_config
@@ -16,7 +18,9 @@ from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.journal import watch
 from firebird_cdc.journal.delivery import Delivery
 from firebird_cdc.journal.format import JournalWriter, Storage
+from firebird_cdc.journal.producer import KafkaLink
 from firebird_cdc.journal.ship import Shipper
+from firebird_cdc.journal.statistics import Statistics
 
 
 class _Running:
@@ -111,3 +115,22 @@ def _journal(directory: Path, sequence: int) -> str:
         writer.commit(sequence, 1)
         writer.stamp(sequence)
     return draft.rename(directory / f"{identity}.log").name
+
+
+@pytest.mark.parametrize(("line", "called"), [("", "flush"), ("linger.ms: 50", "poll")])
+def test_what_was_handed_over_is_hurried_unless_the_user_wants_a_wait(
+    tmp_path: Path, journal_directory: Path, line: str, called: str
+) -> None:
+    path = tmp_path / "connector.yaml"
+    path.write_text(
+        f"connector.name: t\nconnector.journal.directory: {journal_directory}\n"
+        "kafka.topic.prefix: t\nkafka.producer.bootstrap.servers: 127.0.0.1:9\n"
+        + (f"kafka.producer.{line}\n" if line else "")
+    )
+    link = KafkaLink(load_config(path), Statistics())
+    producer = link.producer = Mock()
+    link.hurry(0.25)
+    assert producer.mock_calls == [getattr(call, called)(0.25)]
+    producer.flush.side_effect = producer.poll.side_effect = KafkaException(KafkaError(-150))
+    link.hurry()
+    assert link.fatal is not None

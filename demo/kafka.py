@@ -6,6 +6,7 @@ import os
 import shutil
 import uuid
 from base64 import urlsafe_b64encode
+from collections.abc import Mapping
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -36,8 +37,8 @@ _JAVA_OPTIONS = (
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}{further}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}{further}
 controller.listener.names=CONTROLLER
 controller.quorum.voters=1@127.0.0.1:{controller_port}
 log.dirs={data}
@@ -69,18 +70,28 @@ class KafkaBroker(Service):
     """A running broker; leaving the context stops it. Its data outlive stop, kill and start.
 
     directory: holds data/, server.properties and kafka.log. jars: what fetch_kafka returned.
-    port: 0 takes a free one, and keeps it. stack: as of ``Service``.
-    Raises SetupError with the end of the server's log if it doesn't come up.
+    port: 0 takes a free one, and keeps it. stack: as of ``Service``. listeners: ports of further
+    ones by their names, whose protocols and keys ``properties`` tell, like anything else that is
+    to be otherwise. Raises SetupError with the end of the server's log if it doesn't come up.
     """
 
     patience_s = 20
 
     def __init__(
-        self, directory: Path, jars: Path, port: int = 0, stack: Stack | None = None
+        self,
+        directory: Path,
+        jars: Path,
+        port: int = 0,
+        stack: Stack | None = None,
+        *,
+        listeners: Mapping[str, int] | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(directory, port, stack)
         self.log_path = self.directory / "kafka.log"
         self._jars = jars
+        self._listeners = listeners or {}
+        self._properties = properties or {}
         self._configuration = self.directory / "server.properties"
 
     @property
@@ -105,6 +116,11 @@ class KafkaBroker(Service):
                     raise
                 self._configuration.unlink()
 
+    def forget(self) -> None:
+        """Lose everything while stopped: the next start begins anew, under the same address."""
+        self._configuration.unlink()
+        self._fixed_port = True
+
     def _java(self, main: str, *arguments: str) -> list[str]:
         classpath = f"{self._jars}{os.sep}*"
         return [find_java(), *_JAVA_OPTIONS, "-cp", classpath, main, *arguments]
@@ -114,7 +130,11 @@ class KafkaBroker(Service):
             self.port = free_port()
         data = self.directory / "data"
         shutil.rmtree(data, ignore_errors=True)
-        text = _PROPERTIES.format(port=self.port, controller_port=free_port(), data=data)
+        further = "".join(f",{name}://127.0.0.1:{port}" for name, port in self._listeners.items())
+        text = _PROPERTIES.format(
+            port=self.port, controller_port=free_port(), data=data, further=further
+        )
+        text += "".join(f"{name}={value}\n" for name, value in self._properties.items())
         draft = self._configuration.with_suffix(".new")
         draft.write_text(text, encoding="utf-8")
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

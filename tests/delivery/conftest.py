@@ -11,6 +11,9 @@ import pytest
 sys.path[1:1] = [str(Path(__file__).parents[1] / room) for room in ("kafka", "faults")]
 
 from rounds import Nursery  # noqa: E402
+from ship_fixtures import folder, make_ship, ship  # noqa: E402
+
+__all__ = ["folder", "make_ship", "nursery", "ship"]
 
 
 @pytest.fixture(scope="module")

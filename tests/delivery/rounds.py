@@ -49,6 +49,7 @@ from firebird_cdc.demo.processes import tail
 _HERE = Path(__file__).parent
 _PATIENCE_S = 60.0  # for one life, or for the end of a topic; the machine may have other work
 _LOOK_S = 0.004
+_SHORT_S = 1.5  # what a Kafka transaction may take where connections are cut
 _DATABASES = ("/srv/fb/alpha.fdb", "/srv/fb/beta.fdb", "/srv/fb/gamma.fdb")
 _POINT_LIVES = 3  # lives of a round that end at a point, at most
 _HITS = {"message": 400, "take_in": 6, "open": 20, "settle": 20, "delete": 15, "commit": 4}
@@ -455,6 +456,8 @@ class Round:
         }
         if self.plan.transactional:
             options["kafka.producer.transactional.id"] = f"{self._prefix}-id"
+            if self._gate is not None:
+                options["kafka.producer.transaction.timeout.ms"] = int(_SHORT_S * 1000)
         if self._archive is not None:
             options["connector.journal.archive.directory"] = self._archive
             options["connector.journal.archive.segment.bytes"] = 65536
@@ -510,8 +513,10 @@ class Round:
                 told = True
             if self._gate is not None and now >= cut_at and not self.plan.faults:
                 self._gate.shut()
+                if chance.random() < 0.3:  # longer than a Kafka transaction may take
+                    time.sleep(chance.uniform(0.0, 2 * _SHORT_S))
                 self._gate.open()
-                cut_at = now + chance.uniform(0.3, 2.0)
+                cut_at = time.monotonic() + chance.uniform(0.3, 3.0)
             if now > deadline:
                 self._faults.append(
                     f"life {self._lives} ({point or 'last'}) neither dies nor ends:\n"

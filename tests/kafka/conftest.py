@@ -1,36 +1,5 @@
 """Fixtures of the shipper's tests."""
 
-from __future__ import annotations
+from ship_fixtures import folder, make_ship, ship
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
-import pytest
-from shipping import Folder, Ship
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    """An empty journal folder."""
-    return Folder(tmp_path / "journals")
-
-
-@pytest.fixture
-def make_ship(folder: Folder, tmp_path: Path, topic_prefix: str) -> Iterator[Callable[[str], Ship]]:
-    """Makes a ``Ship`` for a broker's address."""
-    made: list[Ship] = []
-
-    def make(bootstrap: str) -> Ship:
-        made.append(Ship(folder, tmp_path, bootstrap, topic_prefix))
-        return made[-1]
-
-    yield make
-    for ship in made:
-        ship.close()
-
-
-@pytest.fixture
-def ship(make_ship: Callable[[str], Ship], broker: Any) -> Ship:
-    """Shippers to the broker that all tests share."""
-    return make_ship(broker.bootstrap)
+__all__ = ["folder", "make_ship", "ship"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -139,28 +140,55 @@ def test_topic_that_is_deleted_while_it_ships_is_made_again(
 # Empty-handed
 
 
-@TRANSACTIONAL
 def test_cluster_that_comes_back_empty_gets_what_is_on_disk_and_its_loss_is_named(
-    transactional: bool,
-    own_broker: KafkaBroker,
-    begin: Callable[[KafkaBroker, bool], Ship],
-    folder: Folder,
-    topic_prefix: str,
+    own_broker: KafkaBroker, tmp_path: Path, topic_prefix: str
 ) -> None:
-    ship = begin(own_broker, transactional)
-    for sequence in range(1, 5):
-        folder.write(sequence, rows=3)
-    shipper = ship.start()
-    await_shipped(shipper, folder)
-    own_broker.kill()
-    for sequence in range(5, 8):
-        folder.write(sequence, rows=3)
-    shipper.await_log("does not take messages")
-    own_broker.forget()
-    own_broker.start()
-    await_shipped(shipper, folder)
-    line = shipper.await_log("/srv/fb/warehouse.fdb: ")
-    assert shipper.terminate() == 0
-    wanted = [s * 1_000_000 + row for s in range(5, 8) for row in range(3)]
-    assert shipped_ids(own_broker, topic_prefix) == wanted
-    print(line)
+    """A shipper with transactions and one without, beside each other."""
+    ships = []
+    for name in ("plain", "tx"):
+        directory = tmp_path / name
+        directory.mkdir()
+        folder = Folder(directory / "journals")
+        ship = Ship(folder, directory, own_broker.bootstrap, f"{topic_prefix}-{name}")
+        ship.options["kafka.producer.reconnect.backoff.max.ms"] = "300"
+        if name == "tx":
+            ship.options["kafka.producer.transactional.id"] = f"{topic_prefix}-id"
+        for sequence in range(1, 5):
+            folder.write(sequence, rows=3)
+        ships.append((ship, folder, ship.start()))
+    try:
+        for _, folder, shipper in ships:
+            await_shipped(shipper, folder)
+        own_broker.kill()
+        for _, folder, _ in ships:
+            for sequence in range(5, 8):
+                folder.write(sequence, rows=3)
+        for _, _, shipper in ships:
+            shipper.await_log("does not take messages")
+        own_broker.forget()
+        own_broker.start()
+        for name, (ship, folder, shipper) in zip(("plain", "tx"), ships, strict=True):
+            await_shipped(shipper, folder)
+            line = shipper.await_log("Kafka no longer has")
+            assert "journals up to sequence 4 (epoch 0)" in line
+            wanted = [s * 1_000_000 + row for s in range(5, 8) for row in range(3)]
+            assert shipped_ids(own_broker, f"{topic_prefix}-{name}") == wanted
+            status_tells_until_acknowledged(ship, shipper)
+            assert shipper.terminate() == 0
+    finally:
+        for ship, _, _ in ships:
+            ship.close()
+
+
+def status_tells_until_acknowledged(ship: Ship, shipper: Shipper) -> None:
+    config = str(ship.write_config())
+
+    def told() -> bool:
+        command = [sys.executable, "-m", "firebird_cdc", "status", "--config", config]
+        done = subprocess.run(command, capture_output=True, text=True)
+        return "Kafka no longer has" in done.stdout
+
+    shipper.await_that(told, "the loss in the status")
+    command = [sys.executable, "-m", "firebird_cdc", "journal", "acknowledge", "--config", config]
+    subprocess.run(command, check=True)
+    shipper.await_that(lambda: not told(), "the loss gone from the status")

@@ -52,7 +52,7 @@ _LOOK_S = 0.004
 _SHORT_S = 1.5  # what a Kafka transaction may take where connections are cut
 _DATABASES = ("/srv/fb/alpha.fdb", "/srv/fb/beta.fdb", "/srv/fb/gamma.fdb")
 _POINT_LIVES = 3  # lives of a round that end at a point, at most
-_HITS = {"message": 400, "take_in": 6, "open": 20, "settle": 20, "delete": 15, "commit": 4}
+_HITS = {"message": 400, "take_in": 6, "open": 20, "settle": 20, "delete": 60, "commit": 4}
 # of points that are passed often: up to which time they kill
 
 
@@ -383,7 +383,7 @@ class Round:
             chance,
             self._prefix,
             databases=_DATABASES[: chance.randint(1, 3)],
-            journals=chance.randint(6, 40),
+            journals=200 if chance.random() < 0.1 else chance.randint(6, 40),
             bad=1 if plan.bad else 0,
             loose=plan.transactional or self._partitions == 1,
         )

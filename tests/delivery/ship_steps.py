@@ -60,7 +60,6 @@ STEPS: dict[str, Step] = {
     "open": ("firebird_cdc.journal.lane", "Lane.begin", anything),
     "settle": ("firebird_cdc.journal.lane", "Lane._finish", anything),
     "dispose": (_DISPOSE, "dispose_shipped", lambda given: bool(given[0])),
-    "delete": ("os", "unlink", names_any(_JOURNAL)),
     "sync_kept": ("os", "fdatasync", names_any(_JOURNAL)),
     "keep": ("os", "link", names_any(r"/archive/")),
     "sync_archive": ("os", "fsync", names_any(r"/archive$")),
@@ -76,6 +75,9 @@ STEPS: dict[str, Step] = {
 }
 """Steps elsewhere."""
 
+DELETE = "delete"
+"""The deletion of one of several journals, which the product does in C."""
+
 _needs_transactions = ("fence", "read_back", "name_folder", "begin", "position", "commit", "abort")
 _needs_archive = ("sync_kept", "keep", "sync_archive", "pack", "name_segment")
 _needs_bad = ("set_aside", "note_aside", "link_aside", "sync_aside")
@@ -83,7 +85,7 @@ _needs_bad = ("set_aside", "note_aside", "link_aside", "sync_aside")
 
 def all_points() -> dict[str, str]:
     """Return the points, and what a round must have so that they are reached."""
-    steps = [*CLIENT_STEPS, *STEPS]
+    steps = [*CLIENT_STEPS, *STEPS, DELETE]
     found = {f"{step}.{side}": _need(step) for step in steps for side in ("before", "after")}
     return found | {f"{step}.during": _need(step) for step in ("fence", "message", "commit")}
 
@@ -114,7 +116,8 @@ def _come_to(point: str) -> None:
     if point == _armed[0]:
         _hits[point] += 1
         if point.endswith(".during"):
-            if _hits[point] == 1 + _armed[1] % 3:
+            first = _armed[1] == 1 or point == "fence.during"
+            if _hits[point] == (1 if first else 1 + _armed[1] % 3):
                 threading.Timer(_armed[1] * DURING_S, _die).start()
         elif _hits[point] == _armed[1]:
             _die()
@@ -274,6 +277,19 @@ FAULTS = (
 )
 
 
+def _watch_deletion() -> None:
+    dispose: Any = importlib.import_module("firebird_cdc.journal.dispose")
+    remove = dispose.remove_files
+
+    def removed(folder: str, names: list[str]) -> None:
+        for name in names:
+            _come_to(f"{DELETE}.before")
+            remove(folder, [name])
+            _come_to(f"{DELETE}.after")
+
+    dispose.remove_files = removed
+
+
 def prepare(life: int, point: str, hit: int, faults: list[str], patches: dict[str, float]) -> None:
     """Arm POINT at its HIT-th time, plant FAULTS, and set the product's limits (MODULE.NAME)."""
     global _armed, _life, _faults
@@ -290,7 +306,9 @@ def prepare(life: int, point: str, hit: int, faults: list[str], patches: dict[st
             raise LookupError(f"no fault is called {fault}")
         _plant(fault)
     step = point.partition(".")[0]
-    if step in CLIENT_STEPS:
+    if step in CLIENT_STEPS or step == DELETE:
         _armed = (point, hit)
+        if step == DELETE:
+            _watch_deletion()
     elif point:
         points.arm(point, hit, STEPS)

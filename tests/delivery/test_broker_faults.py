@@ -16,39 +16,70 @@ from firebird_cdc.demo.kafka import KafkaBroker
 
 pytestmark = pytest.mark.kafka
 
-TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
+
+class Way:
+    """One of the two ways to ship, beside the other: a folder, a shipper and topics of its own."""
+
+    def __init__(self, directory: Path, broker: KafkaBroker, prefix: str, name: str) -> None:
+        directory /= name
+        directory.mkdir()
+        self.is_exact = name == "tx"
+        self.folder = Folder(directory / "journals")
+        self.topic = f"{prefix}-{name}._srv_fb_warehouse.fdb.ITEM"
+        self.ship = Ship(self.folder, directory, broker.bootstrap, f"{prefix}-{name}")
+        self.ship.options |= {
+            "kafka.producer.reconnect.backoff.max.ms": "300",
+            "kafka.producer.compression.type": "none",
+        }
+        if self.is_exact:
+            self.ship.options["kafka.producer.transactional.id"] = f"{prefix}-id"
+            # For so long the client asks to write to a topic that is no more.
+            self.ship.options["kafka.producer.transaction.timeout.ms"] = "5000"
+        self._broker = broker
+
+    def write(self, sequences: range, rows: int, name: str = "x") -> None:
+        """Add journals."""
+        for sequence in sequences:
+            self.folder.write(sequence, rows=rows, name=name)
+
+    def start(self) -> None:
+        """Start the shipper and have it ship what is there."""
+        self.shipper: Shipper = self.ship.start()
+        self.await_shipped()
+
+    def await_shipped(self) -> None:
+        """Wait until no journal is left."""
+        self.shipper.await_that(lambda: not self.folder.waiting, "all journals shipped")
+
+    def ids(self) -> list[int]:
+        """What consumers see; what came again only where it first came, without transactions."""
+        found = ids(read_topics(self._broker.bootstrap, self.topic).get(self.topic, []))
+        return found if self.is_exact else first_occurrences(found)
+
+
+Begin = Callable[[KafkaBroker], list[Way]]
 
 
 @pytest.fixture
-def begin(
-    make_ship: Callable[[str], Ship], topic_prefix: str
-) -> Callable[[KafkaBroker, bool], Ship]:
-    """Makes a ``Ship`` to a broker, with transactions or without."""
+def begin(tmp_path: Path, topic_prefix: str) -> Iterator[Begin]:
+    """Makes both ways to ship to a broker, with one journal each that is shipped."""
+    made: list[Way] = []
 
-    def made(broker: KafkaBroker, transactional: bool) -> Ship:
-        ship = make_ship(broker.bootstrap)
-        ship.options |= {
-            "value.converter.schemas.enable": "false",
-            "kafka.producer.reconnect.backoff.max.ms": "300",
-        }
-        if transactional:
-            ship.options["kafka.producer.transactional.id"] = f"{topic_prefix}-id"
-        return ship
+    def begun(broker: KafkaBroker) -> list[Way]:
+        for name in ("plain", "tx"):
+            way = Way(tmp_path, broker, topic_prefix, name)
+            made.append(way)
+            way.write(range(1, 2), 1)
+            way.start()
+        return made
 
-    return made
-
-
-def topic_of(prefix: str) -> str:
-    return f"{prefix}._srv_fb_warehouse.fdb.ITEM"
+    yield begun
+    for way in made:
+        way.ship.close()
 
 
-def shipped_ids(broker: KafkaBroker, prefix: str) -> list[int]:
-    topic = topic_of(prefix)
-    return ids(read_topics(broker.bootstrap, topic).get(topic, []))
-
-
-def await_shipped(shipper: Shipper, folder: Folder) -> None:
-    shipper.await_that(lambda: not folder.waiting, "all journals shipped")
+def expected(sequences: range, rows: int) -> list[int]:
+    return [sequence * 1_000_000 + row for sequence in sequences for row in range(rows)]
 
 
 # Full
@@ -74,121 +105,83 @@ def fill(folder: Path, leave: int) -> Path:
     return path
 
 
-@TRANSACTIONAL
 def test_broker_with_a_full_disk_is_waited_for(
-    transactional: bool,
-    small_disk: Path,
-    tmp_path: Path,
-    kafka_jars: Path,
-    begin: Callable[[KafkaBroker, bool], Ship],
-    folder: Folder,
-    topic_prefix: str,
+    small_disk: Path, tmp_path: Path, kafka_jars: Path, begin: Begin
 ) -> None:
-    # Its log is elsewhere: it is to say what happens.
+    # The broker's own log is elsewhere: it is to say what happens.
     properties = {"log.dirs": str(small_disk / "data"), "log.index.size.max.bytes": "65536"}
     with KafkaBroker(tmp_path / "kafka", kafka_jars, properties=properties) as broker:
-        ship = begin(broker, transactional)
-        folder.write(1)
-        shipper = ship.start()
-        await_shipped(shipper, folder)
+        ways = begin(broker)
         filler = fill(small_disk, 1 << 20)
-        for sequence in range(2, 8):
-            folder.write(sequence, rows=400, name="x" * 2000)
-        shipper.await_log("does not take messages")
-        assert folder.waiting
+        for way in ways:
+            way.write(range(2, 8), 300, "x" * 2000)
+        for way in ways:
+            way.shipper.await_log("does not take messages")
+            assert way.folder.waiting
         broker.kill()
         filler.unlink()
         broker.start()
-        await_shipped(shipper, folder)
-        shipper.await_log("answers again")
-        assert shipper.terminate() == 0
-        found = shipped_ids(broker, topic_prefix)
-        if not transactional:
-            found = first_occurrences(found)
-    expected = [1_000_000, *(s * 1_000_000 + row for s in range(2, 8) for row in range(400))]
-    assert found == expected
+        for way in ways:
+            way.await_shipped()
+            way.shipper.await_log("answers again")
+            assert way.shipper.terminate() == 0
+            assert way.ids() == [1_000_000, *expected(range(2, 8), 300)]
     assert "No space left on device" in broker.log_path.read_text("utf-8")
 
 
 # Without its topics
 
 
-@TRANSACTIONAL
 def test_topic_that_is_deleted_while_it_ships_is_made_again(
-    transactional: bool,
-    broker: KafkaBroker,
-    begin: Callable[[KafkaBroker, bool], Ship],
-    folder: Folder,
-    topic_prefix: str,
+    broker: KafkaBroker, begin: Begin
 ) -> None:
-    ship = begin(broker, transactional)
-    folder.write(1)
-    shipper = ship.start()
-    await_shipped(shipper, folder)
+    ways = begin(broker)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.delete_topics([topic_of(topic_prefix)])[topic_of(topic_prefix)].result(30)
-    for sequence in range(2, 12):
-        folder.write(sequence, rows=20)
-    await_shipped(shipper, folder)
-    assert shipper.terminate() == 0
-    found = shipped_ids(broker, topic_prefix)
-    wanted = [s * 1_000_000 + row for s in range(2, 12) for row in range(20)]
-    # What the old topic had is gone with it; nothing of what was written after that is missing.
-    assert [number for number in found if number >= 2_000_000] == wanted
+    for deleted in admin.delete_topics([way.topic for way in ways]).values():
+        deleted.result(30)
+    for way in ways:
+        way.write(range(2, 12), 20)
+    for way in ways:
+        way.await_shipped()
+        assert way.shipper.terminate() == 0
+        # What the old topic had is gone with it; what was written after that is all there.
+        assert [number for number in way.ids() if number >= 2_000_000] == expected(range(2, 12), 20)
 
 
 # Empty-handed
 
 
 def test_cluster_that_comes_back_empty_gets_what_is_on_disk_and_its_loss_is_named(
-    own_broker: KafkaBroker, tmp_path: Path, topic_prefix: str
+    own_broker: KafkaBroker, begin: Begin
 ) -> None:
-    """A shipper with transactions and one without, beside each other."""
-    ships = []
-    for name in ("plain", "tx"):
-        directory = tmp_path / name
-        directory.mkdir()
-        folder = Folder(directory / "journals")
-        ship = Ship(folder, directory, own_broker.bootstrap, f"{topic_prefix}-{name}")
-        ship.options["kafka.producer.reconnect.backoff.max.ms"] = "300"
-        if name == "tx":
-            ship.options["kafka.producer.transactional.id"] = f"{topic_prefix}-id"
-        for sequence in range(1, 5):
-            folder.write(sequence, rows=3)
-        ships.append((ship, folder, ship.start()))
-    try:
-        for _, folder, shipper in ships:
-            await_shipped(shipper, folder)
-        own_broker.kill()
-        for _, folder, _ in ships:
-            for sequence in range(5, 8):
-                folder.write(sequence, rows=3)
-        for _, _, shipper in ships:
-            shipper.await_log("does not take messages")
-        own_broker.forget()
-        own_broker.start()
-        for name, (ship, folder, shipper) in zip(("plain", "tx"), ships, strict=True):
-            await_shipped(shipper, folder)
-            line = shipper.await_log("Kafka no longer has")
-            assert "journals up to sequence 4 (epoch 0)" in line
-            wanted = [s * 1_000_000 + row for s in range(5, 8) for row in range(3)]
-            assert shipped_ids(own_broker, f"{topic_prefix}-{name}") == wanted
-            status_tells_until_acknowledged(ship, shipper)
-            assert shipper.terminate() == 0
-    finally:
-        for ship, _, _ in ships:
-            ship.close()
+    ways = begin(own_broker)
+    for way in ways:
+        way.write(range(2, 5), 3)
+        way.await_shipped()
+    own_broker.kill()
+    for way in ways:
+        way.write(range(5, 8), 3)
+        way.shipper.await_log("does not take messages")
+    own_broker.forget()
+    own_broker.start()
+    for way in ways:
+        way.await_shipped()
+        line = way.shipper.await_log("Kafka no longer has")
+        assert "journals up to sequence 4 (epoch 0)" in line
+        assert way.ids() == expected(range(5, 8), 3)
+        status_tells_until_acknowledged(way)
+        assert way.shipper.terminate() == 0
 
 
-def status_tells_until_acknowledged(ship: Ship, shipper: Shipper) -> None:
-    config = str(ship.write_config())
+def status_tells_until_acknowledged(way: Way) -> None:
+    config = str(way.ship._config(99))
 
     def told() -> bool:
         command = [sys.executable, "-m", "firebird_cdc", "status", "--config", config]
         done = subprocess.run(command, capture_output=True, text=True)
         return "Kafka no longer has" in done.stdout
 
-    shipper.await_that(told, "the loss in the status")
+    way.shipper.await_that(told, "the loss in the status")
     command = [sys.executable, "-m", "firebird_cdc", "journal", "acknowledge", "--config", config]
     subprocess.run(command, check=True)
-    shipper.await_that(lambda: not told(), "the loss gone from the status")
+    way.shipper.await_that(lambda: not told(), "the loss gone from the status")

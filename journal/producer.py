@@ -151,6 +151,7 @@ class KafkaLink:
         self._error_at = 0.0
         self.progress_at = monotonic()
         self._away_since: float | None = None
+        self._told_causes: set[str] = set()
         self.fatal: KafkaError | None = None
         self._statistics = statistics
         self._queue = QueueFigures(
@@ -209,7 +210,9 @@ class KafkaLink:
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal():
             self.fatal = error
-        self._error = error.str()
+        # That all brokers are down follows each failure, which says more.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._error_at < self.progress_at:
+            self._error = error.str()
         self._error_at = monotonic()
         _log.debug("Kafka client: {}", error)
 
@@ -263,11 +266,15 @@ class KafkaLink:
             self.note_away(self._error if error_is_new else "connected, but it does not answer")
 
     def note_away(self, why: str) -> None:
-        """Report, once until it answers, that Kafka can't be used and what that means."""
+        """Report that Kafka can't be used and what that means: each cause once until it answers."""
         why = why or "no broker can be reached"
         self._statistics.trouble(KAFKA, "waiting", f"Kafka at {self._servers}: {why}")
         if self._away_since is None:
             self._away_since = monotonic()
+            self._told_causes.clear()
+        cause = re.sub(r"\d+", "", why)  # times and numbers of brokers differ each time
+        if cause not in self._told_causes:
+            self._told_causes.add(cause)
             _log.error(
                 "Kafka at {} does not take messages: {}. Journals stay in {} and are shipped when"
                 " it answers; check kafka.producer.bootstrap.servers if it never does",

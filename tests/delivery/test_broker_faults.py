@@ -36,6 +36,7 @@ class Way:
             # For so long the client asks to write to a topic that is no more.
             self.ship.options["kafka.producer.transaction.timeout.ms"] = "5000"
         self._broker = broker
+        self._prefix = f"{prefix}-{name}"
 
     def write(self, sequences: range, rows: int, name: str = "x") -> None:
         """Add journals."""
@@ -50,6 +51,16 @@ class Way:
     def await_shipped(self) -> None:
         """Wait until no journal is left."""
         self.shipper.await_that(lambda: not self.folder.waiting, "all journals shipped")
+
+    def await_position(self, sequence: int) -> None:
+        """Wait until Kafka has it that the journals up to SEQUENCE are shipped."""
+
+        def written() -> bool:
+            name = f"{self._prefix}.__positions"
+            records = read_topics(self._broker.bootstrap, name).get(name, [])
+            return any(record.value["sequence"] == sequence for record in records)
+
+        self.shipper.await_that(written, f"position {sequence}")
 
     def ids(self) -> list[int]:
         """What consumers see; what came again only where it first came, without transactions."""
@@ -158,6 +169,7 @@ def test_cluster_that_comes_back_empty_gets_what_is_on_disk_and_its_loss_is_name
     for way in ways:
         way.write(range(2, 5), 3)
         way.await_shipped()
+        way.await_position(4)
     own_broker.kill()
     for way in ways:
         way.write(range(5, 8), 3)

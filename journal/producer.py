@@ -263,17 +263,21 @@ class KafkaLink:
         error_is_new = self._error_at >= self.progress_at
         limit = _QUIET_AFTER_ERROR_S if error_is_new else _QUIET_S
         if now - self.progress_at >= limit:
-            self.note_away(self._error if error_is_new else "connected, but it does not answer")
+            why = self._error if error_is_new else "connected, but it does not answer"
+            self.note_away(why, is_verdict=False)
 
-    def note_away(self, why: str) -> None:
-        """Report that Kafka can't be used and what that means: each cause once until it answers."""
+    def note_away(self, why: str, *, is_verdict: bool = True) -> None:
+        """Report that Kafka can't be used and what that means, once until it answers.
+
+        ``is_verdict``: it was refused; each such cause is told once, whatever was told before.
+        """
         why = why or "no broker can be reached"
         self._statistics.trouble(KAFKA, "waiting", f"Kafka at {self._servers}: {why}")
         if self._away_since is None:
             self._away_since = monotonic()
             self._told_causes.clear()
         cause = re.sub(r"\d+", "", why)  # times and numbers of brokers differ each time
-        if cause not in self._told_causes:
+        if not self._told_causes or (is_verdict and cause not in self._told_causes):
             self._told_causes.add(cause)
             _log.error(
                 "Kafka at {} does not take messages: {}. Journals stay in {} and are shipped when"

@@ -211,7 +211,7 @@ class KafkaLink:
         if error.fatal():
             self.fatal = error
         # That all brokers are down follows each failure, which says more.
-        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._error_at < self.progress_at:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._error:
             self._error = error.str()
         self._error_at = monotonic()
         _log.debug("Kafka client: {}", error)
@@ -246,6 +246,7 @@ class KafkaLink:
 
     def note_progress(self) -> None:
         """Kafka acknowledged something."""
+        self._error = ""
         self.progress_at = self._statistics.kafka_at = monotonic()
         if self._away_since is not None:
             self._statistics.clear(KAFKA)

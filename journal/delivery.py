@@ -245,6 +245,9 @@ class Delivery(ABC):
 
     def halt(self, lane: Lane, halt: Halt) -> None:
         """Stop LANE, loudly."""
+        former = lane.halt
+        if former is not None and former.entry is not None and former.entry != halt.entry:
+            lane.queue.push(former.entry)  # it comes behind, and is met again
         lane.halt = halt
         lane.in_trouble = True
         self.statistics.trouble(lane.database, "halted", halt.reason)

@@ -243,6 +243,7 @@ class Lane:
         """Go on from what the position topic says now; no journal may be under way."""
         self.known = known
         self.done = (-1, -1)
+        self._resume_after.clear()  # the beginning of a journal may be lost with its cluster
         if known is None:
             return
         position = known.position

@@ -45,6 +45,8 @@ NAMED_JOURNALS = 65_536
 """Journals of one database whose uuids are kept from what was read: what a power cut may bring
 back of deleted files (all that was deleted within some seconds)."""
 
+_JOINED = 64 * 16  # bytes of uuids in one run, from when on no further journal joins it
+
 NAME_BYTES = 32
 """What naming one journal adds to a record."""
 
@@ -232,7 +234,7 @@ def runs_of(entries: Sequence[Entry]) -> tuple[Run, ...]:
 
 
 class Names:
-    """The journals of one database that records name, the newest NAMED_JOURNALS of them."""
+    """The journals of one database that records name, NAMED_JOURNALS of the newest at least."""
 
     def __init__(self) -> None:
         self._runs: deque[Run] = deque()
@@ -243,10 +245,20 @@ class Names:
         """Note what a further record names."""
         self._sorted = []
         for run in runs:
-            self._runs.append(run)
             self._bytes += len(run.uuids)
-        while self._bytes > NAMED_JOURNALS * 16 and len(self._runs) > 1:
+            self._runs.append(self._joined(run))
+        while self._runs and self._bytes - len(self._runs[0].uuids) >= NAMED_JOURNALS * 16:
             self._bytes -= len(self._runs.popleft().uuids)
+
+    def _joined(self, run: Run) -> Run:
+        """RUN, together with the one before if that is short and RUN continues it."""
+        if self._runs:
+            last = self._runs[-1]
+            held = len(last.uuids)
+            if (run.epoch, run.first) == (last.epoch, last.first + held // 16) and held < _JOINED:
+                self._runs.pop()
+                return Run(last.epoch, last.first, last.uuids + run.uuids)
+        return run
 
     def find(self, epoch: int, sequence: int) -> set[bytes]:
         """The uuids that have this number."""
@@ -259,8 +271,10 @@ class Names:
         # By their last numbers; they overlap only where journals were sent again.
         for place in range(bisect_left(self._sorted, (epoch, sequence)), len(self._sorted)):
             run = self._sorted[place][3]
-            if run.epoch != epoch or run.first > sequence:
+            if run.epoch != epoch:
                 break
+            if run.first > sequence:
+                continue
             start = (sequence - run.first) * 16
             found.add(run.uuids[start : start + 16])
         return found

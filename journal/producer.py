@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
 from typing import Any
@@ -202,8 +203,11 @@ class KafkaLink:
             self.fatal = error.args[0]
 
     def recreate(self) -> None:
-        """Replace the producer; what the old one still held counts as not sent."""
+        """Replace the producer; of what the old one still held it is told that it was not sent."""
         self.producer.purge()
+        with suppress(KafkaException):  # the client lets go of what it has told, and of no more
+            while self.producer.poll(0):
+                pass
         self.producer = self._make()
         self.fatal = None
 

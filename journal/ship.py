@@ -363,4 +363,5 @@ class Shipper:
         if not self._once or self._stops:
             return 0
         halted = [lane for lane in delivery.lanes.values() if lane.halt is not None]
-        return 1 if halted or len(self._backlog) or self._backlog.unreadable else 0
+        left = len(self._backlog) or self._backlog.unreadable or delivery.in_flight
+        return 1 if halted or left else 0

@@ -6,7 +6,7 @@ Their range is kept here until somebody acknowledges it.
 
 Files: ``folder`` has the identity of the folder. ``<key>.json`` is one database; it is replaced by
 rename, now and then, and may be a second behind. ``<key>.acknowledged`` is a wish, of the command
-to the shipper. Nothing is synced: what a power cut takes was there for comparison only.
+to the shipper. Only the identity is synced: what else a power cut takes was there for comparison.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from uuid import UUID, uuid4
 import logbook
 
 from firebird_cdc.bridge.sequence import database_key
+from firebird_cdc.errors import ShipError
+from firebird_cdc.journal.dispose import replace_file, sync_directory
 from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.positions import Position, now_us
 
@@ -102,7 +104,7 @@ def _number(pair: list[int] | None) -> tuple[int, int] | None:
 class Shipped:
     """The memory of the folder DIRECTORY. TOPIC: the position topic that is used now.
 
-    Nothing here stops shipping: what can't be read or written is told, once.
+    But for the identity nothing here stops shipping: what can't be read or written is told, once.
     """
 
     def __init__(self, directory: Path, topic: str) -> None:
@@ -118,9 +120,13 @@ class Shipped:
         self.load()
 
     def load(self) -> None:
-        """Read all anew: the folder may be another one now. Raises OSError."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.identity = self._identify()
+        """Read all anew: the folder may be another one now. Raises ShipError."""
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.identity = self._identify()
+        except OSError as error:
+            # Under another identity Kafka would have it from another folder next time.
+            raise ShipError(f"the identity of the journal folder can't be kept: {error}") from error
         self._dirty.clear()
         self.databases = {memory.database: memory for memory in self._read()}
 
@@ -130,7 +136,8 @@ class Shipped:
         if known is not None:
             return known
         identity = str(uuid4())
-        _replace(self._folder / _IDENTITY, f"{identity}\n".encode())
+        replace_file(self._folder / _IDENTITY, f"{identity}\n".encode())
+        sync_directory(self._folder)
         return identity
 
     def _read(self) -> Iterator[Memory]:

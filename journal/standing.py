@@ -72,7 +72,7 @@ class Standing:
         self.is_read = False
 
     def follow_folder(self) -> None:
-        """The journal folder is another one now. Raises OSError."""
+        """The journal folder is another one now. Raises ShipError."""
         self.forget()
         self._shipped.load()
 

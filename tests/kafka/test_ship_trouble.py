@@ -303,6 +303,32 @@ def test_message_larger_than_the_broker_takes_is_found_among_its_neighbours(
 
 
 @TRANSACTIONAL
+def test_journal_before_one_that_stands_still_stops_its_database_without_hiding_that_one(
+    ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, transactional: bool
+) -> None:
+    use_transactions(ship, topic_prefix, transactional)
+    ship.options |= {FAILURE_MODE: "fail", "connector.journal.check.interval.ms": "200"}
+    topic = item_topic(topic_prefix)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    limited = NewTopic(topic, 1, 1, config={"max.message.bytes": "30000"})
+    for future in admin.create_topics([limited]).values():
+        future.result(30)
+    write_with_a_giant(folder, 1, 32000)
+    damaged = folder.write(2, 5)
+    damage_a_row(damaged)
+    last = folder.write(3)
+    shipper = ship.start()
+    shipper.await_log("event 2: Kafka refuses it")
+    admin.incremental_alter_configs([_no_limit(topic)])[_no_limit(topic)].result(30)
+    ship.journal("retry")
+    shipper.await_that(
+        lambda: damaged.name in shipper.log_lines("STANDS STILL")[-1], "the second one met again"
+    )
+    assert shipper.terminate() == 0
+    assert folder.waiting == sorted([damaged, last])
+
+
+@TRANSACTIONAL
 def test_boundaries_that_the_broker_refuses_do_not_take_the_events_with_them(
     ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, transactional: bool
 ) -> None:

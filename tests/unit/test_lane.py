@@ -1,0 +1,107 @@
+"""What is remembered of one database on its way, and of the journals that Kafka has."""
+
+from __future__ import annotations
+
+import gc
+import os
+import weakref
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from firebird_cdc.config import load_config
+from firebird_cdc.errors import ShipError
+from firebird_cdc.journal import positions
+from firebird_cdc.journal.backlog import Entry, Queue
+from firebird_cdc.journal.flight import FlightPlan
+from firebird_cdc.journal.lane import Lane
+from firebird_cdc.journal.positions import Known, Names, Position, Run, runs_of
+from firebird_cdc.journal.producer import KafkaLink
+from firebird_cdc.journal.shipped import Shipped
+from firebird_cdc.journal.statistics import Statistics
+
+DATABASE = "/srv/a.fdb"
+
+
+def entries(first: int, count: int) -> list[Entry]:
+    return [Entry(0, sequence, uuid4()) for sequence in range(first, first + count)]
+
+
+def test_cluster_without_the_beginning_of_a_journal_gets_all_of_it(tmp_path: Path) -> None:
+    renderer: Any = None  # nothing is rendered here
+    plan = FlightPlan(tmp_path, renderer, "none", "fail", Statistics())
+    (entry,) = entries(4, 1)
+    lane = Lane(DATABASE, Queue(), 1.0)
+    lane.queue.push(entry)
+    half = Position(DATABASE, 0, 4, entry.uuid, 1000, complete=False, shipped_us=0)
+    lane.stand(Known(half))
+    assert lane.begin(plan).resume_after == 1000
+    lane.start_over()
+    lane.stand(None)  # a broker came back without its disk
+    assert lane.begin(plan).resume_after == 0
+
+
+def test_names_of_single_journals_are_kept_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(positions, "NAMED_JOURNALS", 1000)
+    names = Names()
+    known = entries(1, 2500)
+    for entry in known:
+        names.add(runs_of([entry]))
+    assert len(names._runs) < 100
+    for entry in known[-1000:]:
+        assert names.find(0, entry.sequence) == {entry.uuid.bytes}
+    assert sum(bool(names.find(0, entry.sequence)) for entry in known) < 1200
+
+
+def test_number_that_was_used_again_in_a_longer_run_is_found() -> None:
+    names = Names()
+    names.add([Run(0, 10, uuid4().bytes * 3)])
+    again = entries(1, 20)
+    names.add(runs_of(again))
+    assert names.find(0, 5) == {again[4].uuid.bytes}
+    assert names.find(0, 10) > {again[9].uuid.bytes}
+
+
+class _Asker:
+    """Somebody whom the client is to tell what became of a message."""
+
+    def answer(self, error: Any, message: Any) -> None:
+        """Nothing of interest."""
+
+
+def test_producer_that_is_replaced_holds_nothing_any_more(tmp_path: Path) -> None:
+    config = tmp_path / "connector.yaml"
+    config.write_text(
+        f"connector.name: c\nconnector.journal.directory: {tmp_path}\nkafka.topic.prefix: p\n"
+        "kafka.producer.bootstrap.servers: 127.0.0.1:1\n"
+    )
+    link = KafkaLink(load_config(config), Statistics())
+    asker = _Asker()
+    for _ in range(100):
+        link.producer.produce("t", b"", on_delivery=asker.answer)
+    gone = weakref.ref(asker)
+    link.recreate()
+    del asker
+    gc.collect()
+    assert gone() is None
+
+
+def test_identity_of_a_folder_that_can_not_be_kept_ends_the_shipper(tmp_path: Path) -> None:
+    (tmp_path / ".firebird-cdc").write_text("no folder")
+    with pytest.raises(ShipError, match="can't be kept"):
+        Shipped(tmp_path, "positions")
+
+
+def test_identity_of_a_folder_is_on_disk_before_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = []
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink())
+    )
+    Shipped(tmp_path, "positions")
+    folder = tmp_path / ".firebird-cdc/shipped"
+    assert [path.parent for path in synced[:1]] == [folder]
+    assert synced[1:] == [folder]

@@ -158,6 +158,7 @@ class TransactionalDelivery(Delivery):
     def try_again(self) -> list[tuple[Lane, tuple[int, int]]]:
         """Have databases that stand still, or wait before the next attempt, go on at once."""
         self._retry_at = 0.0
+        self._attempts = 0
         return super().try_again()
 
     @property

@@ -49,6 +49,7 @@ _FORGIVEN_S = 10.0
 _RENEW_S = 0.1  # before a producer that gave up is replaced for the first time
 _LAST_POSITIONS_S = 2.0  # for their acknowledgement at the end
 _READ_STEP_S = 0.2
+_READ_PAUSE_S = 2.0  # after an attempt while Kafka is away
 _READ_MOST_S = 30.0
 
 # The position topic can't be used, and waiting won't help.
@@ -622,6 +623,7 @@ class PlainDelivery(Delivery):
 
     _failures_seen = 0
     _read_since: float | None = None
+    _next_read = 0.0
     _positions_usable = True
     _next_positions = 0.0
     _renew_at = 0.0
@@ -629,11 +631,11 @@ class PlainDelivery(Delivery):
 
     def step(self) -> bool:
         """Send, take answers, dispose."""
-        if not self.standing.is_read and self._positions_usable and not self._read_positions():
-            return False
         if self.link.fatal is not None:
             return self._renew()
         moved = self._send_aside() > 0
+        if not self.standing.is_read and self._positions_usable:
+            self._read_positions()
         idle = self.unacked == 0
         failures = self.plan.failures
         for lane in self.lanes.values():
@@ -669,33 +671,27 @@ class PlainDelivery(Delivery):
 
     # Positions serve here to notice that a cluster was emptied; nothing else needs them.
 
-    def _read_positions(self) -> bool:
-        """Read what Kafka has; False: not all is read yet."""
+    def _read_positions(self) -> None:
+        """Read on what Kafka has; journals go out meanwhile."""
+        now = monotonic()
+        if now < self._next_read:
+            return
         if self._read_since is None:
-            self.link.note_start()
-            self._read_since = monotonic()
-        self.link.poll(0)
+            self._read_since = now
         try:
             if self.standing.advance(_READ_STEP_S):
                 self._read_since = None
                 self._position_offset = -1
-                self.link.note_progress()
                 for lane in self.lanes.values():
                     self._place(lane)
-                return True
+            elif now - self._read_since > _READ_MOST_S:
+                self._go_without_positions("it can't be read to its end")
         except KafkaException as error:
-            if error.args[0].code() not in _NO_POSITIONS:
-                self.link.note_waiting()
-                if self._waits_too_long():
-                    self._give_up_all()
-                self._read_since = monotonic()
-                return False
-            self._go_without_positions(error.args[0].str())
-            return True
-        if monotonic() - self._read_since > _READ_MOST_S:
-            self._go_without_positions("it can't be read to its end")
-            return True
-        return False
+            if error.args[0].code() in _NO_POSITIONS:
+                self._go_without_positions(error.args[0].str())
+            else:
+                self._read_since = None
+                self._next_read = monotonic() + _READ_PAUSE_S
 
     def _go_without_positions(self, why: str) -> None:
         _log.warning(

@@ -85,7 +85,8 @@ class DiskCounters:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """All that was counted. ``databases``: by path; the empty one has what found no place."""
+    """All that was counted. ``databases``: by path; the empty one has what found no place. Bytes
+    of a path that are no UTF-8 are written as ``\\xNN``, so that it can be sent to others."""
 
     databases: dict[str, DatabaseCounters] = field(default_factory=dict)
     disk: DiskCounters = field(default_factory=DiskCounters)
@@ -190,7 +191,7 @@ def read_counters(directory: Path) -> Counters:
             continue
         counted = _database(page, at, layout)
         if slot or counted.captured or counted.refused or counted.gaps:
-            databases[path] = counted
+            databases[os.fsencode(path).decode("utf-8", "backslashreplace")] = counted
     return Counters(databases, _disk(page))
 
 
@@ -230,7 +231,8 @@ class ConfirmTimes:
         if layout is None:
             return None
         slots = (layout.slot_at(slot) for slot in range(1, layout.slots))
-        own = next((at for at in slots if _path_at(page, at) == database), None)
+        path = os.fsdecode(os.fsencode(database)[: _PATH_BYTES - 1])  # as much as a slot has
+        own = next((at for at in slots if _path_at(page, at) == path), None)
         at = (layout.slot_at(0) if own is None else own) + layout.histograms_at
         place = (at + TIMINGS.index("confirm") * layout.histogram_bytes, layout)
         if own is not None:

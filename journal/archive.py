@@ -149,6 +149,7 @@ class ArchiveKeeper:
         self._stopping = threading.Event()
         self._took_s = 0.0
         self._trouble: str | None = None
+        self._damaged: dict[Path, str] = {}  # segments, and what is wrong with each
 
     def turn(self, now: float) -> float:
         """Look after the archive if nobody does; return when to be called again (monotonic)."""
@@ -171,8 +172,10 @@ class ArchiveKeeper:
         began = monotonic()
         try:
             self.look()
-            self._trouble = None
-        except OSError as error:
+            self._trouble = next(iter(self._damaged.values()), None)
+        except Exception as error:
+            if not isinstance(error, OSError):
+                _log.exception("{}: looking after the archive failed", self._archive)
             self._trouble = (
                 f"the archive {self._archive} can't be looked after: {error}; journals are still"
                 " archived, unpacked, and none is removed for its age"
@@ -276,8 +279,10 @@ class ArchiveKeeper:
             yield batch
 
     def _packed_already(self, journals: Sequence[_Journal]) -> set[str]:
-        """Remove the journals that a segment holds as well, after a crash; return their names."""
-        removed = set()
+        """Remove the journals that a segment holds as well, after a crash. Returns their names,
+        and those of journals that must stay because of a segment that is damaged."""
+        left = set()
+        damaged: dict[Path, str] = {}
         histories = {
             (_digest(database), epoch): list(history)
             for (database, epoch), history in groupby(journals, key=lambda journal: journal[:2])
@@ -294,19 +299,35 @@ class ArchiveKeeper:
             ]
             if not inside:
                 continue
-            members = {name for name, _ in list_segment(segment)}
-            for journal in inside:
-                if journal.name not in members:
-                    continue
-                if _member(segment, journal.name) == self._content(journal):
-                    (self._archive / journal.name).unlink()
-                else:
-                    _log.error(
-                        "{}: {} holds another journal of this name; move one of them away",
-                        self._archive / journal.name,
-                        segment,
-                    )
-                removed.add(journal.name)
+            try:
+                left |= self._sort_out(segment, inside)
+            except (JournalError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+                left |= {journal.name for journal in inside}
+                damaged[segment] = (
+                    f"{segment} is damaged ({error}), so {len(inside)} journals that may be in it"
+                    " stay beside it; move it away to have them packed"
+                )
+                if segment not in self._damaged:
+                    _log.error("{}", damaged[segment])
+        self._damaged = damaged
+        return left
+
+    def _sort_out(self, segment: Path, journals: Sequence[_Journal]) -> set[str]:
+        """Remove those of JOURNALS that SEGMENT holds; return their names."""
+        members = {name for name, _ in list_segment(segment)}
+        removed = set()
+        for journal in journals:
+            if journal.name not in members:
+                continue
+            if _member(segment, journal.name) == self._content(journal):
+                (self._archive / journal.name).unlink()
+            else:
+                _log.error(
+                    "{}: {} holds another journal of this name; move one of them away",
+                    self._archive / journal.name,
+                    segment,
+                )
+            removed.add(journal.name)
         return removed
 
     def _segments(self) -> list[Path]:

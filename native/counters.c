@@ -80,9 +80,15 @@ static struct {
     _Atomic(uint64_t) limit;
 } counters = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
 
-static void lock_file(int fd) {
-    while (fd >= 0 && flock(fd, LOCK_EX) != 0 && errno == EINTR)
-        ;
+/* Take the lock of the file FD, waiting for a moment only: its holder may have been stopped. */
+static int lock_file(int fd) {
+    enum { TRIES = 50, PAUSE_NS = 1000000 };
+    for (int i = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0; i++) {
+        if (i == TRIES || (errno != EWOULDBLOCK && errno != EINTR))
+            return 0;
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    }
+    return 1;
 }
 
 static int has_layout(const struct page *page) {
@@ -100,6 +106,12 @@ static int fill(int fd) {
     return pwrite(fd, magic, sizeof magic, 0) == (ssize_t)sizeof magic;
 }
 
+/* Have room on disk for all of the file, which a copy may lack: a fault of the mapping would kill
+ * the server where the disk is full. */
+static int has_its_room(int fd) {
+    return fallocate(fd, 0, 0, sizeof(struct page)) == 0 || errno == EOPNOTSUPP;
+}
+
 /* Open the file in the folder DIRECTORY, made anew if it is not one of this layout. Another
  * process may have the old one mapped: it stays as it is, without a name. -1: that can't be done.
  */
@@ -111,7 +123,7 @@ static int open_file(int directory) {
         int fd = openat(directory, file_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0)
             return -1;
-        lock_file(fd);
+        int is_locked = lock_file(fd);
         int is_named = fstat(fd, &opened) == 0 && S_ISREG(opened.st_mode) &&
                        fstatat(directory, file_name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
                        opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
@@ -119,11 +131,11 @@ static int open_file(int directory) {
         int is_good = is_named && opened.st_size == (off_t)sizeof(struct page) &&
                       pread(fd, head, sizeof head, 0) == (ssize_t)sizeof head &&
                       has_layout((const struct page *)head);
-        if (is_good || (is_empty && fill(fd))) {
+        if (is_good ? has_its_room(fd) : is_locked && is_empty && fill(fd)) {
             flock(fd, LOCK_UN);
             return fd;
         }
-        if (is_named)
+        if (is_named && is_locked && !is_good)
             unlinkat(directory, file_name, 0);
         close(fd);
     }
@@ -169,7 +181,7 @@ void fbc_counters_use(int directory) {
 static struct fbc_tally *find(struct page *page, const char *path) {
     for (unsigned i = 1; i < SLOTS; i++)
         if (atomic_load_explicit(&page->tallies[i].used, memory_order_acquire) &&
-            strncmp(page->tallies[i].path, path, PATH_BYTES) == 0)
+            strncmp(page->tallies[i].path, path, PATH_BYTES - 1) == 0) /* longer ones are cut */
             return &page->tallies[i];
     return NULL;
 }
@@ -177,15 +189,15 @@ static struct fbc_tally *find(struct page *page, const char *path) {
 /* Give PATH a slot; the first one of all if none is free. */
 static struct fbc_tally *allot(struct page *page, const char *path) {
     pthread_mutex_lock(&counters.lock);
-    lock_file(counters.fd);
+    int is_locked = lock_file(counters.fd);
     struct fbc_tally *tally = find(page, path);
-    for (unsigned i = 1; !tally && i < SLOTS; i++)
+    for (unsigned i = 1; is_locked && !tally && i < SLOTS; i++)
         if (!page->tallies[i].used) {
             tally = &page->tallies[i];
             strncpy(tally->path, path, PATH_BYTES - 1);
             atomic_store_explicit(&tally->used, 1, memory_order_release);
         }
-    if (counters.fd >= 0)
+    if (counters.fd >= 0 && is_locked)
         flock(counters.fd, LOCK_UN);
     pthread_mutex_unlock(&counters.lock);
     return tally ? tally : &page->tallies[0];
@@ -303,6 +315,7 @@ void fbc_disk_grow(int64_t bytes) {
 
 int fbc_disk_has_room(int folder, const char *path, uint64_t own, struct fbc_error *error) {
     enum { MEASURED_JUST_NOW_MS = 100, COST_FACTOR = 10 };
+    static pthread_mutex_t measuring = PTHREAD_MUTEX_INITIALIZER;
     struct fbc_disk_figures *disk = figures();
     uint64_t limit = atomic_load_explicit(&counters.limit, memory_order_relaxed);
     if (!limit || !disk)
@@ -328,7 +341,10 @@ int fbc_disk_has_room(int folder, const char *path, uint64_t own, struct fbc_err
                 (unsigned long long)resumed_at(limit));
             return FBC_FAILED;
         }
-        measure(disk, folder);
+        pthread_mutex_lock(&measuring);
+        if (is_older(disk, MEASURED_JUST_NOW_MS)) /* else one did that others waited for */
+            measure(disk, folder);
+        pthread_mutex_unlock(&measuring);
     }
 }
 

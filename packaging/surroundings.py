@@ -9,6 +9,7 @@ import re
 import stat
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -259,7 +260,7 @@ def clock(options: ConnectorConfig) -> Findings:
         )
     folder = options.journal_directory
     if folder.is_dir():
-        newest = max((path.stat().st_mtime for path in folder.glob("*.log")), default=0.0)
+        newest = max(_times(folder), default=0.0)
         ahead = newest - time.time()
         if ahead > _AHEAD_S:
             yield Finding(
@@ -268,3 +269,10 @@ def clock(options: ConnectorConfig) -> Findings:
                 " or server and shipper have different ones",
                 "set the clocks of all machines by one source (NTP)",
             )
+
+
+def _times(folder: Path) -> Iterator[float]:
+    """When the journals in FOLDER were changed; a shipper may be removing them meanwhile."""
+    for path in folder.glob("*.log"):
+        with suppress(OSError):
+            yield path.stat().st_mtime

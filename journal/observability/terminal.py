@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from time import sleep
@@ -120,7 +121,18 @@ def _last_report(directory: Path) -> dict[str, Any] | None:
         raise SetupError(
             f"{status_path(directory)} can't be read; run this as the user of the database server"
         ) from None
-    return report if report.get("version") == VERSION else None
+    return report if _is_readable(report) else None
+
+
+def _is_readable(report: Any) -> bool:
+    """Whether all of REPORT can be shown: a file may hold anything."""
+    try:
+        if report["version"] != VERSION:
+            return False
+        list(lines(report | {"needs": needs_somebody(report), "quarantine": []}))
+        return all(isinstance(each["subject"], str) for each in report["troubles"])
+    except Exception:
+        return False
 
 
 def _of_running(report: dict[str, Any] | None, directory: Path) -> dict[str, Any]:
@@ -206,12 +218,12 @@ def _waiting(pending: Counter[str], live: Counter[str]) -> list[dict[str, Any]]:
 
 
 def _oldest_us(directory: Path) -> int | None:
+    times = []
     with os.scandir(directory) as entries:
-        times = [
-            entry.stat(follow_symlinks=False).st_mtime_ns // 1000
-            for entry in entries
-            if entry.name.endswith(".log")
-        ]
+        for entry in entries:
+            if entry.name.endswith(".log"):
+                with suppress(FileNotFoundError):  # shipped meanwhile
+                    times.append(entry.stat(follow_symlinks=False).st_mtime_ns // 1000)
     return min(times, default=None)
 
 

@@ -171,8 +171,7 @@ class Application:
 
     def _metrics(self, accept: str) -> Answer:
         encode, kind = choose_encoder(accept)
-        text = self._reporter.public(encode(self._registry).decode())
-        return Answer("200 OK", kind, text.encode())
+        return Answer("200 OK", kind, encode(self._registry))
 
     def _health(self, _: str) -> Answer:
         reason = self._reporter.health()

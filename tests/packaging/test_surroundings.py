@@ -178,6 +178,7 @@ def test_a_password_may_be_elsewhere_but_not_for_all_to_read(folder: Path) -> No
 def test_journal_from_the_future_is_found(folder: Path) -> None:
     journal = folder / f"{uuid4()}.log"
     journal.touch()
+    (folder / f"{uuid4()}.log").symlink_to(folder / "shipped-meanwhile")
     assert "younger than now" not in "".join(map(str, clock(options(folder))))
     ahead = journal.stat().st_mtime + 3600
     os.utime(journal, (ahead, ahead))

@@ -263,6 +263,30 @@ def test_archive_that_cannot_be_read_is_told_and_looked_after_again(tmp_path: Pa
     assert find_packed(journal)
 
 
+@pytest.mark.parametrize("place", ["end", "member"])
+def test_damaged_segment_is_told_and_nothing_else_waits_for_it(tmp_path: Path, place: str) -> None:
+    statistics = Statistics()
+    journal = write(tmp_path, 1, age_s=2 * HOUR_S)
+    content = journal.read_bytes()
+    keeper(tmp_path).look()
+    (segment,) = segments(tmp_path)
+    damaged = bytearray(segment.read_bytes())
+    damaged[200] ^= 0xFF
+    segment.write_bytes(damaged[:100] if place == "end" else damaged)
+    journal.write_bytes(content)  # as after a crash before the removal
+    other = write(tmp_path, 1, database="/other.fdb")
+    kept = ArchiveKeeper(tmp_path, 1, _EVERYTHING, statistics)
+    now = time.monotonic()
+    _finish(kept, now)
+    assert f"{segment} is damaged" in statistics.troubles["archive"].text
+    assert journal.read_bytes() == content and segment.exists()
+    assert find_packed(other) if place == "member" else not other.exists()
+    segment.unlink()
+    _finish(kept, now + 3600)
+    assert "archive" not in statistics.troubles
+    assert find_packed(journal)
+
+
 def _finish(kept: ArchiveKeeper, now: float) -> None:
     """Let KEPT look once, and tell."""
     kept.turn(now)

@@ -8,7 +8,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -470,6 +470,21 @@ def test_status_of_nothing_says_what_to_name(
         assert part in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"5", b'{"version": 1}', b'{"version": 1, "running": true, "written_us": "x"}'],
+)
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_status_file_that_holds_something_else_is_none(
+    config: ConnectorConfig, capsys: pytest.CaptureFixture[str], content: bytes, runs: bool
+) -> None:
+    directory = config.journal_directory
+    status_path(directory).write_bytes(content)
+    with ShipperLock(directory) if runs else nullcontext():
+        code, text = told(capsys, "--directory", str(directory))
+    assert code == 0 and ("it has just begun" if runs else "NONE RUNS") in text
+
+
 def test_asking_for_the_status_does_not_keep_a_shipper_from_beginning(
     config: ConnectorConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -552,6 +567,15 @@ def test_no_sample_comes_twice_whatever_is_known_and_hostile_names_are_quoted(
     assert ("table", name) in {label for _, labels in samples for label in labels}
     labels = {"server": "shop", "connector": "depot", "database": name}
     assert registry.get_sample_value("firebird_cdc_database_halted", labels) == 1
+
+
+def test_a_secret_that_is_a_common_word_does_not_change_the_names_of_metrics(
+    tmp_path: Path, statistics: Statistics
+) -> None:
+    config = make_config(tmp_path, **{"kafka.producer.ssl.key.password": "firebird"})
+    application = web.Application(Reporter(config, statistics), History(), False)
+    answer = application._metrics("")
+    assert b"\nfirebird_cdc_kafka_reachable{" in answer.body
 
 
 # Options

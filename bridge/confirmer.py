@@ -89,11 +89,14 @@ from firebird_cdc.journal.lock import try_lock
 _log = logbook.Logger("firebird_cdc.bridge.confirmer")
 
 # Between two questions: a busy server's commits are decided in groups, as each group costs some
-# syncs. The pause is as long as a group took, for each journal in it, so that single commits wait
-# for no others, and the more there are the larger the groups get;
-_GATHER_S = 0.010  # but no longer than this,
-_GATHER_MORE_S = 0.080  # or this where there are many
+# syncs. Up to _SOME_PER_S the pause is as long as a group took, for each journal in it: single
+# commits wait for no others, and what has piled up is worked off in ever smaller groups. Beyond
+# that it is _GATHER_S, which leaves the server a tenth more commits (one connection, on two cores).
+_SOME_PER_S = 800
+_GATHER_S = 0.010
+_GATHER_MORE_S = 0.080  # after a group of _MANY and more then
 _MANY = 32
+_COUNTING_S = 0.5
 _AGAIN_S = 0.0002  # first pause after "still active"; grows up to _AGAIN_MOST_S
 _AGAIN_MOST_S = 0.050
 _TROUBLE_S = 1.0  # pause when a database can't be asked
@@ -208,6 +211,8 @@ class Confirmer:
         self._troubled: dict[str, float] = {}  # databases that can't be asked, until when
         self._again = _AGAIN_S
         self._published = 0  # in this turn
+        self._counted, self._counting_since = 0, time.monotonic()  # published, and since when
+        self._is_busy = False  # so many were published lately that they go in groups
         self._published_ddl = False  # in this turn, too
         self._numbers: dict[str, list[int]] = {}  # the plugin's numbers of a database path
         # completed table definitions by database and shown form, with their generation
@@ -578,14 +583,24 @@ class Confirmer:
             self._again = _AGAIN_S
             if self._published_ddl:
                 return 0.0  # the next one waits for this one to be described: no group forms
-            most = _GATHER_MORE_S if self._published >= _MANY else _GATHER_S
-            return min((time.monotonic() - began) * self._published, most)
+            return self._gathering_time(time.monotonic() - began)
         if not self._pending:
             return 0.0
         if any(each.is_unread for each in self._pending.values()):
             return _UNREAD_S
         pause, self._again = self._again, min(1.5 * self._again, _AGAIN_MOST_S)
         return pause if active else _AGAIN_MOST_S
+
+    def _gathering_time(self, taken_s: float) -> float:
+        """How long to pause after a group that took TAKEN_S, for others to join the next one."""
+        now = time.monotonic()
+        self._counted += self._published
+        if (counted_s := now - self._counting_since) >= _COUNTING_S:
+            self._is_busy = self._counted > _SOME_PER_S * counted_s
+            self._counted, self._counting_since = 0, now
+        if not self._is_busy:  # a long pause now would make the next group as large again
+            return min(taken_s * self._published, _GATHER_S)
+        return _GATHER_MORE_S if self._published >= _MANY else _GATHER_S
 
     def _leave_undecided(self) -> None:
         """What a dead process left and nobody can decide now, as it is in limbo, must not keep

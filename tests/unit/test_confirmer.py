@@ -569,3 +569,33 @@ def test_an_attachment_that_hangs_holds_up_nothing_but_that_database(
     assert server.folder.live(ddl).exists()
     assert server.folder.committed(other).exists()
     go_on.set()
+
+
+def test_what_has_piled_up_is_worked_off_in_ever_shorter_pauses(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = Confirmer(server, server.folder, fsync=False)
+    now = time.monotonic()
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+
+    def pause_after(published: int, taken_s: float) -> float:
+        leader._published = published
+        return leader._gathering_time(taken_s)
+
+    per_s, waiting = 500, 60.0
+    pauses: list[float] = []
+    for _ in range(400):  # one second and more, after a standstill
+        pauses.append(pause_after(round(waiting), 0.0005 + 0.00005 * waiting))
+        passed = pauses[-1] + 0.0005 + 0.00005 * waiting
+        now += passed
+        waiting = max(1.0, per_s * passed)
+    assert max(pauses[20:]) < 0.001
+
+    for _ in range(400):
+        pauses.append(pause_after(20, 0.002))
+        now += 0.010
+    assert pauses[-1] == 0.010
+    for _ in range(20):
+        pauses.append(pause_after(100, 0.01))
+        now += 0.090
+    assert pauses[-1] == 0.080

@@ -19,6 +19,8 @@ import fcntl
 import json
 import os
 import re
+import select
+import signal
 import stat
 import string
 import threading
@@ -327,7 +329,7 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
     def _append_here(self, line: bytes) -> bool:
         assert self._fd is not None
         try:
-            written = os.write(self._fd, b"\n" + line if self._is_torn else line)
+            written = self._write_to(self._fd, b"\n" + line if self._is_torn else line)
         except OSError as error:
             self._complain("write", f"cannot write to it: {error.strerror}")
             return False
@@ -335,9 +337,12 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
             self._is_torn = False
             self._complaints -= {"open", "write"}
             return True
-        self._complain("write", "the disk is full")
-        self._is_torn = self._is_regular and not self._take_back(written)
+        self._complain("write", "the disk is full" if self._is_regular else "nobody reads it")
+        self._is_torn = not (self._is_regular and self._take_back(written))
         return False
+
+    def _write_to(self, fd: int, line: bytes) -> int:
+        return os.write(fd, line) if self._is_regular else _write_quietly(fd, line)
 
     def _take_back(self, written: int) -> bool:
         """Cut off the beginning of a line that did not fit, if nobody wrote behind it."""
@@ -361,7 +366,7 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
         self._open_at = time.monotonic() + _CHECK_SECONDS
         path = self._options.file
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        flags |= os.O_NONBLOCK  # a pipe without a reader must not stop the server
+        flags |= os.O_NONBLOCK  # a pipe that nobody reads must not stop the server
         fd = None
         try:
             if not _is_open_to_all(path.parent):
@@ -375,7 +380,6 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
                 whose = f"belongs to user {found.st_uid}"
                 what = whose if found.st_nlink == 1 else "has several names"
                 raise PermissionError(errno.EPERM, f"it {what}, in a folder that is open to all")
-            os.set_blocking(fd, True)
         except OSError as error:
             if fd is not None:
                 os.close(fd)
@@ -502,7 +506,22 @@ def _lock(fd: int, kind: int) -> bool:
 def _to_stderr(line: bytes) -> None:
     # Not sys.stderr: a server may have none, and Python's own object may be gone at exit.
     with contextlib.suppress(OSError):
-        os.write(2, line)
+        ready = select.poll()
+        ready.register(2, select.POLLOUT)
+        while line and ready.poll(0):  # nobody may be reading: what does not go at once is left out
+            line = line[_write_quietly(2, line[: select.PIPE_BUF]) :]
+
+
+def _write_quietly(fd: int, data: bytes) -> int:
+    """Write to what may be a pipe whose reader is gone, without the signal that would end us."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
+    try:
+        return os.write(fd, data)
+    except BrokenPipeError:
+        signal.sigtimedwait({signal.SIGPIPE}, 0)  # which is this thread's
+        raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _current: LogFile | None = None

@@ -39,6 +39,24 @@ for number in range(int(count)):
 """
 
 
+_PIPE_WRITER = """
+import signal, sys
+from pathlib import Path
+import logbook
+from firebird_cdc.config.logging import setup_logging
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as a server may have it
+setup_logging(Path(sys.argv[1]))
+log = logbook.Logger("x")
+log.info("begun")
+print("begun", flush=True)
+sys.stdin.readline()
+for number in range(2000):
+    log.info("{}", "x" * (5000 if number % 100 == 7 else 100))
+assert signal.SIGPIPE not in signal.sigpending() | signal.pthread_sigmask(signal.SIG_BLOCK, ())
+print("ended", flush=True)
+"""
+
+
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Set logging up with these lines beside the file's; returns the log file."""
@@ -316,3 +334,41 @@ def test_wrong_rotation_is_told_with_its_line(tmp_path: Path) -> None:
     first, second = caught.value.problems
     assert "l.yaml:1: rotation.size is '-1'; it must be from 0 to" in first
     assert "l.yaml:2: rotation.count is '0'; it must be from 1 to 1000" in second
+
+
+# -- pipes
+
+
+@pytest.mark.parametrize("what", ["log", "stderr"])
+@pytest.mark.parametrize("is_read", [True, False], ids=["stuck", "gone"])
+def test_a_pipe_that_nobody_reads_neither_ends_nor_stops_the_server(
+    tmp_path: Path, what: str, is_read: bool
+) -> None:
+    config, pipe = tmp_path / "logging.yaml", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    file = pipe if what == "log" else tmp_path / "missing" / "file"
+    config.write_text(f"file: {file}\n")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    errors = os.open(pipe if what == "stderr" else os.devnull, os.O_WRONLY)
+    writer = subprocess.Popen(
+        [sys.executable, "-P", "-c", _PIPE_WRITER, str(config)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+    )
+    os.close(errors)
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == b"begun\n"
+    if not is_read:
+        os.close(reader)
+    try:
+        rest, _ = writer.communicate(b"\n", timeout=20)
+    finally:
+        writer.kill()
+    assert (writer.returncode, rest) == (0, b"ended\n")
+    if is_read:
+        content = b""
+        while piece := os.read(reader, 1 << 16):
+            content += piece
+        os.close(reader)
+        assert b"begun" in content and content.count(b"\n") > 100

@@ -96,6 +96,9 @@ class Delivery(ABC):
     counts as one. ``events_per_turn``: changes of one database until the next one's turn.
     """
 
+    _recognises_shipped = False
+    """Whether a journal that is left over by a crash would be known as one that Kafka has."""
+
     def __init__(
         self,
         backlog: Backlog,
@@ -574,7 +577,11 @@ class Delivery(ABC):
         try:
             if self.plan.quarantine.is_busy:
                 whole = self.plan.quarantine.keep(whole)
-            missing = dispose_shipped([folder + entry.name for entry in whole], self._archive)
+            missing = dispose_shipped(
+                [folder + entry.name for entry in whole],
+                self._archive,
+                in_order=not self._recognises_shipped,
+            )
         except OSError as error:
             how = "deleted" if self._archive is None else f"put into {self._archive}"
             self.statistics.trouble(

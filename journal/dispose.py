@@ -51,8 +51,14 @@ def replace_file(path: Path, content: bytes) -> None:
     temporary.replace(path)
 
 
-def dispose_shipped(journals: Sequence[Path | str], archive: Path | None) -> list[Path]:
+def dispose_shipped(
+    journals: Sequence[Path | str], archive: Path | None, *, in_order: bool = True
+) -> list[Path]:
     """Delete JOURNALS, or put them into ARCHIVE under the same names and then delete them.
+
+    ``in_order``: one goes after the other, so that a crash in between leaves the last ones, and
+    what is sent again because of that goes on to the end. With holes in it, rows would fall back
+    to what they were.
 
     Returns those that should have been archived but were gone already, by somebody else's
     hand. A repetition after a crash is harmless. In the archive a name never stands for less
@@ -64,18 +70,18 @@ def dispose_shipped(journals: Sequence[Path | str], archive: Path | None) -> lis
         archive.mkdir(mode=0o700, parents=True, exist_ok=True)
         missing = [path for path in map(Path, journals) if not _keep(path, archive)]
         sync_directory(archive)
-    _remove(journals)
+    _remove(journals, in_order)
     return missing
 
 
-def _remove(journals: Sequence[Path | str]) -> None:
+def _remove(journals: Sequence[Path | str], in_order: bool) -> None:
     """Delete JOURNALS; those that are gone already are no matter."""
     folders: dict[str, list[str]] = {}
     for journal in journals:
         folder, _, name = str(journal).rpartition(os.sep)
         folders.setdefault(f"{folder}{os.sep}", []).append(name)
     for folder, names in folders.items():
-        if len(names) < _WORTH_THREADS:
+        if in_order or len(names) < _WORTH_THREADS:
             remove_files(folder, names)
         else:
             # A file system may wait for the disk at each; several at a time wait together.

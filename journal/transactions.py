@@ -117,6 +117,8 @@ class _Aborted(Exception):
 class TransactionalDelivery(Delivery):
     """Sends journals one after the other, inside Kafka transactions."""
 
+    _recognises_shipped = True  # the positions name them
+
     def __init__(
         self,
         backlog: Backlog,

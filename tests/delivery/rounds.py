@@ -274,6 +274,7 @@ class Plan:
     points: list[tuple[str, int]]
     faults: tuple[str, ...] = ()
     shut_first: bool = False  # no broker can be reached in the first life
+    journals: int = 0  # 0: by chance
 
     @property
     def mode(self) -> str:
@@ -383,7 +384,7 @@ class Round:
             chance,
             self._prefix,
             databases=_DATABASES[: chance.randint(1, 3)],
-            journals=200 if chance.random() < 0.1 else chance.randint(6, 40),
+            journals=plan.journals or (200 if chance.random() < 0.1 else chance.randint(6, 40)),
             bad=1 if plan.bad else 0,
             loose=plan.transactional or self._partitions == 1,
         )

@@ -62,6 +62,25 @@ def test_a_planted_fault_is_noticed_without_transactions(
     assert any(words in each for each in faults), faults
 
 
+def test_shipper_killed_among_many_deletions_leaves_no_holes(
+    tmp_path: Path, broker: KafkaBroker, nursery: Nursery, eye: Eye
+) -> None:
+    points = [("delete.after", 30), ("delete.before", 45)]
+    plan = Plan(
+        "many",
+        random.Random("many"),
+        transactional=False,
+        archive=False,
+        bad=False,
+        impatient=False,
+        points=points,
+        journals=300,
+    )
+    one = Round(plan, tmp_path / "round", broker.bootstrap)
+    assert not one.run(nursery, eye)
+    assert one.finding.repeats
+
+
 def round_with(
     fault: str,
     directory: Path,

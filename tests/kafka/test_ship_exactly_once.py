@@ -130,7 +130,7 @@ def test_journals_that_were_committed_and_not_disposed_of_are_not_sent_again(
     for sequence in range(1, 6):
         folder.write(sequence)
 
-    def crashing(journals: list[Path | str]) -> None:
+    def crashing(journals: list[Path | str], _in_order: bool) -> None:
         for journal in journals[:deleted]:
             Path(journal).unlink()
         raise _Crash

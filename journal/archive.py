@@ -22,7 +22,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
-from time import monotonic, time
+from time import CLOCK_BOOTTIME, clock_gettime, monotonic, time
 from typing import BinaryIO, NamedTuple
 from uuid import uuid4
 
@@ -52,6 +52,8 @@ _SHARE = 20  # of the time that looking takes, at least, passes before the next 
 _LOOKED_AT = 20_000  # journals in one look
 _ABANDONED_S = 3600.0
 _NICENESS = 10
+_JUMP_S = 600.0  # of the clock: beyond that it goes by another time
+_SETTLED_S = 3600.0
 
 _SEGMENT_NAME = re.compile(r"([0-9a-f]{16})-(\d+)-(\d+)-(\d+)\.zip")
 _PART = ".part"
@@ -149,6 +151,8 @@ class ArchiveKeeper:
         self._stopping = threading.Event()
         self._took_s = 0.0
         self._trouble: str | None = None
+        self._clock = time(), clock_gettime(CLOCK_BOOTTIME)
+        self._believed_at = 0.0  # CLOCK_BOOTTIME
         self._damaged: dict[Path, str] = {}  # segments, and what is wrong with each
 
     def turn(self, now: float) -> float:
@@ -373,6 +377,25 @@ class ArchiveKeeper:
 
     # Retention
 
+    def _is_clock_believed(self) -> bool:
+        """Whether the time of day may decide what is removed for good: not soon after the clock
+        was set ahead, until it is set back."""
+        clock = time(), clock_gettime(CLOCK_BOOTTIME)
+        ahead_s = (clock[0] - self._clock[0]) - (clock[1] - self._clock[1])
+        self._clock = clock
+        if ahead_s > _JUMP_S:
+            self._believed_at = clock[1] + _SETTLED_S
+            _log.warning(
+                "the clock was set {:.0f} s ahead: for {:.0f} minutes nothing is removed from {}"
+                " for its age, so that you can set it right",
+                ahead_s,
+                _SETTLED_S / 60,
+                self._archive,
+            )
+        elif ahead_s < -_JUMP_S:
+            self._believed_at = 0.0
+        return clock[1] >= self._believed_at
+
     def _retain(self) -> None:
         if not self._retention.ms and not self._retention.bytes:
             return
@@ -384,7 +407,8 @@ class ArchiveKeeper:
                     kept.append((status.st_mtime, status.st_blocks * 512, entry.name))
         kept.sort()
         total = sum(size for _, size, _ in kept)
-        oldest = time() - self._retention.ms / 1000 if self._retention.ms else 0.0
+        by_age = self._retention.ms and self._is_clock_believed()
+        oldest = time() - self._retention.ms / 1000 if by_age else 0.0
         most = self._retention.bytes or total
         removed = 0
         for modified, size, name in kept:

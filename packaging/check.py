@@ -114,7 +114,10 @@ def _not_loadable(server: Server, library: Path, parameters: dict[str, str]) -> 
     for interpreter in ("/usr/bin/python3", _python_of(parameters)):
         if not probes.may(server.account, "x", Path(interpreter)):
             continue
-        done = probes.run_as(server.account, [interpreter, "-I", "-c", program, str(library)])
+        try:
+            done = probes.run_as(server.account, [interpreter, "-I", "-c", program, str(library)])
+        except OSError as error:
+            return error.strerror
         return None if done.returncode == 0 else _last_line(done.stderr)
     return None
 
@@ -409,6 +412,13 @@ def _events(
     try:
         done = probes.run_as(server.account, command)
         problems = json.loads(done.stdout.splitlines()[-1])
+    except TimeoutError as error:
+        yield Finding(
+            str(options.path),
+            f"code of your own that it names can't be tried: {error.strerror}",
+            "have it wait for nothing while it is loaded; the shipper would wait too",
+        )
+        return
     except (OSError, ValueError, IndexError):
         return  # what keeps Python or the options from being read is a finding of its own
     for problem in problems:

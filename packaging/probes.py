@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes.util
+import errno
 import os
 import subprocess
 import time
@@ -21,21 +22,26 @@ _DEFAULT_PORT = 3050
 def run_as(
     account: Account, argv: Sequence[str], timeout_s: float = 60
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command as the server's user if we may, else as ourselves. Raises OSError."""
+    """Run a command as the server's user if we may, else as ourselves. Raises OSError, also
+    (TimeoutError) where it does not end in time."""
     other = os.geteuid() == 0 and account.uid != 0
-    return subprocess.run(
-        argv,
-        user=account.uid if other else None,
-        group=account.gid if other else None,
-        extra_groups=[] if other else None,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=timeout_s,
-        check=False,
-        cwd="/",
-    )
+    try:
+        return subprocess.run(
+            argv,
+            user=account.uid if other else None,
+            group=account.gid if other else None,
+            extra_groups=[] if other else None,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+            cwd="/",
+        )
+    except subprocess.TimeoutExpired:
+        what = f"it did not end within {timeout_s:.0f} s"
+        raise TimeoutError(errno.ETIMEDOUT, what, argv[0]) from None
 
 
 def may(account: Account, access: str, path: Path) -> bool:

@@ -15,6 +15,7 @@ import pytest
 from firebird_cdc.config import ConnectorConfig, load_config
 from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.packaging.layout import Account
+from firebird_cdc.packaging.probes import run_as
 from firebird_cdc.packaging.surroundings import clock, journal_place, mount_of, secrets_shown
 
 MOUNTS = """\
@@ -183,3 +184,8 @@ def test_journal_from_the_future_is_found(folder: Path) -> None:
     ahead = journal.stat().st_mtime + 3600
     os.utime(journal, (ahead, ahead))
     assert "younger than now: the clock was set back" in "".join(map(str, clock(options(folder))))
+
+
+def test_what_does_not_end_is_an_error_like_others() -> None:
+    with pytest.raises(OSError, match="did not end within"):
+        run_as(ME, ["sleep", "60"], 0.1)

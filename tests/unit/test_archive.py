@@ -228,6 +228,24 @@ def test_files_older_than_the_retention_go_and_no_others(tmp_path: Path) -> None
     assert set(tmp_path.iterdir()) == {young, stranger}
 
 
+def test_clock_that_is_set_ahead_removes_nothing_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, young = write(tmp_path, 1, age_s=3 * HOUR_S), write(tmp_path, 2, age_s=HOUR_S)
+    kept = keeper(tmp_path, 0, Retention(2 * HOUR_S * 1000, 0))
+    monkeypatch.setattr(archive, "time", lambda: time.time() + 10 * HOUR_S)
+    for _ in range(2):
+        kept.look()
+    assert old.exists() and young.exists()
+    monkeypatch.undo()
+    kept.look()
+    assert not old.exists() and young.exists()
+    monkeypatch.setattr(archive, "_SETTLED_S", 0.0)
+    monkeypatch.setattr(archive, "time", lambda: time.time() + 10 * HOUR_S)
+    kept.look()
+    assert not young.exists()
+
+
 def test_oldest_files_go_until_the_archive_is_small_enough(tmp_path: Path) -> None:
     journals = [write(tmp_path, number, age_s=HOUR_S * (10 - number)) for number in range(1, 6)]
     one = journals[0].stat().st_blocks * 512

@@ -27,6 +27,7 @@ from firebird_cdc.journal.statistics import CANARY, Statistics, now_us
 _log = logbook.Logger("firebird_cdc.journal.canary")
 
 _LOOK_S = 1.0  # while a write or its journal is awaited
+_LOOKED_MOST_S = 5.0  # from one look to the next; in what is more, nobody could have seen a journal
 _WRITE_S = 30.0  # longer no write may take; the process that does it ends itself then
 _GRACE_S = 5.0  # beyond that
 _CLOCK_US = 1_000_000  # by how much times of commits may differ between processes
@@ -42,12 +43,13 @@ _PROGRAM = (
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """A write that is committed and awaited: ``deadline_us`` is when it becomes an alarm."""
+    """A write that is committed and awaited; ``deadline``: after so many seconds of watching it
+    becomes an alarm."""
 
     transaction: int
     began_us: int
     written_us: int
-    deadline_us: int
+    deadline: float
 
 
 class Canary:
@@ -74,6 +76,8 @@ class Canary:
         self._waiting = waiting
         self._process: subprocess.Popen[str] | None = None
         self._kill_at = 0.0
+        self._turned_at: float | None = None
+        self._watched_s = 0.0
         self._next_write = 0.0
         self._awaited: OrderedDict[int, _Write] = OrderedDict()
         self._seen: OrderedDict[int, int] = OrderedDict()
@@ -98,6 +102,10 @@ class Canary:
 
     def turn(self, now: float) -> float:
         """Write when it is time, and look for what was written; return when to be called again."""
+        # Not the time of day, which may be set, nor that in which the shipper itself stood still.
+        since_s = 0.0 if self._turned_at is None else max(now - self._turned_at, 0.0)
+        self._turned_at = now
+        self._watched_s += min(since_s, _LOOKED_MOST_S)
         if self._process is not None:
             self._look_at_process(now)
         self._look_for_writes()
@@ -183,7 +191,7 @@ class Canary:
             int(answer["transaction"]),
             int(answer["began_us"]),
             written_us,
-            written_us + round(self._timeout_s * 1e6),
+            self._watched_s + self._timeout_s,
         )
         while len(self._awaited) > _AWAITED_KEPT:
             self._awaited.popitem(last=False)
@@ -223,7 +231,7 @@ class Canary:
             seen_us = self._seen.get(write.transaction)
             if seen_us is not None:
                 self._came_out(write, seen_us)
-        late = [write for write in self._awaited.values() if now_us() >= write.deadline_us]
+        late = [write for write in self._awaited.values() if self._watched_s >= write.deadline]
         if late and self._should_be_out(late[-1]):
             self._raise_alarm(late[-1])
 

@@ -100,6 +100,21 @@ def log() -> Iterator[logbook.TestHandler]:
         yield handler
 
 
+def test_a_clock_that_is_set_and_a_shipper_that_stood_still_are_no_alarm(
+    bird: _Bird, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bird.canary._timeout_s = 20.0
+    bird.write()
+    monkeypatch.setattr(canary, "now_us", lambda: now_us() + 3_600_000_000)
+    bird.canary.turn(time.monotonic())
+    assert not bird.trouble
+    monkeypatch.undo()
+    for minutes in range(1, 7):  # a machine that is stopped and goes on
+        bird.canary.turn(time.monotonic() + 60 * minutes)
+        assert not bird.trouble or minutes > 3
+    assert bird.trouble == "halted"
+
+
 def test_what_comes_out_is_no_alarm(bird: _Bird) -> None:
     bird.write(seen=True)
     bird.turn_for(0.3)

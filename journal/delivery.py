@@ -188,6 +188,8 @@ class Delivery(ABC):
     @property
     def next_retry(self) -> float | None:
         """When (monotonic) the next paused database tries again."""
+        if self._dispose_trouble:
+            return self._dispose_at
         return min(
             (lane.retry_at for lane in self.lanes.values() if lane.queue and not lane.halt),
             default=None,
@@ -688,7 +690,7 @@ class PlainDelivery(Delivery):
         try:
             if self.standing.advance(_READ_STEP_S):
                 self._read_since = None
-                self._position_offset = -1
+                self._position_offset = self.standing.end - 1
                 for lane in self.lanes.values():
                     self._place(lane)
             elif now - self._read_since > _READ_MOST_S:

@@ -51,6 +51,13 @@ def replace_file(path: Path, content: bytes) -> None:
     temporary.replace(path)
 
 
+def give_to_owner_of(state: Path, path: Path) -> None:
+    """Give PATH to the user of the server, who owns STATE, if root has made it. Raises OSError."""
+    if os.geteuid() == 0:
+        owner = state.stat()
+        os.chown(path, owner.st_uid, owner.st_gid)
+
+
 def dispose_shipped(
     journals: Sequence[Path | str], archive: Path | None, *, in_order: bool = True
 ) -> list[Path]:

@@ -321,10 +321,16 @@ class PositionReader:
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "error",
                 "fetch.wait.max.ms": "20",
+                "queued.max.messages.kbytes": "8192",  # a record may name 2000 journals
             },
             logger=logger,
         )
         self._end: int | None = None
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last record, once all is read."""
+        return self._end or 0
 
     def close(self) -> None:
         """Give back what reading holds."""
@@ -340,7 +346,7 @@ class PositionReader:
         until = monotonic() + seconds
         while monotonic() < until:
             # It waits for so many, unless the time is over.
-            for message in self._consumer.consume(5000, 0.02):
+            for message in self._consumer.consume(200, 0.02):
                 error = message.error()
                 if error is None:
                     self._take(message.key(), message.value())

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from firebird_cdc.errors import ShipError
-from firebird_cdc.journal.dispose import replace_file
+from firebird_cdc.journal.dispose import give_to_owner_of, replace_file
 from firebird_cdc.journal.lock import STATE_DIRECTORY, is_held
 from firebird_cdc.journal.quarantine import (
     QUARANTINE,
@@ -158,7 +157,7 @@ def _leave_for_the_next(journals: Path, quarantine: Path, arguments: argparse.Na
 def _write_request(state: Path, arguments: argparse.Namespace) -> Path:
     folder = state / REQUESTS
     folder.mkdir(mode=0o700, exist_ok=True)
-    _as_owner_of(state, folder)
+    give_to_owner_of(state, folder)
     path = folder / f"{uuid4()}.request"
     content = {
         "journals": [str(uuid) for uuid in arguments.journals],
@@ -166,15 +165,8 @@ def _write_request(state: Path, arguments: argparse.Namespace) -> Path:
         "force": arguments.force,
     }
     replace_file(path, json.dumps(content).encode())
-    _as_owner_of(state, path)
+    give_to_owner_of(state, path)
     return path
-
-
-def _as_owner_of(state: Path, path: Path) -> None:
-    """Give PATH to the server's user, if root has made it."""
-    if os.geteuid() == 0:
-        owner = state.stat()
-        os.chown(path, owner.st_uid, owner.st_gid)
 
 
 def _await_answer(request: Path, seconds: float) -> dict[str, list[Any]] | None:

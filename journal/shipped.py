@@ -23,7 +23,7 @@ import logbook
 
 from firebird_cdc.bridge.sequence import database_key
 from firebird_cdc.errors import ShipError
-from firebird_cdc.journal.dispose import replace_file, sync_directory
+from firebird_cdc.journal.dispose import give_to_owner_of, replace_file, sync_directory
 from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.positions import Position, now_us
 
@@ -251,14 +251,19 @@ def remembered(directory: Path) -> list[Memory]:
 def acknowledge(directory: Path, database: str) -> None:
     """Have the shipper of DIRECTORY, now or when it runs, know that somebody knows. May raise
     OSError."""
-    folder = directory / STATE_DIRECTORY / _FOLDER
+    state = directory / STATE_DIRECTORY
+    folder = state / _FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _replace(folder / f"{database_key(database)}{_WISH}", database.encode())
+    give_to_owner_of(state, folder)
+    path = folder / f"{database_key(database)}{_WISH}"
+    _replace(path, database.encode(), owner_of=state)
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _replace(path: Path, content: bytes, owner_of: Path | None = None) -> None:
     draft = path.with_name(f".{path.name}.new")
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
         file.write(content)
+    if owner_of is not None:
+        give_to_owner_of(owner_of, draft)
     draft.rename(path)

@@ -26,8 +26,8 @@ class Standing:
     """The position topic TOPIC and the memory of the journal folder DIRECTORY.
 
     ``known``: by database, what the topic said when it was last read; ``late``: of which journals
-    it has what was left out, with the keys of those records. ``is_read``: whether that
-    was since ``forget``.
+    it has what was left out, with the keys of those records. ``end``: the offset behind its last
+    record then. ``is_read``: whether that was since ``forget``.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class Standing:
         self.known: dict[str, Known] = {}
         self.late: dict[UUID, bytes] = {}
         self.is_read = False
+        self.end = 0
         self._directory = directory
         self._link = link
         self._statistics = statistics
@@ -58,8 +59,10 @@ class Standing:
         if not self._reader.advance(seconds):
             return False
         self.known, self.late = self._reader.known, self._reader.late
+        self.end = self._reader.end
         self._close()
         self.is_read = True
+        _log.debug("topic {} is read up to offset {}", self.topic, self.end)
         for database in list(self._shipped.databases):
             known = self.known.get(database)
             position = known.position if known is not None else None

@@ -234,7 +234,7 @@ class TransactionalDelivery(Delivery):
             self.link.note_waiting()
             return
         self._awaits_start = False
-        self._position_offset = -1
+        self._position_offset = self.standing.end - 1
         self._take_known_late(self.standing.late)
         for lane in self.lanes.values():
             self._place(lane)
@@ -621,6 +621,10 @@ class TransactionalDelivery(Delivery):
             except BufferError:
                 self._serve(0.05)
                 self._check()
+            except KafkaException as error:  # too large for the client already
+                self._position_failed(error.args[0])
+                self._check()
+                raise
             else:
                 return
 

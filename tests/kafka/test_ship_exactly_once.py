@@ -392,13 +392,18 @@ def test_range_that_an_emptied_cluster_lost_is_named_until_acknowledged(
     assert ids(topics.events()) == expected(4, 5)
 
 
-@TRANSACTIONAL
+@pytest.mark.parametrize(
+    ("transactional", "has_shipped"),
+    [(False, True), (False, False), (True, True)],
+    ids=["plain", "plain-idle", "tx"],
+)
 def test_cluster_that_is_emptied_under_a_running_shipper_is_noticed(
     make_ship: Callable[[str], Ship],
     own_broker: KafkaBroker,
     folder: Folder,
     topic_prefix: str,
     transactional: bool,
+    has_shipped: bool,
 ) -> None:
     ship = make_ship(own_broker.bootstrap)
     if transactional:
@@ -411,6 +416,10 @@ def test_cluster_that_is_emptied_under_a_running_shipper_is_noticed(
     await_condition(
         "the position", lambda: any(each.number == (0, 2) for each in topics.positions()), 30
     )
+    if not has_shipped:  # what it knows of them, it knows from Kafka
+        assert shipper.terminate() == 0
+        shipper = ship.start()
+        shipper.await_log("__positions is read")
     own_broker.kill()
     shutil.rmtree(own_broker.directory / "data")
     (own_broker.directory / "server.properties").unlink()

@@ -643,7 +643,7 @@ class PlainDelivery(Delivery):
         if self.link.fatal is not None:
             return self._renew()
         moved = self._send_aside() > 0
-        if not self.standing.is_read and self._positions_usable:
+        if self._is_to_read:
             self._read_positions()
         idle = self.unacked == 0
         failures = self.plan.failures
@@ -671,14 +671,21 @@ class PlainDelivery(Delivery):
     def abandon(self) -> None:
         """Stop at once: what is not acknowledged stays in its journal."""
         if not self.link.away:
+            until = monotonic() + _LAST_POSITIONS_S
+            if any(lane.settled for lane in self.lanes.values()):
+                while self._is_to_read and self._next_read <= monotonic() < until:
+                    self._read_positions()
             self._next_positions = 0.0
             self._write_positions()
-            until = monotonic() + _LAST_POSITIONS_S
             while self._aside_unacked and monotonic() < until:
                 self.link.poll(0.05)
         super().abandon()
 
     # Positions serve here to notice that a cluster was emptied; nothing else needs them.
+
+    @property
+    def _is_to_read(self) -> bool:
+        return not self.standing.is_read and self._positions_usable
 
     def _read_positions(self) -> None:
         """Read on what Kafka has; journals go out meanwhile."""

@@ -112,6 +112,7 @@ class Shipped:
         self._folder = directory / STATE_DIRECTORY / _FOLDER
         self._topic = topic
         self._told = ""
+        self._told_wishes: set[str] = set()
         self._dirty: set[str] = set()
         self._next_write = 0.0
         self._next_look = 0.0
@@ -199,17 +200,20 @@ class Shipped:
             return []
         self._next_look = now + WRITE_S
         found = []
-        with suppress(OSError):
-            for entry in list(os.scandir(self._folder)):
-                if entry.name.endswith(_WISH):
-                    path = Path(entry.path)
-                    database = path.read_text("utf-8")
-                    path.unlink()
-                    memory = self.databases.get(database)
-                    if memory is not None:
-                        memory.lost.clear()
-                        self._dirty.add(database)
-                    found.append(database)
+        for path in self._folder.glob(f"*{_WISH}"):
+            try:
+                database = path.read_text("utf-8")
+                path.unlink()
+            except (OSError, ValueError) as error:
+                if path.name not in self._told_wishes:
+                    self._told_wishes.add(path.name)
+                    _log.warning("{}: can't be taken note of: {}", path, error)
+                continue
+            memory = self.databases.get(database)
+            if memory is not None:
+                memory.lost.clear()
+                self._dirty.add(database)
+            found.append(database)
         return found
 
     def write(self, now: float = float("inf")) -> None:

@@ -286,6 +286,8 @@ class TransactionalDelivery(Delivery):
     def _ready(self, lane: Lane) -> bool:
         while super()._ready(lane):
             entry = lane.queue.first()
+            if lane.flights and entry[:2] <= lane.flights[-1].entry[:2]:
+                return False  # whether it fits shows once those before it are in Kafka
             if lane.foreign and not self._forgives(lane):
                 self._halt_foreign(lane)
                 return False

@@ -196,6 +196,22 @@ def test_other_journal_under_a_shipped_number_stops_its_database(
     assert len(topics.all()) == 2
 
 
+def test_two_journals_under_one_number_are_never_sent_together(
+    ship: Ship, folder: Folder, topics: Topics
+) -> None:
+    folder.write(1)
+    twins = [folder.write(2, first_id=first) for first in (21, 22)]
+    last = folder.write(3)
+    shipper = ship.once()
+    assert shipper.process.returncode == 1
+    sent, other = sorted(twins, key=Path.exists)
+    assert folder.waiting == sorted([other, last])
+    line = shipper.log_lines("STANDS STILL")[0]
+    assert other.name in line
+    assert UUID(sent.stem).hex in line
+    assert ids(topics.events()) == [*expected(1), 21 + twins.index(sent)]
+
+
 def test_old_journal_that_was_put_back_stops_its_database_until_it_is_moved_away(
     ship: Ship, folder: Folder, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""To whom the files belong that commands leave."""
+"""What commands leave for the shipper: to whom it belongs, and what is strange among it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from firebird_cdc.journal.shipped import acknowledge
+from firebird_cdc.journal.shipped import Shipped, acknowledge
 
 
 def test_shipper_can_read_what_root_acknowledges(
@@ -24,3 +24,13 @@ def test_shipper_can_read_what_root_acknowledges(
     (wish,) = (tmp_path / ".firebird-cdc/shipped").glob("*.acknowledged")
     ids = (owner.st_uid, owner.st_gid)
     assert given == [("shipped", *ids), (f".{wish.name}.new", *ids)]
+
+
+def test_what_can_not_be_read_does_not_hold_up_what_else_is_acknowledged(tmp_path: Path) -> None:
+    memory = Shipped(tmp_path, "positions")
+    acknowledge(tmp_path, "/srv/a.fdb")
+    (wish,) = (tmp_path / ".firebird-cdc/shipped").glob("*.acknowledged")
+    wish.rename(wish.with_name(f"z{wish.name}"))
+    for name in ("0", "zz"):
+        wish.with_name(f"{name}{wish.name}").write_bytes(b"\xff")
+    assert memory.acknowledgements(0.0) == ["/srv/a.fdb"]

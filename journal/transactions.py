@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from time import monotonic
+from time import CLOCK_BOOTTIME, clock_gettime, monotonic
 from typing import Any
 from uuid import UUID
 
@@ -104,6 +104,11 @@ _OF_TOPICS = frozenset(
         KafkaError._UNKNOWN_PARTITION,
     }
 )
+
+
+def _now_s() -> float:
+    """Seconds since the machine started, those in which it slept included, as brokers count."""
+    return clock_gettime(CLOCK_BOOTTIME)
 
 
 class _Interrupted(Exception):
@@ -393,7 +398,8 @@ class TransactionalDelivery(Delivery):
     def _begin(self) -> None:
         self.link.producer.begin_transaction()
         self.link.note_start()
-        self._began_at = self._last_began_at = monotonic()
+        self._began_at = monotonic()
+        self._last_began_at = _now_s()
         self._failures_seen = self.plan.failures
         self._position_error = None
         self._sent = 0
@@ -731,4 +737,4 @@ class TransactionalDelivery(Delivery):
 
     def _may_have_expired(self) -> bool:
         """Whether Kafka itself may have fenced us off, because our transaction took too long."""
-        return bool(self._began_at) and monotonic() - self._last_began_at >= self._timeout_s
+        return bool(self._began_at) and _now_s() - self._last_began_at >= self._timeout_s

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 import weakref
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from uuid import uuid4
 
 import pytest
 
 from firebird_cdc.config import load_config
 from firebird_cdc.errors import ShipError
-from firebird_cdc.journal import positions
+from firebird_cdc.journal import positions, transactions
 from firebird_cdc.journal.backlog import Entry, Queue
 from firebird_cdc.journal.flight import FlightPlan
 from firebird_cdc.journal.lane import Lane
@@ -21,6 +23,7 @@ from firebird_cdc.journal.positions import Known, Names, Position, Run, runs_of
 from firebird_cdc.journal.producer import KafkaLink
 from firebird_cdc.journal.shipped import Shipped
 from firebird_cdc.journal.statistics import Statistics
+from firebird_cdc.journal.transactions import TransactionalDelivery
 
 DATABASE = "/srv/a.fdb"
 
@@ -105,3 +108,21 @@ def test_identity_of_a_folder_is_on_disk_before_it_is_used(
     folder = tmp_path / ".firebird-cdc/shipped"
     assert [path.parent for path in synced[:1]] == [folder]
     assert synced[1:] == [folder]
+
+
+def test_sleep_of_the_machine_counts_as_age_of_a_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anything: Any = Mock()
+    renderer: Any = None
+    plan = FlightPlan(tmp_path, renderer, "none", "fail", Statistics())
+    delivery = TransactionalDelivery(
+        anything, plan, anything, None, 1.0, anything, transaction_timeout_s=60.0,
+        max_message_bytes=1_000_000,
+    )  # fmt: skip
+    delivery._begin()
+    assert not delivery._may_have_expired()
+    monkeypatch.setattr(
+        transactions, "clock_gettime", lambda clock: time.clock_gettime(clock) + 3600
+    )
+    assert delivery._may_have_expired()

@@ -7,6 +7,7 @@ version because the command that reads the file may be another one than the ship
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -49,6 +50,13 @@ NO_QUEUE = QueueFigures(0, 0, 0, 0)
 
 _OPERATIONS = ("c", "u", "d", "ddl")
 _SHORTEST_SECRET = 4
+# Of what no message of the configuration shows, what must not be shown wherever it is met: the
+# user's name, a mechanism or a path is in many an honest sentence.
+_HIDDEN = re.compile(
+    r"password|passphrase|secret|jaas|\.pem$|\.key$|user\.info$|auth\.token$|credentials?$|"
+    r"oauthbearer\.config$",
+    re.IGNORECASE,
+)
 
 
 class Reporter:
@@ -271,7 +279,7 @@ def _secrets(config: ConnectorConfig) -> list[str]:
             config.value_converter_options,
         )
         for key, value in options.items()
-        if is_secret(key) and len(value) >= _SHORTEST_SECRET
+        if is_secret(key) and _HIDDEN.search(key) and len(value) >= _SHORTEST_SECRET
     }
     with suppress(ConfigError):
         password = config.attachment.password()

@@ -569,6 +569,22 @@ def test_no_sample_comes_twice_whatever_is_known_and_hostile_names_are_quoted(
     assert registry.get_sample_value("firebird_cdc_database_halted", labels) == 1
 
 
+def test_only_what_is_secret_is_left_out_of_sentences(
+    tmp_path: Path, statistics: Statistics
+) -> None:
+    config = make_config(
+        tmp_path,
+        kafka__producer__sasl__username="firebird",
+        kafka__producer__sasl__mechanism="PLAIN",
+        kafka__producer__sasl__kerberos__service__name="kafka",
+        kafka__producer__ssl__key__password="difficult",
+    )
+    reporter = Reporter(config, statistics)
+    honest = "firebird-cdc status tells it; kafka refuses PLAIN for firebird"
+    assert reporter.public(honest) == honest
+    assert reporter.public(f"difficult {SECRET} {OTHER_SECRET}") == "*** *** ***"
+
+
 def test_a_secret_that_is_a_common_word_does_not_change_the_names_of_metrics(
     tmp_path: Path, statistics: Statistics
 ) -> None:

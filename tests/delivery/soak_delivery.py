@@ -1,6 +1,7 @@
 """Kills the shipper as often as asked, while the broker suffers, and prints the tally.
 
-python tests/delivery/soak_delivery.py --rounds 200 [--seed WORD] [--keep DIRECTORY]
+python tests/delivery/soak_delivery.py --rounds 200 [--seed WORD] [--keep DIRECTORY] [--rows N]
+Then ships one journal of so many rows (default: ten million) and measures the memory.
 Ends with 1 after any fault, or if a point was never reached.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import secrets
+import shutil
 import sys
 import tempfile
 from functools import partial
@@ -16,6 +18,7 @@ from pathlib import Path
 _HERE = Path(__file__).parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent / "kafka"), str(_HERE.parent / "faults")]
 
+from large_journal import ship_large  # noqa: E402
 from rounds import run_rounds  # noqa: E402
 
 from firebird_cdc.demo.kafka import KafkaBroker, fetch_kafka  # noqa: E402
@@ -27,6 +30,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", default=secrets.token_hex(4), help="default: a new one")
     parser.add_argument("--keep", type=Path, help="leave journals and logs in this folder")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="of one large journal, or 0")
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="firebird-cdc-delivery-") as temporary:
@@ -40,6 +44,12 @@ def main() -> int:
                 extra=arguments.rounds,
                 tell=partial(print, flush=True),
             )
+            if arguments.rows:
+                for way in ("plain", "transactional"):
+                    large = Path(temporary) / way
+                    is_exact = way == "transactional"
+                    print(ship_large(large, broker, arguments.rows, transactional=is_exact))
+                    shutil.rmtree(large)
     print(f"seed {arguments.seed}\n{tally}", flush=True)
     return 1 if tally.faults or tally.never_fired else 0
 

@@ -123,6 +123,7 @@ def ship(ship: Ship, secured: Secured, user: str) -> Ship:
         "kafka.producer.ssl.truststore.type": "PEM",
         "kafka.producer.ssl.truststore.location": str(secured.authority.path),
         "kafka.producer.reconnect.backoff.max.ms": "300",
+        "kafka.producer.close.timeout.ms": "1000",  # what Kafka refuses isn't waited for
     }
     return ship
 

@@ -54,7 +54,7 @@ _SHORTEST_SECRET = 4
 # user's name, a mechanism or a path is in many an honest sentence.
 _HIDDEN = re.compile(
     r"password|passphrase|secret|jaas|\.pem$|\.key$|user\.info$|auth\.token$|credentials?$|"
-    r"oauthbearer\.config$",
+    r"oauthbearer\.(?:config|extensions)$|kinit\.cmd$",
     re.IGNORECASE,
 )
 

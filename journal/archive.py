@@ -1,24 +1,18 @@
 """The archive of shipped journals: small ones are packed into segments, old ones are removed.
 
-A segment is a ZIP file. Its members are journals, byte by byte as they were shipped, under their
-own names and in the order of their sequence; what lies behind a journal's end is left out. So
-any ``unzip`` gets one back, and ``ARCHIVE/SEGMENT.zip/<uuid>.log`` is its path to ours (`unpack`).
-A segment's name tells database, epoch and range of sequences, its time of modification is the
-last commit in it.
+What a segment is, `firebird_cdc.journal.segments` tells.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import re
 import threading
 import zipfile
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
@@ -28,15 +22,19 @@ from uuid import uuid4
 
 import logbook
 
-from firebird_cdc.errors import JournalCorrupt, JournalError
+from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.dispose import sync_directory
 from firebird_cdc.journal.format import JournalReader
+from firebird_cdc.journal.segments import (
+    SEGMENT_NAME,
+    SEGMENT_SUFFIX,
+    is_segment_name,
+    list_segment,
+)
 from firebird_cdc.journal.statistics import Statistics
 from firebird_cdc.journal.watch import is_journal_name
 
 _log = logbook.Logger("firebird_cdc.journal.archive")
-
-SEGMENT_SUFFIX = ".zip"
 
 SMALL_BYTES = 1024 * 1024
 """Journals up to this length are packed; a reader has one of them in memory at a time."""
@@ -55,62 +53,7 @@ _NICENESS = 10
 _JUMP_S = 600.0  # of the clock: beyond that it goes by another time
 _SETTLED_S = 3600.0
 
-_SEGMENT_NAME = re.compile(r"([0-9a-f]{16})-(\d+)-(\d+)-(\d+)\.zip")
 _PART = ".part"
-
-
-def is_segment_name(name: str) -> bool:
-    """Whether NAME is one that a segment has."""
-    return _SEGMENT_NAME.fullmatch(name) is not None
-
-
-def list_segment(segment: Path) -> list[tuple[str, int]]:
-    """Return name and length of every journal in SEGMENT, in order. Raises JournalCorrupt."""
-    try:
-        with zipfile.ZipFile(segment) as content:
-            return [(member.filename, member.file_size) for member in content.infolist()]
-    except zipfile.BadZipFile as error:
-        raise JournalCorrupt(segment, -1, f"this segment can't be read: {error}") from error
-
-
-def unpack(path: Path) -> bytes:
-    """Return the journal at PATH, ``.../SEGMENT.zip/<uuid>.log``.
-
-    Raises JournalCorrupt if the segment is damaged there, FileNotFoundError if there is no such
-    segment or no such journal in it. Segments stay open for the next journal; one thread only.
-    """
-    try:
-        return _opened(path.parent).read(path.name)
-    except KeyError:
-        raise FileNotFoundError(f"{path.parent} holds no journal {path.name}") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise JournalCorrupt(path, -1, f"its segment is damaged: {error}") from error
-
-
-@lru_cache(maxsize=4)
-def _opened(segment: Path) -> zipfile.ZipFile:
-    return zipfile.ZipFile(segment)
-
-
-def find_packed(path: Path) -> Path | None:
-    """Where the journal is now that was at PATH until it was packed; None: in no segment there."""
-    with os.scandir(path.parent) as entries:
-        segments = [
-            (entry.stat().st_ctime_ns, Path(entry.path))
-            for entry in entries
-            if is_segment_name(entry.name)
-        ]
-    for _, segment in sorted(segments, reverse=True):
-        if any(name == path.name for name, _ in list_segment(segment)):
-            return segment / path.name
-    return None
-
-
-def open_journal(path: Path, none_charset: str = "UTF-8") -> JournalReader:
-    """Return a reader of the journal at PATH, in a segment or not. Raises as both do."""
-    if is_segment_name(path.parent.name):
-        return JournalReader(path, none_charset, content=unpack(path))
-    return JournalReader(path, none_charset)
 
 
 class _Journal(NamedTuple):
@@ -292,7 +235,7 @@ class ArchiveKeeper:
             for (database, epoch), history in groupby(journals, key=lambda journal: journal[:2])
         }
         for segment in self._segments():
-            match = _SEGMENT_NAME.fullmatch(segment.name)
+            match = SEGMENT_NAME.fullmatch(segment.name)
             assert match is not None
             epoch, first, last = map(int, match.groups()[1:])
             history = histories.get((match[1], epoch), [])

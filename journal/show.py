@@ -14,7 +14,6 @@ from typing import Any
 
 from firebird_cdc.errors import JournalCorrupt, JournalEmpty, JournalError, JournalTorn
 from firebird_cdc.journal import charsets
-from firebird_cdc.journal.archive import open_journal
 from firebird_cdc.journal.arrays import Array, decode_array
 from firebird_cdc.journal.canonical import canonical_value
 from firebird_cdc.journal.format import (
@@ -32,6 +31,7 @@ from firebird_cdc.journal.format import (
     Undecodable,
     Value,
 )
+from firebird_cdc.journal.segments import open_journal
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OPERATIONS = {"c": "insert", "u": "update", "d": "delete"}

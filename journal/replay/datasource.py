@@ -37,12 +37,6 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from firebird_cdc.errors import JournalCorrupt, JournalError, ReplayError
-from firebird_cdc.journal.archive import (
-    find_packed,
-    is_segment_name,
-    list_segment,
-    open_journal,
-)
 from firebird_cdc.journal.canonical import RowText
 from firebird_cdc.journal.format import (
     DATA_OFFSET,
@@ -55,6 +49,12 @@ from firebird_cdc.journal.format import (
     Undecodable,
 )
 from firebird_cdc.journal.replay.ddl import read_statement
+from firebird_cdc.journal.segments import (
+    find_packed,
+    is_segment_name,
+    list_segment,
+    open_journal,
+)
 
 _TEXT, _NUMBER = "string", "bigint"
 

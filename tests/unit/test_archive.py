@@ -16,15 +16,9 @@ import pytest
 
 from firebird_cdc.errors import JournalCorrupt
 from firebird_cdc.journal import archive
-from firebird_cdc.journal.archive import (
-    ArchiveKeeper,
-    Retention,
-    find_packed,
-    is_segment_name,
-    list_segment,
-    open_journal,
-)
+from firebird_cdc.journal.archive import ArchiveKeeper, Retention
 from firebird_cdc.journal.format import Column, JournalWriter, RowChange, Storage
+from firebird_cdc.journal.segments import find_packed, is_segment_name, list_segment, open_journal
 from firebird_cdc.journal.statistics import Statistics
 
 DATABASE = "/data/shop.fdb"

@@ -562,7 +562,10 @@ class _Loader:
 
 def _position_topic(values: dict[str, Any]) -> str:
     """The topic in which the shipper keeps how far each database has come."""
-    return values.get("kafka.position.topic") or f"{values.get('kafka.topic.prefix')}.__positions"
+    return (
+        values.get("kafka.position.topic")
+        or f"__firebird-cdc-positions.{values.get('kafka.topic.prefix')}"
+    )
 
 
 def _parse_value(entry: Entry, option: Option) -> Any:

@@ -249,7 +249,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "kafka.position.topic", Kind.TOPIC_PART, None, "Topic in which the shipper keeps how far"
         " each database has come. It is made compacted, with one partition. Default:"
-        " `<kafka.topic.prefix>.__positions`.", Group.TOPICS,
+        " `__firebird-cdc-positions.<kafka.topic.prefix>`, which patterns for topics of tables pass"
+        " by.", Group.TOPICS,
     ),
     Option(
         "kafka.producer.<property>", _S, None, "Any other producer property, of librdkafka or of"

@@ -574,8 +574,8 @@ class Round:
         )
         self._faults += self.finding.faults
         if self.plan.transactional:
-            kept = f"{self._prefix}.{POSITION_TOPIC}"
-            raw_positions = eye.read(kept, 0) if kept in topics else ()
+            kept = f"{POSITION_TOPIC}{self._prefix}"
+            raw_positions = eye.read(kept, 0) if kept in eye.topics(kept) else ()
             positions = [understood_position(raw) for raw in raw_positions]
             self._faults += compare_positions(self.history, positions, self.finding.tags)
         self._look_at_folder()

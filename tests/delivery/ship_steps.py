@@ -29,8 +29,8 @@ from points import Step, anything, names_any
 TAG = "test.transaction"
 """The header with LIFE.NUMBER of the Kafka transaction, LIFE.0 outside of any."""
 
-POSITION_TOPIC = "__positions"
-"""How the name of the topic with positions ends."""
+POSITION_TOPIC = "__firebird-cdc-positions."
+"""How the name of the topic with positions begins."""
 
 DURING_S = 0.0004
 """Unit of the time after which a process dies ``during`` a step."""
@@ -170,7 +170,7 @@ class WatchedProducer(_PLAIN):  # type: ignore[misc]
         _come_to("abort.after")
 
     def produce(self, topic: str, *arguments: Any, **named: Any) -> None:
-        step = "position" if topic.endswith(POSITION_TOPIC) else "message"
+        step = "position" if topic.startswith(POSITION_TOPIC) else "message"
         _come_to(f"{step}.before")
         _come_to(f"{step}.during")
         if step == "message" and _armed[0].startswith("abort."):

@@ -56,7 +56,7 @@ class Way:
         """Wait until Kafka has it that the journals up to SEQUENCE are shipped."""
 
         def written() -> bool:
-            name = f"{self._prefix}.__positions"
+            name = f"__firebird-cdc-positions.{self._prefix}"
             records = read_topics(self._broker.bootstrap, name).get(name, [])
             return any(record.value["sequence"] == sequence for record in records)
 

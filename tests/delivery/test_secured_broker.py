@@ -145,15 +145,16 @@ def use_login(ship: Ship, user: str, password: str, mechanism: str = "SCRAM-SHA-
 
 
 def grant_all(secured: Secured, user: str, prefix: str) -> None:
-    secured.grant(
-        user,
-        ResourceType.TOPIC,
-        prefix,
-        AclOperation.WRITE,
-        AclOperation.READ,
-        AclOperation.CREATE,
-        AclOperation.DESCRIBE,
-    )
+    for name in (prefix, f"__firebird-cdc-positions.{prefix}"):
+        secured.grant(
+            user,
+            ResourceType.TOPIC,
+            name,
+            AclOperation.WRITE,
+            AclOperation.READ,
+            AclOperation.CREATE,
+            AclOperation.DESCRIBE,
+        )
     secured.grant(
         user,
         ResourceType.TRANSACTIONAL_ID,
@@ -266,7 +267,7 @@ def test_rights_that_are_missing_are_told_one_after_the_other_and_waited_for(
     ship: Ship, folder: Folder, secured: Secured, user: str, topic_prefix: str
 ) -> None:
     ship.options["kafka.producer.transactional.id"] = f"{topic_prefix}-id"
-    position_topic = f"{topic_prefix}.__positions"
+    position_topic = f"__firebird-cdc-positions.{topic_prefix}"
     folder.write(1)
     shipper = ship.start()
     shipper.await_log("Transactional Id authorization failed")

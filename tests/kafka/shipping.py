@@ -22,7 +22,6 @@ from firebird_cdc.journal.format import Column, JournalWriter, Storage
 
 DATABASE = "/srv/fb/warehouse.fdb"
 PATIENCE_S = 60.0
-POSITIONS = ".__positions"
 
 
 def column(name: str, storage: Storage, key_position: int = 0, **changes: Any) -> Column:
@@ -176,10 +175,7 @@ def read_topics(
         }
     )
     try:
-        named = [topic for topic in topics if topic.startswith(prefix)]
-        for name in sorted(
-            topic for topic in named if topic == prefix or not topic.endswith(POSITIONS)
-        ):
+        for name in sorted(topic for topic in topics if topic.startswith(prefix)):
             events = []
             for partition in topics[name].partitions:
                 events += _read_partition(consumer, TopicPartition(name, partition, 0), decode)

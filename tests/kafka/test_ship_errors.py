@@ -115,7 +115,7 @@ def test_topic_that_may_not_be_written_stops_its_own_database_until_it_may(
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [(ResourceType.TRANSACTIONAL_ID, "{}-id"), (ResourceType.TOPIC, "{}.__positions")],
+    [(ResourceType.TRANSACTIONAL_ID, "{}-id"), (ResourceType.TOPIC, "__firebird-cdc-positions.{}")],
     ids=["transactional-id", "positions"],
 )
 def test_producer_that_is_refused_waits_until_it_is_allowed(
@@ -171,7 +171,7 @@ def test_client_that_gives_up_is_replaced_without_haste_and_goes_on(
 def test_positions_that_may_not_be_kept_only_cost_a_warning_without_transactions(
     start: Callable[[bool], Ship], guarded: KafkaBroker, folder: Folder, topic_prefix: str
 ) -> None:
-    topic = f"{topic_prefix}.__positions"
+    topic = f"__firebird-cdc-positions.{topic_prefix}"
     with denied(guarded, ResourceType.TOPIC, topic, AclOperation.DESCRIBE):
         folder.write(1)
         shipper = start(False).once()

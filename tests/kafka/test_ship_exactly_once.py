@@ -58,7 +58,7 @@ class Topics:
 
     def positions(self) -> list[Position]:
         """All records of the position topic."""
-        name = f"{self._prefix}.__positions"
+        name = f"__firebird-cdc-positions.{self._prefix}"
         read = read_topics(self._bootstrap, name, decode=lambda content, _topic, _part: content)
         return [Position.parse(record.value) for record in read[name]]
 
@@ -344,7 +344,7 @@ def test_strange_record_in_the_position_topic_is_left_alone(
     assert ship.once_here() == 0
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for value in (b"no JSON", json.dumps({"version": 99}).encode(), uuid4().bytes):
-        producer.produce(f"{topic_prefix}.__positions", value, b"x")
+        producer.produce(f"__firebird-cdc-positions.{topic_prefix}", value, b"x")
     assert producer.flush(30) == 0
     folder.write(2)
     assert ship.once_here() == 0
@@ -359,12 +359,12 @@ def delete_everything(broker: KafkaBroker, prefix: str) -> None:
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    mine = [name for name in admin.list_topics(timeout=30).topics if name.startswith(prefix)]
+    mine = [name for name in admin.list_topics(timeout=30).topics if prefix in name]
     for future in admin.delete_topics(mine).values():
         future.result(30)
     await_condition(
         "the topics deleted",
-        lambda: not any(name.startswith(prefix) for name in admin.list_topics(timeout=30).topics),
+        lambda: not any(prefix in name for name in admin.list_topics(timeout=30).topics),
         30,
     )
 
@@ -435,7 +435,7 @@ def test_cluster_that_is_emptied_under_a_running_shipper_is_noticed(
     if not has_shipped:  # what it knows of them, it knows from Kafka
         assert shipper.terminate() == 0
         shipper = ship.start()
-        shipper.await_log("__positions is read")
+        shipper.await_log(f"positions.{topic_prefix} is read")
     own_broker.kill()
     shutil.rmtree(own_broker.directory / "data")
     (own_broker.directory / "server.properties").unlink()

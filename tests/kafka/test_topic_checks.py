@@ -29,7 +29,7 @@ pytestmark = pytest.mark.kafka
         ),
         (
             ("topic.creation.default.no.such.thing: 1", "include.schema.changes: false"),
-            ["__positions is missing and can't be made", "shop_fdb.T is missing and can't be made"],
+            ["__firebird-cdc-positions", "shop_fdb.T is missing and can't be made"],
             "correct the properties of topic.creation",
         ),
     ],

@@ -198,7 +198,7 @@ def test_rest_of_a_damaged_journal_is_sent_once_it_is_sound_again(
     folder.write(2, 2)
     assert ship.once().process.returncode == 0
     before = [event.position for event in scene.events()]
-    sent = len(before) - 2
+    sent = len(set(before)) - 2  # without a transactional id some may have come twice
     assert (sent == 0) if transactional else (0 < sent < 40)
     aside = folder.directory / ".firebird-cdc/quarantine" / journal.name
     assert ship.journal("retry", journal.stem) == 1

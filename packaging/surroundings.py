@@ -18,6 +18,7 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.source import read_flat_yaml
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.lock import STATE_DIRECTORY
+from firebird_cdc.packaging import probes
 from firebird_cdc.packaging.findings import Finding, Findings
 from firebird_cdc.packaging.layout import Account
 
@@ -147,7 +148,7 @@ def _modes(where: str, folder: Path, account: Account) -> Findings:
             " hold what is in the tables",
             f"chmod 700 {folder}",
         )
-    if status.st_uid != account.uid:
+    if status.st_uid != account.uid and probes.may(account, "w", folder):
         yield Finding(
             where,
             f"{folder} belongs to user {status.st_uid}, the server runs as {account.name}",

@@ -111,9 +111,12 @@ def test_journals_where_the_system_cleans_up_are_found() -> None:
 
 
 def test_open_folder_and_one_of_another_user_are_found(folder: Path) -> None:
-    folder.chmod(0o750)
+    for parent in (folder, *folder.parents):  # others have to get there, too
+        if parent.stat().st_uid == ME.uid and parent != Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o755)
+    folder.chmod(0o777)
     found = said(folder, Account("firebird", ME.uid + 1, 1))
-    assert f"{folder} is open to others (mode 750)" in found
+    assert f"{folder} is open to others (mode 777)" in found
     assert f"chmod 700 {folder}" in found
     assert "the server runs as firebird" in found
 

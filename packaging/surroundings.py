@@ -141,10 +141,10 @@ def _room(where: str, folder: Path) -> Findings:
 
 def _modes(where: str, folder: Path, account: Account) -> Findings:
     status = folder.stat()
-    if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+    if status.st_mode & stat.S_IRWXO:  # a group is somebody's choice
         yield Finding(
             where,
-            f"{folder} is open to others (mode {stat.S_IMODE(status.st_mode):o}), and journals"
+            f"{folder} is open to every user (mode {stat.S_IMODE(status.st_mode):o}), and journals"
             " hold what is in the tables",
             f"chmod 700 {folder}",
         )

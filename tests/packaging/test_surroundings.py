@@ -116,7 +116,7 @@ def test_open_folder_and_one_of_another_user_are_found(folder: Path) -> None:
             parent.chmod(parent.stat().st_mode | 0o755)
     folder.chmod(0o777)
     found = said(folder, Account("firebird", ME.uid + 1, 1))
-    assert f"{folder} is open to others (mode 777)" in found
+    assert f"{folder} is open to every user (mode 777)" in found
     assert f"chmod 700 {folder}" in found
     assert "the server runs as firebird" in found
 

@@ -2,8 +2,8 @@
 
 A round has one journal folder and topics of its own. Lives follow each other: a shipper starts,
 ships what is there and what arrives, and is killed at a point (ship_steps.py); the last life ends
-in order. Then a read_committed consumer compares (histories.py). Rounds run side by side on one
-broker, which a thread of its own kills, stops and starts (``Weather``).
+in order. Then a read_committed consumer compares (delivery_oracle.py). Rounds run side by side on
+one broker, which a thread of its own kills, stops and starts (``Weather``).
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from gate import Gate
-from histories import (
+from delivery_oracle import (
     Finding,
     History,
     Message,
@@ -40,6 +39,7 @@ from histories import (
     understood,
     understood_position,
 )
+from gate import Gate
 from ship_steps import POSITION_TOPIC, all_points
 from shipping import Folder
 

@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 import jedi
@@ -203,3 +204,9 @@ def test_editor_finds_definitions_in_the_room(tmp_path: Path) -> None:
     assert definition.module_path is not None
     assert definition.module_path.resolve() == ROOT.resolve() / "journal/format.py"
     assert "class JournalReader" in definition.get_line_code()
+
+
+def test_modules_in_the_folders_of_tests_have_names_of_their_own() -> None:
+    """One run imports them all beside each other: of two with one name, it sees the first only."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("*.py"))
+    assert [name for name, times in names.items() if times > 1 and name != "conftest.py"] == []

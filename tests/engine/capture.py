@@ -10,14 +10,17 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Context, Decimal
+from io import StringIO
 from pathlib import Path
 from typing import Any, TypeVar
 
 import instruments
 
+from firebird_cdc.cli import main
 from firebird_cdc.demo.engine import EmbeddedRoot
 from firebird_cdc.demo.processes import Stack, await_condition, tail
 from firebird_cdc.journal.charsets import codec_of
@@ -331,19 +334,17 @@ class Capture:
         self.config.write_text("".join(f"{name}: {value}\n" for name, value in options.items()))
 
     def install(self) -> None:
-        """Put the plugin into the root, as a user does."""
-        program = [sys.executable, "-P", "-m", "firebird_cdc", "install"]
-        arguments = ["--server", self.root.path, "--config", self.config, "--logging", self.logging]
-        self.stack.run("install", [*program, *arguments], self._plain_environment())
+        """Put the plugin into the root, as a user does, but without a process of its own."""
+        files = ["--config", str(self.config), "--logging", str(self.logging)]
+        with redirect_stdout(StringIO()) as told:
+            code = main(["install", "--server", str(self.root.path), *files])
+        assert code == 0, told.getvalue()
         instruments.place(self.root.path)
 
     def environment(self) -> dict[str, str]:
-        return {**self._plain_environment(), **instruments.environment(self.directory)}
-
-    def _plain_environment(self) -> dict[str, str]:
         environment = self.stack.environment(self.root.environment())
         environment["PYTHONSAFEPATH"] = "1"
-        return environment
+        return {**environment, **instruments.environment(self.directory)}
 
     def client(self) -> Client:
         """Start a process; the fixture ends it."""

@@ -40,6 +40,8 @@ from firebird_cdc.journal.format import (
 
 PATIENCE_S = 20.0 * instruments.SLOWNESS
 _HERE = Path(__file__).parent
+# After so many seconds the engine looks whether who holds a lock has died, by default after 10.
+_SETTINGS = {"DeadlockTimeout": "1"}
 _DAY_0 = date(1858, 11, 17)
 _UNITS_PER_DAY = 864_000_000
 _INTEGERS = (Storage.SMALLINT, Storage.INTEGER, Storage.BIGINT, Storage.INT128)
@@ -306,7 +308,7 @@ class Capture:
 
     def __init__(self, directory: Path, stack: Stack, settings: Mapping[str, str]) -> None:
         self.directory = directory
-        self.root = EmbeddedRoot(directory / "engine", settings)
+        self.root = EmbeddedRoot(directory / "engine", {**_SETTINGS, **settings})
         self.stack = stack
         self.database = directory / "test.fdb"
         self.journal_directory = directory / "journals"

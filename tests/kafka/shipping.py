@@ -172,6 +172,7 @@ def read_topics(
             "group.id": f"test-{uuid.uuid4()}",
             "isolation.level": isolation,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # the broker holds back that a partition has no more
         }
     )
     try:
@@ -280,6 +281,8 @@ class Ship:
             "connector.journal.directory": str(folder.directory),
             "kafka.producer.bootstrap.servers": bootstrap,
             "kafka.topic.prefix": prefix,
+            # A broker that is started again is to be found soon.
+            "kafka.producer.reconnect.backoff.max.ms": "300",
         }
         self._directory = directory
         self._running: list[Shipper] = []

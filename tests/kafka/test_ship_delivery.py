@@ -124,6 +124,7 @@ def test_journal_stays_while_nothing_is_acknowledged(
     with socket.create_server(("127.0.0.1", 0)) as deaf:  # accepts, and never answers
         ship = make_ship(f"127.0.0.1:{deaf.getsockname()[1]}")
         ship.options["kafka.producer.request.timeout.ms"] = "1000"
+        ship.options["kafka.producer.api.version.request.timeout.ms"] = "1000"  # the first one
         ship.options["kafka.producer.close.timeout.ms"] = "100"
         use_transactions(ship, topic_prefix, transactional)
         journal = folder.write(1, 10)

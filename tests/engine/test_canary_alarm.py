@@ -16,7 +16,8 @@ from shipping import read_topics
 
 from firebird_cdc.demo.kafka import KafkaBroker
 
-pytestmark = [pytest.mark.engine, pytest.mark.kafka]
+# What notices is the shipper; the C code writes journals as ever.
+pytestmark = [pytest.mark.engine, pytest.mark.kafka, pytest.mark.plain]
 
 _CANARY = "CREATE TABLE CDC_CANARY (ID INTEGER NOT NULL PRIMARY KEY, WRITTEN_AT TIMESTAMP)"
 

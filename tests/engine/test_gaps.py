@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import instruments
@@ -21,6 +21,7 @@ from test_refusals import (
     start_server,
 )
 
+from firebird_cdc.cli import main
 from firebird_cdc.journal.format import Gap
 
 __all__ = ["failing_sync", "program", "small_disk", "start_server"]
@@ -75,14 +76,9 @@ def _assert_one_gap(capture: Capture, words: str, captured: list[int]) -> None:
     [(path, reason)] = _gaps(capture)
     assert re.search(f"(?s)committed.*could not be recorded: .*{words}", reason), reason
     assert _captured(capture) == captured
-    shown = subprocess.run(
-        [sys.executable, "-P", "-m", "firebird_cdc", "journal", "show", path],
-        env=capture.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert re.search(f"(?si)gap.*{words}", shown.stdout), shown
+    with redirect_stdout(StringIO()) as shown:
+        main(["journal", "show", str(path)])
+    assert re.search(f"(?si)gap.*{words}", shown.getvalue()), shown.getvalue()
 
 
 def _rows(capture: Capture) -> list[int]:
@@ -108,8 +104,10 @@ def _await_bridge(capture: Capture, server: Server) -> None:
     until("the bridge to start", is_capturing)
 
 
+# In each mode they are the same to the plugin's C but for these; all are met in test_refusals.py.
+_TOLD_APART_IN_C = ("folder not writable", "bridge fails", "Python library missing")
 STARTS = [
-    (mode, name)
+    pytest.param(mode, name, marks=() if name in _TOLD_APART_IN_C else pytest.mark.plain)
     for mode in MODES
     for name in FAULTS
     if (mode, name) != ("gap", "no configuration file")  # it would say so

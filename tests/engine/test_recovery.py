@@ -158,6 +158,7 @@ def test_a_restored_copy_begins_an_epoch_and_old_orphans_are_set_aside(capture: 
     assert all("restored or replaced" in reason for reason in _quarantine(capture))
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("place", ["same inode", "another inode"])
 def test_transaction_numbers_that_go_back_begin_an_epoch(capture: Capture, place: str) -> None:
     capture.create(_TABLE)
@@ -178,6 +179,7 @@ def test_transaction_numbers_that_go_back_begin_an_epoch(capture: Capture, place
     assert sorted(numbers) == [*((0, n) for n in range(1, 11)), (1, 1)]
 
 
+@pytest.mark.plain
 def test_the_numbers_go_on_when_all_journals_are_gone(capture: Capture) -> None:
     capture.create(_TABLE)
     for number in range(1, 4):
@@ -190,6 +192,7 @@ def test_the_numbers_go_on_when_all_journals_are_gone(capture: Capture) -> None:
         journal.path.unlink()
 
 
+@pytest.mark.plain
 def test_a_folder_of_another_user_is_not_touched(capture: Capture) -> None:
     capture.create(_TABLE)
     attachment = capture.attach()

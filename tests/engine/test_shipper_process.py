@@ -155,6 +155,7 @@ def test_the_first_process_of_a_container_keeps_no_dead_shippers(
         container.kill()
 
 
+@pytest.mark.plain
 def test_one_shipper_serves_all_processes_of_a_folder(classic: Capture) -> None:
     _embedded(classic)
     clients = []
@@ -177,6 +178,7 @@ def test_one_shipper_serves_all_processes_of_a_folder(classic: Capture) -> None:
     until("the shipper to end", lambda: not _shippers(classic), _PATIENCE_S)
 
 
+@pytest.mark.plain
 def test_a_killed_server_leaves_no_shipper_behind(classic: Capture) -> None:
     _embedded(classic)
     attachment = classic.attach()
@@ -187,6 +189,7 @@ def test_a_killed_server_leaves_no_shipper_behind(classic: Capture) -> None:
     until("the shipper to end", lambda: not _shippers(classic), _PATIENCE_S)
 
 
+@pytest.mark.plain
 def test_of_many_server_processes_that_start_at_once_one_starts_a_shipper(classic: Capture) -> None:
     _embedded(classic)
     clients = [classic.client() for _ in range(5)]

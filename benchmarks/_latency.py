@@ -5,8 +5,7 @@ steady rate, the shipper that the plugin starts, a real broker and a consumer in
 own, all on this machine, with our defaults. ``ship.py`` imports ``measure``; run on its own, this
 program prints the parts too:
 
-    published   commit's return to the journal's stamp
-    rendered    stamp to the message in the shipper
+    rendered    commit's return to the message in the shipper
     delivered   message to the consumer
 
     --seconds N  --rounds N  --transactional  --rate N
@@ -38,7 +37,6 @@ from firebird_cdc.journal.topics import data_topic
 
 HERE = Path(__file__).resolve().parent
 RATE = 500
-_WARM_S = 6.0
 _PREFIX = "latency"
 _PATIENCE_S = 60.0
 
@@ -49,8 +47,9 @@ def measure(
     rate: int = RATE,
     options: Mapping[str, str] | None = None,
     bootstrap: str | None = None,
+    warm_s: float = 6.0,
 ) -> dict[str, float]:
-    """Return p50 and p99 in ms of all commits in SECONDS, warm-up cut off, at RATE commits/s.
+    """Return p50 and p99 in ms of all commits in SECONDS, after WARM_S, at RATE commits/s.
 
     OPTIONS: of the connector, beside our defaults. BOOTSTRAP: a broker that runs already.
     """
@@ -60,13 +59,12 @@ def measure(
     try:
         with Stack(directory) as stack:
             if bootstrap is not None:
-                return _Pipeline(directory, stack, bootstrap, transactional, options).run(
-                    seconds, rate
-                )
+                pipeline = _Pipeline(directory, stack, bootstrap, transactional, options)
+                return pipeline.run(seconds, rate, warm_s)
             jars = fetch_kafka(cache_directory())
             with KafkaBroker(directory / "kafka", jars, stack=stack) as broker:
                 pipeline = _Pipeline(directory, stack, broker.bootstrap, transactional, options)
-                return pipeline.run(seconds, rate)
+                return pipeline.run(seconds, rate, warm_s)
     finally:
         shutil.rmtree(directory)
 
@@ -114,7 +112,7 @@ class _Pipeline:
     def _environment(self) -> dict[str, str]:
         return self._stack.environment(self._root.environment()) | {"PYTHONSAFEPATH": "1"}
 
-    def run(self, seconds: float, rate: int) -> dict[str, float]:
+    def run(self, seconds: float, rate: int, warm_s: float) -> dict[str, float]:
         """Run the load; return the figures."""
         admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
         for future in admin.create_topics([NewTopic(self._topic, 1, 1)]).values():
@@ -122,7 +120,7 @@ class _Pipeline:
         argv = [sys.executable, "-P", __file__, "--consume", self._bootstrap, self._topic]
         argv += [str(self._events), str(self._stop)]
         consumer = self._stack.start("consumer", argv)
-        warm, timed = round(_WARM_S * rate), round(seconds * rate)
+        warm, timed = round(warm_s * rate), round(seconds * rate)
         client = self._client()
         assert client.stdin is not None
         try:
@@ -170,13 +168,12 @@ class _Pipeline:
         events = [(int(seen), int(offset), json.loads(value)) for seen, offset, value in lines]
         if len(events) != len(returns):
             raise SystemExit(f"{len(events)} events for {len(returns)} commits")
-        published, rendered, delivered, whole = [], [], [], []
+        rendered, delivered, whole = [], [], []
         for returned, (seen, offset, value) in zip(returns[warm:], events[warm:], strict=True):
             made = value.get("payload", value)["ts_ns"] - offset
             whole.append((seen - returned) / 1e6)
             rendered.append((made - returned) / 1e6)
             delivered.append((seen - made) / 1e6)
-        del published
         return {
             f"{name}_p{part}": round(_quantile(values, part), 2)
             for name, values in (("", whole), ("rendered", rendered), ("delivered", delivered))

@@ -46,7 +46,10 @@ _STATISTICS_MS = "5000"
 
 _CONNECTED = ("UP", "UPDATE")
 
-_REFUSED_TOPIC = re.compile(r'Failed to add partition "([^"]+)" \[\d+\] to transaction')
+# Beside one that is refused, the broker does not attempt the others of the same request.
+_REFUSED_TOPIC = re.compile(
+    r'Failed to add partition "([^"]+)" \[\d+\] to transaction(?!.*Operation not attempted)'
+)
 
 # The broker's verdict on the message itself: sending it again can't help.
 _REFUSALS = frozenset(

@@ -29,26 +29,15 @@ def ship_large(directory: Path, broker: KafkaBroker, rows: int, *, transactional
     folder.write(1, rows=rows, first_id=0)
     began = time.monotonic()
     shipper = ship.start("--once")
-    peak = 0
-    while shipper.process.poll() is None:
-        peak = max(peak, _peak_mib(shipper.process.pid))
-        time.sleep(0.1)
+    code, peak = shipper.run_to_end()
     seconds = time.monotonic() - began
-    assert shipper.process.returncode == 0, shipper.log
+    assert code == 0, shipper.log
     assert not folder.waiting
-    assert peak < MOST_MIB, f"{peak} MiB"
+    assert peak < MOST_MIB, f"{peak:.0f} MiB"
     found = _read_ids(broker.bootstrap, f"{prefix}._srv_fb_warehouse.fdb.ITEM")
     assert found == rows, f"{found} of {rows} rows came"
     way = "transactional" if transactional else "plain"
-    return f"a journal of {rows} rows ({way}): {seconds:.0f} s, {peak} MiB at the peak"
-
-
-def _peak_mib(process: int) -> int:
-    try:
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM")), 0)
+    return f"a journal of {rows} rows ({way}): {seconds:.0f} s, {peak:.0f} MiB at the peak"
 
 
 def _read_ids(bootstrap: str, topic: str) -> int:

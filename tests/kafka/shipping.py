@@ -8,6 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from firebird_cdc.journal.format import Column, JournalWriter, Storage
 
 DATABASE = "/srv/fb/warehouse.fdb"
 PATIENCE_S = 60.0
+_LOOK_S = 0.02  # at the memory of what ends by itself
 
 
 def column(name: str, storage: Storage, key_position: int = 0, **changes: Any) -> Column:
@@ -248,10 +250,21 @@ class Shipper:
 
     def resident_kib(self) -> int:
         """Its resident memory."""
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1])
-        raise AssertionError("no VmRSS")
+        return self._memory_kib("VmRSS")
+
+    def run_to_end(self) -> tuple[int, float]:
+        """Wait for its end, however long; the exit code, and its most resident memory in MiB."""
+        peak_kib = 0
+        while self.process.poll() is None:
+            with suppress(OSError, KeyError):  # it is just ending
+                peak_kib = max(peak_kib, self._memory_kib("VmHWM"))
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(_LOOK_S)
+        return self.process.returncode, peak_kib / 1024
+
+    def _memory_kib(self, figure: str) -> int:
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return int(dict(line.split(":", 1) for line in lines)[figure].split()[0])
 
     def await_log(self, part: str, timeout_s: float = PATIENCE_S) -> str:
         """Wait for a log line that contains PART."""

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import time
-from pathlib import Path
-
 from shipping import ITEM, Folder, Ship
 
 from firebird_cdc.demo.kafka import KafkaBroker
@@ -14,15 +10,6 @@ from firebird_cdc.journal.format import JournalWriter
 LIMIT_MIB = 150
 ROWS = 150_000
 SINGLES = 300
-
-
-def _peak_mib(process_id: int) -> float:
-    try:
-        status = Path(f"/proc/{process_id}/status").read_text()
-    except FileNotFoundError:
-        return 0.0
-    found = re.search(r"^VmHWM:\s+(\d+) kB", status, re.M)
-    return int(found[1]) / 1024 if found else 0.0
 
 
 def _large(writer: JournalWriter) -> None:
@@ -40,10 +27,7 @@ def test_a_large_journal_among_many_small_ones_is_streamed(
         folder.write(sequence)
     folder.write_changes(SINGLES + 1, _large)
     shipper = ship.start("--once")
-    peak = 0.0
-    while shipper.process.poll() is None:
-        peak = max(peak, _peak_mib(shipper.process.pid))
-        time.sleep(0.02)
-    assert shipper.wait() == 0, shipper.log
+    code, peak = shipper.run_to_end()
+    assert code == 0, shipper.log
     assert folder.waiting == []
     assert 20 < peak < LIMIT_MIB, peak

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from io import BytesIO
@@ -566,6 +566,35 @@ class AvroConverter:
             said = said.replace(secret, "(not shown)")
         said = " ".join(said.split())
         return said if len(said) <= _SHOWN else f"{said[:_SHOWN]}..."
+
+
+def registered_schemas(
+    options: Mapping[str, str], topics: Collection[str], *, is_key: bool
+) -> dict[int, str]:
+    """Return the schemas, by their ids, that the registry of OPTIONS has for keys or values in
+    TOPICS; where subjects don't bear the names of topics, all that it has.
+
+    Raises ConfigError, SetupError, RegistryRefused or RegistryUnavailable.
+    """
+    converter = AvroConverter(options, is_key=is_key)
+    client, ending = converter._client, "-key" if is_key else "-value"
+    by_topic = converter._options.strategy == TOPIC
+    found = {}
+    subject = ""
+    try:
+        for subject in client.get_subjects():
+            if by_topic and not (
+                subject.endswith(ending) and subject.removesuffix(ending) in topics
+            ):
+                continue
+            for version in client.get_versions(subject):
+                held = client.get_version(subject, version)
+                found[held.schema_id] = held.schema.schema_str
+    except converter._failures as error:
+        raise converter._failure(subject, error) from error
+    finally:
+        converter.close()
+    return found
 
 
 def _keep(cache: dict[Any, Any], key: Any, value: Any, limit: int) -> None:

@@ -33,15 +33,19 @@ import math
 import struct
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
+from functools import lru_cache
 from json.encoder import encode_basestring as quote
-from typing import Any
+from typing import Any, NamedTuple
 
 from firebird_cdc.journal.charsets import codec_of
 from firebird_cdc.journal.decfloat import decode_decfloat
 from firebird_cdc.journal.format import Blob, Column, Storage, Table, Undecodable, Value
 from firebird_cdc.journal.values import (
+    ORDINAL_OF_DAY_0,
+    UNITS_PER_DAY,
     iso_date,
     iso_time,
     plain_decimal,
@@ -51,11 +55,18 @@ from firebird_cdc.journal.values import (
 BLOB_LIMIT = 16 * 1024 * 1024
 """Bytes up to which a blob's content stands in the text; a guess, not measured."""
 
+
+@dataclass(frozen=True, slots=True)
+class LargeBlob:
+    """Stands for a blob above `BLOB_LIMIT` whose content was left behind; ``length``: bytes."""
+
+    length: int
+    sha256: bytes
+
+
 _Encoder = Callable[[Any], str]
 
-_DAY_0 = date(1858, 11, 17).toordinal()
 _UNITS_PER_SECOND = 10_000
-_UNITS_PER_DAY = 86_400 * _UNITS_PER_SECOND
 _UTC_ZONE = 1439  # zone numbers 0..2878 are minutes east of UTC plus 1439
 _FLOAT = struct.Struct("<f")
 _TIME_TZ = struct.Struct("<IH")
@@ -65,9 +76,12 @@ _ZONED = (Storage.TIME_TZ, Storage.TIMESTAMP_TZ)
 _TEXT_BLOB = 1  # RDB$FIELD_SUB_TYPE
 
 
+_date = lru_cache(maxsize=4096)(iso_date)
+
+
 def _timestamp(units: int) -> str:
-    days, rest = divmod(units, _UNITS_PER_DAY)
-    return f"{iso_date(days)}T{iso_time(rest)}"
+    days, rest = divmod(units, UNITS_PER_DAY)
+    return f"{_date(days)}T{iso_time(rest)}"
 
 
 def _zone_text(zone: int) -> str:
@@ -109,10 +123,6 @@ def _text(value: str | Undecodable) -> str:
     return quote(value) if isinstance(value, str) else f'{{"base64":{_bytes(value.raw)}}}'
 
 
-def _padded_text(value: str | Undecodable) -> str:
-    return _text(value.rstrip(" ") if isinstance(value, str) else value)
-
-
 def _decfloat(value: bytes | Decimal) -> str:
     return f'"{decode_decfloat(value) if isinstance(value, bytes) else value}"'
 
@@ -128,11 +138,27 @@ def _scaled_double(scale: int) -> _Encoder:
     return encode
 
 
+def _decimal(scale: int) -> _Encoder:
+    """Return the encoder of an integer with SCALE digits behind the point."""
+    if not 0 < scale < 19:
+        return lambda value: f'"{plain_decimal(value, scale)}"'
+    one = 10**scale
+
+    def encode(value: int) -> str:
+        if value < 0:
+            return f'"{plain_decimal(value, scale)}"'
+        return f'"{value // one}.{value % one:0{scale}}"'
+
+    return encode
+
+
 def _blob(column: Column, none_charset: str, limit: int) -> _Encoder:
     is_text = column.storage == Storage.BLOB and column.sub_type == _TEXT_BLOB
     charset = (codec_of(column.charset_id) or none_charset) if is_text else None
 
-    def encode(value: Blob | bytes | str) -> str:
+    def encode(value: Blob | LargeBlob | bytes | str) -> str:
+        if isinstance(value, LargeBlob):
+            return f'{{"length":{value.length},"sha256":"{value.sha256.hex()}"}}'
         if isinstance(value, str):
             value = value.encode(charset or "UTF-8")
         if isinstance(value, bytes):
@@ -160,39 +186,133 @@ def _blob(column: Column, none_charset: str, limit: int) -> _Encoder:
 _PLAIN: dict[Storage, _Encoder] = {
     Storage.FLOAT: _float,
     Storage.DOUBLE: _double,
-    Storage.BOOLEAN: lambda value: "true" if value else "false",
-    Storage.DATE: lambda value: f'"{iso_date(value)}"',
+    Storage.DATE: lambda value: f'"{_date(value)}"',
     Storage.TIME: lambda value: f'"{iso_time(value)}"',
     Storage.TIMESTAMP: lambda value: f'"{_timestamp(value)}"',
     Storage.TIME_TZ: _time_tz,
     Storage.TIMESTAMP_TZ: _timestamp_tz,
     Storage.DECFLOAT16: _decfloat,
     Storage.DECFLOAT34: _decfloat,
-    Storage.TEXT: _text,
-    Storage.PADDED_TEXT: _padded_text,
     Storage.OCTETS: _bytes,
     Storage.RAW: _bytes,
 }
 
 
-def _encoder(column: Column, none_charset: str, blob_limit: int) -> _Encoder:
+class _Written(NamedTuple):
+    """How the text of a non-null value is written: an expression in Python.
+
+    ``{v}`` in it stands for the value, ``{f}`` for ``function``; else it has only the names of
+    `_NAMES`. It goes into an f-string, so there are no quotes, backslashes or braces in it.
+    """
+
+    expression: str
+    function: _Encoder | None = None
+
+    def as_function(self) -> _Encoder:
+        """The expression as a function of the value."""
+        if self.expression == "{f}({v})" and self.function is not None:
+            return self.function
+        source = "lambda v: " + self.expression.replace("{v}", "v").replace("{f}", "f")
+        made: _Encoder = eval(source, {**_NAMES, "f": self.function})  # noqa: S307 (ours)
+        return made
+
+
+def _form(column: Column, none_charset: str, blob_limit: int) -> _Written:
     """Return what makes the JSON text of a non-null value of COLUMN."""
     storage = column.storage
     if storage in (Storage.BLOB, Storage.ARRAY):
-        return _blob(column, none_charset, blob_limit)
+        return _Written("{f}({v})", _blob(column, none_charset, blob_limit))
     if storage in _INTEGERS:
         scale = -column.scale
         if storage == Storage.INT128 or scale or column.sub_type:
-            return lambda value: f'"{plain_decimal(value, scale)}"'
-        return int.__repr__
+            return _Written("{f}({v})", _decimal(scale))
+        return _Written("integer({v})")
     if storage == Storage.DOUBLE and column.scale:
-        return _scaled_double(-column.scale)
-    return _PLAIN[storage]
+        return _Written("{f}({v})", _scaled_double(-column.scale))
+    if storage == Storage.TEXT:
+        return _Written("(quote({v}) if {v}.__class__ is str else text({v}))")
+    if storage == Storage.PADDED_TEXT:
+        return _Written("(quote({v}.rstrip(blank)) if {v}.__class__ is str else text({v}))")
+    if storage == Storage.BOOLEAN:
+        return _Written("(true if {v} else false)")
+    return _Written("{f}({v})", _PLAIN[storage])
+
+
+@lru_cache(maxsize=4096)
+def _encoder(column: Column, none_charset: str, blob_limit: int) -> _Encoder:
+    """Return what makes the JSON text of a non-null value of COLUMN."""
+    return _form(column, none_charset, blob_limit).as_function()
+
+
+_NAMES: dict[str, Any] = {
+    "integer": int.__repr__,
+    "quote": quote,
+    "text": _text,
+    "blank": " ",
+    "true": "true",
+    "false": "false",
+    "null": "null",
+}
+
+# Compiling takes some 20 us a column.
+_MAX_COMPILED = 2000
+
+
+def _compile(
+    columns: Sequence[tuple[int, Column]], none_charset: str, blob_limit: int
+) -> Callable[[Sequence[Any]], str]:
+    """Return the function that writes COLUMNS, given with their indexes, of a row as an object.
+
+    It is one f-string, written out as source, as that takes half the time of a loop. Nothing from
+    outside gets into the source but names of columns, as text in which only letters of ASCII,
+    digits and some signs stand for themselves.
+    """
+    if len(columns) > _MAX_COMPILED:
+        return _looping(columns, none_charset, blob_limit)
+    names = dict(_NAMES)
+    lines = []
+    pieces = []
+    comma = ""
+    for place, (index, column) in enumerate(columns):
+        form = _form(column, none_charset, blob_limit)
+        names[f"f{place}"] = form.function
+        expression = form.expression.replace("{v}", f"v{place}").replace("{f}", f"f{place}")
+        lines.append(f"    v{place} = row[{index}]")
+        name = f"{comma}{quote(column.name)}:".encode("unicode_escape").decode()
+        name = name.replace("'", "\\'").replace("{", "{{").replace("}", "}}")
+        pieces.append(f"{name}{{null if v{place} is None else {expression}}}")
+        comma = ","
+    lines.append(f"    return f'{{{{{''.join(pieces)}}}}}'")
+    source = "\n".join(["def write(row):", *lines])
+    exec(source, names)  # noqa: S102 (see above: the source is ours)
+    made: Callable[[Sequence[Any]], str] = names["write"]
+    return made
+
+
+def _looping(
+    columns: Sequence[tuple[int, Column]], none_charset: str, blob_limit: int
+) -> Callable[[Sequence[Any]], str]:
+    """The same for a table too wide to be compiled."""
+    parts = [
+        (index, f"{quote(column.name)}:", _encoder(column, none_charset, blob_limit))
+        for index, column in columns
+    ]
+
+    def write(row: Sequence[Any]) -> str:
+        fields = [
+            name + ("null" if (value := row[index]) is None else encode(value))
+            for index, name, encode in parts
+        ]
+        return "{" + ",".join(fields) + "}"
+
+    return write
 
 
 class RowText:
-    """Writes rows of one table shape; made once per shape, called per row.
+    """Writes rows of one table shape; made once per shape.
 
+    ``row(values)``: the text of a whole row; VALUES as `JournalReader` yields them.
+    ``key(values)``: the text of the key columns in key order, None without a key.
     ``with_blobs=False`` leaves BLOB and ARRAY columns out and never reads their content.
     """
 
@@ -204,36 +324,21 @@ class RowText:
         blob_limit: int = BLOB_LIMIT,
         with_blobs: bool = True,
     ) -> None:
-        parts = [
-            (
-                index,
-                f"{quote(column.name)}:",
-                _encoder(column, none_charset, blob_limit),
-            )
-            for index, column in enumerate(table.columns)
-        ]
-        self._key = tuple(parts[index] for index in table.key_columns)
-        self._row = tuple(
-            parts[index]
+        columns = list(enumerate(table.columns))
+        shown = [
+            columns[index]
             for index in table.order
             if with_blobs or table.columns[index].storage not in (Storage.BLOB, Storage.ARRAY)
+        ]
+        keyed = [columns[index] for index in table.key_columns]
+        self.row: Callable[[Sequence[Value]], str] = _compile(shown, none_charset, blob_limit)
+        self.key: Callable[[Sequence[Value]], str | None] = (
+            _compile(keyed, none_charset, blob_limit) if keyed else _no_key
         )
 
-    def row(self, values: Sequence[Value]) -> str:
-        """Return the text of a whole row; VALUES as `JournalReader` yields them."""
-        return _object(self._row, values)
 
-    def key(self, values: Sequence[Value]) -> str | None:
-        """Return the text of the key columns of a row in key order, None without a key."""
-        return _object(self._key, values) if self._key else None
-
-
-def _object(parts: Iterable[tuple[int, str, _Encoder]], values: Sequence[object]) -> str:
-    fields = [
-        name + ("null" if (value := values[index]) is None else encode(value))
-        for index, name, encode in parts
-    ]
-    return "{" + ",".join(fields) + "}"
+def _no_key(values: Sequence[Value]) -> None:  # noqa: ARG001
+    return None
 
 
 def _stored(column: Column, value: object) -> object:
@@ -248,7 +353,7 @@ def _stored(column: Column, value: object) -> object:
     if column.storage in _ZONED and not isinstance(value, bytes):
         raise ValueError(f"{column.name}: a value with a time zone is taken as stored bytes only")
     if isinstance(value, datetime):
-        return _days(value) * _UNITS_PER_DAY + _units(value.time())
+        return _days(value) * UNITS_PER_DAY + _units(value.time())
     if isinstance(value, date):
         return _days(value)
     if isinstance(value, time):
@@ -257,7 +362,7 @@ def _stored(column: Column, value: object) -> object:
 
 
 def _days(value: date) -> int:
-    return value.toordinal() - _DAY_0
+    return value.toordinal() - ORDINAL_OF_DAY_0
 
 
 def _units(value: time) -> int:

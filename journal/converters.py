@@ -7,11 +7,10 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-import orjson
-
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.families import AVRO, JSON, PYTHON
 from firebird_cdc.errors import ConfigError, noting
+from firebird_cdc.journal import json_bytes
 from firebird_cdc.journal.avro import AvroConverter
 from firebird_cdc.journal.extensions import ERRORS, described, make
 from firebird_cdc.journal.schema import Schema
@@ -50,7 +49,7 @@ class JsonConverter:
         if schema is None and value is None:
             return None
         try:
-            payload = orjson.dumps(value, _bytes_as_base64, _OPTIONS)
+            payload = json_bytes.dumps(value, _bytes_as_base64, _OPTIONS)
             if not self._schemas_enable:
                 return payload
             head = self.head_of(schema)
@@ -69,7 +68,7 @@ class JsonConverter:
         return self._heads.get(schema) or self._add_head(schema)
 
     def _add_head(self, schema: Schema) -> bytes:
-        described = orjson.dumps(schema.to_json(), _bytes_as_base64, _OPTIONS)
+        described = json_bytes.dumps(schema.to_json(), _bytes_as_base64, _OPTIONS)
         head = b"".join((b'{"schema":', described, b',"payload":'))
         self._heads[schema] = head
         if len(self._heads) > SCHEMAS_KEPT:
@@ -79,11 +78,11 @@ class JsonConverter:
 
 def dumps(value: Any) -> bytes:
     """VALUE, in the physical form of a schema, as a payload. Raises TypeError."""
-    return orjson.dumps(value, _bytes_as_base64, _OPTIONS)
+    return json_bytes.dumps(value, _bytes_as_base64, _OPTIONS)
 
 
 # Else orjson would write them in forms of its own, which no reader expects here.
-_OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+_OPTIONS = json_bytes.OPT_PASSTHROUGH_DATACLASS | json_bytes.OPT_PASSTHROUGH_DATETIME
 
 
 def _bytes_as_base64(value: Any) -> str:

@@ -1,13 +1,14 @@
 """What the text of a DDL statement says of tables: which one it is about, and what it does to it.
 
-Only the beginning of a statement is understood, and of ALTER DOMAIN its clauses. What the table is
-like afterwards, the system tables tell (bridge/structures.py).
+Only the beginning of a statement is understood, of ALTER DOMAIN its clauses, and those on the
+publication. What the table is like afterwards, the system tables tell (bridge/structures.py).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from firebird_cdc.journal.format import Undecodable
@@ -41,6 +42,28 @@ class Statement(NamedTuple):
     renamed: str | None = None
 
 
+class ColumnClause(NamedTuple):
+    """A clause of ALTER TABLE: ``kind`` ADD, DROP or RENAME; ``to``: the new name in the last.
+
+    An ADD of what may be a computed column is told as well.
+    """
+
+    kind: str
+    name: str
+    to: str = ""
+
+
+class PublicationClause(NamedTuple):
+    """A clause on what is captured.
+
+    ``kind``: ENABLE or DISABLE, of the publication as a whole; INCLUDE or EXCLUDE, of ``tables``:
+    their names as stored, none for ALL.
+    """
+
+    kind: str
+    tables: tuple[str, ...] = ()
+
+
 class _Token(NamedTuple):
     word: str  # in capitals, if it is a keyword or a plain name; else what it begins with
     name: str | None  # as an identifier, None if it can't be one
@@ -61,6 +84,90 @@ def parse(sql: str) -> Statement | None:
         return _parse(_tokens(sql))
     except StopIteration:
         return None
+
+
+def column_clauses(sql: str) -> Iterator[ColumnClause]:
+    """Yield what an ALTER TABLE does to columns, in order; nothing for any other statement.
+
+    Clauses that change a column and leave its name are not told.
+    """
+    tokens = list(_tokens(sql))
+    words = [token.word for token in tokens]
+    if words[:2] != ["ALTER", "TABLE"]:
+        return
+    at = 3
+    if words[2:4] == ["IF", "EXISTS"]:
+        at = 5
+    depth = 0
+    clause: list[_Token] = []
+    for token in [*tokens[at:], _Token(",", None)]:
+        if depth == 0 and token.word in (",", ";"):
+            yield from _column_clause(clause)
+            clause = []
+            continue
+        depth += (token.word == "(") - (token.word == ")")
+        clause.append(token)
+
+
+_CONSTRAINTS = frozenset({"CONSTRAINT", "PRIMARY", "UNIQUE", "FOREIGN", "CHECK"})
+
+
+def _column_clause(tokens: list[_Token]) -> Iterator[ColumnClause]:
+    words = [token.word for token in tokens]
+    if len(words) < 2 or words[0] not in ("ADD", "DROP", "ALTER"):
+        return
+    at = 1
+    if words[1] in _CONSTRAINTS:
+        # Not words that are reserved: none of these can be the name of a column.
+        return
+    if words[1] == "COLUMN" and len(words) > 2 and (words[0] == "ALTER" or words[2] == "IF"):
+        at = 2
+    if words[at] == "IF" and words[at + 1 : at + 3] == ["NOT", "EXISTS"]:
+        at += 3
+    elif words[at] == "IF" and words[at + 1 : at + 2] == ["EXISTS"]:
+        at += 2
+    if at >= len(tokens) or (name := tokens[at].name) is None:
+        return
+    if words[0] != "ALTER":
+        yield ColumnClause(words[0], name)
+    elif words[at + 1 : at + 2] == ["TO"] and len(tokens) > at + 2:
+        new = tokens[at + 2].name
+        if new is not None:
+            yield ColumnClause("RENAME", name, new)
+
+
+_OF_TABLE = {"ENABLE": "INCLUDE", "DISABLE": "EXCLUDE"}
+_OF_DATABASE = {"TO": "INCLUDE", "FROM": "EXCLUDE"}
+
+
+def publication_clauses(sql: str) -> Iterator[PublicationClause]:
+    """Yield what an ALTER DATABASE, or a CREATE or ALTER TABLE, does to the publication, in order.
+
+    ENABLE PUBLICATION of a table is told as the INCLUDE of that table, DISABLE as its EXCLUDE.
+    Source: db_alter_clause, table_attribute and alter_op in the engine's parse.y.
+    """
+    if "publication" not in sql.lower():
+        return
+    tokens = list(_tokens(sql))
+    if [token.word for token in tokens[:2]] != ["ALTER", "DATABASE"]:
+        statement = parse(sql)
+        if statement is not None and statement.kind == "TABLE":
+            for before, token in pairwise(tokens):
+                if token.word == "PUBLICATION" and before.word in _OF_TABLE:
+                    yield PublicationClause(_OF_TABLE[before.word], (statement.name,))
+        return
+    names: list[str] = []
+    for before, token in pairwise(tokens):
+        # Words that are reserved: none of these can be the name of a table.
+        if token.word in ("ALL", "TABLE"):
+            names = []
+        elif token.word == "PUBLICATION":
+            if before.word in _OF_DATABASE:
+                yield PublicationClause(_OF_DATABASE[before.word], tuple(names))
+            else:
+                yield PublicationClause(before.word)
+        elif token.name is not None and token.word not in _OF_DATABASE:
+            names.append(token.name)
 
 
 def _tokens(sql: str) -> Iterator[_Token]:

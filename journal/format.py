@@ -15,19 +15,16 @@ import os
 import struct
 import time
 import uuid as uuids
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 from uuid import UUID
 
-import google_crc32c
-
 from firebird_cdc.errors import JournalCorrupt, JournalEmpty, JournalError, JournalTorn
-from firebird_cdc.journal import charsets
+from firebird_cdc.journal import charsets, crc32c
 
 VERSION = 1
 SECTOR = 512
@@ -69,7 +66,8 @@ _CATALOGUE = 4
 _BEGIN, _TABLE, _INSERT, _UPDATE, _DELETE, _DDL, _SEQUENCE, _BLOB, _GAP, _TABLE_CHANGE = range(
     1, 11
 )
-_EVENTS = frozenset({_INSERT, _UPDATE, _DELETE, _DDL, _GAP})
+_ROWS = frozenset({_INSERT, _UPDATE, _DELETE})
+_EVENTS = _ROWS | {_DDL, _GAP}
 # A TABLE record with the flag that says: the writer could not ask the engine's catalogue.
 _UNRESOLVED_TABLE = _TABLE | 2 << 8
 # Kinds of a TABLE_CHANGE, by their codes; its flags that say: the table's state follows, or is the
@@ -95,6 +93,8 @@ _BLOB_CHUNK = 32 * 1024
 # cost one read.
 _HEAD = 8 * 1024
 _SCAN_WINDOW = 1024 * 1024
+# Twice what the writers give a block.
+_BACKWARD_WINDOW = 128 * 1024
 # More than a file can have; offsets up to here can be asked of the system.
 _MAX_LENGTH = 1 << 62
 # Blanks that one row may be padded with. The engine's own limit for a row is 64 KiB.
@@ -154,7 +154,7 @@ _TEXTS = frozenset({Storage.TEXT, Storage.PADDED_TEXT})
 _BLOBS = frozenset({Storage.BLOB, Storage.ARRAY})
 
 
-class _Malformed(Exception):
+class _Malformed(ValueError):
     """Bytes under a right checksum that make no sense; becomes JournalCorrupt with its place."""
 
 
@@ -304,40 +304,73 @@ class Seal(NamedTuple):
     crc: int
 
 
-class _Source:
-    """A journal's file: read through the reader's descriptor, or by path once that is closed.
+class RandomAccess(Protocol):
+    """A file that is read at any place; pyarrow's ``NativeFile`` is one."""
 
-    ``content``: all of it, where it is in memory already.
+    def size(self) -> int:
+        """Bytes of the file."""
+
+    def read_at(self, nbytes: int, offset: int) -> bytes:
+        """Return up to NBYTES at OFFSET; fewer only where the file ends."""
+
+    def close(self) -> None:
+        """Give up what is open."""
+
+
+class _Source:
+    """A journal's file: read as the reader opened it, or opened anew once that is closed.
+
+    ``content``: all of it, where it is in memory already. ``opener``: opens it where it is no
+    file of this machine, that PATH would name.
     """
 
-    __slots__ = ("content", "fd", "path")
+    __slots__ = ("_opener", "content", "fd", "file", "path")
 
-    def __init__(self, path: Path | str, content: bytes | None) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        content: bytes | None = None,
+        opener: Callable[[], RandomAccess] | None = None,
+    ) -> None:
         self.path = path
         self.content = content
-        self.fd = -1 if content is not None else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.fd = -1
+        self.file: RandomAccess | None = None
+        self._opener = opener
+        if content is None:
+            if opener is not None:
+                self.file = opener()
+            else:
+                self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     @property
     def size(self) -> int:
         """Bytes of the file."""
-        return len(self.content) if self.content is not None else os.fstat(self.fd).st_size
+        if self.content is not None:
+            return len(self.content)
+        return self.file.size() if self.file is not None else os.fstat(self.fd).st_size
 
     def read(self, length: int, offset: int) -> bytes:
         """Return up to LENGTH bytes at OFFSET; fewer only where the file ends."""
-        if self.content is not None:
-            return self.content[offset : offset + length]
         if self.fd >= 0:
             return _pread(self.fd, length, offset)
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        if self.content is not None:
+            return self.content[offset : offset + length]
+        if self.file is not None:
+            return self.file.read_at(length, offset)
+        again = _Source(self.path, None, self._opener)
         try:
-            return _pread(fd, length, offset)
+            return again.read(length, offset)
         finally:
-            os.close(fd)
+            again.close()
 
     def close(self) -> None:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+        if self.file is not None:
+            self.file.close()
+            self.file = None
 
 
 class Blob:
@@ -377,9 +410,9 @@ class Blob:
             return
         for offset, size, crc in self._extents:
             piece = self._source.read(size, offset)
-            if len(piece) != size or google_crc32c.value(piece) != crc:
+            if len(piece) != size or crc32c.value(piece) != crc:
                 what = "the content of a blob has changed since its row was read"
-                raise JournalCorrupt(Path(self._source.path), offset, what)
+                raise JournalCorrupt(self._source.path, offset, what)
             yield piece
 
     def read(self) -> bytes:
@@ -502,7 +535,7 @@ def _pread(fd: int, length: int, offset: int) -> bytes:
 
 
 def _crc(uuid: bytes, content: bytes) -> int:
-    crc: int = google_crc32c.extend(google_crc32c.value(uuid), content)
+    crc: int = crc32c.extend(crc32c.value(uuid), content)
     return crc
 
 
@@ -882,7 +915,8 @@ _WRONG_LENGTH = "a row image is not as long as its columns"
 _BYTES_FOR_NULL = "a row image has bytes for a NULL"
 
 _BlobLookup: TypeAlias = Callable[[int], Blob]
-_Decoder: TypeAlias = Callable[[bytes, int, int, _BlobLookup], Row]
+RowDecoder: TypeAlias = Callable[[bytes, int, int, _BlobLookup], Any]
+"""``decode(buffer, at, end, blob)``: what a row image is made into; by default a `Row`."""
 
 
 class _Field(NamedTuple):
@@ -978,7 +1012,7 @@ def _null_test(index: int) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _compile_decoder(fields: tuple[_Field, ...]) -> _Decoder:
+def _compile_decoder(fields: tuple[_Field, ...]) -> RowDecoder:
     """Return ``decode(buffer, at, end, blob)`` for the row images of a shape of table.
 
     The function is written out as source, column by column, since that is twice as fast as
@@ -1054,8 +1088,40 @@ def _compile_decoder(fields: tuple[_Field, ...]) -> _Decoder:
         "        return by_loop(buffer, at, end, blob)",
     ]
     exec("\n".join(lines), names)  # noqa: S102 (see above: the source is ours)
-    decoder: _Decoder = names["decode"]
+    decoder: RowDecoder = names["decode"]
     return decoder
+
+
+def row_decoder(table: Table, none_charset: str = "UTF-8") -> RowDecoder:
+    """Return what decodes row images of TABLE into a `Row`; it raises struct.error or ValueError
+    if an image is not one of TABLE's. Raises ValueError if ``none_charset`` is unknown."""
+    return _compile_decoder(_fields(table, _codec_for_none(none_charset)))
+
+
+def raw_texts(table: Table) -> RowDecoder:
+    """Return what decodes row images of TABLE into a `Row` whose texts are all Undecodable: the
+    bytes that the journal holds."""
+    return _compile_decoder(tuple(f._replace(codec=None) for f in _fields(table, "utf-8")))
+
+
+class FieldPlace(NamedTuple):
+    """Where the fixed field of a column is in a row image: ``offset``, bytes from its start, and
+    ``size``; ``variable``: whether it is the length of bytes in the variable part."""
+
+    offset: int
+    size: int
+    variable: bool
+
+
+def image_places(table: Table) -> tuple[list[FieldPlace], int]:
+    """Return the place of each column's field, and the offset of the variable part."""
+    places = []
+    offset = (len(table.columns) + 7) // 8
+    for column in table.columns:
+        size = struct.calcsize("<" + _FIXED[column.storage])
+        places.append(FieldPlace(offset, size, column.storage in _VARIABLE))
+        offset += size
+    return places, offset
 
 
 # A larger definition is compiled once more rather than kept here.
@@ -1064,7 +1130,7 @@ _MAX_KEPT_DEFINITION = 16 * 1024
 
 def _definition(
     kind: int, number: int, body: bytes, completion: bytes | None, none_codec: str
-) -> tuple[Table, _Decoder]:
+) -> tuple[Table, RowDecoder]:
     """Return the table that a TABLE record defines, and the decoder for its rows.
 
     COMPLETION: what the catalogue has for it.
@@ -1081,26 +1147,42 @@ _kept_definition = functools.lru_cache(maxsize=256)(_definition)
 """Equal definitions in many journals are one and the same ``Table`` object."""
 
 
-class _Tables(dict[int, tuple[Table, _Decoder]]):
+class _Tables(dict[int, tuple[Table, RowDecoder]]):
     """The tables defined so far, by number, each with its decoder.
 
-    ``completed``: the definitions in the catalogue, by number.
+    ``completed``: the definitions in the catalogue, by number. ``decoder``: makes the decoder of
+    a table, instead of that for whole rows. ``find_earlier``: defines one by its number, if a
+    reader has begun behind it.
     """
 
-    __slots__ = ("_completed", "_none_codec")
+    __slots__ = ("_completed", "_decoder", "_none_codec", "find_earlier")
 
-    def __init__(self, none_codec: str, completed: Mapping[int, bytes]) -> None:
+    def __init__(
+        self,
+        none_codec: str,
+        completed: Mapping[int, bytes],
+        decoder: Callable[[Table], RowDecoder] | None = None,
+    ) -> None:
         self._none_codec = none_codec
         self._completed = completed
+        self._decoder = decoder
+        self.find_earlier: Callable[[int], None] | None = None
 
-    def __missing__(self, number: int) -> tuple[Table, _Decoder]:
+    def __missing__(self, number: int) -> tuple[Table, RowDecoder]:
+        if self.find_earlier is not None:
+            self.find_earlier(number)
+            if number in self:
+                return self[number]
         raise _Malformed(f"a row refers to table number {number}, which is not defined")
 
     def define(self, kind: int, number: int, body: bytes) -> None:
         if number == 0 or number in self:
             raise _Malformed(f"table number {number} is not free to be defined")
         define = _kept_definition if len(body) <= _MAX_KEPT_DEFINITION else _definition
-        self[number] = define(kind, number, body, self._completed.get(number), self._none_codec)
+        defined = define(kind, number, body, self._completed.get(number), self._none_codec)
+        if self._decoder is not None:
+            defined = (defined[0], self._decoder(defined[0]))
+        self[number] = defined
 
 
 class _PendingBlobs(dict[int, list[tuple[int, int, int]]]):
@@ -1122,7 +1204,7 @@ class _PendingBlobs(dict[int, list[tuple[int, int, int]]]):
         start = body + 8
         extents = self.setdefault(number, [])
         if end > start:
-            crc = google_crc32c.value(payload[start:end])
+            crc = crc32c.value(payload[start:end])
             extents.append((file_offset + start, end - start, crc))
         if flags & _LAST_CHUNK:
             self._finished[number] = not flags & _UNAVAILABLE
@@ -1183,7 +1265,8 @@ class JournalReader:
     belongs to one thread.
 
     ``none_charset``: for texts of CHARACTER SET NONE, a name of Firebird's or of Python's.
-    ``content``: all of the file, where the caller has it; PATH is only its name then.
+    ``content``: all of the file, where the caller has it; ``opener``: opens it, where it is not on
+    this machine. PATH is only its name then.
     ``header``, ``commit_mark`` and ``stamp``: None where not written yet.
 
     Raises JournalEmpty if nothing has been written yet, JournalTorn if the file ends inside
@@ -1196,12 +1279,16 @@ class JournalReader:
     stamp: Stamp | None
 
     def __init__(
-        self, path: Path | str, none_charset: str = "UTF-8", content: bytes | None = None
+        self,
+        path: Path | str,
+        none_charset: str = "UTF-8",
+        content: bytes | None = None,
+        opener: Callable[[], RandomAccess] | None = None,
     ) -> None:
         self._none_codec = _codec_for_none(none_charset)
         self._begin: tuple[str, str] | None = None
         self._catalogue_read: _Catalogue | None = None
-        self._source = source = _Source(path, content)
+        self._source = source = _Source(path, content, opener)
         if content is not None:
             self._head = content
             self._read_sectors()
@@ -1232,6 +1319,11 @@ class JournalReader:
     def path(self) -> Path:
         """The file."""
         return Path(self._source.path)
+
+    @property
+    def place(self) -> str:
+        """The file as the caller named it, which may be by a URI."""
+        return str(self._source.path)
 
     @property
     def size(self) -> int:
@@ -1276,6 +1368,22 @@ class JournalReader:
         """
         for block in self._walk():
             yield block.offset
+
+    def first_block(self, start: int) -> int | None:
+        """Return the offset of the first block at START or later, the seal's too; None: there is
+        none, as START is behind the seal.
+
+        In a journal with a stamp, blocks lie one behind the other up to its seal, so any bytes of a
+        block that are intact there are in use: they can't be left over from a savepoint that was
+        rolled back, whose place newer blocks have taken. The last intact block before START is
+        looked for backwards, and the chain is followed from there. Damage in between is an error
+        like any other, so a range begins behind the one before it or not at all. Without a stamp
+        all headers are walked. Raises as ``changes`` does.
+        """
+        for block in self._walk_to(start):
+            if block.offset >= start:
+                return block.offset
+        return None
 
     def unresolved_tables(self) -> dict[int, bytes]:
         """Return the bodies of the definitions that are to be completed, by table number.
@@ -1334,24 +1442,64 @@ class JournalReader:
             tells_of_ddl = tells_of_ddl or kind == _TABLE_CHANGE
         return UnstampedCatalogue(block.end, bodies, tells_of_ddl)
 
-    def changes(self, start_offset: int = 0, end_offset: int | None = None) -> Iterator[Change]:
-        """Yield the changes in the order in which the engine made them.
+    def outline(self) -> Iterator[tuple[int, Table] | DdlChange]:
+        """Yield the tables' definitions, each with the number of the event that comes next, and
+        the DDL statements.
 
-        ``start_offset``: the offset of a block, as ``block_offsets`` gives it; 0 is the first.
-        What comes before it and is needed (definitions, chunks of blobs) is read as well, so
-        ranges that are read separately add up to the whole. ``end_offset``: stop before the
-        first block that starts there or later.
-
-        Ends normally only after an intact seal or at ``end_offset``. Raises JournalTorn if the
-        journal ends before its seal, JournalCorrupt if something in it is damaged; what was
-        yielded before is sound, but only a whole journal says that the transaction committed.
-        Texts that can't be decoded come as Undecodable.
+        Of the blocks, only those with definitions or DDL are read. Raises as ``changes`` does.
         """
         catalogue = self._catalogue()
         completed, changed = _NO_BODIES, _NO_CHANGES
         if catalogue is not None:
             _, completed, changed = catalogue
         tables = _Tables(self._none_codec, completed)
+        for block in self._walk():
+            if not block.flags & _DEFINES:
+                continue
+            pos = block.first_event
+            payload = self._payload(block)
+            at, size = 0, len(payload)
+            while at + _RECORD.size <= size:
+                kind, number, length = _RECORD.unpack_from(payload, at)
+                body = at + _RECORD.size
+                at = body + length
+                if kind in _ROWS:  # mostly
+                    pos += 1
+                elif kind in (_TABLE, _UNRESOLVED_TABLE):
+                    self._define_one(tables, block, kind, number, payload, body, at)
+                    yield pos, tables[number][0]
+                else:
+                    if kind == _DDL:
+                        yield DdlChange(pos, self._ddl_text(payload[body:at]), changed.get(pos))
+                    pos += kind in _EVENTS
+            if at != size:
+                self._malformed(block.offset + BLOCK_HEADER, "a record is longer than its block")
+
+    def changes(
+        self,
+        start_offset: int = 0,
+        end_offset: int | None = None,
+        decoder: Callable[[Table], RowDecoder] | None = None,
+    ) -> Iterator[Change]:
+        """Yield the changes in the order in which the engine made them.
+
+        ``start_offset``: the offset of a block, as ``block_offsets`` gives it; 0 is the first.
+        What comes before it and is needed (definitions, chunks of blobs) is read as well, so
+        ranges that are read separately add up to the whole. ``end_offset``: stop before the
+        first block that starts there or later. In a journal with a stamp the way to the range is
+        short, whatever the length of the journal: `first_block` tells how it is found.
+
+        Ends normally only after an intact seal or at ``end_offset``. Raises JournalTorn if the
+        journal ends before its seal, JournalCorrupt if something in it is damaged; what was
+        yielded before is sound, but only a whole journal says that the transaction committed.
+        Texts that can't be decoded come as Undecodable. ``decoder``: makes for each table what
+        makes ``before`` and ``after`` of its row images, for a caller that wants no whole rows.
+        """
+        catalogue = self._catalogue()
+        completed, changed = _NO_BODIES, _NO_CHANGES
+        if catalogue is not None:
+            _, completed, changed = catalogue
+        tables = _Tables(self._none_codec, completed, decoder)
         blobs = _PendingBlobs(self._source)
         unpack_record = _RECORD.unpack_from
         new_row = _new_tuple
@@ -1368,9 +1516,10 @@ class JournalReader:
             if first_event != pos or pos == 0 or (is_first and pos != 1):
                 self._malformed(offset, f"event {first_event} is out of the count")
             if flags & _SEALS:
-                self._check_seal(block, payload, pos - 1, *counts)
+                self._check_seal(block, payload, pos - 1, counts)
                 if catalogue is not None:
-                    self._check_catalogue(catalogue, block, tables, unmet)
+                    defined = tables.keys() if counts is not None else catalogue.bodies.keys()
+                    self._check_catalogue(catalogue, block, defined, unmet)
                 return
             file_offset = offset + BLOCK_HEADER
             at = 0
@@ -1472,8 +1621,8 @@ class JournalReader:
             stamp_magic, stamp_epoch, sequence, commit_us, stamped_us, length, events, stamped,
             catalogue, stamp_crc,
         ) = _SECTORS.unpack_from(head)  # fmt: skip
-        uuid_crc = google_crc32c.value(uuid)
-        extend = google_crc32c.extend
+        uuid_crc = crc32c.value(uuid)
+        extend = crc32c.extend
         end = catalogue or length
         if (
             magic != _MAGIC
@@ -1520,11 +1669,11 @@ class JournalReader:
         if not any(header):
             if any(sectors):
                 self._malformed(0, "the header is gone, while later marks are there")
-            raise JournalEmpty(self.path, 0, "nothing has been written to it yet")
+            raise JournalEmpty(self._source.path, 0, "nothing has been written to it yet")
         if not header.startswith(_MAGIC[: len(header)]):
             self._malformed(0, "this is not a journal of firebird-cdc")
         if len(header) < SECTOR:
-            raise JournalTorn(self.path, len(header), "the file ends inside its header")
+            raise JournalTorn(self._source.path, len(header), "the file ends inside its header")
         _, version, data_offset, epoch, uuid, transaction, started_us, guid, owner, inode = (
             _HEADER.unpack_from(header)
         )
@@ -1535,7 +1684,7 @@ class JournalReader:
         if _crc(uuid, header[:-4]) != self._header_crc or data_offset != DATA_OFFSET:
             self._malformed(0, "the header's checksum is wrong")
         self._uuid = uuid
-        self._uuid_crc = google_crc32c.value(uuid)
+        self._uuid_crc = crc32c.value(uuid)
         self.header = Header(
             UUID(bytes=uuid),
             transaction,
@@ -1570,7 +1719,7 @@ class JournalReader:
             return None
         if len(sector) < SECTOR:
             end = offset + len(sector)
-            raise JournalTorn(self.path, end, f"the file ends inside its {name}")
+            raise JournalTorn(self._source.path, end, f"the file ends inside its {name}")
         right = _CRC.unpack_from(sector, SECTOR - 4) == (_crc(self._uuid, sector[:-4]),)
         if not right or not sector.startswith(magic):
             self._malformed(offset, f"the {name}'s checksum is wrong")
@@ -1632,7 +1781,7 @@ class JournalReader:
             payload = self._source.read(length, offset + BLOCK_HEADER)
             if len(payload) < length:
                 raise self._broken(offset, raw + payload, "the file ends inside the block")
-        extend = google_crc32c.extend
+        extend = crc32c.extend
         if extend(extend(self._uuid_crc, raw[:36]), payload) != crc:
             raise self._broken(offset, raw + payload, "the block's checksum is wrong")
         return payload
@@ -1657,41 +1806,96 @@ class JournalReader:
 
     def _blocks_from(
         self, start_offset: int, end_offset: int | None, tables: _Tables, blobs: _PendingBlobs
-    ) -> Iterator[tuple[_BlockHeader, tuple[int, int]]]:
+    ) -> Iterator[tuple[_BlockHeader, tuple[int, int] | None]]:
         """Yield the blocks from START_OFFSET on, each with the counts of those before it.
 
-        The counts are (records, blocks). Fills TABLES and BLOBS with what the blocks before
-        START_OFFSET leave open.
+        The counts are (records, blocks), None if it was not walked past all of them. Fills TABLES
+        and BLOBS with what the blocks before START_OFFSET leave open.
         """
-        records = blocks = 0
-        skipped: list[int] | array[int] = []
-        offset = DATA_OFFSET
-        previous_crc = self._header_crc
+        if end_offset is not None and start_offset >= end_offset:
+            return
+        counts: tuple[int, int] | None = (0, 0)
+        if start_offset > DATA_OFFSET:
+            counts = None
+            offset, previous_crc = start_offset, self._begin_within(start_offset, tables, blobs)
+        else:
+            offset, previous_crc = DATA_OFFSET, self._header_crc
         while end_offset is None or offset < end_offset:
             block = self._block_header(offset)
             if block.previous_crc != previous_crc:
                 self._check_chain(block, previous_crc)
-            if offset < start_offset:
-                if not skipped:
-                    skipped = array("Q")
-                skipped.append(offset)
-                if block.flags & _DEFINES:
-                    self._define(block, tables)
-            else:
-                if skipped:
-                    if offset != start_offset:
-                        self._malformed(start_offset, "no block begins here")
-                    self._collect_blobs(skipped, blobs)
-                    skipped = []
-                yield block, (records, blocks)
+            yield block, counts
             if block.flags & _SEALS:
                 break
-            records += block.record_count
-            blocks += 1
+            if counts is not None:
+                counts = (counts[0] + block.record_count, counts[1] + 1)
             offset = block.end
             previous_crc = block.crc
-        if skipped and (end_offset is None or start_offset < end_offset):
-            self._malformed(start_offset, "no block begins here")
+
+    def _begin_within(self, start: int, tables: _Tables, blobs: _PendingBlobs) -> int:
+        """Return the checksum of the block before the one at START, whose chunks go to BLOBS.
+
+        Of TABLES, those that the first block doesn't define are looked for when a row has one.
+        """
+        before = None
+        for block in self._walk_to(start):
+            if block.offset >= start:
+                break
+            before = block
+        if before is None or before.end != start:
+            self._malformed(start, "no block begins here")
+        self._collect_blobs(before, blobs)
+        (first,) = self._walk(DATA_OFFSET + 1)
+        if first.flags & _DEFINES:
+            self._define(first, tables)
+        tables.find_earlier = functools.partial(self._define_earlier, start, tables)
+        return before.crc
+
+    def _define_earlier(self, start: int, tables: _Tables, number: int) -> None:
+        """Look for the definition of table NUMBER between the first block and START."""
+        for block in self._walk(start):
+            if block.flags & _DEFINES and block.offset > DATA_OFFSET:
+                for kind, defined, payload, body, end in self._records(block):
+                    if kind in (_TABLE, _UNRESOLVED_TABLE) and defined == number:
+                        tables.define(kind, number, payload[body:end])
+                        return
+
+    def _walk_to(self, offset: int) -> Iterator[_BlockHeader]:
+        """Yield the headers of the blocks from the last intact one before OFFSET up to the seal;
+        checks their chain. Of a journal without a stamp, of all blocks."""
+        before = self._block_before(offset) if self.stamp is not None else None
+        if before is None:
+            yield from self._walk()
+            return
+        while not before.flags & _SEALS:
+            yield before
+            block = self._block_header(before.end)
+            self._check_chain(block, before.crc)
+            before = block
+        yield before
+
+    def _block_before(self, offset: int) -> _BlockHeader | None:
+        """Return the last intact block that begins before OFFSET; None: none but the first may.
+
+        See `first_block` on why it is one of the chain.
+        """
+        assert self.stamp is not None
+        end = min(offset, self.stamp.seal_end)
+        size = _BACKWARD_WINDOW
+        while end > DATA_OFFSET:
+            start = max(DATA_OFFSET, end - size)
+            window = self._pread(end - start + len(_BLOCK_MAGIC) - 1, start)
+            at = window.rfind(_BLOCK_MAGIC, 0, end - start + len(_BLOCK_MAGIC) - 1)
+            while at >= 0:
+                try:
+                    block = self._block_header(start + at)
+                    self._payload(block)
+                    return block
+                except JournalCorrupt:
+                    at = window.rfind(_BLOCK_MAGIC, 0, at + len(_BLOCK_MAGIC) - 1)
+            end = start
+            size = min(2 * size, _SCAN_WINDOW)
+        return None
 
     def _records(self, block: _BlockHeader) -> Iterator[tuple[int, int, bytes, int, int]]:
         """Yield (kind and flags, table number, payload, body's start, its end) of a block."""
@@ -1711,27 +1915,43 @@ class JournalReader:
     def _define(self, block: _BlockHeader, tables: _Tables) -> None:
         for kind, number, payload, body, end in self._records(block):
             if kind in (_TABLE, _UNRESOLVED_TABLE):
-                try:
-                    tables.define(kind, number, payload[body:end])
-                except (_Malformed, struct.error, UnicodeDecodeError) as error:
-                    self._malformed(block.offset + BLOCK_HEADER + body - 8, str(error))
+                self._define_one(tables, block, kind, number, payload, body, end)
 
-    def _collect_blobs(self, skipped: Sequence[int], blobs: _PendingBlobs) -> None:
-        """Note the chunks since the last event before the start, going back from there."""
+    def _define_one(
+        self,
+        tables: _Tables,
+        block: _BlockHeader,
+        kind: int,
+        number: int,
+        payload: bytes,
+        body: int,
+        end: int,
+    ) -> None:
+        try:
+            tables.define(kind, number, payload[body:end])
+        except (_Malformed, struct.error, UnicodeDecodeError) as error:
+            self._malformed(block.offset + BLOCK_HEADER + body - 8, str(error))
+
+    def _collect_blobs(self, block: _BlockHeader, blobs: _PendingBlobs) -> None:
+        """Note the chunks behind the last row of what comes up to the end of BLOCK."""
         groups = []
-        for offset in reversed(skipped):
-            block = self._block_header(offset)
+        while True:
             chunks: list[tuple[int, bytes, int, int, int]] = []
-            events = 0
+            rows = 0
             for kind, _, payload, body, end in self._records(block):
                 if kind & 0xFF == _BLOB:
-                    chunks.append((kind >> 8, payload, body, end, offset + BLOCK_HEADER))
+                    chunks.append((kind >> 8, payload, body, end, block.offset + BLOCK_HEADER))
                 elif kind in (_INSERT, _UPDATE, _DELETE):
                     chunks.clear()
-                    events += 1
+                    rows += 1
             groups.append(chunks)
-            if events:
+            if rows or block.offset == DATA_OFFSET:
                 break
+            start = block.offset
+            for before in self._walk_to(start):
+                if before.offset >= start:
+                    break
+                block = before
         for chunks in reversed(groups):
             for chunk in chunks:
                 try:
@@ -1753,14 +1973,16 @@ class JournalReader:
         return seal
 
     def _check_seal(
-        self, block: _BlockHeader, payload: bytes, events: int, records: int, blocks: int
+        self, block: _BlockHeader, payload: bytes, events: int, counts: tuple[int, int] | None
     ) -> None:
-        if len(payload) == _SEAL.size and not block.record_count:
+        """Check the seal. COUNTS: of the records and blocks before it, None if not all were met."""
+        if len(payload) == _SEAL.size and not block.record_count and counts is not None:
             stamp = self.stamp
             stamped = stamp is None or (stamp.event_count == events and stamp.seal_end == block.end)
-            if stamped and _SEAL.unpack(payload)[:3] == (events, records, blocks):
+            if stamped and _SEAL.unpack(payload)[:3] == (events, *counts):
                 return
         seal = self._parse_seal(block, payload)
+        records, blocks = counts or (seal.record_count, seal.block_count)
         if (seal.event_count, seal.record_count, seal.block_count) != (events, records, blocks):
             what = f"{events} events, {records} records and {blocks} blocks are here"
             says = f"{seal.event_count}, {seal.record_count} and {seal.block_count}"
@@ -1795,7 +2017,7 @@ class JournalReader:
         self,
         catalogue: _Catalogue,
         seal: _BlockHeader,
-        tables: Mapping[int, object],
+        defined: Set[int],
         unmet: Iterable[int],
     ) -> None:
         """Check what only a reader that has come to the seal knows. UNMET: events that changed
@@ -1803,7 +2025,7 @@ class JournalReader:
         offset = catalogue.block.offset
         if catalogue.block.previous_crc != seal.crc:
             self._malformed(offset, "the catalogue does not continue the seal")
-        if unknown := catalogue.bodies.keys() - tables.keys():
+        if unknown := catalogue.bodies.keys() - defined:
             what = f"the catalogue completes table number {min(unknown)}, which is not defined"
             self._malformed(offset, what)
         for event in unmet:
@@ -1812,7 +2034,7 @@ class JournalReader:
     # Verdicts.
 
     def _malformed(self, offset: int, what: str) -> NoReturn:
-        raise JournalCorrupt(self.path, offset, what)
+        raise JournalCorrupt(self._source.path, offset, what)
 
     def _broken(self, offset: int, seen: bytes, what: str) -> JournalError:
         """Return the error for a block that is not right at OFFSET, where SEEN was read.
@@ -1822,15 +2044,17 @@ class JournalReader:
         """
         if self.stamp is not None:
             end = self.stamp.journal_length  # the catalogue's, if there is one
-            return JournalCorrupt(self.path, offset, f"{what}; the stamp says it ends at {end}")
+            return JournalCorrupt(
+                self._source.path, offset, f"{what}; the stamp says it ends at {end}"
+            )
         if self.commit_mark is not None:
             why = "no intact seal, though the transaction was committed"
-            return JournalCorrupt(self.path, offset, f"{what}; {why}")
+            return JournalCorrupt(self._source.path, offset, f"{what}; {why}")
         later = self._find_later_part(offset)
         if later is not None and self._source.read(len(seen), offset) == seen:
             what = f"{what}; an intact part of the journal follows at {later}"
-            return JournalCorrupt(self.path, offset, what)
-        return JournalTorn(self.path, offset, f"{what}; the journal has no seal")
+            return JournalCorrupt(self._source.path, offset, what)
+        return JournalTorn(self._source.path, offset, f"{what}; the journal has no seal")
 
     def _find_later_part(self, offset: int) -> int | None:
         """Return the place of an intact seal, or of the next block of the chain, after OFFSET.
@@ -1884,6 +2108,68 @@ def read_envelope(path: Path | str) -> tuple[Header, Stamp | None, str]:
     """
     with JournalReader(path) as reader:
         return reader.header, reader.stamp, reader.database
+
+
+class Remains(NamedTuple):
+    """What is still intact of the envelope of a damaged journal; None where nothing is."""
+
+    transaction: int | None = None
+    commit_us: int | None = None
+    stamp: Stamp | None = None
+    database: str | None = None
+
+
+def read_remains(read: Callable[[int, int], bytes], uuid: UUID) -> Remains:
+    """Return what sectors and first block of journal UUID still say, each for itself.
+
+    read: takes length and offset, and gives fewer bytes only where the file ends. UUID is a part of
+    each checksum: it may be known by the file's name where the header is lost. Never raises for
+    what is in the file.
+    """
+    raw = uuid.bytes
+    head = read(DATA_OFFSET, 0)
+    header, mark, stamp = (
+        sector
+        if len(sector) == SECTOR
+        and sector.startswith(magic)
+        and _CRC.unpack_from(sector, SECTOR - 4) == (_crc(raw, sector[:-4]),)
+        else None
+        for sector, magic in (
+            (head[:SECTOR], _MAGIC),
+            (head[COMMIT_OFFSET : COMMIT_OFFSET + SECTOR], _COMMIT_MAGIC),
+            (head[STAMP_OFFSET : STAMP_OFFSET + SECTOR], _STAMP_MAGIC),
+        )
+    )
+    remains = Remains(database=_remaining_database(read, raw))
+    if header is not None:
+        remains = remains._replace(transaction=_HEADER.unpack_from(header)[5])
+    if mark is not None:
+        *_, commit_us, transaction = _COMMIT.unpack_from(mark)
+        remains = remains._replace(commit_us=commit_us, transaction=transaction)
+    if stamp is not None:
+        held = Stamp(*_STAMP.unpack_from(stamp)[1:])
+        remains = remains._replace(
+            commit_us=held.commit_us, transaction=held.transaction, stamp=held
+        )
+    return remains
+
+
+def _remaining_database(read: Callable[[int, int], bytes], uuid: bytes) -> str | None:
+    """The database's path in the first block, None if that is not intact."""
+    raw = read(BLOCK_HEADER, DATA_OFFSET)
+    if len(raw) < BLOCK_HEADER:
+        return None
+    magic, length, own, *_, crc = _BLOCK.unpack(raw)
+    if magic != _BLOCK_MAGIC or own != DATA_OFFSET or not 0 < length <= MAX_PAYLOAD:
+        return None
+    payload = read(length, DATA_OFFSET + BLOCK_HEADER)
+    if _crc(uuid, raw[:36] + payload) != crc:
+        return None
+    try:
+        kind, _, size = _RECORD.unpack_from(payload)
+        return _parse_begin(payload[8 : 8 + size])[0] if kind == _BEGIN else None
+    except (_Malformed, struct.error, UnicodeDecodeError):
+        return None
 
 
 class JournalWriter:

@@ -17,7 +17,6 @@ from time import time_ns
 from typing import Any, Protocol
 
 import logbook
-import orjson
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.families import JSON
@@ -31,9 +30,9 @@ from firebird_cdc.errors import (
     TopicUnavailable,
     noting,
 )
-from firebird_cdc.journal import transaction_metadata
+from firebird_cdc.journal import json_bytes, transaction_metadata
 from firebird_cdc.journal.columns import ColumnRules
-from firebird_cdc.journal.converters import JsonConverter, build_converters, dumps
+from firebird_cdc.journal.converters import Converter, JsonConverter, build_converters, dumps
 from firebird_cdc.journal.custom import CustomConverters
 from firebird_cdc.journal.format import (
     Column,
@@ -107,17 +106,23 @@ class CanaryWatch(Protocol):
 class Renderer:
     """Makes messages of what journals hold. Not thread-safe; holds no open file.
 
-    ``max_message_bytes``: the largest message that the producer takes.
+    ``max_message_bytes``: the largest message that the producer takes. ``converters``: of keys and
+    of values, None: those that CONFIG names.
     """
 
-    def __init__(self, config: ConnectorConfig, max_message_bytes: int) -> None:
+    def __init__(
+        self,
+        config: ConnectorConfig,
+        max_message_bytes: int,
+        converters: tuple[Converter, Converter] | None = None,
+    ) -> None:
         self.config = config
         self.max_message_bytes = max_message_bytes
         self.tables = TableFilter(config)
         self.message_keys = MessageKeys(config)
         problems: list[str] = []
         with noting(problems):
-            self.key_converter, self.value_converter = build_converters(config)
+            self.key_converter, self.value_converter = converters or build_converters(config)
         with noting(problems):
             self.transforms = build_transforms(config)
         with noting(problems):
@@ -662,10 +667,10 @@ def _quick_messages(shape: _TableShape, renderer: Renderer) -> _Quick | None:
     return messages
 
 
-def _written_at(pieces: _Pieces, pos: int) -> orjson.Fragment:
+def _written_at(pieces: _Pieces, pos: int) -> json_bytes.Fragment:
     """The source block of the event POS, written already."""
     head, middle, tail = pieces
-    return orjson.Fragment(f"{head}{pos}{middle}{pos}{tail}")
+    return json_bytes.Fragment(f"{head}{pos}{middle}{pos}{tail}")
 
 
 class _BoundShape:

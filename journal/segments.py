@@ -9,20 +9,33 @@ last commit in it. Spark's tasks import this: nothing here needs a compiled part
 
 from __future__ import annotations
 
-import os
 import re
 import zipfile
 import zlib
-from functools import lru_cache
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import blake2b
 from pathlib import Path
+from typing import BinaryIO
 
 from firebird_cdc.errors import JournalCorrupt
 from firebird_cdc.journal.format import JournalReader
 
 SEGMENT_SUFFIX = ".zip"
 
+SMALL_BYTES = 1024 * 1024
+"""Journals up to this length are packed; a reader has one of them in memory at a time."""
+
+SEGMENT_JOURNALS = 10_000
+"""Journals in one segment, at most."""
+
 SEGMENT_NAME = re.compile(r"([0-9a-f]{16})-(\d+)-(\d+)-(\d+)\.zip")
 """Digest of the database's path, epoch, first and last sequence."""
+
+
+def database_digest(database: str) -> str:
+    """Return what stands for the path of a database in the names of segments."""
+    return blake2b(database.encode(), digest_size=8).hexdigest()
 
 
 def is_segment_name(name: str) -> bool:
@@ -30,50 +43,67 @@ def is_segment_name(name: str) -> bool:
     return SEGMENT_NAME.fullmatch(name) is not None
 
 
-def list_segment(segment: Path) -> list[tuple[str, int]]:
-    """Return name and length of every journal in SEGMENT, in order. Raises JournalCorrupt."""
+def list_segment(segment: Path | str, file: BinaryIO | None = None) -> list[tuple[str, int]]:
+    """Return name and length of every journal in SEGMENT, in order. Raises JournalCorrupt.
+
+    FILE: its content, where it is not on this machine; SEGMENT is only its name then.
+    """
     try:
-        with zipfile.ZipFile(segment) as content:
+        with zipfile.ZipFile(file or segment) as content:
             return [(member.filename, member.file_size) for member in content.infolist()]
     except zipfile.BadZipFile as error:
         raise JournalCorrupt(segment, -1, f"this segment can't be read: {error}") from error
 
 
-def unpack(path: Path) -> bytes:
-    """Return the journal at PATH, ``.../SEGMENT.zip/<uuid>.log``.
+def unpack(segment: Path | str, name: str, opener: Callable[[], BinaryIO] | None = None) -> bytes:
+    """Return the journal NAME of SEGMENT, which OPENER opens if it is not on this machine.
 
     Raises JournalCorrupt if the segment is damaged there, FileNotFoundError if there is no such
     segment or no such journal in it. Segments stay open for the next journal; one thread only.
     """
     try:
-        return _opened(path.parent).read(path.name)
+        return _opened(str(segment), opener).read(name)
     except KeyError:
-        raise FileNotFoundError(f"{path.parent} holds no journal {path.name}") from None
+        raise FileNotFoundError(f"{segment} holds no journal {name}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise JournalCorrupt(path, -1, f"its segment is damaged: {error}") from error
+        what = f"its segment is damaged: {error}"
+        raise JournalCorrupt(f"{segment}/{name}", -1, what) from error
 
 
-@lru_cache(maxsize=4)
-def _opened(segment: Path) -> zipfile.ZipFile:
-    return zipfile.ZipFile(segment)
+def close_segments() -> None:
+    """Close what `unpack` left open, so that the next look at a segment finds it as it is now."""
+    while _open:
+        _close_oldest()
 
 
-def find_packed(path: Path) -> Path | None:
-    """Where the journal is now that was at PATH until it was packed; None: in no segment there."""
-    with os.scandir(path.parent) as entries:
-        segments = [
-            (entry.stat().st_ctime_ns, Path(entry.path))
-            for entry in entries
-            if is_segment_name(entry.name)
-        ]
-    for _, segment in sorted(segments, reverse=True):
-        if any(name == path.name for name, _ in list_segment(segment)):
-            return segment / path.name
-    return None
+_open: OrderedDict[str, tuple[BinaryIO, zipfile.ZipFile]] = OrderedDict()
+_MOST_OPEN = 4
+
+
+def _opened(segment: str, opener: Callable[[], BinaryIO] | None) -> zipfile.ZipFile:
+    if segment in _open:
+        _open.move_to_end(segment)
+        return _open[segment][1]
+    file = opener() if opener is not None else Path(segment).open("rb")  # noqa: SIM115
+    try:
+        _open[segment] = file, zipfile.ZipFile(file)
+    except BaseException:
+        file.close()
+        raise
+    if len(_open) > _MOST_OPEN:
+        _close_oldest()
+    return _open[segment][1]
+
+
+def _close_oldest() -> None:
+    _, (file, opened) = _open.popitem(last=False)
+    opened.close()
+    file.close()
 
 
 def open_journal(path: Path, none_charset: str = "UTF-8") -> JournalReader:
     """Return a reader of the journal at PATH, in a segment or not. Raises as both do."""
     if is_segment_name(path.parent.name):
-        return JournalReader(path, none_charset, content=unpack(path))
+        content = unpack(path.parent, path.name)
+        return JournalReader(path, none_charset, content=content)
     return JournalReader(path, none_charset)

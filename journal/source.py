@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-import orjson
-
 from firebird_cdc import __version__
+from firebird_cdc.journal import json_bytes
 from firebird_cdc.journal.format import Header, Stamp
 from firebird_cdc.journal.schema import (
     INT64,
@@ -92,7 +91,7 @@ class WrittenSource:
         header = Header(nobody, 0, 0, nobody, nobody, 0)
         block = source_of_table(prefix, header, Stamp(0, 0, 0, 0, 0, 0, 0), database, table)
         block.update(dict.fromkeys(_DIFFERING, mark))
-        self._pieces = orjson.dumps(block).decode().split(orjson.dumps(mark).decode())
+        self._pieces = json_bytes.dumps(block).decode().split(json_bytes.dumps(mark).decode())
 
     def of_journal(self, header: Header, stamp: Stamp) -> tuple[str, str, str]:
         """The block for events of a journal: the event's position stands between the three."""

@@ -176,6 +176,10 @@ class TransactionalDelivery(Delivery):
             return self._retry_at
         return None if paused is None else max(paused, self._retry_at)
 
+    @property
+    def _is_placed(self) -> bool:
+        return self._ready_for_transactions
+
     def step(self) -> bool:
         """Run one Kafka transaction over what waits now, if anything does.
 

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
-import orjson
-
+from firebird_cdc.journal import json_bytes
 from firebird_cdc.journal.charsets import NONE, OCTETS, UTF8
 from firebird_cdc.journal.format import Blob, Column, Element, Storage, Undecodable, Value
 from firebird_cdc.journal.schema import Schema
@@ -468,7 +467,7 @@ def _semantic(schema: Schema) -> str:
 
 
 def _json(value: Any) -> str:
-    return orjson.dumps(value, default=lambda raw: b64encode(raw).decode()).decode()
+    return json_bytes.dumps(value, default=lambda raw: b64encode(raw).decode()).decode()
 
 
 def _declared(case: _Case) -> str:

@@ -36,12 +36,16 @@ from firebird_cdc.journal.types import (
 
 Convert = Callable[[Any], Any]
 
-_UNIX_DAY = 40587
+UNIX_DAY = 40587
 """Firebird's number of the day 1970-01-01."""
 
-_UNITS_PER_DAY = 864_000_000
-_UNIX_UNITS = _UNIX_DAY * _UNITS_PER_DAY
-_ORDINAL_OF_DAY_0 = date(1858, 11, 17).toordinal()
+UNITS_PER_DAY = 864_000_000
+"""Times are in 1/10000 s."""
+
+UNIX_UNITS = UNIX_DAY * UNITS_PER_DAY
+ORDINAL_OF_DAY_0 = date(1858, 11, 17).toordinal()
+"""Python's number of Firebird's day 0."""
+
 _LAST_ORDINAL = date.max.toordinal()
 _DAYS_OF_400_YEARS = 146_097
 
@@ -519,7 +523,7 @@ def iso_date(day: int) -> str:
 
     A value with a time zone can lie there in UTC: the last hours of 9999 in a zone west of it.
     """
-    ordinal = day + _ORDINAL_OF_DAY_0
+    ordinal = day + ORDINAL_OF_DAY_0
     if 1 <= ordinal <= _LAST_ORDINAL:
         return date.fromordinal(ordinal).isoformat()
     cycles, rest = divmod(ordinal - 1, _DAYS_OF_400_YEARS)
@@ -547,7 +551,7 @@ def iso_time(units: int) -> str:
 
 def iso_timestamp(units: int) -> str:
     """``2026-03-02T09:14:07.1234`` for 1/10000 s since 1858-11-17."""
-    day, time = divmod(units, _UNITS_PER_DAY)
+    day, time = divmod(units, UNITS_PER_DAY)
     return f"{iso_date(day)}T{iso_time(time)}"
 
 
@@ -573,22 +577,20 @@ _ZONED = {
 }
 
 _ADAPTIVE = {
-    Storage.DATE: _semantic("int32", "io.debezium.time.Date", f"({{v}} - {_UNIX_DAY})"),
+    Storage.DATE: _semantic("int32", "io.debezium.time.Date", f"({{v}} - {UNIX_DAY})"),
     Storage.TIME: _semantic("int64", "io.debezium.time.MicroTime", "({v} * 100)"),
     Storage.TIMESTAMP: _semantic(
-        "int64", "io.debezium.time.MicroTimestamp", f"(({{v}} - {_UNIX_UNITS}) * 100)"
+        "int64", "io.debezium.time.MicroTimestamp", f"(({{v}} - {UNIX_UNITS}) * 100)"
     ),
 }
 
 # The fourth digit is cut, before 1970 too: // goes to the earlier millisecond, as Java's
 # Instant.toEpochMilli does, while cutting the number of units would go to the later one.
 _CONNECT = {
-    Storage.DATE: _semantic(
-        "int32", "org.apache.kafka.connect.data.Date", f"({{v}} - {_UNIX_DAY})"
-    ),
+    Storage.DATE: _semantic("int32", "org.apache.kafka.connect.data.Date", f"({{v}} - {UNIX_DAY})"),
     Storage.TIME: _semantic("int32", "org.apache.kafka.connect.data.Time", "({v} // 10)"),
     Storage.TIMESTAMP: _semantic(
-        "int64", "org.apache.kafka.connect.data.Timestamp", f"(({{v}} - {_UNIX_UNITS}) // 10)"
+        "int64", "org.apache.kafka.connect.data.Timestamp", f"(({{v}} - {UNIX_UNITS}) // 10)"
     ),
 }
 

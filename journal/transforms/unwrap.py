@@ -8,8 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import orjson
-
+from firebird_cdc.journal import json_bytes
 from firebird_cdc.journal.conformity import SCHEMAS_KEPT
 from firebird_cdc.journal.records import Headers, Record
 from firebird_cdc.journal.schema import OPTIONAL_STRING, Field, Schema, Struct
@@ -231,7 +230,7 @@ def _header_text(value: Any) -> str | None:
         return value
     if isinstance(value, bytes):
         return _base64(value)
-    return orjson.dumps(value, default=_base64).decode()
+    return json_bytes.dumps(value, default=_base64).decode()
 
 
 def _base64(value: bytes) -> str:

@@ -6,7 +6,12 @@ from uuid import UUID
 
 import pytest
 
-from firebird_cdc.journal.ddl_text import Statement, parse
+from firebird_cdc.journal.ddl_text import (
+    PublicationClause,
+    Statement,
+    parse,
+    publication_clauses,
+)
 from firebird_cdc.journal.format import (
     Column,
     DdlChange,
@@ -72,6 +77,45 @@ def _entries(change: DdlChange, *left_out: str) -> list[tuple[str, str]] | None:
         return None
     assert (record.key_schema, record.value_schema) == (KEY, VALUE)
     return [(entry["type"], entry["id"]) for entry in record.value["tableChanges"]]
+
+
+@pytest.mark.parametrize(
+    ("sql", "clauses"),
+    [
+        ("ALTER DATABASE ENABLE PUBLICATION", [("ENABLE",)]),
+        ("/* a */ alter database -- b\n disable/**/publication", [("DISABLE",)]),
+        ("ALTER DATABASE INCLUDE ALL TO PUBLICATION", [("INCLUDE",)]),
+        (
+            'ALTER DATABASE INCLUDE TABLE A, "b, ""c" /* , D */ TO PUBLICATION',
+            [("INCLUDE", ("A", 'b, "c'))],
+        ),
+        (
+            "ALTER DATABASE EXCLUDE TABLE ENABLE FROM PUBLICATION SET LINGER TO 5"
+            " EXCLUDE TABLE B FROM PUBLICATION DISABLE PUBLICATION",
+            [("EXCLUDE", ("ENABLE",)), ("EXCLUDE", ("B",)), ("DISABLE",)],
+        ),
+        ("ALTER TABLE t ENABLE PUBLICATION", [("INCLUDE", ("T",))]),
+        ('alter table "t" add n int, disable  publication', [("EXCLUDE", ("t",))]),
+        (
+            "CREATE TABLE T (A INT) SQL SECURITY INVOKER DISABLE PUBLICATION",
+            [("EXCLUDE", ("T",))],
+        ),
+        ("RECREATE TABLE T (A INT) ENABLE PUBLICATION", [("INCLUDE", ("T",))]),
+        ("ALTER TABLE T ALTER PUBLICATION TO ENABLE", []),
+        ('ALTER TABLE T ADD ENABLE INT DEFAULT 5, DROP "ENABLE PUBLICATION"', []),
+        ("ALTER TABLE T ADD N INT /* ENABLE PUBLICATION */", []),
+        ("ALTER DATABASE SET LINGER TO 5 -- disable publication", []),
+        ("ALTER DATABASE ADD FILE 'disable publication'", []),
+        ("COMMENT ON TABLE T IS 'alter database disable publication'", []),
+        ("CREATE PROCEDURE P AS BEGIN EXECUTE STATEMENT 'x ENABLE PUBLICATION'; END", []),
+        ("ALTER DATABASE", []),
+        ("PUBLICATION", []),
+    ],
+)
+def test_what_a_statement_does_to_the_publication(
+    sql: str, clauses: list[tuple[str] | tuple[str, tuple[str, ...]]]
+) -> None:
+    assert list(publication_clauses(sql)) == [PublicationClause(*clause) for clause in clauses]
 
 
 @pytest.mark.parametrize(

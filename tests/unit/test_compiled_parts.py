@@ -1,0 +1,97 @@
+"""What stands in for compiled packages gives the same results as they do."""
+
+from __future__ import annotations
+
+import random
+import struct
+from enum import Enum
+from uuid import UUID
+
+import google_crc32c
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firebird_cdc.journal import crc32c, json_bytes
+
+
+def test_this_python_has_the_compiled_ones() -> None:
+    assert crc32c.COMPILED
+    assert json_bytes.COMPILED
+
+
+def test_checksum_of_the_iscsi_standard() -> None:
+    assert crc32c.plain_value(bytes(32)) == 0x8A9136AA
+    assert crc32c.plain_value(bytes(range(32))) == 0x46DD794E
+
+
+@pytest.mark.parametrize(("degree", "powers"), crc32c.FOLDS, ids=["long", "short"])
+def test_folds_are_multiples_of_the_polynomial(degree: int, powers: tuple[int, ...]) -> None:
+    polynomial = int("1" + f"{crc32c.POLYNOMIAL:032b}"[::-1], 2)  # the highest power to the left
+    rest = 1 << degree
+    for power in powers:
+        rest ^= 1 << power
+    while rest.bit_length() >= polynomial.bit_length():
+        rest ^= polynomial << (rest.bit_length() - polynomial.bit_length())
+    assert rest == 0
+
+
+def test_checksums_of_all_lengths() -> None:
+    source = random.Random(7)
+    lengths = [*range(300), 512, 1694, 1695, 1696, 65536 - 40, 65536, 1 << 20]
+    lengths += [source.randrange(300, 100_000) for _ in range(200)]
+    for length in lengths:
+        content, before = source.randbytes(length), source.getrandbits(32)
+        assert crc32c.plain_extend(before, content) == google_crc32c.extend(before, content)
+    sector = b"FBJ" + bytes(508)
+    assert crc32c.plain_value(memoryview(sector)[1:]) == google_crc32c.value(sector[1:])
+
+
+class _Kind(Enum):
+    ONE = 1
+
+
+_leaves = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**64 - 1),
+    st.floats(),
+    st.builds(lambda n: struct.unpack("<d", struct.pack("<Q", n))[0], st.integers(0, 2**64 - 1)),
+    st.text(),
+    st.binary(),
+    st.uuids(),
+    st.just(_Kind.ONE),
+)
+_values = st.recursive(
+    _leaves,
+    lambda inner: st.one_of(
+        st.lists(inner), st.dictionaries(st.text(), inner), st.tuples(inner, inner)
+    ),
+    max_leaves=12,
+)
+
+
+@given(_values)
+def test_json_is_that_of_orjson(value: object) -> None:
+    assert json_bytes.plain_dumps(value, bytes.hex) == orjson.dumps(value, bytes.hex)
+
+
+@given(st.integers(-330, 310), st.integers(1, 10**17))
+def test_numbers_are_those_of_orjson(exponent: int, digits: int) -> None:
+    value = float(f"{digits}e{exponent}")
+    assert json_bytes.plain_dumps([value, -value]) == orjson.dumps([value, -value])
+
+
+@pytest.mark.parametrize("value", [2**64, {1: 2}, object(), "\ud800", b"no default"])
+def test_json_refuses_what_orjson_refuses(value: object) -> None:
+    for dumps in (json_bytes.plain_dumps, orjson.dumps):
+        with pytest.raises(TypeError):
+            dumps(value)
+
+
+def test_json_written_already_goes_in_as_it_is() -> None:
+    fragment = json_bytes.PlainFragment('{"a":1}')
+    assert json_bytes.plain_dumps({"f": fragment, "n": UUID(int=1)}) == (
+        b'{"f":{"a":1},"n":"00000000-0000-0000-0000-000000000001"}'
+    )

@@ -812,6 +812,8 @@ class Confirmer:
             shutil.copyfile(live, copy)
             self._folder.sync_file(copy)
             copy.rename(live)
+            if self._fsync:
+                os.fsync(self._folder.journal_fd)  # or the one that failed could come back
         except BaseException:
             copy.unlink(missing_ok=True)
             raise
@@ -1193,7 +1195,12 @@ class Confirmer:
         """Tidy up after the processes whose journals are all decided; while one is left,
         somebody has to look again."""
         busy = {each.header.owner for each in self._pending.values() if each.header}
-        for owner in [each for each in self._ended if each not in busy]:
+        done = [each for each in self._ended if each not in busy]
+        if done and self._fsync:
+            # Until then a power cut may take a journal back into its pool, to which only the mark
+            # leads.
+            os.fsync(self._folder.journal_fd)
+        for owner in done:
             self._folder.forget(owner)
         self._ended = [each for each in self._ended if each in busy]
 

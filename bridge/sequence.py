@@ -20,6 +20,7 @@ import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID
 
 import google_crc32c
@@ -45,6 +46,64 @@ def _write(fd: int, content: bytes, offset: int) -> None:
 def database_key(path: str) -> str:
     """Return the file name that stands for a database path."""
     return hashlib.sha256(path.encode()).hexdigest()[:32]
+
+
+class _Record(NamedTuple):
+    """One record of a ledger; ``end``: the offset behind it."""
+
+    epoch: int
+    last: int
+    highest_transaction: int
+    incarnation: Incarnation | None
+    given: list[tuple[UUID, Stamp]]
+    end: int
+
+
+def _records(content: bytes) -> Iterator[_Record]:
+    """Yield the records of a ledger; a torn one ends it."""
+    at = 0
+    while at + _HEAD.size + _CRC.size <= len(content):
+        magic, epoch, entries, _, before, highest, guid, *created, inode = _HEAD.unpack_from(
+            content, at
+        )
+        end = at + _HEAD.size + entries * _ENTRY.size
+        if magic != _MAGIC or end + _CRC.size > len(content):
+            return
+        if _CRC.unpack_from(content, end)[0] != google_crc32c.value(content[at:end]):
+            return
+        given = []
+        for index in range(entries):
+            uuid, commit_us, stamped_us, *rest = _ENTRY.unpack_from(
+                content, at + _HEAD.size + index * _ENTRY.size
+            )
+            stamp = Stamp(epoch, before + 1 + index, commit_us, stamped_us, *rest)
+            given.append((UUID(bytes=uuid), stamp))
+        known = Incarnation(UUID(bytes=guid), (created[0], created[1]), inode)
+        at = end + _CRC.size
+        incarnation = known if known != _UNKNOWN else None
+        yield _Record(epoch, before + entries, highest, incarnation, given, at)
+
+
+class Given(NamedTuple):
+    """What a ledger says was given: the last number, and the journals that it still names."""
+
+    epoch: int
+    last: int
+    journals: dict[UUID, tuple[int, int, int]]  # epoch, number, commit in microseconds since 1970
+
+
+def read_given(path: Path) -> Given | None:
+    """Read a ledger without a lock, for whoever only looks; None if it says nothing (yet).
+
+    A number may be in it whose journal is visible a moment later. Raises OSError.
+    """
+    given = None
+    journals = {}
+    for record in _records(path.read_bytes()):
+        for uuid, stamp in record.given:
+            journals[uuid] = stamp.epoch, stamp.sequence, stamp.commit_us
+        given = Given(record.epoch, record.last, journals)
+    return given
 
 
 class SequenceLedger:
@@ -102,29 +161,14 @@ class SequenceLedger:
     def _read(self, start: int) -> Iterator[tuple[UUID, Stamp]]:
         """Yield what was given from byte ``start`` on; a torn record ends the ledger."""
         content = os.pread(self._fd, max(0, os.fstat(self._fd).st_size - start), start)
-        at = 0
-        while at + _HEAD.size + _CRC.size <= len(content):
-            magic, epoch, entries, _, before, highest, guid, *created, inode = _HEAD.unpack_from(
-                content, at
-            )
-            end = at + _HEAD.size + entries * _ENTRY.size
-            if magic != _MAGIC or end + _CRC.size > len(content):
-                break
-            if _CRC.unpack_from(content, end)[0] != google_crc32c.value(content[at:end]):
-                break
-            for index in range(entries):
-                uuid, commit_us, stamped_us, *rest = _ENTRY.unpack_from(
-                    content, at + _HEAD.size + index * _ENTRY.size
-                )
-                yield (
-                    UUID(bytes=uuid),
-                    Stamp(epoch, before + 1 + index, commit_us, stamped_us, *rest),
-                )
-            self.epoch, self.last, self.highest_transaction = epoch, before + entries, highest
-            known = Incarnation(UUID(bytes=guid), (created[0], created[1]), inode)
-            self.incarnation = known if known != _UNKNOWN else None
-            at = end + _CRC.size
-        self._end = start + at
+        end = 0
+        for record in _records(content):
+            yield from record.given
+            self.epoch, self.last = record.epoch, record.last
+            self.highest_transaction = record.highest_transaction
+            self.incarnation = record.incarnation
+            end = record.end
+        self._end = start + end
 
     def close(self) -> None:
         """Close the ledger's files."""

@@ -43,13 +43,7 @@ class Attachment:
     def password(self) -> str | None:
         """The password, None if there is none. Raises ConfigError if it can't be looked up."""
         if self.password_file is not None:
-            try:
-                return self.password_file.read_text("utf-8").rstrip("\r\n")
-            except (OSError, UnicodeDecodeError) as error:
-                why = getattr(error, "strerror", None) or "it is no text in UTF-8"
-                raise ConfigError(
-                    [f"{PASSWORD_FILE}: {self.password_file} can't be read: {why}"]
-                ) from None
+            return read_password(PASSWORD_FILE, self.password_file)
         variable = _VARIABLE.fullmatch(self._password or "")
         if variable is None:
             return self._password
@@ -59,6 +53,24 @@ class Attachment:
             raise ConfigError(
                 [f"{PASSWORD}: the environment of this process has no {variable[1]}"]
             ) from None
+
+
+def read_password(option: str, file: Path) -> str:
+    """Return the password that is alone in FILE; raises ConfigError if OPTION's can't be read."""
+    try:
+        return file.read_text("utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise ConfigError([f"{option}: {file} can't be read: {why}"]) from None
+
+
+def find_client_library(*roots: Path) -> str | None:
+    """Return the client library of the first of ROOTS, folders of Firebird, that has one."""
+    for root in roots:
+        for folder in ("lib", "."):
+            if (library := root / folder / "libfbclient.so.2").exists():
+                return str(library)
+    return None
 
 
 def check_password(value: str) -> str:

@@ -122,6 +122,8 @@ _TRANSACTION_TIMEOUT_MS = 60_000
 _BROKER_TRANSACTION_LIMIT_MS = 900_000
 _IDEMPOTENT_IN_FLIGHT = 5
 _RETRY_BACKOFF_MAX_MS = 1000
+_MAX_MESSAGE_BYTES = "1000000"
+"""librdkafka's own default of message.max.bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,11 @@ class ProducerSettings:
             mapping.take(name, entry)
         mapping.check_together()
         return cls(mapping.properties, mapping.origins)
+
+
+def max_message_bytes(config: ConnectorConfig) -> int:
+    """The largest message that the producer takes, in bytes of key and value."""
+    return int(config.producer.get("message.max.bytes", _MAX_MESSAGE_BYTES))
 
 
 def check_producer(config: ConnectorConfig) -> None:

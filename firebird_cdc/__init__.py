@@ -5,4 +5,13 @@ The rooms of the package are the folders at the top of the repository:
 (the journal format and all that reads it), ``config``, ``packaging`` and ``demo``.
 """
 
+import sys as _sys
+
 __version__ = "0.1.0"
+
+archive: str | None = getattr(globals().get("__loader__"), "archive", None)
+"""Path of the archive for Spark that this was imported from, None if it is installed."""
+
+if archive is not None:
+    # Its libraries are for a Python that has none of its own.
+    _sys.path.append(f"{archive}/lib")

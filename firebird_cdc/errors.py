@@ -15,6 +15,7 @@ FirebirdCdcError                 base: one sentence on what happened, where, and
 │           ├── RegistryUnavailable  it can't be used now
 │           └── RegistryRefused      it says no to this schema
 ├── ReplayError                  a replay can't run or found a fault
+│   └── UsageError               options that say too little, or contradict each other
 └── SetupError                   something the machine or an installation lacks
 """
 
@@ -59,9 +60,10 @@ class JournalError(FirebirdCdcError):
         self.path = Path(path)
         self.offset = offset
         self.what = what
+        self._place = path  # a URI would not outlive being a Path
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.path, self.offset, self.what))
+        return (type(self), (self._place, self.offset, self.what))
 
 
 class JournalEmpty(JournalError):
@@ -112,6 +114,12 @@ class RegistryRefused(RegistryTrouble):
 
 class ReplayError(FirebirdCdcError):
     """A replay can't run, or what it read is not whole."""
+
+
+class UsageError(ReplayError):
+    """Options say too little, or what can't be together."""
+
+    exit_code = 2
 
 
 class SetupError(FirebirdCdcError):

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Leave word for the shipper; 0."""
     from firebird_cdc.config import load_config
     from firebird_cdc.errors import ShipError
-    from firebird_cdc.journal.lock import STATE_DIRECTORY, is_held
+    from firebird_cdc.journal.lock import shipper_present
     from firebird_cdc.journal.shipped import acknowledge, remembered
 
     directory = load_config(arguments.config).journal_directory
@@ -52,6 +52,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{database}: acknowledged ({what})")
     if not databases:
         print("nothing is known to be lost")
-    elif not is_held(directory / STATE_DIRECTORY / "shipper.lock"):
+    elif not shipper_present(directory):
         print("no shipper runs; the next one takes note")
     return 0

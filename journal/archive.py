@@ -13,7 +13,6 @@ import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime, monotonic, time
@@ -26,8 +25,11 @@ from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.dispose import sync_directory
 from firebird_cdc.journal.format import JournalReader
 from firebird_cdc.journal.segments import (
+    SEGMENT_JOURNALS,
     SEGMENT_NAME,
     SEGMENT_SUFFIX,
+    SMALL_BYTES,
+    database_digest,
     is_segment_name,
     list_segment,
 )
@@ -35,12 +37,6 @@ from firebird_cdc.journal.statistics import Statistics
 from firebird_cdc.journal.watch import is_journal_name
 
 _log = logbook.Logger("firebird_cdc.journal.archive")
-
-SMALL_BYTES = 1024 * 1024
-"""Journals up to this length are packed; a reader has one of them in memory at a time."""
-
-SEGMENT_JOURNALS = 10_000
-"""Journals in one segment, at most."""
 
 PACK_AFTER_S = 3600.0
 """So old, journals are packed though they don't fill a segment."""
@@ -231,7 +227,7 @@ class ArchiveKeeper:
         left = set()
         damaged: dict[Path, str] = {}
         histories = {
-            (_digest(database), epoch): list(history)
+            (database_digest(database), epoch): list(history)
             for (database, epoch), history in groupby(journals, key=lambda journal: journal[:2])
         }
         for segment in self._segments():
@@ -291,7 +287,7 @@ class ArchiveKeeper:
     def _write_segment(self, journals: list[_Journal]) -> None:
         """Make one segment of JOURNALS, and remove them once it is on disk and reads back."""
         first, last = journals[0], journals[-1]
-        name = f"{_digest(first.database)}-{first.epoch}-{first.sequence}-{last.sequence}"
+        name = f"{database_digest(first.database)}-{first.epoch}-{first.sequence}-{last.sequence}"
         target = self._archive / f"{name}{SEGMENT_SUFFIX}"
         if target.exists():
             return  # its journals are sorted out when it can be read
@@ -375,10 +371,6 @@ def _member(segment: Path, name: str) -> bytes:
 
 def _sequence(journal: _Journal) -> int:
     return journal.sequence
-
-
-def _digest(database: str) -> str:
-    return blake2b(database.encode(), digest_size=8).hexdigest()
 
 
 def _new_file(path: Path) -> BinaryIO:

@@ -6,6 +6,7 @@ plugin that is not loaded, a table left out. A write that fails is another matte
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -20,7 +21,7 @@ from typing import Any
 import logbook
 
 from firebird_cdc.config import ConnectorConfig
-from firebird_cdc.config.attachment import CanaryTable
+from firebird_cdc.config.attachment import CanaryTable, find_client_library
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.statistics import CANARY, Statistics, now_us
 
@@ -156,8 +157,9 @@ class Canary:
                 text=True,
             )
             assert self._process.stdin is not None
-            with self._process.stdin as requests:  # far less than a pipe holds
-                json.dump(request, requests)
+            # Who has ended without reading it is told of like any that says nothing.
+            with contextlib.suppress(BrokenPipeError), self._process.stdin as requests:
+                json.dump(request, requests)  # far less than a pipe holds
         except OSError as error:
             self._tell_unwritable(f"the process that writes can't be started: {error}")
         self._kill_at = now + _WRITE_S + _GRACE_S
@@ -303,7 +305,4 @@ def client_library(config: ConnectorConfig) -> str | None:
     roots = [config.path.resolve().parent]
     if root := os.environ.get("FIREBIRD"):
         roots.insert(0, Path(root))
-    for folder in (root / part for root in roots for part in ("lib", ".")):
-        if (library := folder / "libfbclient.so.2").exists():
-            return str(library)
-    return None
+    return find_client_library(*roots)

@@ -25,9 +25,11 @@ from firebird_cdc.journal.lane import MAX_BACKOFF_S, Halt, Lane, MissingBlocked
 from firebird_cdc.journal.late import LateSending
 from firebird_cdc.journal.observability.folder import Waiting
 from firebird_cdc.journal.positions import Position, now_us, runs_of
-from firebird_cdc.journal.producer import KafkaLink, is_refusal
+from firebird_cdc.journal.producer import KafkaLink, failure_of, is_refusal
 from firebird_cdc.journal.records import Message
 from firebird_cdc.journal.render import BadEvent
+from firebird_cdc.journal.repair_desk import Repairs
+from firebird_cdc.journal.repairs import WHOLE, Place
 from firebird_cdc.journal.standing import Standing
 from firebird_cdc.journal.statistics import DISK, UNREADABLE
 from firebird_cdc.journal.topics import missing_topic
@@ -127,7 +129,7 @@ class Delivery(ABC):
         self._aside_unacked = 0
         self._aside_banned_until = 0.0
         self._aside_told: set[str] = set()
-        self.late = LateSending(plan, archive)
+        self.late = LateSending(plan, archive, Repairs(plan), self.is_at_rest, self.place_of)
         self.on_missing: Callable[[str], str] = missing_topic
         self._archive = archive
         self._backoff_s = backoff_s
@@ -219,8 +221,33 @@ class Delivery(ABC):
     def _place(self, lane: Lane) -> None:
         """Tell LANE what Kafka is known to have."""
 
+    def is_at_rest(self, database: str) -> bool:
+        """Whether nothing of DATABASE is under way, and its place is known."""
+        lane = self.lanes.get(database)
+        return self._is_placed and (lane is None or not lane.flights)
+
+    def place_of(self, database: str) -> Place | None:
+        """The last place of DATABASE that was shipped, None if nothing says so; at rest."""
+        lane = self.lanes.get(database)
+        places = []
+        for known in (self.standing.known.get(database), None if lane is None else lane.known):
+            if known is not None and known.position.folder == self.standing.folder:
+                position = known.position
+                pos = WHOLE if position.complete else position.pos
+                places.append(Place(*position.number, pos))
+        if lane is not None and lane.settled is not None:
+            places.append(Place(*lane.settled[0][:2]))
+        if (number := self.standing.remembered(database)) is not None:
+            places.append(Place(*number))
+        return max(places, default=None)
+
+    @property
+    @abstractmethod
+    def _is_placed(self) -> bool:
+        """Whether it is known how far Kafka is."""
+
     def _ready(self, lane: Lane) -> bool:
-        if self.stopping or self._dispose_trouble:
+        if self.stopping or self._dispose_trouble or self.late.repairs.holds(lane.database):
             return False
         suspects: Sequence[Unreadable] = ()
         if self.backlog.unreadable and self.plan.failure_mode == "fail":
@@ -520,8 +547,8 @@ class Delivery(ABC):
         self, position: Position | None, error: KafkaError | None, message: Any
     ) -> None:
         self._aside_unacked -= 1
-        if error is not None:
-            self._position_failed(error)
+        if (failure := failure_of(error, message)) is not None:
+            self._position_failed(failure)
             return
         if message.offset() <= self._position_offset:
             self.standing.note_emptied()
@@ -680,6 +707,10 @@ class PlainDelivery(Delivery):
             while self._aside_unacked and monotonic() < until:
                 self.link.poll(0.05)
         super().abandon()
+
+    @property
+    def _is_placed(self) -> bool:
+        return not self._is_to_read
 
     # Positions serve here to notice that a cluster was emptied; nothing else needs them.
 

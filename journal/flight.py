@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from firebird_cdc.errors import Obstacle, RegistryRefused, RegistryUnavailable, TopicUnavailable
 from firebird_cdc.journal.backlog import Entry
 from firebird_cdc.journal.format import DdlChange, Gap, JournalReader, RowChange
+from firebird_cdc.journal.producer import failure_of
 from firebird_cdc.journal.quarantine import Quarantine
 from firebird_cdc.journal.records import Message
 from firebird_cdc.journal.render import BEGIN, END, BadEvent, JournalRenderer, Renderer
@@ -38,7 +39,7 @@ class FlightPlan:
     ``failure_mode``: as ``event.processing.failure.handling.mode``. ``acknowledged`` counts
     the messages that Kafka took, ``failures`` those it did not, ``unacked`` those without an
     answer yet: all over all flights, ended ones included. ``statistics``: what is told outside.
-    ``folder``: the directory's path, to put a name behind.
+    ``folder``: the directory's path, to put a name behind. ``acks``: whether brokers answer at all.
     """
 
     def __init__(
@@ -48,6 +49,8 @@ class FlightPlan:
         none_charset: str,
         failure_mode: str,
         statistics: Statistics,
+        *,
+        acks: bool = True,
     ) -> None:
         self.directory = directory
         self.folder = f"{directory}{os.sep}"
@@ -59,6 +62,11 @@ class FlightPlan:
         self.acknowledged = 0
         self.failures = 0
         self.unacked = 0
+        self._acks = acks
+
+    def failure_of(self, error: KafkaError | None, message: Any) -> KafkaError | None:
+        """Why MESSAGE may not be in Kafka, of which the client reports ERROR; None: it is there."""
+        return failure_of(error, message) if self._acks else error
 
 
 class Flight:
@@ -191,6 +199,7 @@ class Flight:
         plan = self._plan
         self.unacked -= 1
         plan.unacked -= 1
+        error = plan.failure_of(error, message)
         if error is None:
             plan.acknowledged += 1
             return

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from firebird_cdc.errors import ConfigError, ShipperFenced
+from firebird_cdc.journal.dispose import replace_file
 
 _FINAL = (ConfigError.exit_code, ShipperFenced.exit_code)
 _HOLD_S = 600.0
@@ -52,11 +52,7 @@ def leave(path: Path, words: LastWords) -> None:
     """Write WORDS; without a place for them, the next shipper comes to the same end sooner."""
     content = json.dumps([words.code, words.text, words.config_ns, words.at])
     with contextlib.suppress(OSError):
-        temporary = path.with_suffix(".new")
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(content)
-        temporary.rename(path)
+        replace_file(path, content.encode(), is_synced=False)
 
 
 def read(path: Path) -> LastWords | None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import UUID
 
 import logbook
@@ -29,9 +29,14 @@ from firebird_cdc.journal.dispose import dispose_shipped
 from firebird_cdc.journal.flight import FlightPlan, counted_as
 from firebird_cdc.journal.format import Gap, JournalReader, SequenceChange
 from firebird_cdc.journal.producer import is_refusal
-from firebird_cdc.journal.quarantine import Note, refusal
+from firebird_cdc.journal.quarantine import refusal
+from firebird_cdc.journal.quarantine_note import Note
 from firebird_cdc.journal.records import Message
 from firebird_cdc.journal.render import BadEvent
+
+if TYPE_CHECKING:
+    from firebird_cdc.journal.repair_desk import RepairFlight, RepairOutcome, Repairs
+    from firebird_cdc.journal.repairs import Place
 
 _log = logbook.Logger("firebird_cdc.journal.late")
 
@@ -178,11 +183,12 @@ class LateFlight:
                 self._plan.unacked += 1
         return True
 
-    def _report(self, pos: int, error: KafkaError | None, _message: Any) -> None:
+    def _report(self, pos: int, error: KafkaError | None, message: Any) -> None:
         if pos not in self._open:
             return  # closed meanwhile
         self.unacked -= 1
         self._plan.unacked -= 1
+        error = self._plan.failure_of(error, message)
         if error is None:
             self._plan.acknowledged += 1
         self._answered(pos, 1, error)
@@ -285,20 +291,34 @@ def _marked(message: Message, note: Note, reason: str) -> Message:
 
 
 class _Wish(NamedTuple):
+    """``answer``: takes an `Outcome`, of a repair a ``RepairOutcome``."""
+
     uuid: UUID
-    is_forced: bool
-    answer: Callable[[Outcome], None]
+    answer: Callable[[Any], object]
+    is_forced: bool = False
     was_draft: bool = False
+    is_repair: bool = False
 
 
 class LateSending:
-    """The retries that were asked for, one after the other.
+    """The retries and repairs that were asked for, one after the other.
 
-    ``flight``: the one under way.
+    ``flight``: the one under way. ``place_of``: the last place of a database that was shipped,
+    asked once ``is_at_rest`` says that nothing of it is under way.
     """
 
-    def __init__(self, plan: FlightPlan, archive: Path | None) -> None:
+    def __init__(
+        self,
+        plan: FlightPlan,
+        archive: Path | None,
+        repairs: Repairs,
+        is_at_rest: Callable[[str], bool],
+        place_of: Callable[[str], Place | None],
+    ) -> None:
         self.flight: LateFlight | None = None
+        self.repairs = repairs
+        self._is_at_rest = is_at_rest
+        self._place_of = place_of
         self._plan = plan
         self._archive = archive
         self._wishes: deque[_Wish] = deque()
@@ -324,7 +344,11 @@ class LateSending:
 
     def ask(self, uuid: UUID, answer: Callable[[Outcome], None], *, is_forced: bool) -> None:
         """Have a journal sent when its turn comes; ANSWER is called with what became of it."""
-        self._wishes.append(_Wish(uuid, is_forced, answer))
+        self._wishes.append(_Wish(uuid, answer, is_forced))
+
+    def ask_repair(self, uuid: UUID, answer: Callable[[RepairOutcome], None]) -> None:
+        """Have a repair sent once nothing of its database is under way; as ``ask``."""
+        self._wishes.append(_Wish(uuid, answer, is_repair=True))
 
     def begin(self) -> LateFlight | None:
         """The retry that is under way, or the next one that is not refused."""
@@ -332,7 +356,9 @@ class LateSending:
             if self.flight is not None:
                 break
             wish = self._wish = self._wishes.popleft()
-            if self._plan.quarantine.is_draft(wish.uuid):
+            if wish.is_repair:
+                self._begin_repair(wish)
+            elif self._plan.quarantine.is_draft(wish.uuid):
                 # A crash left it in both places: first it ends in the journal folder.
                 self._wishes.append(wish._replace(was_draft=True))
             else:
@@ -359,11 +385,39 @@ class LateSending:
         else:
             self._answer(Outcome(False, f"refused: {why}"))
 
+    def _begin_repair(self, wish: _Wish) -> None:
+        database = self.repairs.database_of(wish.uuid)
+        if database is not None and not self._is_at_rest(database):
+            self._wishes.append(wish)
+            return
+        place = None if database is None else self._place_of(database)
+        begun = self.repairs.begin(wish.uuid, place)
+        if isinstance(begun, LateFlight):
+            self.flight = begun
+        else:
+            self._answer(begun)
+
+    def _finish_repair(self, flight: RepairFlight, *, is_aborted: bool) -> bool:
+        try:
+            self._plan.quarantine.flush()
+        except OSError as error:
+            _log.error("what comes behind newer events can't be noted: {}", error)
+        is_noted, outcome = self.repairs.finish(flight, is_aborted=is_aborted)
+        if outcome.is_sent or outcome.taken:
+            self._count(flight)
+        flight.close()
+        self.flight = None
+        self._answer(outcome)
+        return is_noted
+
     def note_sent(self, uuid: UUID) -> bool:
-        """Kafka has what was left out of a journal, as it says itself: it is not sent again.
+        """Kafka has what was left out of a journal, or a repair, as it says itself: it is not sent
+        again.
 
         False if the journal can't be let go of now.
         """
+        if self.repairs.knows(uuid):
+            return self.repairs.note_sent(uuid)
         try:
             note = self._plan.quarantine.find(uuid)
             if note is not None:
@@ -408,6 +462,8 @@ class LateSending:
 
         ``is_aborted``: nothing of it becomes visible. Returns whether the journal is gone.
         """
+        if self._wish is not None and self._wish.is_repair:
+            return self._finish_repair(cast("RepairFlight", flight), is_aborted=is_aborted)
         is_gone = False
         quarantine = self._plan.quarantine
         sent = 0 if is_aborted else flight.sent
@@ -427,13 +483,16 @@ class LateSending:
         except OSError as error:
             outcome = Outcome(False, f"{text}, which could not be noted: {error}")
         if sent:
-            statistics = self._plan.statistics.database(flight.database)
-            for key, count in flight.counts.items():
-                statistics.add(*key, count)
+            self._count(flight)
         flight.close()
         self.flight = None
         self._answer(outcome)
         return is_gone
+
+    def _count(self, flight: LateFlight) -> None:
+        statistics = self._plan.statistics.database(flight.database)
+        for key, count in flight.counts.items():
+            statistics.add(*key, count)
 
     def _let_go(self, note: Note) -> None:
         """All of a journal is in Kafka."""
@@ -443,10 +502,9 @@ class LateSending:
         dispose_shipped([journal], self._archive if note.is_moved else None)
         quarantine.remove(note.uuid)
 
-    def _answer(self, outcome: Outcome) -> None:
+    def _answer(self, outcome: Outcome | RepairOutcome) -> None:
         wish, self._wish = self._wish, None
         assert wish is not None
-        (_log.notice if outcome.is_sent else _log.error)(
-            "retry of {}.log: {}", wish.uuid, outcome.text
-        )
+        what = f"repair {wish.uuid}" if wish.is_repair else f"retry of {wish.uuid}.log"
+        (_log.notice if outcome.is_sent else _log.error)("{}: {}", what, outcome.text)
         wish.answer(outcome)

@@ -115,3 +115,8 @@ class ShipperLock:
 def bridge_present(directory: Path) -> bool:
     """Whether a server process with a bridge on DIRECTORY lives: it shares bridge.lock then."""
     return is_held(directory / STATE_DIRECTORY / "bridge.lock")
+
+
+def shipper_present(directory: Path) -> bool:
+    """Whether a shipper works on DIRECTORY."""
+    return is_held(directory / STATE_DIRECTORY / "shipper.lock")

@@ -99,6 +99,11 @@ _PRODUCER_ONLY = frozenset(
 )
 
 
+def reader_settings(producer: Mapping[str, str]) -> dict[str, str]:
+    """The properties of PRODUCER that a client which reads takes, too."""
+    return {name: text for name, text in producer.items() if name not in _PRODUCER_ONLY}
+
+
 class Run(NamedTuple):
     """Journals with consecutive numbers: 16 bytes of uuid for each, from FIRST on."""
 
@@ -308,9 +313,7 @@ class PositionReader:
         self.late: dict[UUID, bytes] = {}
         self._settings = settings
         self._partition = TopicPartition(topic, 0, OFFSET_BEGINNING)
-        common: dict[str, Any] = {
-            name: text for name, text in producer.items() if name not in _PRODUCER_ONLY
-        }
+        common: dict[str, Any] = dict(reader_settings(producer))
         self._admin = AdminClient(common, logger=logger)
         self._consumer = Consumer(
             {
@@ -335,6 +338,7 @@ class PositionReader:
     def close(self) -> None:
         """Give back what reading holds."""
         self._consumer.close()
+        del self._admin
 
     def advance(self, seconds: float) -> bool:
         """Go on for about SECONDS; whether all is read. Raises KafkaException; may be repeated."""

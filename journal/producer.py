@@ -7,6 +7,7 @@ Everything here belongs to the thread that made the link; callbacks run inside `
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from typing import Any
 import logbook
 import orjson
 from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.producer import check_producer
@@ -25,9 +27,6 @@ from firebird_cdc.journal.positions import PositionReader
 from firebird_cdc.journal.statistics import KAFKA, QueueFigures, Statistics
 
 _log = logbook.Logger("firebird_cdc.journal.producer")
-
-DEFAULT_MAX_MESSAGE_BYTES = 1_000_000
-"""librdkafka's own default of message.max.bytes."""
 
 DEFAULT_QUEUE_MESSAGES = 100_000
 """librdkafka's own default of queue.buffering.max.messages."""
@@ -71,6 +70,20 @@ DeliveryCallback = Callable[[KafkaError | None, Any], None]
 def is_refusal(error: KafkaError) -> bool:
     """Whether ERROR speaks of the message, so that it would be refused again."""
     return error.code() in _REFUSALS
+
+
+# Where a broker refuses the first messages of a partition for now, it may take those behind them:
+# it knows nothing yet of the numbers that this client gives them. The client then believes that it
+# has them all.
+_UNSURE = KafkaError(
+    KafkaError._INCONSISTENT,
+    "the client takes it as delivered, but no broker has said where it is",
+)
+
+
+def failure_of(error: KafkaError | None, message: Any) -> KafkaError | None:
+    """Why MESSAGE may not be in Kafka, of which the client reports ERROR; None: it is there."""
+    return _UNSURE if error is None and message.offset() is None else error
 
 
 class _ToLogbook(logging.Handler):
@@ -130,23 +143,20 @@ def admin_settings(config: ConnectorConfig) -> dict[str, Any]:
     return settings
 
 
-def max_message_bytes(config: ConnectorConfig) -> int:
-    """The largest message that the producer takes, in bytes of key and value."""
-    return int(config.producer.get("message.max.bytes", DEFAULT_MAX_MESSAGE_BYTES))
-
-
 class KafkaLink:
     """One librdkafka producer at a time, and what is known about Kafka's well-being.
 
     ``progress_at``: when (monotonic) Kafka last acknowledged something, or was first asked to.
     ``queue``: what the producer holds, for any thread. Raises ConfigError if librdkafka refuses
-    the configuration.
+    the configuration. To be closed before the process ends: what OpenSSL does at its exit would
+    crash the threads of a client that still uses it.
     """
 
     def __init__(self, config: ConnectorConfig, statistics: Statistics) -> None:
         check_producer(config)
         self._hurries = "linger.ms" not in config.producer
         self._settings: dict[str, Any] = producer_settings(config)
+        self._admin_settings = admin_settings(config)
         self._servers = config.producer.get("bootstrap.servers", "")
         self._directory = config.journal_directory
         self._topic_creation = config.topic_creation
@@ -165,6 +175,18 @@ class KafkaLink:
             int(self._settings["queue.buffering.max.kbytes"]) * 1024,
         )
         self.producer = self._make()
+        self._admin: AdminClient | None = None
+        statistics.queue = self.queue
+
+    def close(self) -> None:
+        """Let go of the clients, whose threads end with that. What Kafka has not acknowledged is
+        given up, and an open Kafka transaction is left to it."""
+        self._statistics.queue = None
+        self._purge()
+        self._admin = None
+        # Its own close would wait for Kafka, without limit.
+        del self.producer
+        gc.collect()  # an error that was caught may hold on to it, in a circle with its traceback
 
     def _make(self) -> Producer:
         settings = self._settings | {"error_cb": self._on_error, "stats_cb": self._on_statistics}
@@ -175,6 +197,13 @@ class KafkaLink:
         creation = self._topic_creation
         settings = None if creation is None else creation.settings(topic)
         return PositionReader(self._settings, topic, librdkafka_logger(), settings)
+
+    @property
+    def admin(self) -> AdminClient:
+        """A client that manages topics, made on first use."""
+        if self._admin is None:
+            self._admin = AdminClient(self._admin_settings, logger=librdkafka_logger())
+        return self._admin
 
     def take_refused_topic(self) -> str:
         """The topic for which a transaction was refused since the last call, or ""."""
@@ -207,12 +236,15 @@ class KafkaLink:
 
     def recreate(self) -> None:
         """Replace the producer; of what the old one still held it is told that it was not sent."""
+        self._purge()
+        self.producer = self._make()
+        self.fatal = None
+
+    def _purge(self) -> None:
         self.producer.purge()
         with suppress(KafkaException):  # the client lets go of what it has told, and of no more
             while self.producer.poll(0):
                 pass
-        self.producer = self._make()
-        self.fatal = None
 
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal():

@@ -22,16 +22,11 @@ use, too.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from time import time_ns
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import logbook
@@ -41,12 +36,10 @@ from firebird_cdc.journal.backlog import Entry
 from firebird_cdc.journal.dispose import check_same, replace_file, sync_directory, sync_file
 from firebird_cdc.journal.format import read_envelope
 from firebird_cdc.journal.lock import STATE_DIRECTORY
+from firebird_cdc.journal.quarantine_note import QUARANTINE, Note, digest_of
 from firebird_cdc.journal.records import Concerned, Message
 
 _log = logbook.Logger("firebird_cdc.journal.quarantine")
-
-QUARANTINE = "quarantine"
-"""Folder of what was set aside, in ``.firebird-cdc``."""
 
 REQUESTS = "retry"
 """Folder of what was asked for, beside it (``journal.retry_desk``)."""
@@ -55,221 +48,8 @@ MOST_WATCHED = 10_000
 """Journals whose keys are watched; of further ones it is taken for granted that newer events were
 shipped. A bound on memory: about 1 kB each."""
 
-MOST_KEYS_OF_ONE = 5_000
-"""Keys of one journal that are watched; beyond them any newer event in the topics concerned counts.
-A bound on memory and on the size of a note."""
-
 MOST_KEYS = 100_000
-"""The same over all journals, about 20 MB."""
-
-MOST_TOPICS_OF_ONE = 100
-"""Topics of one journal; beyond them any newer event of the database counts."""
-
-MOST_RANGES = 50_000
-"""Stretches of left out events that a note holds. The rest of a journal with more is left out as
-a whole."""
-
-_MOST_REASONS = 50
-_REASON_CHARS = 500
-
-
-class LeftOut(NamedTuple):
-    """Events FIRST to LAST were not sent; ``reason`` is an index into the note's reasons."""
-
-    first: int
-    last: int
-    reason: int
-
-
-@dataclass(slots=True)
-class Note:
-    """What of a journal was not sent, and what that concerns.
-
-    ``database``, ``epoch``, ``sequence``: as far as they could be read. ``left_out``: single
-    events, in order; ``rest_after``: nothing behind this event was sent, None: all was but those.
-    ``keys``: digests of topic and key, each with the lowest event that has it; ``topics``: all
-    topics concerned, in the same way; ``is_topics``: the keys are too many or unknown, any newer
-    event in the topics counts; ``is_all``: any newer event of the database does. ``newer``: the
-    newer event that was shipped since, None while there is none. ``is_moved``: the journal never
-    was disposed of like a shipped one, so the archive has not got it.
-    """
-
-    uuid: UUID
-    database: str | None
-    epoch: int | None
-    sequence: int | None
-    at_us: int
-    left_out: list[LeftOut] = field(default_factory=list)
-    rest_after: int | None = None
-    rest_reason: str = ""
-    reasons: list[str] = field(default_factory=list)
-    keys: dict[bytes, int] = field(default_factory=dict)
-    topics: dict[str, int] = field(default_factory=dict)
-    is_topics: bool = False
-    is_all: bool = False
-    newer: str | None = None
-    is_moved: bool = False
-
-    @property
-    def says_something(self) -> bool:
-        """Whether anything of the journal was not sent."""
-        return bool(self.left_out) or self.rest_after is not None
-
-    @property
-    def at(self) -> str:
-        """When the journal was set aside."""
-        return (
-            datetime.fromtimestamp(self.at_us / 1_000_000, UTC).isoformat().replace("+00:00", "Z")
-        )
-
-    def reason_at(self, pos: int) -> str | None:
-        """Why event POS was not sent, None if it was."""
-        place = bisect_right(self.left_out, pos, key=lambda each: each.first) - 1
-        if place >= 0 and pos <= self.left_out[place].last:
-            return self.reasons[self.left_out[place].reason]
-        if self.rest_after is not None and pos > self.rest_after:
-            return self.rest_reason
-        return None
-
-    def add(self, pos: int, reason: str) -> bool:
-        """Event POS is left out, too; False if there is no room to say so."""
-        if self.reason_at(pos) is not None:
-            return True
-        number = self._number_of(reason)
-        last = self.left_out[-1] if self.left_out else None
-        if last is not None and last.last == pos - 1 and last.reason == number:
-            self.left_out[-1] = last._replace(last=pos)
-        elif len(self.left_out) >= MOST_RANGES:
-            return False
-        else:
-            place = bisect_right(self.left_out, pos, key=lambda each: each.first)
-            self.left_out.insert(place, LeftOut(pos, pos, number))
-        return True
-
-    def end_after(self, pos: int, reason: str) -> None:
-        """Nothing behind event POS is sent."""
-        self.rest_after = pos
-        self.is_moved = True
-        self.rest_reason = reason[:_REASON_CHARS]
-
-    def cut_back(self, pos: int) -> None:
-        """Nothing is known any more about what comes behind event POS."""
-        self.left_out = [
-            each._replace(last=min(each.last, pos)) for each in self.left_out if each.first <= pos
-        ]
-        self.rest_after = None
-        self.is_moved = False
-
-    def _number_of(self, reason: str) -> int:
-        reason = reason[:_REASON_CHARS]
-        if reason in self.reasons:
-            return self.reasons.index(reason)
-        if len(self.reasons) >= _MOST_REASONS:
-            reason = "for more reasons than are kept here; our log has them"
-            if self.reasons[-1] == reason:
-                return len(self.reasons) - 1
-        self.reasons.append(reason)
-        return len(self.reasons) - 1
-
-    def concerns(self, pos: int, what: Concerned) -> None:
-        """Event POS, which is left out, concerns WHAT."""
-        if what is None:
-            self.is_all = True
-        elif isinstance(what, str):
-            self.is_topics = True
-            self.topics.setdefault(what, pos)
-        else:
-            for topic, key in what:
-                self.topics.setdefault(topic, pos)
-                if not self.is_topics and not self.is_all:
-                    self.keys.setdefault(digest_of(topic, key), pos)
-        if len(self.keys) > MOST_KEYS_OF_ONE:
-            self.is_topics = True
-        if len(self.topics) > MOST_TOPICS_OF_ONE:
-            self.is_all = True
-
-    @property
-    def breadth(self) -> str:
-        """Which newer events count, for people."""
-        if self.is_all:
-            return "the same database" if self.database is not None else "some database"
-        return "the same table" if self.is_topics else "the same key"
-
-    def sentence(self) -> str:
-        """What became of the journal, for people."""
-        parts = []
-        if self.left_out:
-            count = sum(each.last - each.first + 1 for each in self.left_out)
-            first = self.left_out[0]
-            why = self.reasons[first.reason]
-            parts.append(
-                f"event {first.first} was left out: {why}"
-                if count == 1
-                else f"{count} events were left out, the first is event {first.first}: {why}"
-            )
-        if self.rest_after is not None:
-            sent = (
-                f"its events up to {self.rest_after} were sent"
-                if self.rest_after
-                else "none of its events was sent"
-            )
-            parts.append(f"{self.rest_reason}; {sent}")
-        return "; ".join(parts)
-
-    def to_json(self) -> bytes:
-        """The note as it is written."""
-        content = {
-            "database": self.database,
-            "epoch": self.epoch,
-            "sequence": self.sequence,
-            "set_aside_at": self.at,
-            "set_aside_us": self.at_us,
-            "left_out": [list(each) for each in self.left_out],
-            "rest_after": self.rest_after,
-            "rest_reason": self.rest_reason,
-            "reasons": self.reasons,
-            "keys": {digest.hex(): pos for digest, pos in self.keys.items()},
-            "topics": self.topics,
-            "any_key": self.is_topics,
-            "any_topic": self.is_all,
-            "newer": self.newer,
-            "moved": self.is_moved,
-        }
-        return json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n"
-
-    @classmethod
-    def from_json(cls, uuid: UUID, content: bytes) -> Note:
-        """The note that was written. Raises ValueError."""
-        try:
-            held: dict[str, Any] = json.loads(content)
-            return cls(
-                uuid,
-                held["database"],
-                held["epoch"],
-                held["sequence"],
-                held["set_aside_us"],
-                [LeftOut(*each) for each in held["left_out"]],
-                held["rest_after"],
-                held["rest_reason"],
-                held["reasons"],
-                {bytes.fromhex(digest): pos for digest, pos in held["keys"].items()},
-                held["topics"],
-                held["any_key"],
-                held["any_topic"],
-                held["newer"],
-                held["moved"],
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"not a note of ours: {error!r}") from error
-
-
-def digest_of(topic: str, key: bytes | None) -> bytes:
-    """What stands for the key of a topic. All messages without a key have the same one."""
-    digest = hashlib.blake2b(topic.encode(), digest_size=16)
-    if key is not None:
-        digest.update(b"\0")
-        digest.update(key)
-    return digest.digest()
+"""Keys over all journals that are watched, about 20 MB."""
 
 
 class Quarantine:

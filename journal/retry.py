@@ -9,16 +9,15 @@ import argparse
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.dispose import give_to_owner_of, replace_file
-from firebird_cdc.journal.lock import STATE_DIRECTORY, is_held
+from firebird_cdc.journal.lock import STATE_DIRECTORY, shipper_present
 from firebird_cdc.journal.quarantine import (
-    QUARANTINE,
     REQUESTS,
     describe,
     in_order,
@@ -28,6 +27,9 @@ from firebird_cdc.journal.quarantine import (
     refusal,
     remove_files,
 )
+from firebird_cdc.journal.quarantine_note import QUARANTINE
+from firebird_cdc.journal.repairs import RepairFolder
+from firebird_cdc.journal.replay.commands import seconds
 
 _ASK_S = 0.1
 _DEFAULT_WAIT_S = 60.0
@@ -54,7 +56,7 @@ def register(actions: Any) -> None:
     )
     retry.add_argument(
         "--wait",
-        type=_seconds,
+        type=seconds,
         default=_DEFAULT_WAIT_S,
         metavar="SECONDS",
         help=f"how long to wait for the outcome (default {_DEFAULT_WAIT_S:.0f})",
@@ -91,22 +93,14 @@ def _uuid(text: str) -> UUID:
     return UUID(text.removesuffix(".log"))
 
 
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not seconds >= 0:
-        raise ValueError(text)
-    return seconds
-
-
 def run_retry(arguments: argparse.Namespace) -> int:
     """Ask for a retry, and wait for what comes of it."""
     journals = _folder_of(arguments)
-    state = journals / STATE_DIRECTORY
-    quarantine = state / QUARANTINE
+    quarantine = journals / STATE_DIRECTORY / QUARANTINE
     with _as_our_error():
-        if not is_held(state / "shipper.lock"):
+        if not shipper_present(journals):
             return _leave_for_the_next(journals, quarantine, arguments)
-        request = _write_request(state, arguments)
+        request = write_request(journals, _wish(arguments))
         answer = _await_answer(request, arguments.wait)
     if answer is None:
         raise ShipError(
@@ -148,35 +142,46 @@ def _leave_for_the_next(journals: Path, quarantine: Path, arguments: argparse.Na
         print(f"{uuid}: refused: {why}")
     if accepted:
         arguments.journals, arguments.all = accepted, False
-        _write_request(journals / STATE_DIRECTORY, arguments)
+        write_request(journals, _wish(arguments))
     if accepted or not wanted:
         print(f"no shipper works on {journals}; it is done as soon as one starts")
     return 1 if refused else 0
 
 
-def _write_request(state: Path, arguments: argparse.Namespace) -> Path:
-    folder = state / REQUESTS
-    folder.mkdir(mode=0o700, exist_ok=True)
-    give_to_owner_of(state, folder)
-    path = folder / f"{uuid4()}.request"
-    content = {
+def _wish(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {
         "journals": [str(uuid) for uuid in arguments.journals],
         "all": arguments.all,
         "force": arguments.force,
     }
-    replace_file(path, json.dumps(content).encode())
-    give_to_owner_of(state, path)
+
+
+def write_request(journals: Path, content: Mapping[str, Any]) -> Path:
+    """Leave a request for the shipper (``journal.retry_desk``); returns its file."""
+    state = journals / STATE_DIRECTORY
+    folder = state / REQUESTS
+    folder.mkdir(mode=0o700, exist_ok=True)
+    give_to_owner_of(state, folder)
+    path = folder / f"{uuid4()}.request"
+    replace_file(path, json.dumps(content).encode(), owner_of=state)
     return path
 
 
 def _await_answer(request: Path, seconds: float) -> dict[str, list[Any]] | None:
-    path = request.with_suffix(".answer")
     end = time.monotonic() + seconds
-    while not path.exists():
+    while (answer := take_answer(request)) is None:
         if time.monotonic() >= end:
             return None
         time.sleep(_ASK_S)
-    answer: dict[str, list[Any]] = json.loads(path.read_bytes())
+    return answer
+
+
+def take_answer(request: Path) -> dict[str, Any] | None:
+    """The shipper's answer to REQUEST, which is removed; None if there is none yet."""
+    path = request.with_suffix(".answer")
+    if not path.exists():
+        return None
+    answer: dict[str, Any] = json.loads(path.read_bytes())
     path.unlink(missing_ok=True)
     return answer
 
@@ -199,6 +204,15 @@ def run_list(arguments: argparse.Namespace) -> int:
         print(f"    retry: {described['refusal'] or 'possible'}")
     if not arguments.json:
         print(f"{len(uuids)} journals in {quarantine}")
+    with _as_our_error():
+        repairs = list(RepairFolder(quarantine.parent.parent).waiting())
+    for repair in repairs:
+        name, database = str(repair.uuid), repair.database
+        if arguments.json:
+            content = {"repair": name, "database": database, "events": len(repair.events)}
+            print(json.dumps(content, ensure_ascii=False))
+        else:
+            print(f"repair {name} of {database}: {repair.wait}")
     return 0
 
 

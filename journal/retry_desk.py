@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import logbook
@@ -24,6 +25,7 @@ from firebird_cdc.journal.lane import Lane
 from firebird_cdc.journal.late import Outcome
 from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.quarantine import REQUESTS, in_order
+from firebird_cdc.journal.repair_desk import RepairDesk
 
 _log = logbook.Logger("firebird_cdc.journal.retry_desk")
 
@@ -54,6 +56,8 @@ class RetryDesk:
         self._folder = journals / STATE_DIRECTORY / REQUESTS
         self._delivery = delivery
         self._requests: dict[str, _Request] = {}
+        self._repairs = RepairDesk(delivery)
+        self._of_repairs: set[str] = set()
 
     def turn(self, now: float) -> float:
         """Look for requests, and answer those that are done."""
@@ -62,6 +66,7 @@ class RetryDesk:
         for request in list(self._requests.values()):
             self._follow(request, now)
             self._answer_if_done(request)
+        self._repairs.turn(now)
         return now + _LOOK_S
 
     def close(self) -> None:
@@ -72,12 +77,18 @@ class RetryDesk:
             return []
         _remove_old_answers(self._folder)
         return sorted(
-            path for path in self._folder.glob("*.request") if path.name not in self._requests
+            path
+            for path in self._folder.glob("*.request")
+            if path.name not in self._requests and path.name not in self._of_repairs
         )
 
     def _take(self, path: Path) -> None:
         try:
             content = json.loads(path.read_bytes())
+            if "repair" in content:
+                self._of_repairs.add(path.name)
+                self._repairs.take(path.name, content["repair"], partial(self._answer, path))
+                return
             wanted = [UUID(text) for text in content["journals"]]
             is_forced, is_all = bool(content["force"]), bool(content["all"])
         except OSError as error:
@@ -130,14 +141,19 @@ class RetryDesk:
         if not request.is_done or request.path.name not in self._requests:
             return
         answer = {name: list(outcome) for name, outcome in request.outcomes.items()}
+        if self._answer(request.path, answer):
+            del self._requests[request.path.name]
+
+    def _answer(self, path: Path, answer: dict[str, Any]) -> bool:
         content = json.dumps(answer, ensure_ascii=False).encode()
         try:
-            replace_file(request.path.with_suffix(".answer"), content)
-            request.path.unlink(missing_ok=True)
+            replace_file(path.with_suffix(".answer"), content)
+            path.unlink(missing_ok=True)
         except OSError as error:
-            _log.error("{}: can't be answered yet: {}", request.path, error)
-            return
-        del self._requests[request.path.name]
+            _log.error("{}: can't be answered yet: {}", path, error)
+            return False
+        self._of_repairs.discard(path.name)
+        return True
 
 
 def _remove_old_answers(folder: Path) -> None:

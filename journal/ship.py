@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -20,13 +20,14 @@ import logbook
 
 from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.config.producer import max_message_bytes
 from firebird_cdc.journal.backlog import Backlog
 from firebird_cdc.journal.chores import ChoreList, build_chores
 from firebird_cdc.journal.delivery import REMIND_S, Delivery, PlainDelivery
 from firebird_cdc.journal.flight import FlightPlan
 from firebird_cdc.journal.lock import STATE_DIRECTORY, ShipperLock, bridge_present
 from firebird_cdc.journal.observability.observer import Observer
-from firebird_cdc.journal.producer import KafkaLink, max_message_bytes
+from firebird_cdc.journal.producer import KafkaLink
 from firebird_cdc.journal.render import Renderer
 from firebird_cdc.journal.standing import Standing
 from firebird_cdc.journal.statistics import DISK, UNREADABLE, Statistics
@@ -102,9 +103,10 @@ class Shipper:
 
     def run(self) -> int:
         """Ship; returns the exit code. Raises ShipError or ConfigError if it can't begin."""
-        with self._lock:
-            delivery = self._make_delivery()
+        with self._lock, closing(KafkaLink(self._config, self.statistics)) as link:
+            delivery = self._make_delivery(link)
             delivery.plan.quarantine.load()
+            delivery.late.repairs.load()
             self._chores = ChoreList(
                 build_chores(self._config, delivery, self.statistics, once=self._once)
             )
@@ -131,10 +133,8 @@ class Shipper:
         self._stops += 1
         self._watcher.wake()
 
-    def _make_delivery(self) -> Delivery:
+    def _make_delivery(self, link: KafkaLink) -> Delivery:
         config = self._config
-        link = KafkaLink(config, self.statistics)
-        self.statistics.queue = link.queue
         renderer = Renderer(config, max_message_bytes(config))
         memory = self._directory / STATE_DIRECTORY / "shared-topics"
         renderer.topics.remember_in(memory, renderer.tables.captures)
@@ -144,9 +144,10 @@ class Shipper:
             config.charset_none,
             config.failure_handling_mode,
             self.statistics,
+            acks=config.producer.get("acks") != "0",
         )
         archive, backoff_s = config.journal_archive_directory, config.retry_backoff_ms / 1000
-        standing = Standing(self._directory, config.position_topic, link, self.statistics)
+        standing = Standing(self._directory, config.position_topic, link, self.statistics, archive)
         delivery: Delivery
         if config.transactional:
             timeout_ms = int(config.producer.get("transaction.timeout.ms", "60000"))
@@ -220,6 +221,7 @@ class Shipper:
             case Folder.BACK:
                 self._lock.take()
                 delivery.plan.quarantine.load()
+                delivery.late.repairs.load()
                 delivery.standing.follow_folder()
                 self._attach()
                 self.statistics.clear(DISK)

@@ -12,7 +12,6 @@ to the shipper. Only the identity is synced: what else a power cut takes was the
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -70,7 +69,8 @@ class Lost:
 @dataclass(slots=True)
 class Memory:
     """What is remembered of one database. ``number``: epoch and sequence of the last journal that
-    was shipped, to topics whose positions are in ``topic``; None: none that counts."""
+    was shipped, to topics whose positions are in ``topic``; None: none that counts. ``kept_from``:
+    the first one that went into ``archive``, and with it all since; None: none is kept."""
 
     database: str
     topic: str
@@ -78,6 +78,8 @@ class Memory:
     uuid: str = ""
     shipped_us: int = 0
     lost: list[Lost] = field(default_factory=list)
+    archive: str = ""
+    kept_from: tuple[int, int] | None = None
 
     @classmethod
     def parse(cls, content: bytes) -> Memory:
@@ -94,6 +96,8 @@ class Memory:
             str(fields["uuid"]),
             int(fields["shipped_us"]),
             lost,
+            str(fields.get("archive", "")),
+            _number(fields.get("kept_from")),
         )
 
 
@@ -102,13 +106,15 @@ def _number(pair: list[int] | None) -> tuple[int, int] | None:
 
 
 class Shipped:
-    """The memory of the folder DIRECTORY. TOPIC: the position topic that is used now.
+    """The memory of the folder DIRECTORY. TOPIC: the position topic that is used now; ARCHIVE:
+    where journals are kept, None: nowhere.
 
     But for the identity nothing here stops shipping: what can't be read or written is told, once.
     """
 
-    def __init__(self, directory: Path, topic: str) -> None:
+    def __init__(self, directory: Path, topic: str, archive: Path | None = None) -> None:
         self._directory = directory
+        self._archive = "" if archive is None else str(archive.absolute())
         self._folder = directory / STATE_DIRECTORY / _FOLDER
         self._topic = topic
         self._told = ""
@@ -153,6 +159,10 @@ class Shipped:
         memory = self.databases.get(position.database)
         if memory is None:
             memory = self.databases[position.database] = Memory(position.database, self._topic)
+        if memory.archive != self._archive:
+            epoch, last = memory.number or (position.number[0], 0)
+            memory.archive = self._archive
+            memory.kept_from = (epoch, last + 1) if self._archive else None
         memory.topic = self._topic
         memory.number = position.number if position.complete else before(position.number)
         memory.uuid = str(position.uuid)
@@ -224,7 +234,8 @@ class Shipped:
         try:
             for database in self._dirty:
                 content = json.dumps(asdict(self.databases[database]))
-                _replace(self._folder / f"{database_key(database)}.json", content.encode())
+                path = self._folder / f"{database_key(database)}.json"
+                replace_file(path, content.encode(), is_synced=False)
         except OSError as error:
             if str(error) != self._told:
                 _log.warning("what was shipped can't be remembered: {}", error)
@@ -260,14 +271,4 @@ def acknowledge(directory: Path, database: str) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     give_to_owner_of(state, folder)
     path = folder / f"{database_key(database)}{_WISH}"
-    _replace(path, database.encode(), owner_of=state)
-
-
-def _replace(path: Path, content: bytes, owner_of: Path | None = None) -> None:
-    draft = path.with_name(f".{path.name}.new")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(content)
-    if owner_of is not None:
-        give_to_owner_of(owner_of, draft)
-    draft.rename(path)
+    replace_file(path, database.encode(), owner_of=state, is_synced=False)

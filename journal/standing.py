@@ -31,7 +31,12 @@ class Standing:
     """
 
     def __init__(
-        self, directory: Path, topic: str, link: KafkaLink, statistics: Statistics
+        self,
+        directory: Path,
+        topic: str,
+        link: KafkaLink,
+        statistics: Statistics,
+        archive: Path | None = None,
     ) -> None:
         self.topic = topic
         self.place = f"{node()}:{directory}"
@@ -42,7 +47,7 @@ class Standing:
         self._directory = directory
         self._link = link
         self._statistics = statistics
-        self._shipped = Shipped(directory, topic)
+        self._shipped = Shipped(directory, topic, archive)
         self._reader: PositionReader | None = None
         for memory in self._shipped.databases.values():
             self._show(memory.database, memory.lost)
@@ -68,6 +73,11 @@ class Standing:
             position = known.position if known is not None else None
             self._tell(database, self._shipped.compare(database, position))
         return True
+
+    def remembered(self, database: str) -> tuple[int, int] | None:
+        """Epoch and sequence of the last journal of DATABASE that the folder knows as shipped."""
+        memory = self._shipped.databases.get(database)
+        return None if memory is None else memory.number
 
     def forget(self) -> None:
         """What was read may not hold any more: it has to be read again."""

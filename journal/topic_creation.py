@@ -9,12 +9,12 @@ from typing import Any
 
 import logbook
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.topic_creation import TopicCreation
 from firebird_cdc.errors import TopicUnavailable
-from firebird_cdc.journal.producer import KafkaLink, admin_settings, librdkafka_logger
+from firebird_cdc.journal.producer import KafkaLink
 from firebird_cdc.journal.topics import TopicNames
 
 _log = logbook.Logger("firebird_cdc.journal.topic_creation")
@@ -63,10 +63,8 @@ class TopicMaker:
     def __init__(self, config: ConnectorConfig, names: TopicNames, link: KafkaLink) -> None:
         assert config.topic_creation is not None
         self._creation = config.topic_creation
-        self._config = config
         self._singles = names.singles
         self._link = link
-        self._admin: AdminClient | None = None
         self._ready: set[str] = set()
         self._pending: dict[str, Future[None]] = {}
         self._refused: dict[str, tuple[float, str]] = {}
@@ -95,21 +93,16 @@ class TopicMaker:
         self._ready.discard(topic)
         return "the topic is missing, so it is made again"
 
-    def _client(self) -> AdminClient:
-        if self._admin is None:
-            self._admin = AdminClient(admin_settings(self._config), logger=librdkafka_logger())
-        return self._admin
-
     def _look(self) -> None:
         """Learn which topics there are. Raises KafkaException."""
-        self._ready |= set(self._client().list_topics(timeout=_WAIT_S).topics)
+        self._ready |= set(self._link.admin.list_topics(timeout=_WAIT_S).topics)
 
     def _make(self, topic: str) -> None:
         """Make TOPIC, or wait for what was begun. Raises KafkaException, TopicUnavailable."""
         future = self._pending.get(topic)
         if future is None:
             wanted = new_topic(self._creation, topic, single=topic in self._singles)
-            future = self._client().create_topics(
+            future = self._link.admin.create_topics(
                 [wanted], operation_timeout=_BROKER_S, request_timeout=_BROKER_S
             )[topic]
             self._pending[topic] = future

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from firebird_cdc.config.attachment import find_client_library
 from firebird_cdc.packaging.conf import ConfFile, find
 from firebird_cdc.packaging.layout import Account, Server
 
@@ -172,7 +173,4 @@ def server_port(server: Server) -> int:
 
 
 def _client_library(server: Server) -> str | None:
-    for place in ("lib/libfbclient.so.2", "libfbclient.so.2"):
-        if (server.root / place).exists():
-            return str(server.root / place)
-    return ctypes.util.find_library("fbclient")
+    return find_client_library(server.root) or ctypes.util.find_library("fbclient")

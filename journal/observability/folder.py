@@ -13,7 +13,8 @@ from typing import NamedTuple
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.format import read_envelope
 from firebird_cdc.journal.lock import STATE_DIRECTORY
-from firebird_cdc.journal.quarantine import QUARANTINE, in_order, read_reason
+from firebird_cdc.journal.quarantine import in_order, read_reason
+from firebird_cdc.journal.quarantine_note import QUARANTINE
 from firebird_cdc.journal.statistics import BacklogFigures, DatabaseBacklog, now_us
 
 FRESH_S = 1.0

@@ -7,7 +7,6 @@ to do changes what the shipper does.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Event, Thread
@@ -18,6 +17,7 @@ import logbook
 import orjson
 
 from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.journal.dispose import replace_file
 from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.observability.folder import FolderFigures, Waiting
 from firebird_cdc.journal.observability.history import SAMPLE_S, History
@@ -111,11 +111,8 @@ class Observer:
             self._written, self._written_at = told, now
 
     def _replace(self, report: Mapping[str, Any]) -> None:
-        draft = self._path.with_suffix(".new")
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with open(fd, "wb") as file:  # noqa: PTH123 - of a descriptor
-            file.write(orjson.dumps(report, option=orjson.OPT_INDENT_2))
-        draft.rename(self._path)
+        content = orjson.dumps(report, option=orjson.OPT_INDENT_2)
+        replace_file(self._path, content, is_synced=False)
 
     # The listener
 

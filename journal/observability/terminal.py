@@ -18,10 +18,11 @@ from typing import Any
 import orjson
 
 from firebird_cdc.errors import SetupError
-from firebird_cdc.journal.lock import STATE_DIRECTORY, bridge_present, is_held
+from firebird_cdc.journal.lock import bridge_present, shipper_present
 from firebird_cdc.journal.observability.folder import Owners, list_folder, reasons
 from firebird_cdc.journal.observability.observer import status_path
 from firebird_cdc.journal.observability.report import VERSION, needs_somebody, set_aside, waits
+from firebird_cdc.journal.repairs import RepairFolder
 from firebird_cdc.journal.shipped import remembered
 from firebird_cdc.journal.statistics import LOST, now_us
 
@@ -101,14 +102,17 @@ def read_status(directory: Path) -> dict[str, Any]:
 
     ``needs``: what needs somebody, one sentence each.
     """
-    state = directory / STATE_DIRECTORY
     found = _last_report(directory)
-    if is_held(state / "shipper.lock"):
+    if shipper_present(directory):
         status = _of_running(found, directory)
     else:
         status = _of_folder(found, directory)
     aside = list(reasons(directory))
     status["quarantine"] = [{"journal": name, "reason": reason} for name, reason in aside]
+    status["repairs"] = [
+        {"repair": str(each.uuid), "database": each.database, "events": len(each.events)}
+        for each in RepairFolder(directory).waiting()
+    ]
     return status
 
 
@@ -255,6 +259,13 @@ def lines(status: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"  {each['journal']}: {each['reason']}" for each in aside[:_REASONS])
         if len(aside) > _REASONS:
             yield f"  and {len(aside) - _REASONS} more"
+    if repairs := status.get("repairs"):
+        yield ""
+        yield f"repairs that wait ({len(repairs)})"
+        yield from (
+            f"  {each['repair']}: {each['events']} events of {each['database']}"
+            for each in repairs[:_REASONS]
+        )
 
 
 def _shipper_lines(status: Mapping[str, Any]) -> Iterator[str]:

@@ -1,56 +1,46 @@
-"""``firebird-cdc replay audit``, ``state`` and ``path``; what spark-submit runs is the same."""
+"""The commands of ``firebird-cdc replay``; what spark-submit runs is the same."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from firebird_cdc.errors import ReplayError
+from firebird_cdc.errors import ReplayError, UsageError
+
+if TYPE_CHECKING:
+    from firebird_cdc.config import ConnectorConfig
 
 _CONFIG_VARIABLE = "FIREBIRD_CONNECTOR_CONFIG"
-_UNTIL = re.compile(r"(?:(\d+):)?(\d+)")
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``audit``, ``state`` and ``path`` to the subcommands of ``firebird-cdc replay``."""
-    audit = subparsers.add_parser(
-        "audit",
-        help="check every journal and the history as a whole",
-        description="Check checksums, seals and stamps, that no sequence number is missing or"
-        " given twice, marked gaps, and that each change fits the row as last known."
-        " Exit code 0: sound, 1: a fault was found.",
-    )
-    _common(audit)
-    audit.add_argument("--output", metavar="DIR", help="write findings/ and counts/ there")
-    audit.set_defaults(run=_run_audit)
-    state = subparsers.add_parser(
-        "state",
-        help="rebuild the last state of every table",
-        description="Write the rows that each table has after the last journal, one folder per"
-        " table, and summary.json. Exit code 1 if the history has holes.",
-    )
-    _common(state)
-    state.add_argument("--output", metavar="DIR", required=True, help="folder to be made")
-    state.add_argument("--table", metavar="NAME", help="only this table, as the engine names it")
-    state.add_argument(
-        "--until",
-        metavar="[EPOCH:]SEQUENCE",
-        type=_parse_until,
-        help="the state after this journal; without EPOCH: of each database's last one",
-    )
-    state.set_defaults(run=_run_state)
+    """Add the subcommands of ``firebird-cdc replay``."""
+    from firebird_cdc.journal.replay.audit_command import register_audit
+    from firebird_cdc.journal.replay.compact import register_compact
+    from firebird_cdc.journal.replay.package import register_package
+    from firebird_cdc.journal.replay.repair import register_repair
+    from firebird_cdc.journal.replay.sql_commands import register_sql
+    from firebird_cdc.journal.replay.state_commands import register_state
+
+    register_audit(subparsers)
+    register_state(subparsers)
+    register_repair(subparsers)
+    register_sql(subparsers)
+    register_compact(subparsers)
+    register_package(subparsers)
     path = subparsers.add_parser("path", help="print the file to give to spark-submit")
     path.set_defaults(run=_run_path)
 
 
-def _common(parser: argparse.ArgumentParser) -> None:
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    """Add what says which journals are read, and where Spark runs."""
     parser.add_argument(
         "--journals",
         metavar="DIR",
         action="append",
-        help="folder of journals, several times for several; default: the archive of --config",
+        help="folder of journals, several times for several; default: what --config names",
     )
     parser.add_argument(
         "--config",
@@ -60,89 +50,97 @@ def _common(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--database", metavar="PATH", help="only this database")
     parser.add_argument(
-        "--format", choices=("json", "parquet"), default="json", help="of what is written"
-    )
-    parser.add_argument(
         "--master", metavar="URL", help="where Spark runs (default: local[2]); not for spark-submit"
     )
 
 
-def _parse_until(text: str) -> tuple[int | None, int]:
-    match = _UNTIL.fullmatch(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no SEQUENCE or EPOCH:SEQUENCE")
-    epoch, sequence = match.groups()
-    return None if epoch is None else int(epoch), int(sequence)
+def add_jars_option(parser: argparse._ActionsContainer, whose: str) -> None:
+    """Add ``--jars``, for what Spark does not come with; WHOSE they are is for its help."""
+    parser.add_argument(
+        "--jars",
+        metavar="PATH",
+        action="append",
+        default=[],
+        type=Path,
+        help=f"jar, or folder of jars, {whose}; several times; not for spark-submit",
+    )
 
 
-def _source(arguments: argparse.Namespace) -> tuple[list[str], str]:
-    """Return the folders to read and the character set of NONE texts.
+def jars_of(arguments: argparse.Namespace) -> list[str]:
+    """Return the paths of the jars of ``--jars``. Raises UsageError if one is not there."""
+    jars = []
+    for place in arguments.jars:
+        if place.is_dir():
+            jars += sorted(str(jar) for jar in place.glob("*.jar"))
+        elif place.exists():
+            jars.append(str(place))
+        else:
+            raise UsageError(f"--jars: {place} is not there")
+    return jars
 
-    Raises ReplayError if no folder is named, ConfigError for a wrong configuration.
+
+def positive(text: str) -> int:
+    """Return the number above 0 that an option's TEXT is."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """Return the time that an option's TEXT is, 0 or more."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not found >= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, 0 or more")
+    return found
+
+
+def name_and_value(text: str) -> tuple[str, str]:
+    """Return what an option's TEXT ``NAME=VALUE`` is; not shown, as it may hold a password."""
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise argparse.ArgumentTypeError("give NAME=VALUE")
+    return name, value
+
+
+def load_configuration(arguments: argparse.Namespace) -> ConnectorConfig | None:
+    """Return the configuration of ``--config`` or of the environment, None if there is none.
+
+    Raises ConfigError if it is wrong.
     """
-    from firebird_cdc.journal.replay.advice import no_history
-
     config: Path | None = arguments.config
     if config is None and _CONFIG_VARIABLE in os.environ:
         config = Path(os.environ[_CONFIG_VARIABLE])
-    charset, archive = "UTF-8", None
-    if config is not None:
-        from firebird_cdc.config import load_config
+    if config is None:
+        return None
+    from firebird_cdc.config import load_config
 
-        loaded = load_config(config)
-        charset, archive = loaded.charset_none, loaded.journal_archive_directory
+    return load_config(config)
+
+
+def source_of(arguments: argparse.Namespace) -> tuple[list[str], str]:
+    """Return the folders to read, the archive if none is named, and the character set of NONE
+    texts.
+
+    Raises UsageError if no folder is named, ConfigError for a wrong configuration, ReplayError if
+    it keeps no archive.
+    """
+    from firebird_cdc.journal.replay.advice import no_history
+
+    config = load_configuration(arguments)
+    charset = "UTF-8" if config is None else config.charset_none
     if arguments.journals:
         return arguments.journals, charset
-    if archive is not None:
-        return [str(archive)], charset
     if config is None:
-        raise ReplayError(
+        raise UsageError(
             "no folder of journals is named: give --journals DIR, or --config FILE whose"
             " connector.journal.archive.directory is set"
         )
-    raise ReplayError(no_history(f"{config} keeps no archive"))
-
-
-def _run_audit(arguments: argparse.Namespace) -> int:
-    folders, charset = _source(arguments)
-    from firebird_cdc.journal.replay.session import spark_session
-
-    with spark_session("firebird-cdc replay audit", arguments.master) as spark:
-        from firebird_cdc.journal.replay.audit import describe, run_audit
-
-        report = run_audit(
-            spark,
-            folders,
-            database=arguments.database,
-            none_charset=charset,
-            output=arguments.output,
-            output_format=arguments.format,
-        )
-        for line in describe(report):
-            print(line)
-    return 0 if report.sound else 1
-
-
-def _run_state(arguments: argparse.Namespace) -> int:
-    folders, charset = _source(arguments)
-    from firebird_cdc.journal.replay.session import spark_session
-
-    with spark_session("firebird-cdc replay state", arguments.master) as spark:
-        from firebird_cdc.journal.replay.state import describe, rebuild_state
-
-        report = rebuild_state(
-            spark,
-            folders,
-            arguments.output,
-            database=arguments.database,
-            table=arguments.table,
-            none_charset=charset,
-            output_format=arguments.format,
-            until=arguments.until,
-        )
-        for line in describe(report, arguments.output):
-            print(line)
-    return 0 if report.whole else 1
+    if config.journal_archive_directory is None:
+        raise ReplayError(no_history(f"{config.path} keeps no archive"))
+    return [str(config.journal_archive_directory)], charset
 
 
 def _run_path(arguments: argparse.Namespace) -> int:  # noqa: ARG001

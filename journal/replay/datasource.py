@@ -1,22 +1,47 @@
-"""Journals as tables of Spark: the data sources ``firebird_journal`` and ``..._files``.
+"""Journals as tables of Spark: ``firebird_journal``, ``..._files`` and ``..._shapes``.
 
-`JournalSource` gives one row per change, `JournalFileSource` one row per file. Both take a
-folder or a list of folders and these options (names in any case, values as text):
+`JournalSource` gives one row per change, `JournalFileSource` one row per file, `JournalShapeSource`
+the definitions of tables. All take a folder or a list of folders, as
+`firebird_cdc.journal.replay.storage` reads them, and these options (names in any case, values as
+text):
 
 ========================== ============ ===================================================
 option                     default      meaning
 ========================== ============ ===================================================
-``partitionBytes``         33554432     bytes of journals that one task reads; a larger
-                                        journal is read by several tasks
-``partitionJournals``      2000         journals that one task reads
+``partitionBytes``         33554432     bytes of journals that one task reads, at most about;
+                                        a larger journal is read by several tasks
+``partitionJournals``      2000         journals that one task reads, at most
+``minPartitions``          2 a core     tasks, at least, unless there is little to read
 ``noneCharset``            UTF-8        for texts of CHARACTER SET NONE
 ``rows``                   text         ``digest``: ``before`` and ``after`` as 128-bit digests
-                                        of the row without its blobs
-``onDamage``               fail         ``report``: a row with op ``damaged`` instead
+                                        of the row without its blobs; ``state``: ``before``
+                                        only for tables without a key
+``onDamage``               fail         ``report``: a row with operation ``damaged`` instead
 ``onMissing``              report       ``fail``: a file that vanishes ends the job; else a row
-                                        with op ``missing``
+                                        with operation ``missing``
+``onEmpty``                fail         ``accept``: folders without any journal are an empty
+                                        table
 ``database``, ``table``    all          only this database (path), only rows of this table
+``epoch``                  all          only journals of this epoch
+``fromSequence``,          all          only journals from and to this sequence number
+``toSequence``
+``fromTime``, ``toTime``   all          only journals committed from and to this time, as
+                                        ISO 8601 has it, without a zone in UTC
+``pushFilters``            false        ``true``: take the conditions of the query, too
 ========================== ============ ===================================================
+
+Journals outside of the range that the options give are not decoded, and segments not opened; only
+what is damaged where that can't be told is there all the same. With ``pushFilters`` the conditions
+of a query on database, epoch, sequence, journal, transaction, commit_time, table and operation are
+applied in the same way, if Spark hands them over (``spark.sql.python.filterPushdown.enabled``);
+else the result is the same, and all is read. It is an option because of a fault of Spark 4.1
+(`PythonDataSourceV2` keeps what the last query pushed for all others of the same ``load``): a
+DataFrame with it is good for one query, in which it occurs once.
+
+Only the columns in ``schema(...)`` are made, if the reader is given one: leaving out ``before`` and
+``after`` saves most of the work.
+
+``readStream`` takes these options and those of `firebird_cdc.journal.replay.streaming`.
 
 Planning, on the driver, reads names and sizes only. Everything else happens in the tasks.
 """
@@ -25,265 +50,147 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
-from firebird_cdc.errors import JournalCorrupt, JournalError, ReplayError
+from firebird_cdc.errors import (
+    JournalEmpty,
+    JournalError,
+    JournalTorn,
+    ReplayError,
+)
 from firebird_cdc.journal.canonical import RowText
 from firebird_cdc.journal.format import (
-    DATA_OFFSET,
     Column,
     DdlChange,
     Gap,
     JournalReader,
     RowChange,
     Table,
+    TableChange,
+    TableState,
     Undecodable,
 )
-from firebird_cdc.journal.replay.ddl import read_statement
-from firebird_cdc.journal.segments import (
-    find_packed,
-    is_segment_name,
-    list_segment,
-    open_journal,
+from firebird_cdc.journal.replay.arrow import (
+    Columns,
+    arrow_schema,
+    record_batch,
+    record_batches,
+    schema_text,
 )
+from firebird_cdc.journal.replay.ddl import read_statement
+from firebird_cdc.journal.replay.filters import Condition, Wanted, read_condition
+from firebird_cdc.journal.replay.planning import (
+    Found,
+    JournalOptions,
+    find_journals,
+    open_partition,
+    plan_partitions,
+    stamp_of,
+)
+from firebird_cdc.journal.types import type_expression
 
-_TEXT, _NUMBER = "string", "bigint"
+_TEXT, _NUMBER, _TIME = "string", "bigint", "timestamp"
 
-_Columns = tuple[tuple[str, str], ...]
-
-_CHANGE_COLUMNS: _Columns = (
+CHANGE_COLUMNS: Columns = (
     ("database", _TEXT),
     ("epoch", _NUMBER),
     ("sequence", _NUMBER),
     ("journal", _TEXT),
-    ("txId", _NUMBER),
-    ("commit_us", _NUMBER),
-    ("path", _TEXT),
-    ("pos", _NUMBER),
-    ("op", _TEXT),
+    ("transaction", _NUMBER),
+    ("commit_time", _TIME),
+    ("file", _TEXT),
+    ("position", _NUMBER),
+    ("operation", _TEXT),
     ("table", _TEXT),
-    ("table_shape", _TEXT),
+    ("shape", _TEXT),
     ("key", _TEXT),
     ("old_key", _TEXT),
     ("before", _TEXT),
     ("after", _TEXT),
     ("ddl", _TEXT),
+    ("catalogue", _TEXT),
     ("reason", _TEXT),
 )
 """Columns of ``firebird_journal``.
 
-``op``: c, u, d, ddl, gap, and where asked for ``damaged`` and ``missing``. ``key``: JSON text of
-the key columns, after an update the new ones; ``old_key``: the former key if an update changed
-it. ``before``, ``after``: the row as `firebird_cdc.journal.canonical` writes it. ``table_shape``:
-digest of the columns' definitions. ``reason``: of a gap or of damage; of DDL what it does, as
-`firebird_cdc.journal.replay.ddl` names it.
+``operation``: c, u, d, ddl, gap, and where asked for ``damaged`` and ``missing``. ``key``: JSON
+text of the key columns, after an update the new ones; ``old_key``: the former key if an update
+changed it. ``before``, ``after``: the row as `firebird_cdc.journal.canonical` writes it. ``shape``:
+digest of the columns' definitions. ``catalogue``: of DDL, which tables it changed and how they are
+after its transaction, as JSON: a list of objects with kind (CREATE, ALTER, DROP), table and
+columns, null where they are not known; each with name, type, nullable, default, generated,
+key_position (from 1; 0: none). ``reason``: of a gap or of damage; of DDL what it does, as
+`firebird_cdc.journal.replay.ddl` names it. ``file``: where the journal was when it was read.
 """
 
-_FILE_COLUMNS: _Columns = (
-    ("path", _TEXT),
+FILE_COLUMNS: Columns = (
+    ("file", _TEXT),
     ("size", _NUMBER),
     ("database", _TEXT),
     ("epoch", _NUMBER),
     ("sequence", _NUMBER),
     ("journal", _TEXT),
-    ("txId", _NUMBER),
-    ("commit_us", _NUMBER),
+    ("transaction", _NUMBER),
+    ("commit_time", _TIME),
     ("events", _NUMBER),
     ("length", _NUMBER),
     ("problem", _TEXT),
     ("what", _TEXT),
 )
-"""Columns of ``firebird_journal_files``; ``problem``: null, ``damaged``, ``missing``, ``misnamed``.
+"""Columns of ``firebird_journal_files``.
 
-``length``: bytes up to the end of the seal; ``what``: one sentence on the problem.
+``problem``: null, ``damaged``, ``torn`` (the file ends early), ``missing``, ``misnamed``; ``what``:
+one sentence on it. ``length``: bytes up to the journal's end. Of a damaged journal all that is
+still intact is there; ``journal`` is its name then.
 """
 
-_SUFFIX = ".log"
-_DEFAULT_BYTES = 32 * 1024 * 1024
-_DEFAULT_JOURNALS = 2000
+SHAPE_COLUMNS: Columns = (
+    ("database", _TEXT),
+    ("table", _TEXT),
+    ("shape", _TEXT),
+    ("epoch", _NUMBER),
+    ("sequence", _NUMBER),
+    ("last_epoch", _NUMBER),
+    ("last_sequence", _NUMBER),
+    ("columns", _TEXT),
+)
+"""Columns of ``firebird_journal_shapes``: a row for each shape that a task met.
+
+``epoch``, ``sequence``: the first journal with it that the task read; ``last_...``: the last one.
+So the same shape comes from several tasks; ``columns`` is the same in all. It is JSON: a list of
+objects, in the order in which the table shows its columns, with name, type (as CREATE TABLE has
+it), sql_type, sub_type, scale, length, charset_id, char_length, precision, nullable, key_position,
+storage (as `firebird_cdc.journal.format.Column`).
+"""
+
 # Rows and characters of text after which a batch goes to the JVM; guesses.
 _BATCH_ROWS = 8192
 _BATCH_CHARACTERS = 4 * 1024 * 1024
 
-_CONSTANTS = 7  # columns of _CHANGE_COLUMNS, from the left, that are the same for a whole journal
-_Facts = tuple[str | None, int | None, int | None, str | None, int | None, int | None, str]
+_CONSTANTS = 7  # columns of CHANGE_COLUMNS, from the left, that are the same for a whole journal
+_ROW_OPERATIONS = 3  # c, u and d
+_Facts = tuple[str | None, int | None, int | None, str | None, int | None, int | None, str | None]
 
-
-class JournalPartition(InputPartition):
-    """What one task reads: whole journals, or one byte range of one journal.
-
-    ``names``: file names in ``folder``, which may be a segment of the archive, joined by slashes
-    so that a million of them stay small. ``start``, ``end``: bytes; a block belongs to the range in
-    which it starts.
-    """
-
-    def __init__(self, folder: str, names: str, start: int = 0, end: int | None = None) -> None:
-        self.folder = folder
-        self.names = names
-        self.start = start
-        self.end = end
-
-    def paths(self) -> Iterator[Path]:
-        """Yield the journals to read."""
-        for name in self.names.split("/"):
-            yield Path(self.folder, name)
-
-
-@dataclass(frozen=True, slots=True)
-class JournalOptions:
-    """The options of both sources, checked; see the module's text."""
-
-    folders: tuple[str, ...]
-    partition_bytes: int
-    partition_journals: int
-    none_charset: str
-    digest: bool
-    report_damage: bool
-    fail_on_missing: bool
-    database: str | None
-    table: str | None
-
-    @classmethod
-    def parse(cls, options: Mapping[str, str]) -> JournalOptions:
-        """Read what Spark hands over. Raises ReplayError naming option and allowed values."""
-        given = {name.lower(): value for name, value in options.items()}
-        if "paths" in given:
-            folders = tuple(json.loads(given["paths"]))
-        elif "path" in given:
-            folders = (given["path"],)
-        else:
-            raise ReplayError("firebird_journal needs a folder of journals: load(FOLDER)")
-
-        def number(name: str, default: int) -> int:
-            text = given.get(name.lower(), str(default))
-            if not text.isdecimal() or int(text) < 1:
-                raise ReplayError(
-                    f"option {name} of firebird_journal is {text!r}; give a whole number above 0"
-                )
-            return int(text)
-
-        def choice(name: str, *allowed: str) -> str:
-            text = given.get(name.lower(), allowed[0])
-            if text not in allowed:
-                raise ReplayError(
-                    f"option {name} of firebird_journal is {text!r}; allowed: {', '.join(allowed)}"
-                )
-            return text
-
-        return cls(
-            folders=folders,
-            partition_bytes=number("partitionBytes", _DEFAULT_BYTES),
-            partition_journals=number("partitionJournals", _DEFAULT_JOURNALS),
-            none_charset=given.get("nonecharset", "UTF-8"),
-            digest=choice("rows", "text", "digest") == "digest",
-            report_damage=choice("onDamage", "fail", "report") == "report",
-            fail_on_missing=choice("onMissing", "report", "fail") == "fail",
-            database=given.get("database"),
-            table=given.get("table"),
-        )
-
-
-def _journals(folders: tuple[str, ...]) -> Iterator[tuple[str, str, int]]:
-    """Yield (folder, name, size in bytes) of every ``*.log``, a name only once.
-
-    A journal on its way into the archive, or into a segment there, may for a moment be seen in two
-    places. Segments come last: what was packed since the folder was read is found there.
-    """
-    seen: set[str] = set()
-    for folder in folders:
-        for entry in _entries(folder):
-            name = entry.name
-            if name.endswith(_SUFFIX) and name not in seen:
-                try:
-                    if not entry.is_file():
-                        continue
-                    size = entry.stat().st_size
-                except FileNotFoundError:
-                    continue  # shipped and deleted since the folder was opened
-                seen.add(name)
-                yield folder, name, size
-        segments = [entry.path for entry in _entries(folder) if is_segment_name(entry.name)]
-        for segment in sorted(segments):
-            try:
-                members = list_segment(Path(segment))
-            except FileNotFoundError:
-                continue  # it was too old to be kept
-            except JournalCorrupt:
-                yield folder, Path(segment).name, 0  # whoever reads it reports it
-                continue
-            for name, size in members:
-                if name not in seen:
-                    seen.add(name)
-                    yield segment, name, size
-
-
-def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
-    try:
-        entries = os.scandir(folder)
-    except OSError as error:
-        raise ReplayError(
-            f"cannot read the folder of journals {folder}: {error.strerror};"
-            " it has to be there on the driver and on every executor"
-        ) from error
-    with entries:
-        yield from entries
-
-
-def _open(path: Path, none_charset: str) -> JournalReader:
-    """Open a journal, also if it was packed since the tasks were planned."""
-    try:
-        return open_journal(path, none_charset)
-    except FileNotFoundError:
-        packed = None if is_segment_name(path.parent.name) else find_packed(path)
-        if packed is None:
-            raise
-        return open_journal(packed, none_charset)
-
-
-def plan_partitions(options: JournalOptions, *, split: bool) -> list[InputPartition]:
-    """Group the journals of the folders into tasks of bounded size.
-
-    split: give a journal above ``partition_bytes`` to several tasks.
-    """
-    partitions: list[InputPartition] = []
-    names: list[str] = []
-    group_folder, group_bytes = "", 0
-    limit = options.partition_bytes
-
-    def close_group() -> None:
-        nonlocal group_bytes
-        if names:
-            partitions.append(JournalPartition(group_folder, "/".join(names)))
-            names.clear()
-        group_bytes = 0
-
-    for folder, name, size in _journals(options.folders):
-        if split and size > limit:
-            for start in range(0, size, limit):
-                end = start + limit if start + limit < size else None
-                partitions.append(JournalPartition(folder, name, start, end))
-            continue
-        full = len(names) >= options.partition_journals or (split and group_bytes + size > limit)
-        if full or folder != group_folder:
-            close_group()
-            group_folder = folder
-        names.append(name)
-        group_bytes += size
-    close_group()
-    return partitions
+_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class JournalSource(DataSource):
-    """``firebird_journal``: one row per change; columns `_CHANGE_COLUMNS`."""
+    """``firebird_journal``: one row per change; columns `CHANGE_COLUMNS`."""
 
     @classmethod
     def name(cls) -> str:
@@ -292,15 +199,25 @@ class JournalSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns."""
-        return _ddl(_CHANGE_COLUMNS)
+        return schema_text(CHANGE_COLUMNS)
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
+    def reader(self, schema: StructType | None) -> DataSourceReader:
         """Return what plans and reads; it pickles."""
-        return _ChangeReader(JournalOptions.parse(self.options))
+        options = JournalOptions.parse(self.options)
+        columns = _chosen(schema, CHANGE_COLUMNS)
+        takes_filters = options.take_filters and _hands_filters_over()
+        return (_FilteringReader if takes_filters else ChangeReader)(options, columns)
+
+    def streamReader(self, schema: StructType | None) -> DataSourceStreamReader:
+        """Return what plans and reads the batches of a stream; it pickles."""
+        from firebird_cdc.journal.replay.streaming import JournalStreamReader, StreamOptions
+
+        columns = _chosen(schema, CHANGE_COLUMNS)
+        return JournalStreamReader(StreamOptions.parse(self.options), columns)
 
 
 class JournalFileSource(DataSource):
-    """``firebird_journal_files``: one row per file; columns `_FILE_COLUMNS`."""
+    """``firebird_journal_files``: one row per file; columns `FILE_COLUMNS`."""
 
     @classmethod
     def name(cls) -> str:
@@ -309,27 +226,83 @@ class JournalFileSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns."""
-        return _ddl(_FILE_COLUMNS)
+        return schema_text(FILE_COLUMNS)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
         """Return what plans and reads; it pickles."""
         return _FileReader(JournalOptions.parse(self.options))
 
 
-class _ChangeReader(DataSourceReader):
-    def __init__(self, options: JournalOptions) -> None:
+class JournalShapeSource(DataSource):
+    """``firebird_journal_shapes``: definitions of tables; columns `SHAPE_COLUMNS`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "firebird_journal_shapes"
+
+    def schema(self) -> str:
+        """Return the columns."""
+        return schema_text(SHAPE_COLUMNS)
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
+        """Return what plans and reads; it pickles."""
+        return _ShapeReader(JournalOptions.parse(self.options))
+
+
+SOURCES: tuple[type[DataSource], ...] = (JournalSource, JournalFileSource, JournalShapeSource)
+"""All data sources, for ``spark.dataSource.register``."""
+
+
+def _hands_filters_over() -> bool:
+    """Whether Spark asks for a reader to hand filters over to it.
+
+    PySpark 4.1 refuses a reader that could take filters where they are not enabled, and doesn't
+    tell the source. But if they are, it runs another worker.
+    """
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _PUSHDOWN_WORKER in sys.modules or getattr(main, "name", None) == _PUSHDOWN_WORKER
+
+
+def _chosen(schema: StructType | None, columns: Columns) -> tuple[str, ...]:
+    """Return the columns to make. Raises ReplayError if SCHEMA has one that there is not."""
+    if schema is None:
+        return tuple(name for name, _ in columns)
+    kinds = dict(columns)
+    for field in schema.fields:
+        if kinds.get(field.name) != field.dataType.simpleString():
+            raise ReplayError(
+                f"firebird_journal has no column {field.name} of type"
+                f" {field.dataType.simpleString()}; it has {schema_text(columns)}"
+            )
+    return tuple(schema.fieldNames())
+
+
+class ChangeReader(DataSourceReader):
+    """Plans and reads ``firebird_journal``; only COLUMNS are made."""
+
+    def __init__(self, options: JournalOptions, columns: tuple[str, ...]) -> None:
         self._options = options
+        self._columns = columns
+        self._wanted = options.wanted
 
     def partitions(self) -> list[InputPartition]:
-        return plan_partitions(self._options, split=True)
+        """Return the tasks."""
+        return plan_partitions(self._options, split=True, wanted=self._wanted)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, JournalPartition):
-            return  # the folder holds no journal
-        batch = _Batch(_CHANGE_COLUMNS)
-        for path in partition.paths():
-            yield from _read_changes(path, partition, self._options, batch)
-        yield from batch.flush()
+        """Yield the changes of a task."""
+        return read_changes(partition, self._options, self._columns, self._wanted)
+
+
+class _FilteringReader(ChangeReader):
+    """The same, where Spark hands filters over."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        """Take note of FILTERS; Spark applies them once more, since not all can be applied here."""
+        conditions = [found for each in filters if (found := read_condition(each)) is not None]
+        self._wanted = self._wanted.and_also(conditions)
+        return filters
 
 
 class _FileReader(DataSourceReader):
@@ -337,71 +310,328 @@ class _FileReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        return plan_partitions(self._options, split=False)
+        options = self._options
+        return plan_partitions(options, split=False, headers_only=True, wanted=options.wanted)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, JournalPartition):
-            return
-        schema = _arrow_schema(_FILE_COLUMNS)
-        rows = []
-        for path in partition.paths():
-            row = _file_row(path)
-            if self._options.database in (None, row[2]) or row[2] is None:
-                rows.append(row)
-            if len(rows) == _BATCH_ROWS:
-                yield _record_batch(schema, list(zip(*rows, strict=True)))
-                rows = []
-        if rows:
-            yield _record_batch(schema, list(zip(*rows, strict=True)))
+        only = self._options.database
+        found = find_journals(partition, self._options, self._options.wanted)
+        rows = (row for row in map(_file_row, found) if only in (None, row[2]) or row[2] is None)
+        return record_batches(rows, arrow_schema(FILE_COLUMNS), _BATCH_ROWS)
 
 
-def _ddl(columns: _Columns) -> str:
-    return ", ".join(f"`{name}` {kind}" for name, kind in columns)
+class _ShapeReader(DataSourceReader):
+    def __init__(self, options: JournalOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        return plan_partitions(self._options, split=False, wanted=self._options.wanted)
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        options = self._options
+        met: dict[tuple[str, str, str], list[Any]] = {}
+        for found in find_journals(partition, options, options.wanted):
+            try:
+                reader, stamp = found.stamped()
+                database = reader.database
+                if options.database not in (None, database):
+                    continue
+                here = (stamp.epoch, stamp.sequence)
+                for what in reader.outline():
+                    if isinstance(what, DdlChange) or options.table not in (None, what[1].name):
+                        continue
+                    table = what[1]
+                    shape = table_shape(table)
+                    row = met.setdefault(
+                        (database, table.name, shape), [here, here, _columns_text(table)]
+                    )
+                    row[:2] = min(row[0], here), max(row[1], here)
+            except (JournalError, FileNotFoundError):
+                if not options.report_damage:
+                    raise
+        if met:
+            yield record_batch(
+                [(*key, *first, *last, columns) for key, (first, last, columns) in met.items()],
+                arrow_schema(SHAPE_COLUMNS),
+            )
 
 
-def _arrow_schema(columns: _Columns) -> pa.Schema:
-    return pa.schema(
-        (name, pa.int64() if kind == _NUMBER else pa.string()) for name, kind in columns
-    )
-
-
-def _record_batch(schema: pa.Schema, columns: list[Any]) -> pa.RecordBatch:
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+# Changes.
 
 
 class _Batch:
-    """Gathers changes until they are worth sending: columns constant in a journal only once."""
+    """Gathers changes until they are worth sending, column by column.
 
-    def __init__(self, columns: _Columns) -> None:
-        self._schema = _arrow_schema(columns)
-        self._rows: list[tuple[Any, ...]] = []
-        self._runs: list[tuple[_Facts, int]] = []  # facts and the number of rows before the run
-        self._characters = 0
+    ``positions`` and ``operations`` have a value for each row. The other lists are filled up with
+    nulls when a value comes, or at last: what is mostly null costs nothing.
+    """
+
+    def __init__(self, columns: tuple[str, ...]) -> None:
+        kinds = dict(CHANGE_COLUMNS)
+        self._constant = {
+            name: index for index, (name, _) in enumerate(CHANGE_COLUMNS[:_CONSTANTS])
+        }
+        self._schema = arrow_schema(tuple((name, kinds[name]) for name in columns))
+        # What is the same for several rows, and the number of rows before them.
+        self._runs: list[tuple[_Facts, int]] = []
+        self._tables: list[tuple[tuple[str | None, str | None], int]] = []
+        self.positions: list[int | None] = []
+        self.operations: list[str] = []
+        self.keys: list[str | None] = []
+        self.old_keys: list[str | None] = []
+        self.before: list[str | None] = []
+        self.after: list[str | None] = []
+        self.ddl: list[str | None] = []
+        self.catalogues: list[str | None] = []
+        self.reasons: list[str | None] = []
+        self.characters = 0
 
     def begin(self, facts: _Facts) -> None:
         """Set what all rows from now on have in common."""
-        self._runs.append((facts, len(self._rows)))
+        self._runs.append((facts, len(self.positions)))
 
-    def add(self, row: tuple[Any, ...], characters: int) -> bool:
-        """Take a row; return whether it is time to flush."""
-        self._rows.append(row)
-        self._characters += characters
-        return len(self._rows) >= _BATCH_ROWS or self._characters >= _BATCH_CHARACTERS
+    def begin_table(self, name: str | None, shape: str | None) -> None:
+        """Set the table of all rows from now on."""
+        self._tables.append(((name, shape), len(self.positions)))
+
+    def add_other(
+        self,
+        position: int | None,
+        operation: str,
+        table: str | None,
+        ddl: str | None,
+        catalogue: str | None,
+        reason: str | None,
+    ) -> None:
+        """Take what is no change of a row."""
+        rows = len(self.positions)
+        self.begin_table(table, None)
+        self.positions.append(position)
+        self.operations.append(operation)
+        for values, value in (
+            (self.ddl, ddl),
+            (self.catalogues, catalogue),
+            (self.reasons, reason),
+        ):
+            if value is not None:
+                _put(values, rows, value)
+                self.characters += len(value)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to flush."""
+        return len(self.positions) >= _BATCH_ROWS or self.characters >= _BATCH_CHARACTERS
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield what was gathered, if anything, and begin anew with the same facts."""
-        if not self._rows:
+        rows = len(self.positions)
+        if not rows:
             return
-        columns: list[list[Any]] = [[] for _ in range(_CONSTANTS)]
-        ends = [start for _, start in self._runs[1:]] + [len(self._rows)]
-        for (facts, start), end in zip(self._runs, ends, strict=True):
-            for column, fact in zip(columns, facts, strict=True):
-                column.extend([fact] * (end - start))
-        yield _record_batch(self._schema, [*columns, *zip(*self._rows, strict=True)])
+        lists: dict[str, list[Any]] = {
+            "position": self.positions,
+            "operation": self.operations,
+            "key": self.keys,
+            "old_key": self.old_keys,
+            "before": self.before,
+            "after": self.after,
+            "ddl": self.ddl,
+            "catalogue": self.catalogues,
+            "reason": self.reasons,
+        }
+        arrays = []
+        for field in self._schema:
+            name, kind = field.name, field.type
+            if name in self._constant:
+                arrays.append(_repeated(self._runs, self._constant[name], kind, rows))
+            elif name in ("table", "shape"):
+                arrays.append(_repeated(self._tables, int(name == "shape"), kind, rows))
+            elif not lists[name]:
+                arrays.append(pa.nulls(rows, kind))
+            else:
+                values = lists[name]
+                if len(values) < rows:
+                    values.extend([None] * (rows - len(values)))
+                arrays.append(pa.array(values, kind))
+        yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         self._runs = [(self._runs[-1][0], 0)]
-        self._rows = []
-        self._characters = 0
+        self._tables = [(self._tables[-1][0], 0)]
+        for values in lists.values():
+            values.clear()
+        self.characters = 0
+
+
+def _put(values: list[Any], row: int, value: object) -> None:
+    """Make VALUE that of ROW, and null those between it and the last one."""
+    missing = row - len(values)
+    if missing:
+        values.extend([None] * missing)
+    values.append(value)
+
+
+def _repeated(
+    runs: Sequence[tuple[tuple[Any, ...], int]], index: int, kind: pa.DataType, rows: int
+) -> pa.Array:
+    """Return the values at INDEX of RUNS, each as often as its run has rows."""
+    first = runs[0][0][index]
+    if all(values[index] == first for values, _ in runs):
+        return pa.repeat(pa.scalar(first, kind), rows)
+    ends = [start for _, start in runs[1:]] + [rows]
+    column: list[Any] = []
+    for (values, start), end in zip(runs, ends, strict=True):
+        column.extend([values[index]] * (end - start))
+    return pa.array(column, kind)
+
+
+def read_changes(
+    partition: InputPartition | None,
+    options: JournalOptions,
+    columns: tuple[str, ...],
+    wanted: Wanted,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the changes of a task; what WANTED leaves out may be there all the same."""
+    batch = _Batch(columns)
+    if options.table is not None:
+        wanted = wanted.and_also([Condition("table", "eq", options.table)])
+    for found in open_partition(partition, options, wanted):
+        yield from _read_journal(found, options, columns, wanted, batch)
+    yield from batch.flush()
+
+
+def missing_numbers(
+    gaps: Iterable[tuple[str, int, int, int]], columns: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
+    """Yield a row ``missing`` for each of GAPS: database, epoch, first and last number."""
+    batch = _Batch(columns)
+    for database, epoch, first, last in gaps:
+        batch.begin((database, epoch, first, None, None, None, None))
+        reason = f"no journal has the sequence numbers {first} to {last} of epoch {epoch}"
+        batch.add_other(None, "missing", None, None, None, reason)
+    yield from batch.flush()
+
+
+def _read_journal(
+    found: Found,
+    options: JournalOptions,
+    columns: tuple[str, ...],
+    wanted: Wanted,
+    batch: _Batch,
+) -> Iterator[pa.RecordBatch]:
+    """Yield full batches; what is left stays in BATCH."""
+    place, reader = found.place, found.reader
+    facts: _Facts = (None, None, None, None, None, None, place)
+    problem, reason = "missing", "the file vanished while the folder was being read"
+    try:
+        if not isinstance(reader, JournalReader):
+            raise reader
+        header = reader.header
+        uuid = str(header.uuid)
+        facts = (None, None, None, uuid, header.transaction, None, place)
+        stamp = stamp_of(reader)
+        facts = (
+            None, stamp.epoch, stamp.sequence, uuid, header.transaction, stamp.commit_us, place,
+        )  # fmt: skip
+        database = reader.database
+        if options.database not in (None, database):
+            return
+        if wanted.tells_database and not wanted.admits(database=database):
+            return
+        facts = (database, *facts[1:])
+        batch.begin(facts)
+        yield from _gather(reader, found.start, found.end, options, columns, wanted, batch)
+        return
+    except FileNotFoundError:
+        if options.fail_on_missing:
+            raise ReplayError(f"{place} vanished while the folder was being read") from None
+    except JournalError as error:
+        if not options.report_damage:
+            raise
+        problem, reason = "damaged", str(error)
+    batch.begin(facts)
+    batch.add_other(None, problem, None, None, None, reason)
+    if batch.is_full:
+        yield from batch.flush()
+
+
+def _gather(
+    reader: JournalReader,
+    start: int,
+    end: int | None,
+    options: JournalOptions,
+    columns: tuple[str, ...],
+    wanted: Wanted,
+    batch: _Batch,
+) -> Iterator[pa.RecordBatch]:
+    """Put the changes of a range into BATCH; yield full batches."""
+    seen: Table | None = None
+    is_wanted = has_key = has_before = True
+    row_of: Callable[[Any], str | None] = _nothing
+    key_of: Callable[[Any], str | None] = _nothing
+    table_wanted, operations = wanted.table, wanted.operations
+    all_operations = len(operations) == _ROW_OPERATIONS
+    with_before, with_after = "before" in columns, "after" in columns
+    with_keys = "key" in columns or "old_key" in columns
+    keys, old_keys, before_texts, after_texts = (
+        batch.keys, batch.old_keys, batch.before, batch.after,
+    )  # fmt: skip
+    add_position, add_operation = batch.positions.append, batch.operations.append
+    rows = len(batch.positions)
+    characters = 0
+    for change in reader.changes(start, end):
+        if change.__class__ is RowChange:
+            position, operation, table, before, after = change
+            if table is not seen:
+                seen = table
+                is_wanted = table_wanted is None or table_wanted(table.name)
+                if is_wanted:
+                    shape, (row_of, key_of) = _shape(
+                        table.name, table.key_kind, table.columns, table.order,
+                        options.none_charset, options.rows == "digest",
+                    )  # fmt: skip
+                    batch.begin_table(table.name, shape)
+                    has_key = key_of is not _nothing
+                    has_before = with_before and not (options.rows == "state" and has_key)
+                    has_key = has_key and with_keys
+            if not is_wanted or not (all_operations or operation in operations):
+                continue
+            if has_key:
+                key = key_of(before if after is None else after)
+                _put(keys, rows, key)
+                if operation == "u" and (old_key := key_of(before)) != key:
+                    _put(old_keys, rows, old_key)
+            if has_before and before is not None:
+                text = row_of(before)
+                characters += len(text)  # type: ignore[arg-type]
+                _put(before_texts, rows, text)
+            if with_after and after is not None:
+                text = row_of(after)
+                characters += len(text)  # type: ignore[arg-type]
+                _put(after_texts, rows, text)
+            add_position(position)
+            add_operation(operation)
+            rows += 1
+            if rows < _BATCH_ROWS and characters < _BATCH_CHARACTERS:
+                continue
+        elif isinstance(change, DdlChange):
+            sql = change.sql
+            if isinstance(sql, Undecodable):
+                sql = sql.raw.decode("ascii", "backslashreplace")
+            action, of_table = read_statement(sql)
+            catalogue = _catalogue_text(change.table_changes)
+            batch.add_other(change.pos, "ddl", of_table, sql, catalogue, action)
+            seen = None  # the batch is at another table now
+        elif isinstance(change, Gap):
+            batch.add_other(change.pos, "gap", None, None, None, change.reason)
+            seen = None
+        batch.characters += characters
+        characters = 0
+        if batch.is_full:
+            yield from batch.flush()
+        rows = len(batch.positions)
+    batch.characters += characters
+
+
+def _nothing(values: Any) -> None:  # noqa: ARG001
+    return None
 
 
 @lru_cache(maxsize=1024)
@@ -411,150 +641,129 @@ def _shape(
     columns: tuple[Column, ...],
     order: tuple[int, ...],
     none_charset: str,
-    with_blobs: bool,
-) -> tuple[str, RowText]:
-    """Return digest and writer of a table's shape; most journals repeat the shapes of others."""
-    digest = hashlib.blake2b(repr((name, columns, order)).encode(), digest_size=8).hexdigest()
+    as_digest: bool,
+) -> tuple[str, tuple[Callable[[Any], str | None], Callable[[Any], str | None]]]:
+    """Return the digest of a table's shape and what writes its rows and keys; most journals repeat
+    the shapes of others."""
     table = Table(1, name, key_kind, columns, order)
-    return digest, RowText(table, none_charset=none_charset, with_blobs=with_blobs)
+    writer = RowText(table, none_charset=none_charset, with_blobs=not as_digest)
+    write = writer.row
+    row: Callable[[Any], str | None] = (
+        (lambda values: _digest(write(values))) if as_digest else write
+    )
+    return table_shape(table), (row, writer.key if table.key_columns else _nothing)
+
+
+def table_shape(table: Table) -> str:
+    """Return the digest of the definition of a table's columns."""
+    content = repr((table.name, table.columns, table.order))
+    return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
 
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _sequence_of(reader: JournalReader) -> int:
-    if reader.stamp is None:
-        raise JournalCorrupt(
-            reader.path, -1, "it has no stamp, so nothing says that its transaction is committed"
-        )
-    return reader.stamp.sequence
-
-
-def _first_block(reader: JournalReader, start: int) -> int | None:
-    """Return the offset of the first block at or after START; None if there is none."""
-    assert reader.stamp is not None
-    if start >= reader.stamp.journal_length:
+def _catalogue_text(changes: tuple[TableChange, ...] | None) -> str | None:
+    """Return column ``catalogue``; null if the journal doesn't tell."""
+    if changes is None:
         return None
-    try:
-        return next((offset for offset in reader.block_offsets() if offset >= start), None)
-    except JournalError:
-        return None  # damage before START is the business of the task that reads it
+    return json.dumps(
+        [
+            {
+                "kind": change.kind,
+                "table": change.name,
+                "columns": None if change.state is None else _state_columns(change.state),
+            }
+            for change in changes
+        ],
+        ensure_ascii=False,
+    )
 
 
-def _read_changes(
-    path: Path, partition: JournalPartition, options: JournalOptions, batch: _Batch
-) -> Iterator[pa.RecordBatch]:
-    """Yield full batches; what is left stays in BATCH."""
-    facts: _Facts = (None, None, None, None, None, None, str(path))
-    problem, reason = "missing", "the file vanished while the folder was being read"
+def _state_columns(state: TableState) -> list[dict[str, Any]]:
+    facts = list(zip(state.table.columns, state.defaults, state.generated, strict=True))
+    return [
+        {
+            "name": column.name,
+            "type": type_expression(column),
+            "nullable": column.nullable,
+            "default": default,
+            "generated": generated,
+            "key_position": column.key_position,
+        }
+        for column, default, generated in (facts[index] for index in state.table.order)
+    ]
+
+
+def _columns_text(table: Table) -> str:
+    """Return column ``columns`` of ``firebird_journal_shapes``."""
+    return json.dumps(
+        [
+            {
+                "name": column.name,
+                "type": type_expression(column),
+                "sql_type": column.sql_type,
+                "sub_type": column.sub_type,
+                "scale": column.scale,
+                "length": column.length,
+                "charset_id": column.charset_id,
+                "char_length": column.char_length,
+                "precision": column.precision,
+                "nullable": column.nullable,
+                "key_position": column.key_position,
+                "storage": column.storage.name,
+            }
+            for column in (table.columns[index] for index in table.order)
+        ],
+        ensure_ascii=False,
+    )
+
+
+# Files.
+
+
+def _file_row(found: Found) -> tuple[Any, ...]:
+    """Return one row of `FILE_COLUMNS`: sectors and first block of the file are read."""
+    place, reader = found.place, found.reader
+    row: list[Any] = [place] + [None] * 11
     try:
-        with _open(path, options.none_charset) as reader:
-            header = reader.header
-            facts = (
-                None,
-                header.epoch,
-                None,
-                str(header.uuid),
-                header.transaction,
-                None,
-                str(path),
+        if not isinstance(reader, JournalReader):
+            raise reader
+        row[1] = reader.size
+        header = reader.header
+        row[5], row[6] = str(header.uuid), header.transaction
+        row[2] = reader.database
+        stamp = stamp_of(reader)
+        row[3], row[4], row[7] = stamp.epoch, stamp.sequence, stamp.commit_us
+        row[8], row[9] = stamp.event_count, stamp.journal_length
+        if reader.size < stamp.journal_length:
+            row[10] = "torn"
+            row[11] = (
+                f"{place}: the file ends at byte {reader.size:,}, the journal in it"
+                f" at {stamp.journal_length:,}"
             )
-            sequence = _sequence_of(reader)
-            assert reader.stamp is not None
-            commit_us = reader.stamp.commit_us
-            database = reader.database
-            if options.database not in (None, database):
-                return
-            facts = (
-                database, reader.stamp.epoch, sequence, facts[3], facts[4], commit_us, str(path),
-            )  # fmt: skip
-            start: int | None = 0
-            if partition.start > DATA_OFFSET:
-                start = _first_block(reader, partition.start)
-            if start is None or (partition.end is not None and start >= partition.end):
-                return
-            batch.begin(facts)
-            for row, characters in _change_rows(reader, start, partition.end, options):
-                if batch.add(row, characters):
-                    yield from batch.flush()
-            return
-    except FileNotFoundError:
-        if options.fail_on_missing:
-            raise ReplayError(f"{path} vanished while the folder was being read") from None
-    except JournalError as error:
-        if not options.report_damage:
-            raise
-        problem, reason = "damaged", str(error)
-    batch.begin(facts)
-    if batch.add((None, problem, *[None] * 7, reason), len(reason)):
-        yield from batch.flush()
-
-
-def _change_rows(
-    reader: JournalReader, start: int, end: int | None, options: JournalOptions
-) -> Iterator[tuple[tuple[Any, ...], int]]:
-    """Yield the columns of each change from ``pos`` on, and about how long its texts are."""
-    seen: Table | None = None
-    digest, writer = "", None
-    finish: Callable[[str], str] = _digest if options.digest else str
-    only = options.table
-    for change in reader.changes(start, end):
-        if isinstance(change, RowChange):
-            pos, op, table, before, after = change
-            if only is not None and table.name != only:
-                continue
-            if table is not seen:
-                digest, writer = _shape(
-                    table.name,
-                    table.key_kind,
-                    table.columns,
-                    table.order,
-                    options.none_charset,
-                    not options.digest,
-                )
-                seen = table
-            assert writer is not None
-            old_text = new_text = key = old_key = None
-            if before is not None:
-                old_text = finish(writer.row(before))
-                key = old_key = writer.key(before)
-            if after is not None:
-                new_text = finish(writer.row(after))
-                key = writer.key(after)
-            changed = old_key if op == "u" and old_key != key else None
-            yield (
-                (pos, op, table.name, digest, key, changed, old_text, new_text, None, None),
-                len(old_text or "") + len(new_text or ""),
-            )
-        elif isinstance(change, DdlChange):
-            sql = change.sql
-            if isinstance(sql, Undecodable):
-                sql = sql.raw.decode("ascii", "backslashreplace")
-            action, name = read_statement(sql)
-            yield (change.pos, "ddl", name, *[None] * 5, sql, action), len(sql)
-        elif isinstance(change, Gap):
-            yield (change.pos, "gap", *[None] * 7, change.reason), len(change.reason)
-
-
-def _file_row(path: Path) -> tuple[Any, ...]:
-    """Return one row of `_FILE_COLUMNS`: sectors and first block of the file are read."""
-    row: list[Any] = [str(path)] + [None] * 11
-    try:
-        with _open(path, "UTF-8") as reader:
-            row[1] = reader.size
-            header, stamp = reader.header, reader.stamp
-            row[3], row[5], row[6] = header.epoch, str(header.uuid), header.transaction
-            row[2] = reader.database
-            row[4] = _sequence_of(reader)
-            assert stamp is not None
-            row[3], row[7] = stamp.epoch, stamp.commit_us
-            row[8], row[9] = stamp.event_count, stamp.journal_length
-            if path.stem != str(header.uuid):
-                row[10], row[11] = "misnamed", f"{path}: holds journal {header.uuid}"
+        elif reader.path.stem != str(header.uuid):
+            row[10], row[11] = "misnamed", f"{place}: holds journal {header.uuid}"
     except FileNotFoundError:
         row[10] = "missing"
-        row[11] = f"{path}: the file vanished while the folder was being read"
+        row[11] = f"{place}: the file vanished while the folder was being read"
     except JournalError as error:
-        row[10], row[11] = "damaged", str(error)
+        is_torn = isinstance(error, JournalEmpty | JournalTorn)
+        row[10], row[11] = "torn" if is_torn else "damaged", str(error)
+        with suppress(ValueError, OSError, JournalError):
+            _salvage(found, error, row)
     return tuple(row)
+
+
+def _salvage(found: Found, error: JournalError, row: list[Any]) -> None:
+    """Fill in ROW what is still intact of a damaged journal that is named by its uuid."""
+    row[5] = row[5] or str(UUID(error.path.stem))
+    row[1], remains = found.salvage()
+    row[2] = row[2] or remains.database
+    row[6], row[7] = remains.transaction, remains.commit_us
+    if remains.stamp is not None:
+        row[3], row[4] = remains.stamp.epoch, remains.stamp.sequence
+        row[8], row[9] = remains.stamp.event_count, remains.stamp.journal_length
+        if row[1] < row[9]:
+            row[10] = "torn"

@@ -1,6 +1,7 @@
 """The application for spark-submit: ``spark-submit .../replay/main.py audit --journals DIR``.
 
-Takes the arguments of ``firebird-cdc replay``.
+Takes the arguments of ``firebird-cdc replay``. Runs where firebird-cdc is installed; elsewhere
+from the archive that ``firebird-cdc replay package`` builds, given by ``--py-files``.
 """
 
 from __future__ import annotations
@@ -14,8 +15,13 @@ from pathlib import Path
 _HERE = Path(__file__).absolute().parent
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").absolute() != _HERE]
 if find_spec("firebird_cdc") is None:
-    # Not installed: run from a folder that holds the package.
+    # Neither installed nor in --py-files: run from a folder that holds the package.
     sys.path[:0] = [str(p) for p in _HERE.parents if (p / "firebird_cdc/__init__.py").exists()]
+if find_spec("firebird_cdc") is None:
+    sys.exit(
+        "replay: this Python has no firebird_cdc: give spark-submit the archive that"
+        " `firebird-cdc replay package --output FILE.zip` builds, with --py-files FILE.zip"
+    )
 
 from firebird_cdc.errors import FirebirdCdcError  # noqa: E402
 from firebird_cdc.journal.replay.commands import register  # noqa: E402
@@ -31,6 +37,14 @@ def main() -> int:
     except FirebirdCdcError as error:
         print(f"replay: {error}", file=sys.stderr)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        # Such as the client of Kafka for a repair, which the archive can't bring.
+        print(
+            f"replay: this command needs {error.name}, which this Python lacks:"
+            " pip install 'firebird-cdc[spark]'",
+            file=sys.stderr,
+        )
+        return 1
     return code
 
 

@@ -23,6 +23,16 @@ def refuse_existing(spark: SparkSession, folder: str) -> None:
         raise ReplayError(f"{folder} is not empty; give --output a folder that does not exist yet")
 
 
+def take_back(spark: SparkSession, folder: str) -> None:
+    """Delete ``rows`` in FOLDER, which a replay that failed has written, and FOLDER if that was
+    all; nothing if it is not there."""
+    system, path = _file_system(spark, folder)
+    _, rows = _file_system(spark, f"{folder}/rows")
+    system.delete(rows, True)
+    if system.exists(path) and len(system.listStatus(path)) == 0:
+        system.delete(path, False)
+
+
 def write_text(spark: SparkSession, place: str, text: str) -> None:
     """Write a small file."""
     system, path = _file_system(spark, place)

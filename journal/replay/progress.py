@@ -1,0 +1,152 @@
+"""Tells on stderr how far Spark is while a replay runs: a line every few seconds, or one in place.
+
+Nothing depends on it: what goes wrong here ends the telling, and nothing else.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_DRAW_S = 0.5  # on a terminal
+_FIRST_LINE_S = 5.0
+_LONGEST_S = 60.0
+_SHARE = 20  # of the time so far passes between two lines, at least
+_JOIN_S = 5.0
+
+_doing: list[str] = []  # the innermost last
+
+
+@contextmanager
+def doing(spark: SparkSession, what: str) -> Iterator[None]:
+    """Say that the jobs started inside are for WHAT, a few words such as ``comparing topics``.
+
+    Shown by `Progress`, and by Spark's own user interface as the jobs' description.
+    """
+    context: Any = spark.sparkContext
+    before = context.getLocalProperty("spark.job.description")
+    context.setJobDescription(what)
+    _doing.append(what)
+    try:
+        yield
+    finally:
+        _doing.remove(what)
+        with suppress(Exception):  # Spark may be gone, and why is on its way already
+            context.setLocalProperty("spark.job.description", before)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far the stages that run now are, in tasks."""
+
+    done: int
+    running: int
+    failed: int
+    tasks: int
+
+
+class Progress:
+    """Tells how far SPARK is, from a thread of its own; a context manager.
+
+    On a terminal one line is drawn over and over; else lines are written, seldom, and only if
+    something has changed. A run of a few seconds writes none.
+    """
+
+    def __init__(self, spark: SparkSession, name: str, stream: TextIO | None = None) -> None:
+        self._tracker = spark.sparkContext.statusTracker()
+        self._name = name
+        self._stream = stream if stream is not None else sys.stderr
+        self._in_place = self._stream.isatty()
+        self._began = monotonic()
+        self._drawn = False
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="fbc-progress", daemon=True)
+
+    def __enter__(self) -> Progress:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(_JOIN_S)
+
+    def _work(self) -> None:
+        with suppress(Exception):  # Spark was stopped, or the terminal is gone
+            try:
+                if self._in_place:
+                    self._draw()
+                else:
+                    self._write_lines()
+            finally:
+                self._clear()
+
+    def _draw(self) -> None:
+        while not self._stopping.wait(_DRAW_S):
+            standing = self.standing()
+            if standing is None:
+                self._clear()
+                continue
+            width = shutil.get_terminal_size().columns - 1
+            self._stream.write(f"\r{self._line(standing)[:width]}\x1b[K")
+            self._stream.flush()
+            self._drawn = True
+
+    def _clear(self) -> None:
+        if self._drawn:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._drawn = False
+
+    def _write_lines(self) -> None:
+        told: object = None
+        while not self._stopping.wait(pause(monotonic() - self._began)):
+            standing = self.standing()
+            if standing is not None and (standing, _doing[-1:]) != told:
+                print(self._line(standing), file=self._stream, flush=True)
+                told = standing, _doing[-1:]
+
+    def standing(self) -> Standing | None:
+        """How far Spark is, None if it does nothing just now."""
+        stages = [self._tracker.getStageInfo(stage) for stage in self._tracker.getActiveStageIds()]
+        return add_up(stages)
+
+    def _line(self, standing: Standing) -> str:
+        what = f"{self._name}: {_doing[-1]}" if _doing else self._name
+        return describe(what, standing, monotonic() - self._began)
+
+
+def pause(elapsed_s: float) -> float:
+    """How long to wait for the next line of a run that has taken ELAPSED_S."""
+    return min(max(_FIRST_LINE_S, elapsed_s / _SHARE), _LONGEST_S)
+
+
+def add_up(stages: list[Any]) -> Standing | None:
+    """Add up what Spark's status tracker tells of stages; a stage it has forgotten is None."""
+    known = [stage for stage in stages if stage is not None]
+    if not known:
+        return None
+    return Standing(
+        done=sum(stage.numCompletedTasks for stage in known),
+        running=sum(stage.numActiveTasks for stage in known),
+        failed=sum(stage.numFailedTasks for stage in known),
+        tasks=sum(stage.numTasks for stage in known),
+    )
+
+
+def describe(what: str, standing: Standing, elapsed_s: float) -> str:
+    """Return the line for a standing."""
+    minutes, seconds = divmod(int(elapsed_s), 60)
+    failed = f", {standing.failed} failed and tried again" if standing.failed else ""
+    return (
+        f"{what}: {standing.done} of {standing.tasks} tasks done,"
+        f" {standing.running} running{failed}, {minutes}:{seconds:02} min"
+    )

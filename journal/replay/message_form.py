@@ -1,0 +1,319 @@
+"""What of a Kafka message is compared with the journals, as a digest, and where it came from.
+
+A message that is rendered now differs from the one that was sent in nothing but what depends on
+when and by whom it was made: the envelope's own times, the connector's version, the headers that
+name the connector, and what `Form.volatile` names besides. These are left out, and the digests are
+equal. Where transactions are counted (``provide.transaction.metadata``), an event's number in its
+transaction depends on what was left out of it at that time: it has a digest of its own, ``block``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from firebird_cdc.journal.json_bytes import COMPILED, dumps
+
+if TYPE_CHECKING:
+    from firebird_cdc.journal.records import Message
+
+if TYPE_CHECKING or COMPILED:
+    from orjson import OPT_NON_STR_KEYS, OPT_SORT_KEYS, loads
+else:
+    from json import loads
+
+FieldPath = tuple[str, ...]
+"""Names of fields from the outside in; a header is (`HEADER`, its name)."""
+
+HEADER = "\0header"
+"""Stands first in the `FieldPath` of a header."""
+
+OURS = "__firebird_cdc."
+"""Headers of ours begin so: they say how a message came, and are no part of what it says."""
+
+_CONTEXT = "__debezium.context."
+_KEYS = ("__debezium.newkey", "__debezium.oldkey")
+"""Headers that the converter of keys writes."""
+
+_Headers = Sequence[tuple[str, bytes | str | None]]
+Decode = Callable[[bytes], Any]
+
+# The end of an envelope as the shipper writes it, behind the last `,"op":` of the text. In a
+# column's value the quotes would be escaped.
+_OP = b',"op":"'
+_END = re.compile(rb'[a-z]"(,"ts_ms":\d+,"ts_us":\d+,"ts_ns":\d+),"transaction":')
+_SOURCE = b'"source":{"version":"'
+_TEXT = rb'"((?:[^"\\]|\\.)*)"'
+_PLACE = re.compile(
+    rb'","connector":"firebird","name":' + _TEXT + rb',"ts_ms":\d+,"ts_us":\d+,"ts_ns":\d+,'
+    rb'"snapshot":"\w+","db":' + _TEXT + rb',"sequence":(?:null|' + _TEXT + rb'),"table":' + _TEXT
+    + rb',"txId":(\d+),"commitSeq":(\d+),"journal":"([0-9a-f-]{36})","pos":(\d+)'
+)  # fmt: skip
+_TIMES = ("ts_ms", "ts_us", "ts_ns")
+
+
+class Source(NamedTuple):
+    """Where a message says that it comes from; ``name``: of the server."""
+
+    name: str
+    database: str
+    table: str
+    transaction: int
+    sequence: int
+    journal: bytes
+    pos: int
+
+
+class Read(NamedTuple):
+    """A message as it is compared.
+
+    ``digest``: of all that counts. ``group``: what the messages that have an order have in common;
+    without a key it is the message. ``block``: of its place in its transaction, 0 without one.
+    ``op``: c, u, d or r; t: a tombstone; "": none is told.
+    """
+
+    digest: bytes
+    group: bytes
+    block: int
+    op: str
+    source: Source | None
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the messages of one configuration are read. A small value that pickles.
+
+    ``blocks``: events are counted in their transactions. ``volatile``: further fields
+    that depend on when a message was made. ``decode_key``, ``decode_value``: make an object of
+    bytes that are no JSON.
+    """
+
+    blocks: bool = False
+    volatile: frozenset[FieldPath] = frozenset()
+    decode_key: Decode | None = None
+    decode_value: Decode | None = None
+
+    @property
+    def of_rendered(self) -> Form:
+        """The same for what `firebird_cdc.journal.replay.avro_form.LocalAvro` writes: JSON."""
+        return replace(
+            self,
+            decode_key=self.decode_key and loads,
+            decode_value=self.decode_value and loads,
+        )
+
+    def _key(self, key: bytes) -> bytes:
+        paths = self.volatile
+        if self.decode_key is None and not paths:
+            return key
+        try:
+            content = _content(self.decode_key, key)
+        except ValueError:
+            return key  # somebody else's
+        for path in paths:
+            _remove(content, path, "key")
+        return written(content)
+
+    def read(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        headers: _Headers,
+        with_source: bool = True,
+    ) -> Read:
+        """The message as it is compared; ``source`` only if it is asked for."""
+        state = blake2b(digest_size=16)
+        seen = None if key is None else self._key(key)
+        if seen is None:
+            state.update(b"-")
+        else:
+            state.update(b"%d:" % len(seen))
+            state.update(seen)
+        paths = self.volatile
+        if headers:
+            for name, content in headers:
+                if not name.startswith((OURS, _CONTEXT)) and not (
+                    paths and (HEADER, name) in paths
+                ):
+                    raw = content.encode() if isinstance(content, str) else content or b""
+                    if self.decode_key is not None and name in _KEYS:
+                        raw = self._key(raw)
+                    state.update(b"h%d:%d:" % (len(name), len(raw)))
+                    state.update(name.encode())
+                    state.update(raw)
+        op, block, source = self._add(state, value, with_source)
+        digest = state.digest()
+        group = digest if seen is None else blake2b(seen, digest_size=16).digest()
+        return Read(digest, group, block, op, source)
+
+    def _add(
+        self, state: blake2b, value: bytes | None, with_source: bool
+    ) -> tuple[str, int, Source | None]:
+        """Add to STATE what counts of VALUE; op, block and source of it."""
+        if value is None:
+            state.update(b"t")
+            return "t", 0, None
+        paths = self.volatile
+        if self.decode_value is None and not paths:
+            at = value.rfind(_OP)
+            end = _END.match(value, at + 7) if at >= 0 else None
+            begin = value.rfind(_SOURCE, 0, at) if end is not None else -1
+            if end is not None and begin >= 0:
+                version = begin + len(_SOURCE)
+                state.update(value[:version])
+                state.update(value[value.find(b'"', version) : end.start(1)])
+                rest = value[end.end() :]
+                block = _block(rest) if self.blocks else 0
+                if not self.blocks:
+                    state.update(rest)
+                return chr(value[at + 7]), block, _source(value, version) if with_source else None
+        try:
+            content = _content(self.decode_value, value)
+        except ValueError:
+            state.update(value)
+            return "", 0, None
+        facts = self._reduce(content)
+        for path in paths:
+            _remove(content, path, "value")
+        state.update(written(content))
+        return facts
+
+    def _reduce(self, content: Any) -> tuple[str, int, Source | None]:
+        """Take out of CONTENT what depends on when it was made; op, block and source of it."""
+        envelope = content
+        if isinstance(content, dict) and content.keys() == {"schema", "payload"}:
+            envelope = content["payload"]
+        if not isinstance(envelope, dict):
+            return "", 0, None
+        source = envelope.get("source")
+        if not (isinstance(source, dict) and source.get("connector") == "firebird"):
+            return "", 0, None
+        source.pop("version", None)
+        for name in _TIMES:
+            envelope.pop(name, None)
+        block = 0
+        if self.blocks and "transaction" in envelope:
+            block = _block(dumps(envelope.pop("transaction")))
+        op = envelope.get("op")
+        try:
+            place: Source | None = Source(
+                str(source["name"]),
+                str(source["db"]),
+                str(source["table"]),
+                int(source["txId"]),
+                int(source["commitSeq"]),
+                UUID(source["journal"]).bytes,
+                int(source["pos"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            place = None
+        return op if isinstance(op, str) and len(op) == 1 else "", block, place
+
+    def differences(self, one: Message, other: Message) -> set[FieldPath]:
+        """The fields in which two renderings of one message differ, but for those left out."""
+        found: set[FieldPath] = set()
+        if self._key(one.key or b"") != self._key(other.key or b""):
+            found |= self._differences(self.decode_key, one.key, other.key, ("key",))
+        if one.value != other.value:
+            found |= self._differences(self.decode_value, one.value, other.value, ("value",))
+        if one.headers != other.headers:
+            pairs = zip(one.headers, other.headers, strict=False)
+            found |= {(HEADER, name) for (name, a), (_, b) in pairs if a != b}
+        return found
+
+    def _differences(
+        self, decode: Decode | None, one: bytes | None, other: bytes | None, part: FieldPath
+    ) -> set[FieldPath]:
+        if one is None or other is None:
+            return set()
+        try:
+            left, right = _content(decode, one), _content(decode, other)
+        except ValueError:
+            return set()
+        self._reduce(left)
+        self._reduce(right)
+        return _differing(left, right, part)
+
+    def key_text(self, key: bytes | None) -> str | None:
+        """The key for people: its JSON without a schema around it."""
+        if key is None:
+            return None
+        if self.decode_key is None and not key.startswith(b'{"schema"'):
+            return key.decode("utf-8", "backslashreplace")
+        try:
+            content = _content(self.decode_key, key)
+        except ValueError:
+            return key[:200].decode("utf-8", "backslashreplace")
+        if isinstance(content, dict) and content.keys() == {"schema", "payload"}:
+            content = content["payload"]
+        return dumps(content, _hex).decode()
+
+
+def _content(decode: Decode | None, raw: bytes) -> Any:
+    return loads(raw) if decode is None else decode(raw)
+
+
+def written(content: Any) -> bytes:
+    """CONTENT as bytes that are the same for all that is equal; not the same in every Python."""
+    if COMPILED:
+        return dumps(content, _hex, OPT_SORT_KEYS | OPT_NON_STR_KEYS)
+    return json.dumps(content, default=_hex, sort_keys=True).encode()
+
+
+def _hex(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value)
+
+
+def _block(text: bytes) -> int:
+    if text.startswith(b"null"):
+        return 0
+    return int.from_bytes(blake2b(text.rstrip(b"}"), digest_size=8).digest(), "big", signed=True)
+
+
+def _source(value: bytes, version: int) -> Source | None:
+    found = _PLACE.match(value, value.find(b'"', version))
+    if found is None:
+        return None
+    name, database, _, table, transaction, sequence, journal, pos = found.groups()
+    return Source(
+        _unquoted(name),
+        _unquoted(database),
+        _unquoted(table),
+        int(transaction),
+        int(sequence),
+        bytes.fromhex(journal.replace(b"-", b"").decode()),
+        int(pos),
+    )
+
+
+def _unquoted(text: bytes) -> str:
+    return json.loads(b'"' + text + b'"') if b"\\" in text else text.decode()
+
+
+def _remove(content: Any, path: FieldPath, part: str) -> None:
+    """Take the field at PATH, which begins with key or value, out of CONTENT."""
+    if path[0] != part:
+        return
+    for name in path[1:-1]:
+        if not isinstance(content, dict) or name not in content:
+            return
+        content = content[name]
+    if isinstance(content, dict):
+        content.pop(path[-1], None)
+
+
+def _differing(one: Any, other: Any, path: FieldPath) -> set[FieldPath]:
+    """The fields in which two objects differ, each with PATH before it."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        found: set[FieldPath] = set()
+        for name in one.keys() | other.keys():
+            found |= _differing(one.get(name), other.get(name), (*path, name))
+        return found
+    return set() if one == other else {path}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from firebird_cdc.journal.ddl_text import publication_clauses
+
 _COMMENT = r"(?:\s|/\*.*?\*/|--[^\n]*(?:\n|$))"
 _TABLE = re.compile(
     rf"{_COMMENT}*(CREATE|RECREATE|ALTER|DROP){_COMMENT}+"
@@ -12,9 +14,6 @@ _TABLE = re.compile(
     rf"(?:IF{_COMMENT}+(?:NOT{_COMMENT}+)?EXISTS{_COMMENT}+)?"
     r'(?:"((?:[^"]|"")+)"|([A-Za-z][A-Za-z0-9_$]*))',
     re.IGNORECASE | re.DOTALL,
-)
-_PUBLICATION = re.compile(
-    rf"{_COMMENT}*ALTER{_COMMENT}+DATABASE\b.*\b(?:PUBLICATION)\b", re.IGNORECASE | re.DOTALL
 )
 
 DROPS = ("drop table", "recreate table")
@@ -24,7 +23,10 @@ PUBLICATION = "publication"
 
 
 class Statement(NamedTuple):
-    """``action``: ``create table`` etc., ``publication``, None for what is of no concern."""
+    """``action``: ``create table`` etc., ``publication``, None for what is of no concern.
+
+    ``table``: None for a publication that ALTER DATABASE changes.
+    """
 
     action: str | None
     table: str | None
@@ -33,10 +35,13 @@ class Statement(NamedTuple):
 def read_statement(sql: str) -> Statement:
     """Return what SQL does to which table; the name as the engine stores it."""
     match = _TABLE.match(sql)
+    action: str | None = None
+    name: str | None = None
     if match:
-        action, quoted, plain = match.groups()
+        verb, quoted, plain = match.groups()
+        action = f"{verb.lower()} table"
         name = quoted.replace('""', '"') if quoted is not None else plain.upper()
-        return Statement(f"{action.lower()} table", name)
-    if _PUBLICATION.match(sql):
-        return Statement(PUBLICATION, None)
-    return Statement(None, None)
+    # A table that is being made has no earlier rows, so its publication is of no concern.
+    if action in (None, "alter table") and any(publication_clauses(sql)):
+        action = PUBLICATION
+    return Statement(action, name)

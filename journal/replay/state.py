@@ -1,40 +1,59 @@
-"""The state rebuild: the rows that each table has after the last journal.
+"""The state rebuild: the rows that each table has at a point of its history.
 
-A table with a key is folded by key: the last change of each key, by (epoch, sequence, event),
-says what row there is. A table without one, or one whose key columns changed in the course of
-its history, is folded as a multiset of rows: what was inserted less what was deleted.
+Three passes over the journals, each in Spark's tasks. The first reads sectors: which journals there
+are, and which of them lie before the point. The second reads the few blocks that hold definitions
+and DDL: what each table is like at the point, and what became of its columns (`evolution`). The
+third reads the rows as they stand there (`images`), brings them together by key in one shuffle and
+decodes what is left (`folding`).
+
+A table whose key never changed is folded by it: the last change of each key, by (epoch, sequence,
+event), says what row there is. Any other is folded as a multiset of rows: what was inserted less
+what was deleted.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from functools import reduce
-from urllib.parse import unquote
+import pickle
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
+from urllib.parse import quote
 
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark import Accumulator, StorageLevel
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from firebird_cdc.errors import ReplayError
-from firebird_cdc.journal.replay import ddl, history
-from firebird_cdc.journal.replay.audit import states
+from firebird_cdc.journal.replay import history, points
+from firebird_cdc.journal.replay.arrow import map_in_arrow
+from firebird_cdc.journal.replay.evolution import Place, Shape, Statement, plan_tables
+from firebird_cdc.journal.replay.folding import TEXT_SCHEMA, Tally, TallyParam, rows_as
 from firebird_cdc.journal.replay.history import Span
-from firebird_cdc.journal.replay.output import refuse_existing, write_text
+from firebird_cdc.journal.replay.images import CONTROL, Journals, Plan, damage_sentence
+from firebird_cdc.journal.replay.output import refuse_existing, take_back, write_text
+from firebird_cdc.journal.replay.planning import JournalOptions
+from firebird_cdc.journal.replay.points import Point
+from firebird_cdc.journal.replay.progress import doing
+from firebird_cdc.journal.replay.session import plain_errors
+from firebird_cdc.journal.replay.typed import CAUSES, spark_schema
+from firebird_cdc.journal.segments import SEGMENT_NAME, database_digest
 
 SHOWN_HOLES = 20
 """Sentences about an incomplete history that are printed and kept in the summary."""
 
-_ORDER = ("epoch", "sequence", "pos")
+_WITHOUT_PATH = frozenset({"jdbc", "noop"})
 
 
 @dataclass(frozen=True, slots=True)
-class TableState:
-    """One table: ``rows`` it has, and ``folder`` in the output, None if it has none.
+class RebuiltTable:
+    """One table: ``rows`` it has, and ``folder`` in the output, None if nothing is there.
 
     ``by_key``: folded by key, else as a multiset; ``unmatched``: deletes of rows that no insert
-    in the history explains (multisets only); ``dropped``: a DROP TABLE was its end.
+    in the history explains (multisets only); ``dropped``: a DROP TABLE was its end. ``missing``:
+    by column, how often its content is not known, by cause (`typed.CAUSES`).
     """
 
     database: str
@@ -44,22 +63,28 @@ class TableState:
     unmatched: int
     dropped: bool
     folder: str | None
+    missing: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class StateReport:
-    """``holes``: sentences on why the state may not be that of the database; empty: none."""
+    """``holes``: sentences on why the state may not be that of the database; empty: none.
+
+    ``point``: what was asked for, None: the end of the history. ``places``: by database, epoch and
+    sequence of the last journal that was taken in.
+    """
 
     spans: list[Span]
-    tables: list[TableState]
+    tables: list[RebuiltTable]
     holes: list[str]
     notes: list[str]
-    until: str | None
+    point: str | None
+    places: dict[str, tuple[int, int]]
 
     @property
     def whole(self) -> bool:
-        """True if the history that was read has no hole."""
-        return not self.holes
+        """True if the history that was read has no hole, and no content is missing."""
+        return not self.holes and not any(table.missing for table in self.tables)
 
     def as_json(self) -> str:
         """Return the text of ``summary.json``."""
@@ -74,59 +99,210 @@ def rebuild_state(
     database: str | None = None,
     table: str | None = None,
     none_charset: str = "UTF-8",
-    output_format: str = "json",
-    until: tuple[int | None, int] | None = None,
+    output_format: str = "parquet",
+    options: Mapping[str, str] | None = None,
+    point: Point | None = None,
     partition_bytes: int | None = None,
 ) -> StateReport:
-    """Write the last state of the tables in FOLDERS to OUTPUT, and ``summary.json`` beside it.
+    """Write the tables in FOLDERS as of POINT to OUTPUT, and ``summary.json`` beside them.
 
     output: a folder that does not exist yet. output_format: ``json``: one row per line, as
-    `firebird_cdc.journal.canonical` writes it; ``parquet``: columns key, row, epoch, sequence,
-    pos. until: (epoch, None: the last one; sequence): leave out what comes after.
-    Raises ReplayError if there is no journal, one is damaged, or a number was given twice.
+    `firebird_cdc.journal.canonical` writes it; else a format of Spark, which gets each table's rows
+    as typed columns (`typed`). options: of that format; ``{database}`` and ``{table}`` in a value
+    stand for the names; ``path`` set and empty: the sink takes none, as jdbc. point: None: the end.
+    Raises ReplayError if there is no journal up to POINT, no TABLE in them, one is damaged, or a
+    number was given twice.
     """
     output = output.rstrip("/")
     refuse_existing(spark, output)
-    all_files = history.read_files(spark, folders, database)
-    files = all_files
-    reader = (
-        spark.read.format("firebird_journal")
-        .option("noneCharset", none_charset)
-        .option("onDamage", "report")
-    )
-    for option, value in (
-        ("database", database),
-        ("table", table),
-        ("partitionBytes", partition_bytes),
-    ):
-        if value is not None:
-            reader = reader.option(option, value)
-    changes = reader.load(list(folders))
-    if until is not None:
-        changes = history.until(changes, all_files, *until)
-        files = history.until(all_files, all_files, *until)
-        if history.stamped(files).isEmpty():
-            raise ReplayError(f"no journal lies at or before sequence {until[1]}")
-    _refuse_duplicates(files)
-    changes = changes.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        _refuse_damage(changes)
-        plans = _plans(changes, table)
-        rows = _fold(changes, plans)
-        _write(rows, f"{output}/rows", output_format)
-        spans = history.spans(files)
+    reading: dict[str, str] = {"paths": json.dumps(list(folders)), "noneCharset": none_charset}
+    reading["onEmpty"] = "accept"
+    if database is not None:
+        reading["database"] = database
+    if partition_bytes is not None:
+        reading["partitionBytes"] = str(partition_bytes)
+    journals = Journals.list(JournalOptions.parse(reading))
+    if not journals.whole:
+        raise ReplayError(history.nothing_there(folders, database))
+    with plain_errors():
+        asked = _Limits(None, {}, [], [])
+        if point is not None:
+            files = _files(journals.survey(spark, None, False), damaged_too=True).persist()
+            try:
+                asked = _limits(files, point)
+            finally:
+                files.unpersist()
+        limits, notes, holes = asked.places, asked.notes, asked.holes
+        with doing(spark, "looking at the journals"):
+            survey = _Survey.of(journals.survey(spark, limits, True))
+        for found in survey.damaged:
+            if not _is_behind(found, asked.cuts, survey.spans):
+                raise ReplayError(damage_sentence(found.sentence))
+        if survey.damaged:
+            first, *more = (found.file for found in survey.damaged)
+            notes.append(
+                f"behind {point}, and so not needed, is what can't be read: {first}"
+                + (f" and {len(more)} more" if more else "")
+            )
+        if not survey.spans:
+            raise ReplayError(history.nothing_there(folders, database))
+        if survey.is_doubled:
+            _refuse_duplicates(_files(journals.survey(spark, limits, False)))
+        if survey.lacks_numbers:
+            holes += _missing_ranges(_files(journals.survey(spark, limits, False)))
+        limits = {span.database: (span.epoch, span.last) for span in survey.spans}
+        tables = plan_tables(survey.shapes, survey.statements)
+        chosen = [of for of in tables if table is None or of.name == table]
+        if table is not None and not chosen:
+            raise ReplayError(_no_such_table(table, {of.name for of in tables}))
+        plan = Plan.of(
+            chosen,
+            [shape.table for shape in survey.shapes],
+            limits,
+            none_charset,
+            journals.buckets,
+            frozenset(found.file.rpartition("/")[2] for found in survey.damaged),
+        )
+        sink = _Sink(output, output_format, dict(options or {}))
+        try:
+            with doing(spark, "rebuilding tables"):
+                tally = _write(spark, journals.packs(spark, plan), plan, sink)
+        except BaseException:
+            take_back(spark, output)  # half of a state is none
+            raise
+        vanished = tally.sentences.get("missing", set()) | survey.vanished
+        for sentences in (tally.sentences.get("gap", set()), vanished):
+            holes += sorted(sentences)[:SHOWN_HOLES]
         report = StateReport(
-            spans=spans,
-            tables=_table_states(spark, output, output_format, changes, plans),
-            holes=_hole_sentences(files, changes),
-            notes=history.remarks(spans),
-            until=None if until is None else ":".join(str(p) for p in until if p is not None),
+            spans=survey.spans,
+            tables=list(_table_states(plan, tally, sink)),
+            holes=holes,
+            notes=[*history.remarks(survey.spans), *notes],
+            point=None if point is None else str(point),
+            places=limits,
         )
         write_text(spark, f"{output}/summary.json", report.as_json() + "\n")
         return report
-    finally:
-        changes.unpersist()
-        all_files.unpersist()
+
+
+def _no_such_table(table: str, there: Set[str]) -> str:
+    shown = sorted(there, key=lambda name: (name.upper() != table.upper(), name))[:SHOWN_HOLES]
+    more = f" and {len(there) - len(shown)} more" if len(there) > len(shown) else ""
+    names = ", ".join(shown) + more if there else "none"
+    return (
+        f"no change of a table {table} lies in the history that was read; it has those of: {names}."
+        " --table takes a name as the engine keeps it, in capitals unless it was quoted"
+    )
+
+
+def _files(survey: DataFrame, *, damaged_too: bool = False) -> DataFrame:
+    """Return the journals as the functions of `history` and `points` want them; a file stands for
+    the journal in it. DAMAGED_TOO: also those that can't be read, if their place is known."""
+    kinds = ["file", "damaged"] if damaged_too else ["file"]
+    return history.stamped(survey.where(F.col("kind").isin(kinds))).withColumns(
+        {"commit_time": F.timestamp_micros("commit_us"), "journal": F.col("file")}
+    )
+
+
+_Number = tuple[int, int]  # epoch and sequence
+
+
+class _Limits(NamedTuple):
+    """What a point is in each database. ``places``: the last journal up to it, None: of all;
+    ``cuts``: the first number behind it, absent where none is known to be. ``notes``, and
+    ``holes``: sentences on a point that lies behind the history's end."""
+
+    places: dict[str, _Number] | None
+    cuts: dict[str, _Number]
+    notes: list[str]
+    holes: list[str]
+
+
+def _limits(files: DataFrame, point: Point) -> _Limits:
+    """Look where POINT lies: one row per database."""
+    place = F.struct("epoch", "sequence")
+    is_later = F.unix_micros("commit_time") > point.value
+    ends: dict[str, tuple[_Number, _Number]] = {}
+    cuts: dict[str, _Number] = {}
+    for row in (
+        files.groupBy("database")
+        .agg(
+            F.min(place).alias("first"),
+            F.max(place).alias("last"),
+            F.min(F.when(is_later, place)).alias("later"),
+        )
+        .collect()
+    ):
+        ends[row["database"]] = tuple(row["first"]), tuple(row["last"])
+        if point.kind == "transaction":
+            cuts[row["database"]] = 0, 0  # unless it is of this database, none is asked for
+        elif point.kind == "time" and row["later"] is not None:
+            cuts[row["database"]] = tuple(row["later"])
+    limits: dict[str, _Number] = {}
+    notes, holes = [], []
+    for row in points.last_places(files, point).collect():
+        name, limit = row["database"], (row["last_epoch"], row["last_sequence"])
+        if point.kind != "time":
+            cuts[name] = limit[0], limit[1] + 1
+        first, last = ends[name]
+        if limit < first:
+            continue
+        limits[name] = limit
+        here = f"{name}: the history that was read ends at sequence {last[1]} of epoch {last[0]}"
+        if limit > last:
+            holes.append(f"{here}, before {point}; the state is that of its end")
+        elif point.kind == "time" and name not in cuts:
+            notes.append(f"{here}, before {point}; the state is that of its end")
+    if not limits:
+        (name, (first, _)), *_ = sorted(ends.items())
+        raise ReplayError(
+            f"no journal lies at or before {point}: the history of {name} begins at sequence"
+            f" {first[1]} of epoch {first[0]}"
+        )
+    why = "it has no" if point.kind == "transaction" else "its history begins after"
+    for name in sorted(ends.keys() - limits.keys()):
+        notes.append(f"{name}: {why} {point}; none of it is written")
+    return _Limits(limits, cuts, notes, holes)
+
+
+class _Damaged(NamedTuple):
+    """A journal, or a whole segment, that can't be read: why, and what is certain of it."""
+
+    sentence: str
+    file: str
+    database: str | None
+    number: _Number | None
+
+    @property
+    def packed(self) -> re.Match[str] | None:
+        """The name of the segment that it is or lies in."""
+        parts = self.file.split("/")[-2:]
+        return next(filter(None, map(SEGMENT_NAME.fullmatch, parts)), None)
+
+
+def _is_behind(found: _Damaged, cuts: dict[str, _Number], spans: Sequence[Span]) -> bool:
+    """Whether FOUND surely lies behind the point that CUTS are; SPANS: of what lies before it.
+
+    Its stamp says so, or its segment's name; or all numbers that it could have before the point
+    are other journals'.
+    """
+    packed = found.packed
+    database, lowest = found.database, found.number
+    if packed is not None:
+        database = database or next((n for n in cuts if database_digest(n) == packed[1]), None)
+        lowest = lowest or (int(packed[2]), int(packed[3]))
+    if database not in cuts:
+        return False
+    cut, (epoch, first) = cuts[database], lowest or (0, 1)
+    if found.number is not None or (epoch, first) >= cut:
+        return (epoch, first) >= cut
+    return any(
+        (span.database, span.epoch, span.last) == (database, epoch, cut[1] - 1)
+        and span.first <= first
+        and span.journals == span.last - span.first + 1
+        for span in spans
+        if epoch == cut[0]
+    )
 
 
 def _refuse_duplicates(files: DataFrame) -> None:
@@ -135,227 +311,214 @@ def _refuse_duplicates(files: DataFrame) -> None:
     if double is not None:
         raise ReplayError(
             f"{double['database']}: {double['copies']} journals have the sequence number"
-            f" {double['sequence']} of epoch {double['epoch']}: {double['path']} and"
+            f" {double['sequence']} of epoch {double['epoch']}: {double['file']} and"
             f" {double['other']}; remove the copy (`firebird-cdc replay audit` lists all)"
         )
 
 
-def _refuse_damage(changes: DataFrame) -> None:
-    damage = changes.where("op = 'damaged'").first()
-    if damage is not None:
-        raise ReplayError(
-            f"{damage['reason']}; a state can't be built across a damaged journal: take the file"
-            " from a backup (`firebird-cdc replay audit` lists all that is damaged), or stop"
-            " before it with --until"
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """What the driver has to know of the journals: one span for each database and epoch, every
+    shape of every table once, and every DDL statement."""
+
+    spans: list[Span]
+    shapes: list[Shape]
+    statements: list[Statement]
+    vanished: set[str]
+    damaged: list[_Damaged]
+    is_doubled: bool
+    lacks_numbers: bool
+
+    @classmethod
+    def of(cls, survey: DataFrame) -> _Survey:
+        """Read SURVEY in one job."""
+        place = F.struct("epoch", "sequence", "position")
+        is_file = F.col("kind") == "file"
+        # Journals by their numbers first: a number that comes twice is one.
+        found = (
+            survey.groupBy(
+                "kind",
+                "database",
+                "content",
+                F.when(is_file | (F.col("kind") == "ddl"), F.col("epoch")).alias("epoch"),
+                F.when(is_file, F.col("sequence")).alias("number"),
+                F.when(F.col("kind") == "ddl", place).alias("at"),
+            )
+            .agg(
+                F.count("*").alias("copies"),
+                F.sum("events").alias("events"),
+                F.min(place).alias("first"),
+                F.max(place).alias("last"),
+                F.min("commit_us").alias("first_us"),
+                F.max("commit_us").alias("last_us"),
+                F.min("file").alias("file"),
+            )
+            .groupBy("kind", "database", "content", "epoch", "at")
+            .agg(
+                F.sum("copies").alias("journals"),
+                F.max("copies").alias("copies"),
+                F.count("*").alias("numbers"),
+                F.sum("events").alias("events"),
+                F.min("first").alias("first"),
+                F.max("last").alias("last"),
+                F.min("first_us").alias("first_us"),
+                F.max("last_us").alias("last_us"),
+                F.min("file").alias("file"),
+            )
+            .collect()
         )
+        spans, shapes, statements, vanished, damaged = [], [], [], set(), []
+        is_doubled = lacks_numbers = False
+        for row in found:
+            kind = row["kind"]
+            if kind == "damaged":
+                epoch, sequence, _ = row["first"]
+                number = None if sequence is None else (epoch, sequence)
+                sentence = bytes(row["content"]).decode()
+                damaged.append(_Damaged(sentence, row["file"], row["database"], number))
+            elif kind == "missing":
+                vanished.add(bytes(row["content"]).decode())
+            elif kind == "ddl":
+                change = pickle.loads(row["content"])  # noqa: S301 (our task wrote it)
+                statements.append(Statement(row["database"], _place(row["at"]), change))
+            elif kind == "shape":
+                shape = pickle.loads(row["content"])  # noqa: S301 (our task wrote it)
+                places = _place(row["first"]), _place(row["last"])
+                shapes.append(Shape(row["database"], shape, *places))
+            else:
+                first, last = row["first"]["sequence"], row["last"]["sequence"]
+                counts = row["journals"], row["events"], row["first_us"], row["last_us"]
+                spans.append(Span(row["database"], row["epoch"], first, last, *counts))
+                is_doubled = is_doubled or row["copies"] > 1
+                lacks_numbers = lacks_numbers or row["numbers"] != last - first + 1
+        spans.sort(key=lambda span: (span.database, span.epoch))
+        damaged.sort(key=lambda found: found.file)
+        return cls(spans, shapes, statements, vanished, damaged, is_doubled, lacks_numbers)
 
 
-# Which way each table is folded.
-
-
-def _plans(changes: DataFrame, only: str | None) -> DataFrame:
-    """Return one row per table: (database, table, by_key, common, dropped_at, is_dropped).
-
-    ``common``: sorted names of the columns that all shapes of the table have. ``dropped_at``:
-    place (epoch, sequence, pos) of the last DROP TABLE or null; ``is_dropped``: nothing came
-    after it.
-    """
-    place = F.struct(*_ORDER)
-    statements = changes.where((F.col("op") == "ddl") & F.col("table").isNotNull())
-    if only is not None:
-        statements = statements.where(F.col("table") == only)
-    drops = (
-        statements.where(F.col("reason").isin(*ddl.DROPS))
-        .groupBy("database", "table")
-        .agg(F.max(place).alias("dropped_at"), F.max_by("reason", place).alias("last_drop"))
-    )
-    shapes = (
-        changes.where("op in ('c', 'u', 'd')")
-        .join(F.broadcast(drops), ["database", "table"], "left")
-        .where(F.col("dropped_at").isNull() | (place > F.col("dropped_at")))
-        .groupBy("database", "table", "table_shape")
-        .agg(
-            F.first(F.json_object_keys(F.coalesce("after", "before"))).alias("columns"),
-            F.first(F.coalesce(F.json_object_keys("key"), F.array())).alias("key_columns"),
-        )
-        .groupBy("database", "table")
-        .agg(
-            F.collect_list("columns").alias("shapes"),
-            F.collect_set("key_columns").alias("keys"),
-        )
-    )
-    common = F.array_sort(
-        F.aggregate(
-            "shapes", F.element_at("shapes", 1), lambda left, right: F.array_intersect(left, right)
-        )
-    )
-    by_key = (F.size("keys") == 1) & (F.size(F.element_at("keys", 1)) > 0)
-    return (
-        shapes.join(drops, ["database", "table"], "full")
-        .select(
-            "database",
-            "table",
-            F.coalesce(by_key, F.lit(True)).alias("by_key"),
-            common.alias("common"),
-            "dropped_at",
-            (F.col("shapes").isNull() & (F.col("last_drop") == "drop table")).alias("is_dropped"),
-        )
-        .persist()
-    )
-
-
-def _planned(changes: DataFrame, plans: DataFrame) -> DataFrame:
-    """Return the changes of rows after the last drop of their table, with the table's plan."""
-    return (
-        changes.where("op in ('c', 'u', 'd')")
-        .join(F.broadcast(plans), ["database", "table"])
-        .where(F.col("dropped_at").isNull() | (F.struct(*_ORDER) > F.col("dropped_at")))
-    )
+def _place(row: Sequence[int]) -> Place:
+    epoch, sequence, position = row
+    return epoch, sequence, position
 
 
 # The fold.
 
 
-def _fold(changes: DataFrame, plans: DataFrame) -> DataFrame:
-    """Return the rows of all tables: (database, table, key, row, epoch, sequence, pos)."""
-    planned = _planned(changes, plans)
-    keyed = planned.where("by_key").select("database", "table", *_ORDER, F.inline(states()))
-    last = (
-        keyed.groupBy("database", "table", "key")
-        .agg(F.max_by(F.struct(F.col("after").alias("row"), *_ORDER), F.struct(*_ORDER)).alias("s"))
-        .select("database", "table", "key", "s.*")
-        .where("row is not null")
-    )
-    bag = (
-        _multisets(planned)
-        .where("net > 0 and kept > 0")
-        .withColumn("copy", F.explode(F.sequence(F.lit(1), F.col("kept"))))
-        .select(
-            "database",
-            "table",
-            F.lit(None).cast("string").alias("key"),
-            "row",
-            "last.epoch",
-            "last.sequence",
-            "last.pos",
+@dataclass(frozen=True, slots=True)
+class _Sink:
+    """Where rows go."""
+
+    output: str
+    format: str
+    options: dict[str, str]
+
+    @property
+    def has_path(self) -> bool:
+        """Whether a table's rows are a folder of the output."""
+        return self.options.get("path", "rows") != "" and self.format not in _WITHOUT_PATH
+
+    def folder(self, database: str, table: str) -> str:
+        """Return the folder of a table within the output."""
+        return f"rows/database={_escaped(database)}/table={_escaped(table)}"
+
+    def write(self, rows: DataFrame, database: str, table: str) -> None:
+        """Write the rows of one table."""
+        filled = {
+            key: value.replace("{table}", table).replace("{database}", database)
+            for key, value in self.options.items()
+            if key != "path"
+        }
+        writer = rows.write.format(self.format).options(**filled)
+        # Spark's noop can't tell whether something is there.
+        writer = writer.mode("append" if self.format == "noop" else "errorifexists")
+        if self.has_path:
+            writer.save(f"{self.output}/{self.folder(database, table)}")
+        else:
+            writer.save()
+
+
+def _escaped(name: str) -> str:
+    """Write a name as a part of a path, as Spark does with the values of partition columns."""
+    return quote(name, safe=_UNESCAPED)
+
+
+_UNESCAPED = " !$&()+,-.;@_`|~" + "".join(map(chr, range(0xA0, 0x100)))
+
+
+def _write(spark: SparkSession, packs: DataFrame, plan: Plan, sink: _Sink) -> Tally:
+    """Write all tables; return what the tasks counted."""
+    total: Accumulator[Tally] = spark.sparkContext.accumulator(Tally(), TallyParam())
+    changes = packs.repartitionById(plan.buckets, F.col("bucket"))
+    if sink.format == "json":
+        by_table = changes.sortWithinPartitions("table")
+        lines = map_in_arrow(by_table, rows_as(plan, total.add, None), TEXT_SCHEMA)
+        lines.write.mode("errorifexists").partitionBy("database", "table").text(
+            f"{sink.output}/rows"
         )
-    )
-    return last.unionByName(bag)
-
-
-def _multisets(planned: DataFrame) -> DataFrame:
-    """Return (database, table, same, row, last, net, kept) of the tables without a lasting key.
-
-    Two rows are the ``same`` if they agree in the columns that all shapes of the table have:
-    a row inserted before a column was added, and deleted after, has two texts. ``net``: how
-    many of the same rows there are; ``kept``: how many of them have the text ``row``, those
-    that were written last.
-    """
-    bags = planned.where("not by_key")
-    names = F.col("common")
-    deltas = bags.select(
-        "database",
-        "table",
-        "common",
-        F.struct(*_ORDER).alias("place"),
-        F.inline(
-            F.array(
-                F.struct(F.lit(-1).alias("delta"), F.col("before").alias("row")),
-                F.struct(F.lit(1).alias("delta"), F.col("after").alias("row")),
+        return total.value
+    there = [index for index, table in enumerate(plan.tables) if table.columns]
+    kept = changes
+    if len(there) > 1:
+        # Each table is a job of its own, as it has columns of its own.
+        kept = changes.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        for number, index in enumerate(there):
+            table = plan.tables[index]
+            wanted = F.col("table") == index
+            if number == 0:
+                wanted |= F.col("table") == CONTROL
+            rows = map_in_arrow(
+                kept.where(wanted),
+                rows_as(plan, total.add, index),
+                spark_schema(table.columns),
             )
-        ),
-    ).where("row is not null")
-    fields = F.from_json("row", "map<string,string>")
-    same = F.to_json(F.transform(names, lambda name: F.element_at(fields, name)))
-    texts = (
-        deltas.withColumn("same", same)
-        .groupBy("database", "table", "same", "row")
-        .agg(F.sum("delta").alias("number"), F.max("place").alias("last"))
-    )
-    group = Window.partitionBy("database", "table", "same")
-    latest_first = group.orderBy(F.col("last").desc(), "row")
-    above = F.greatest("number", F.lit(0))
-    return (
-        texts.withColumn("net", F.sum("number").over(group))
-        .withColumn("newer", F.sum(above).over(latest_first) - above)
-        .withColumn("kept", F.least(above, F.col("net") - F.col("newer")).cast("int"))
-    )
+            sink.write(rows, table.database, table.name)
+        if not there:
+            map_in_arrow(changes, rows_as(plan, total.add, None), TEXT_SCHEMA).count()
+    finally:
+        if kept is not changes:
+            kept.unpersist()
+    return total.value
 
 
-# Output and summary.
+# The summary.
 
 
-def _write(rows: DataFrame, folder: str, output_format: str) -> None:
-    if output_format == "json":
-        lines = rows.select("database", "table", F.col("row").alias("value"))
-        lines.write.mode("errorifexists").partitionBy("database", "table").text(folder)
-    else:
-        writer = rows.write.mode("errorifexists").partitionBy("database", "table")
-        writer.format(output_format).save(folder)
-
-
-def _table_states(
-    spark: SparkSession, output: str, output_format: str, changes: DataFrame, plans: DataFrame
-) -> list[TableState]:
-    """Count what was written, table by table: one line each, so a short list."""
-    content = "value" if output_format == "json" else "row"
-    written = (
-        spark.read.schema(f"{content} string, database string, `table` string")
-        .format("text" if output_format == "json" else output_format)
-        .load(f"{output}/rows")
-        .withColumn("path", F.input_file_name())
-        .groupBy("database", "table")
-        .agg(F.count("*").alias("rows"), F.min("path").alias("path"))
-    )
-    unmatched = (
-        _multisets(_planned(changes, plans))
-        .where("net < 0")
-        .select("database", "table", "same", "net")
-        .distinct()
-        .groupBy("database", "table")
-        .agg((-F.sum("net")).alias("unmatched"))
-    )
-    tables = ["database", "table"]
-    joined = (
-        plans.join(written, tables, "left")
-        .join(unmatched, tables, "left")
-        .orderBy("database", "table")
-    )
-    return [
-        TableState(
-            database=row["database"],
-            table=row["table"],
-            rows=row["rows"] or 0,
-            by_key=row["by_key"],
-            unmatched=row["unmatched"] or 0,
-            dropped=bool(row["is_dropped"]),
-            folder="/".join(["rows", *unquote(row["path"]).split("/")[-3:-1]])
-            if row["path"]
-            else None,
+def _table_states(plan: Plan, tally: Tally, sink: _Sink) -> Iterator[RebuiltTable]:
+    for index, table in enumerate(plan.tables):
+        missing = {
+            column: dict(causes)
+            for (of, column), causes in sorted(tally.missing.items(), key=lambda item: item[0])
+            if of == index
+        }
+        rows = tally.rows[index]
+        is_there = rows > 0 if sink.format == "json" else bool(table.columns)
+        folder = sink.folder(table.database, table.name)
+        yield RebuiltTable(
+            database=table.database,
+            table=table.name,
+            rows=rows,
+            by_key=bool(table.key) or not table.columns,
+            unmatched=tally.unmatched[index],
+            dropped=table.is_dropped,
+            folder=folder if is_there and sink.has_path else None,
+            missing=missing,
         )
-        for row in joined.toLocalIterator()
-    ]
 
 
-def _hole_sentences(files: DataFrame, changes: DataFrame) -> list[str]:
-    """Return up to `SHOWN_HOLES` sentences of each kind on what the history lacks."""
-    kinds = (
-        history.missing_ranges(files).select(
-            F.format_string(
-                "%s: sequence %d to %d of epoch %d is missing", "database", "first", "last", "epoch"
-            ).alias("text")
-        ),
-        changes.where("op = 'gap'").select(
-            F.format_string("%s: sequence %d marks a gap: %s", "path", "sequence", "reason")
-        ),
-        changes.where("op = 'missing'").select(F.format_string("%s: %s", "path", "reason")),
+def _missing_ranges(files: DataFrame) -> list[str]:
+    ranges = history.missing_ranges(files).select(
+        F.format_string(
+            "%s: sequence %d to %d of epoch %d is missing", "database", "first", "last", "epoch"
+        ).alias("text")
     )
-    first_of_each = [kind.limit(SHOWN_HOLES) for kind in kinds]
-    return [row["text"] for row in reduce(DataFrame.union, first_of_each).toLocalIterator()]
+    return [row["text"] for row in ranges.limit(SHOWN_HOLES).collect()]
 
 
 def describe(report: StateReport, output: str) -> Iterator[str]:
     """Yield the lines of a readable summary."""
+    for name, (epoch, sequence) in sorted(report.places.items()):
+        yield f"{name} as of sequence {sequence} of epoch {epoch}"
     for table in report.tables:
         text = f"{table.database}  {table.table}: {table.rows:,} rows"
         if table.dropped:
@@ -370,9 +533,17 @@ def describe(report: StateReport, output: str) -> Iterator[str]:
         yield f"note: {note}"
     for hole in report.holes:
         yield f"HOLE: {hole}"
+    causes: Counter[str] = Counter()
+    for table in report.tables:
+        for column, missing in table.missing.items():
+            for cause, count in missing.items():
+                causes[cause] += count
+                yield f"MISSING: {table.database}  {table.table}.{column}: {count:,} {cause}"
     yield f"written to {output}: rows/ by database and table, summary.json"
     if report.holes:
         yield (
             "the history has holes, so this need not be what the database holds;"
             " `firebird-cdc replay audit` tells more"
         )
+    for cause, count in causes.items():
+        yield f"{count:,} values are null in what was written: {CAUSES[cause]}"

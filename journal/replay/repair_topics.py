@@ -1,0 +1,245 @@
+"""What Kafka itself has of keys, where the journals that could tell are missing.
+
+Read are the partitions of the keys from the time of their first missing event on, as committed
+messages, and of those the places (``source``) of the ones with these keys. So values have to be
+JSON with Debezium's envelope; of others nothing is said.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+from uuid import UUID, uuid4
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.config.producer import max_message_bytes
+from firebird_cdc.errors import ShipError
+from firebird_cdc.journal.format import DdlChange, JournalReader, RowChange
+from firebird_cdc.journal.lock import STATE_DIRECTORY
+from firebird_cdc.journal.positions import reader_settings
+from firebird_cdc.journal.producer import librdkafka_logger
+from firebird_cdc.journal.records import Concerned
+from firebird_cdc.journal.render import Renderer
+from firebird_cdc.journal.repairs import REPAIR_HEADER
+
+_PATIENCE_S = 30.0
+"""Without any answer of Kafka for so long, it is taken as away."""
+
+_BATCH = 1000
+_LOOK_S = 0.05
+
+_Newest = tuple[int, int]
+
+_CLOSED = frozenset(
+    {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+)
+
+
+class TopicsClosed(ShipError):
+    """The shipper's account may write topics and not read them."""
+
+
+class TopicLook:
+    """One look at the topics of DATABASE for the newest events of some keys.
+
+    ``why``: why the messages of some keys could not be read.
+    """
+
+    def __init__(self, config: ConnectorConfig, database: str) -> None:
+        self.why = ""
+        self._config = config
+        self._database = database
+        self._renderer = Renderer(config, max_message_bytes(config))
+        memory = config.journal_directory / STATE_DIRECTORY / "shared-topics"
+        if memory.exists():
+            self._renderer.topics.remember_in(memory, self._renderer.tables.captures)
+        self._wanted: dict[tuple[str, bytes | None], set[bytes]] = defaultdict(set)
+        self._since_ms: dict[str, int] = {}
+        self._met: set[str | None] = set()
+        self._digests: set[bytes] = set()
+        self._unreadable: set[bytes] = set()
+
+    def add(self, reader: JournalReader, change: RowChange, digests: Sequence[bytes]) -> None:
+        """Look for the keys of CHANGE, a missing event; DIGESTS: what stands for them."""
+        concerned = self._concerned(reader, change)
+        self._digests.update(digests)
+        if concerned is None or isinstance(concerned, str):
+            self.why = "its messages can't be made"
+            self._unreadable.update(digests)
+            return
+        places = list(dict.fromkeys(concerned))  # a tombstone has the key of its delete
+        for index, (topic, key) in enumerate(places):
+            own = [digests[index]] if len(places) == len(digests) else digests
+            self._wanted[topic, key].update(own)
+
+    def meet(self, reader: JournalReader, change: RowChange | DdlChange) -> None:
+        """Note the topics of CHANGE, a missing event."""
+        table = change.table.name if isinstance(change, RowChange) else None
+        if table in self._met and not self._renderer.transforms:
+            return
+        self._met.add(table)
+        self._concerned(reader, change)
+
+    def _concerned(self, reader: JournalReader, change: RowChange | DdlChange) -> Concerned:
+        stamp = reader.stamp
+        assert stamp is not None
+        renderer = self._renderer.journal(reader.header, stamp, self._database, alone=True)
+        concerned = renderer.concerned(change)
+        topics = (
+            [] if concerned is None
+            else [concerned] if isinstance(concerned, str)
+            else [topic for topic, _ in concerned]
+        )  # fmt: skip
+        since = stamp.commit_us // 1000
+        for topic in topics:
+            self._since_ms[topic] = min(self._since_ms.get(topic, since), since)
+        return concerned
+
+    def topics(self) -> dict[str, int]:
+        """The topics of what was added, and the time (ms since 1970) of the first commit there."""
+        return self._since_ms
+
+    def unreadable(self) -> set[bytes]:
+        """The keys of which nothing can be said."""
+        return self._unreadable
+
+    def newest(self) -> Iterator[tuple[bytes, _Newest | None]]:
+        """Yield each key with commitSeq and pos of its newest event in Kafka, None if it has none.
+
+        Raises ShipError if Kafka can't be read.
+        """
+        found: dict[bytes, _Newest] = {}
+        for message in _messages(self._config, self._since_ms, {}):
+            self._take(message, found)
+        for digest in self._digests - self._unreadable:
+            yield digest, found.get(digest)
+
+    def _take(self, message: Any, found: dict[bytes, _Newest]) -> None:
+        digests = self._wanted.get((message.topic(), message.key()))
+        value = message.value()
+        if digests is None or value is None:  # a tombstone says no more than what it follows
+            return
+        if any(name == REPAIR_HEADER for name, _ in message.headers() or ()):
+            return
+        source = _source(value)
+        if source is None:
+            self.why = f"topic {message.topic()} has messages without a source in JSON"
+            self._unreadable.update(digests)
+            return
+        for digest in digests:
+            found[digest] = max(found.get(digest, source[1:]), source[1:])
+
+
+def _source(value: bytes) -> tuple[str, int, int] | None:
+    """Journal, commitSeq and pos of an event, None if they can't be told."""
+    try:
+        envelope = json.loads(value)
+        source = envelope.get("payload", envelope)["source"]
+        return str(source["journal"]), int(source["commitSeq"]), int(source["pos"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def events_since(
+    config: ConnectorConfig,
+    topics: Mapping[str, int],
+    ends: Mapping[str, Mapping[str, int]],
+) -> Iterator[tuple[UUID, int]]:
+    """Yield journal and pos of the events in TOPICS behind the offsets ENDS (by topic and number
+    of the partition), or, where they say nothing, from a time on (ms since 1970).
+
+    As far as values are JSON with a source. Raises ShipError if Kafka can't be read.
+    """
+    for message in _messages(config, topics, ends):
+        value = message.value()
+        if value is None or any(
+            name == REPAIR_HEADER and b'"current state"' in (content or b"")
+            for name, content in message.headers() or ()
+        ):
+            continue
+        source = _source(value)
+        if source is not None:
+            with suppress(ValueError):
+                yield UUID(source[0]), source[2]
+
+
+def _messages(
+    config: ConnectorConfig,
+    topics: Mapping[str, int],
+    ends: Mapping[str, Mapping[str, int]],
+) -> Iterator[Any]:
+    """Yield the committed messages of TOPICS, behind ENDS or from a time on."""
+    consumer = Consumer(
+        {
+            **reader_settings(config.producer),
+            "group.id": f"firebird-cdc-repair-{uuid4()}",
+            "enable.auto.commit": "false",
+            "enable.partition.eof": "true",
+            "fetch.wait.max.ms": "20",  # after so long without a message the end is told
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+        },
+        logger=librdkafka_logger(),
+    )
+    try:
+        for topic, since_ms in topics.items():
+            for partition in _partitions(consumer, topic, since_ms, ends.get(topic, {})):
+                yield from _of_partition(consumer, partition)
+    except KafkaException as error:
+        kind = TopicsClosed if error.args[0].code() in _CLOSED else ShipError
+        raise kind(f"what Kafka has can't be read: {error.args[0].str()}") from error
+    finally:
+        consumer.close()
+
+
+def _partitions(
+    consumer: Consumer, topic: str, since_ms: int, ends: Mapping[str, int]
+) -> list[TopicPartition]:
+    metadata = consumer.list_topics(topic, timeout=_PATIENCE_S).topics[topic]
+    if metadata.error is not None:
+        if metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return []
+        raise KafkaException(metadata.error)
+    known = [
+        TopicPartition(topic, number, int(ends[str(number)]))
+        for number in metadata.partitions
+        if str(number) in ends
+    ]
+    asked = [
+        TopicPartition(topic, number, since_ms)
+        for number in metadata.partitions
+        if str(number) not in ends
+    ]
+    return known + (consumer.offsets_for_times(asked, timeout=_PATIENCE_S) if asked else [])
+
+
+def _of_partition(consumer: Consumer, partition: TopicPartition) -> Iterator[Any]:
+    """Yield the messages of PARTITION up to its end as it is now."""
+    if partition.offset < 0:  # nothing is so new
+        return
+    partition.offset = partition.offset or OFFSET_BEGINNING
+    _, end = consumer.get_watermark_offsets(partition, _PATIENCE_S)
+    consumer.assign([partition])
+    until = monotonic() + _PATIENCE_S
+    while True:
+        messages = consumer.consume(_BATCH, _LOOK_S)  # it waits for so many, unless time is over
+        if messages:
+            until = monotonic() + _PATIENCE_S
+        elif monotonic() > until:
+            raise ShipError(f"Kafka gives nothing of topic {partition.topic}")
+        for message in messages:
+            error = message.error()
+            if error is None:
+                if (message.offset() or 0) >= end:
+                    return
+                yield message
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return
+            elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # none is joined
+                raise KafkaException(error)

@@ -46,6 +46,8 @@ _DAY_0 = date(1858, 11, 17)
 _UNITS_PER_DAY = 864_000_000
 _INTEGERS = (Storage.SMALLINT, Storage.INTEGER, Storage.BIGINT, Storage.INT128)
 
+UNREADABLE = "unreadable"  # for the content of a blob that the engine did not give
+
 Row = dict[str, Any]
 Rows = Counter[frozenset[tuple[str, Any]]]
 _T = TypeVar("_T")
@@ -253,7 +255,8 @@ def plain(column: Column, value: Value) -> Any:
     if column.storage in _INTEGERS and (column.scale or column.sub_type):
         return Decimal(value).scaleb(column.scale, Context(prec=40))  # type: ignore[arg-type]
     if isinstance(value, Blob):
-        assert value.available
+        if not value.available:
+            return UNREADABLE
         codec = codec_of(column.charset_id) if column.sub_type == 1 else None
         return value.read().decode(codec) if codec else value.read()
     if isinstance(value, bytes):
@@ -283,20 +286,38 @@ def image(row: Row) -> frozenset[tuple[str, Any]]:
     return frozenset((name, value) for name, value in row.items() if value is not None)
 
 
-def fold(journals: Iterable[Journal]) -> dict[str, Rows]:
-    """Return what the journals' changes add up to, by table.
+def fold(
+    journals: Iterable[Journal],
+    follow_engine: Callable[[Rows, int, frozenset[tuple[str, Any]] | None], None] | None = None,
+    leave_out: Sequence[str] = (),
+) -> dict[str, Rows]:
+    """Return what the journals' changes add up to, by table, without the columns LEAVE_OUT.
 
-    Asserts that each change finds the row that it starts from.
+    Asserts that each change finds the row that it starts from. FOLLOW_ENGINE is given the rows of
+    ITEM, the key and the old row of each change before that is looked for (witness.py).
     """
+
+    def shown(row: Row | None) -> frozenset[tuple[str, Any]] | None:
+        if row is None:
+            return None
+        return image({name: value for name, value in row.items() if name not in leave_out})
+
     tables: defaultdict[str, Rows] = defaultdict(Counter)
     for journal in journals:
         for change in journal.rows:
             rows = tables[change.table.name]
-            if (old := before(change)) is not None:
-                assert rows[image(old)] > 0, f"{journal.path.name}: {change.op} of no row: {old}"
-                rows[image(old)] -= 1
-            if (new := after(change)) is not None:
-                rows[image(new)] += 1
+            old, new = shown(before(change)), shown(after(change))
+            key = dict(old or new or ()).get("ID")
+            if follow_engine is not None and change.table.name == "ITEM":
+                follow_engine(rows, key, old)
+            if old is not None:
+                assert rows[old] > 0, (
+                    f"{journal.path.name}: {change.op} of no row: {dict(old)}; of its key: "
+                    f"{[dict(row) for row in +rows if dict(row).get('ID') == key]}"
+                )
+                rows[old] -= 1
+            if new is not None:
+                rows[new] += 1
     return {name: +rows for name, rows in tables.items()}
 
 

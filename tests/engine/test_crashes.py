@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from capture import Capture, fold, until
 from random_work import TABLES
+from witness import WITNESS, assert_adds_up, surviving_rows
 
 pytestmark = pytest.mark.engine
 
@@ -73,7 +74,7 @@ def test_killed_right_after_a_commit(capture: Capture) -> None:
 @pytest.mark.parametrize("mode", ["capture", "classic"])
 def test_killed_at_random_during_random_work(request: pytest.FixtureRequest, mode: str) -> None:
     capture: Capture = request.getfixturevalue(mode)
-    capture.create(*TABLES)
+    capture.create(*TABLES, *WITNESS)
     chance = random.Random(f"kill {mode}")
     processes = 1 if mode == "capture" else 2
     for life in range(4):
@@ -92,6 +93,4 @@ def test_killed_at_random_during_random_work(request: pytest.FixtureRequest, mod
     journals = capture.journals()
     transactions = Counter(journal.header.transaction for journal in journals)
     assert set(transactions.values()) == {1}
-    folded = fold(journals)
-    assert folded.get("ITEM", Counter()) == attachment.rows("ITEM")
-    assert folded["LOG_"] == attachment.rows("LOG_")
+    assert_adds_up(journals, surviving_rows(attachment, capture.database), killed=True)

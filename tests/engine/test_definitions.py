@@ -104,14 +104,21 @@ def test_a_definition_that_was_cut_off_with_its_savepoint_is_asked_for_again(
 
 def test_a_database_that_lets_nobody_else_in(capture: Capture) -> None:
     capture.create(TABLE)
-    client = capture.client()
-    waited_s = client.perform(Path(__file__), "_write_alone", str(capture.database))
-    assert waited_s < 0.4  # refused at once, not waited for
-    [journal] = capture.journals()
-    assert (_key(journal), journal.brief()) == (["ID"], [("c", None, {"ID": 1, "TEXT": "a    "})])
+    tries = 0
+    waited_s = 1.0
+    # Refused at once, not waited for: that would take each time what a busy machine takes once.
+    while waited_s >= 0.4 and tries < 5:
+        tries += 1
+        client = capture.client()
+        waited_s = client.perform(Path(__file__), "_write_alone", str(capture.database), tries)
+    assert waited_s < 0.4
+    journals = capture.journals()
+    assert [(_key(journal), journal.brief()) for journal in journals] == [
+        (["ID"], [("c", None, {"ID": number + 1, "TEXT": "a    "})]) for number in range(tries)
+    ]
 
 
-def _write_alone(database: str) -> float:
+def _write_alone(database: str, number: int) -> float:
     """Write in single-user mode, in the client's process; return how long a commit took."""
     import time
 
@@ -125,7 +132,7 @@ def _write_alone(database: str) -> float:
             timeout=0,
         )
         connection = connect(database, user="SYSDBA", charset="UTF8")
-        connection.execute_immediate("INSERT INTO T VALUES (1, 'a')")
+        connection.execute_immediate(f"INSERT INTO T VALUES ({number}, 'a')")
         before = time.monotonic()
         connection.commit()
         waited_s = time.monotonic() - before

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -348,17 +350,26 @@ def test_a_database_dropped_right_after_ddl(capture: Capture) -> None:
 
 
 def test_ddl_where_nobody_else_is_let_in(capture: Capture) -> None:
-    capture.create("CREATE TABLE T (ID INTEGER)")
-    client = capture.client()
-    took_s = client.perform(Path(__file__), "_alter_alone", str(capture.database))
-    assert took_s < 1.0
+    tables = [f"T{number}" for number in range(_TRIES)]
+    capture.create(*(f"CREATE TABLE {name} (ID INTEGER)" for name in tables))
+    tried = []
+
+    def took_s() -> float:
+        client = capture.client()
+        tried.append(tables[len(tried)])
+        took = client.perform(Path(__file__), "_alter_alone", str(capture.database), tried[-1])
+        assert isinstance(took, float)
+        return took
+
+    assert _is_ever(took_s, 0.0, 1.0)
     assert _changes(capture) == [
-        ("ALTER TABLE T ADD A INTEGER", [("ALTER", "T", "| ID A B")]),
-        ("ALTER TABLE T ADD B INTEGER", [("ALTER", "T", "| ID A B")]),
+        (f"ALTER TABLE {name} ADD {column} INTEGER", [("ALTER", name, "| ID A B")])
+        for name in tried
+        for column in "AB"
     ]
 
 
-def _alter_alone(database: str) -> float:
+def _alter_alone(database: str, table: str) -> float:
     """Do DDL in single-user mode, in the client's process; return how long that took."""
     from firebird.driver import ShutdownMethod, ShutdownMode, connect, connect_server
 
@@ -372,7 +383,7 @@ def _alter_alone(database: str) -> float:
         connection = connect(database, user="SYSDBA", charset="UTF8")
         before = time.monotonic()
         for column in "AB":
-            connection.execute_immediate(f"ALTER TABLE T ADD {column} INTEGER")
+            connection.execute_immediate(f"ALTER TABLE {table} ADD {column} INTEGER")
             connection.commit()
         took_s = time.monotonic() - before
         connection.close()
@@ -380,36 +391,51 @@ def _alter_alone(database: str) -> float:
     return took_s
 
 
+_TRIES = 5
+
+
+def _is_ever(measured_s: Callable[[], float], least_s: float, most_s: float) -> bool:
+    """Whether what is done takes no longer than MOST_S, of several times once; never less than
+    LEAST_S. A wait of ours takes its time each time, a busy machine now and then."""
+    for _ in range(_TRIES):
+        took_s = measured_s()
+        assert took_s >= least_s
+        if took_s < most_s:
+            return True
+    return False
+
+
 def test_a_ddl_waits_for_the_one_before_it_but_not_for_long(capture: Capture) -> None:
     capture.create("CREATE TABLE T (ID INTEGER)")
     attachment = capture.attach()
     attachment.script("ALTER TABLE T ADD A INTEGER")
     capture.journals()
+    numbers = count()
 
-    def commit_s(sql: str) -> float:
-        attachment.immediate(sql)
-        before = time.monotonic()
+    def commit_s(pretend: Callable[[], None] = lambda: None) -> float:
+        attachment.immediate(f"ALTER TABLE T ADD C{next(numbers)} INTEGER")
+        before = time.monotonic()  # first: what is pretended is waited for from then on
+        pretend()
         attachment.commit()
         return time.monotonic() - before
 
-    _pretend_ddl_of_elsewhere(capture)
-    assert 0.3 < commit_s("ALTER TABLE T ADD B INTEGER") < 1.5
-    assert commit_s("ALTER TABLE T ADD C INTEGER") < 0.3
-    _pretend_ddl_of_elsewhere(capture, database=12345)
-    assert commit_s("ALTER TABLE T ADD D INTEGER") < 0.3
+    here = partial(_pretend_ddl_of_elsewhere, capture)
+    another_database = partial(_pretend_ddl_of_elsewhere, capture, database=12345)
+    assert _is_ever(partial(commit_s, here), 0.3, 1.5)
+    assert _is_ever(commit_s, 0.0, 0.3)
+    assert _is_ever(partial(commit_s, another_database), 0.0, 0.3)
 
     is_over = threading.Event()
 
     def go_on() -> None:
-        end = time.monotonic() + 5
-        while not is_over.wait(0.02) and time.monotonic() < end:
+        while not is_over.wait(0.02):
             _pretend_ddl_of_elsewhere(capture)
 
     another = threading.Thread(target=go_on)
     _pretend_ddl_of_elsewhere(capture)
     another.start()
     try:
-        assert commit_s("ALTER TABLE T ADD E INTEGER") < 1.5
+        assert _is_ever(commit_s, 0.0, 1.5)
     finally:
         is_over.set()
         another.join()

@@ -50,7 +50,10 @@ def _shippers(capture: Capture) -> list[int]:
 
 def _holds(pid: int, capture: Capture, lock: str) -> bool:
     path = str(capture.journal_directory / ".firebird-cdc" / lock)
-    return path in _descriptors(pid)
+    try:
+        return path in _descriptors(pid)
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # it has ended
 
 
 def _await_shipper(capture: Capture, but: int = 0) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from capture import Capture, SqlError, fold, until
 from random_work import TABLES
+from witness import WITNESS, assert_adds_up
 
 pytestmark = pytest.mark.engine
 
@@ -296,20 +297,19 @@ def test_values_of_sequences_come_with_the_transaction(capture: Capture) -> None
 
 
 def test_random_work_of_several_connections_adds_up(capture: Capture) -> None:
-    capture.create(*TABLES)
+    capture.create(*TABLES, *WITNESS)
     client = capture.client()
     committed = client.perform(_RANDOM_WORK, "work", str(capture.database), "s", 4, 60)
     assert committed > 50
     attachment = client.attach(capture.database)
     journals = capture.journals()
     assert 0 < len(journals) <= committed  # some change nothing in the end
-    folded = fold(journals)
-    assert folded["ITEM"] == attachment.rows("ITEM")
-    assert folded["LOG_"] == attachment.rows("LOG_")
+    tables = ("ITEM", "LOG_", "WITNESS")
+    assert_adds_up(journals, {name: attachment.rows(name) for name in tables})
 
 
 def test_random_work_of_several_processes_adds_up(classic: Capture) -> None:
-    classic.create(*TABLES)
+    classic.create(*TABLES, *WITNESS)
     clients = [classic.client() for _ in range(3)]
     for number, client in enumerate(clients):
         arguments = (str(classic.database), f"p{number}", 2, 25)
@@ -319,9 +319,8 @@ def test_random_work_of_several_processes_adds_up(classic: Capture) -> None:
     attachment = classic.attach()
     journals = classic.journals()
     assert len({journal.header.owner for journal in journals}) == 3
-    folded = fold(journals)
-    assert folded["ITEM"] == attachment.rows("ITEM")
-    assert folded["LOG_"] == attachment.rows("LOG_")
+    tables = ("ITEM", "LOG_", "WITNESS")
+    assert_adds_up(journals, {name: attachment.rows(name) for name in tables})
 
 
 def test_processes_that_come_and_go_keep_one_sequence(classic: Capture) -> None:

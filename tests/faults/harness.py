@@ -5,10 +5,12 @@ recovery, compares, has 8 connections work, and kills. What was compared is remo
 folder, as a shipper would: so the sequence has to go on from the ledger alone.
 
 What the engine itself does to a database that is killed is told apart from our faults and counted
-in the tally: committed rows that a scan does not find any more (hidden_rows.py), damage that its
-own consistency checks report (half a DROP TABLE; dead rows in a format that died with its ALTER
-TABLE, so that nobody can remove them), and, as Classic, survivors that wait for what a dead process
-held. ``soak.py --bare`` lives the same lives with nothing captured.
+in the tally: committed rows that a scan does not find any more (hidden_rows.py), changes of rows
+that stay though their statement was undone, or go though it was committed (lost_undo.py), damage
+that its own consistency checks report (half a DROP TABLE; dead rows in a format that died with its
+ALTER TABLE, so that nobody can remove them), and, as Classic, survivors that wait for what a dead
+process held. With whose blobs it gives rows then (foreign_blobs.py) is left out. ``soak.py --bare``
+lives the same lives with nothing captured.
 """
 
 from __future__ import annotations
@@ -41,8 +43,10 @@ from capture import (
     image,
     until,
 )
-from hidden_rows import all_rows
+from hidden_rows import WITHOUT_BLOBS, all_rows
 from points import CONFIRMING, RECOVERING, native_points, python_points
+from ship_program import TURNS
+from witness import BLOB, WITNESS, Follower, OwnDoings, Witness
 
 from firebird_cdc.demo.processes import Stack
 from firebird_cdc.errors import SetupError
@@ -73,7 +77,7 @@ _COLUMN_DROPPED = re.compile(r"ALTER TABLE WIDE DROP (C_\w+)")
 
 
 @dataclass
-class Tally:
+class Tally(OwnDoings):
     """What many rounds came to."""
 
     rounds: int = 0
@@ -99,6 +103,8 @@ class Tally:
             f"points not reached in their round: {unreached or 'none'}\n"
             f"transactions committed {self.transactions}\njournals {self.journals}\n"
             f"committed rows that the engine hides {self.hidden_rows}\n"
+            f"undone changes that the engine kept {self.kept_undone}\n"
+            f"committed changes that the engine took back {self.taken_back}\n"
             f"databases that the engine left damaged: {damaged or 'none'}\n"
             f"shipper's recoveries that a server had to end {self.left_to_server}\n"
             f"survivors hung in the engine {self.engine_hangs}\n"
@@ -119,8 +125,9 @@ class Truth:
         self._side_tables: set[str] = set()
         self._gone: set[str] = set()  # columns that were dropped
         self._transactions: Counter[int] = Counter()
+        self._follower = Follower(tally)
 
-    def take(self, journals: list[Journal]) -> list[str]:
+    def take(self, journals: list[Journal], witness: Witness | None = None) -> list[str]:
         """Add journals in the order of their numbers; return what is wrong with them."""
         faults = []
         for journal in journals:
@@ -132,11 +139,11 @@ class Truth:
             marks = [(after(each) or {})["N"] for each in journal.rows if each.table.name == "MARK"]
             if marks != [journal.header.transaction]:
                 faults.append(f"{name} of {journal.header.transaction} is marked {marks}")
-            faults += [f"{name}: {fault}" for fault in self._apply(journal)]
+            faults += [f"{name}: {fault}" for fault in self._apply(journal, witness)]
         self._tally.journals += len(journals)
         return faults
 
-    def _apply(self, journal: Journal) -> list[str]:
+    def _apply(self, journal: Journal, witness: Witness | None) -> list[str]:
         faults = []
         for statement in journal.statements:
             if found := _CREATED.match(statement):
@@ -152,14 +159,20 @@ class Truth:
                 self._tables["WIDE"] = rows
         for change in journal.rows:
             rows = self._tables[change.table.name]
-            if (old := before(change)) is not None:
+            old, new = before(change), after(change)
+            if change.table.name == "ITEM" and witness is not None:
+                if fault := witness.fault_of_blobs(old, new):
+                    faults.append(fault)
+                key = (old or new or {})["ID"]
+                self._follower.follow(rows, key, old and self._image(old), witness)
+            if old is not None:
                 was = self._image(old)
                 if rows[was] <= 0 and change.table.name == "WIDE":
                     was = self._under_ddl(was, rows, {each.name for each in change.table.columns})
                 if rows[was] <= 0:
                     faults.append(f"{change.op} of no row of {change.table.name}: {old}")
                 rows[was] -= 1
-            if (new := after(change)) is not None:
+            if new is not None:
                 rows[self._image(new)] += 1
         return faults
 
@@ -175,9 +188,12 @@ class Truth:
         return was
 
     def _image(self, row: dict[str, Any]) -> frozenset[tuple[str, Any]]:
-        return image({name: value for name, value in row.items() if name not in self._gone})
+        leave_out = {*self._gone, BLOB}
+        return image({name: value for name, value in row.items() if name not in leave_out})
 
-    def compare(self, tables: Mapping[str, Rows], unread: Collection[str]) -> list[str]:
+    def compare(
+        self, tables: Mapping[str, Rows], unread: Collection[str], witness: Witness | None = None
+    ) -> list[str]:
         """Return how what the journals add up to differs from the tables.
 
         UNREAD: names of tables of which the engine can't tell any more what they hold.
@@ -200,6 +216,8 @@ class Truth:
         side_tables = {name for name in tables if name.startswith("SIDE_")}
         if self._side_tables - set(unread) != side_tables - set(unread):
             faults.append(f"side tables {sorted(self._side_tables)}, but {sorted(tables)}")
+        if "ITEM" in tables and witness is not None:
+            self._follower.follow_all(self._tables["ITEM"], tables["ITEM"], witness)
         for name in sorted((set(tables) | set(self._tables)) - set(unread)):
             ours, its = +self._tables[name], tables.get(name, Counter())
             if ours != its:
@@ -281,7 +299,7 @@ class Series:
         self.capture = Capture(directory, stack, {"ServerMode": mode})
         self.capture.install()
         libraries.put_into(self.capture)
-        self.capture.create(*workload.TABLES, publish=captures)
+        self.capture.create(*workload.TABLES, *WITNESS, publish=captures)
         self.mode = mode
         self.tally = tally
         self._libraries = libraries
@@ -405,7 +423,11 @@ class Series:
         client = self.client()
         client.perform(_POINTS, "arm", plan.recovery_point, plan.recovery_hit)
         try:
-            self._wake(client)
+            attachment = self._wake(client)
+            self._settle("", client)
+            # What comes after the last verdict it has behind it with the next transaction's.
+            attachment.execute(workload.MARK)
+            attachment.commit()
             self._settle("", client)
             self.tally.not_reached[f"start: {plan.recovery_point}"] += 1
         except (AssertionError, BrokenPipeError):
@@ -420,11 +442,13 @@ class Series:
     def _ship(self, plan: Plan, label: str) -> None:
         """Have a shipper recover what the servers left, with none of them there."""
         owners = self.capture.journal_directory / ".firebird-cdc/owners"
+        turns = self.capture.directory / TURNS
         point = [plan.recovery_point, str(plan.recovery_hit)] if plan.recovery_point else []
         for arguments in [point, []] if point else [[]]:
             program = [sys.executable, "-P", HERE / "ship_program.py"]
             files = [self.capture.config, self.capture.logging]
             logged = self.capture.log.stat().st_size
+            turns.write_bytes(b"")
             shipper = self.capture.stack.start("shipper", [*program, *files, *arguments])
             try:
                 until(
@@ -434,6 +458,13 @@ class Series:
                         or not (self.capture.live() or list(owners.iterdir()))
                         or self._needs_server(logged)  # noqa: B023
                     ),
+                    _PATIENCE_S,
+                )
+                # It may be on its way to its point still, or dying there: not after a turn more.
+                past = turns.stat().st_size + bool(arguments)
+                until(
+                    "the shipper to end its turn",
+                    lambda: shipper.poll() is not None or turns.stat().st_size >= past,  # noqa: B023
                     _PATIENCE_S,
                 )
             except SetupError as error:
@@ -504,7 +535,9 @@ class Series:
         if not self._captures:
             return
         journals = self.capture.read_all()
-        for fault in self._truth.take(journals) + self._truth.compare(tables, unread):
+        witness = Witness(map(dict, tables["WITNESS"])) if "WITNESS" in tables else None
+        faults = self._truth.take(journals, witness) + self._truth.compare(tables, unread, witness)
+        for fault in faults:
             self._fault(label, fault)
         if self.has_fault:
             self.is_spent = True
@@ -527,7 +560,9 @@ class Series:
         names = sorted((row["NAME"] for row in found), key=lambda name: (name != "MARK", name))
         for index, name in enumerate(names):
             try:
-                rows, hidden = all_rows(attachment, self.capture.database, name)
+                rows, hidden = all_rows(
+                    attachment, self.capture.database, name, WITHOUT_BLOBS.get(name, "T.*")
+                )
             except SqlError:
                 if not self._finding():
                     raise

@@ -40,9 +40,7 @@ from capture import (  # noqa: E402
     Client,
     Journal,
     Row,
-    Rows,
     after,
-    fold,
     image,
     read_journal,
     until,
@@ -62,6 +60,7 @@ from power_disk import (  # noqa: E402
     read_records,
 )
 from power_workload import FILL, TABLES  # noqa: E402
+from witness import WITNESS, assert_adds_up  # noqa: E402
 
 from firebird_cdc.demo.processes import Stack  # noqa: E402
 from firebird_cdc.errors import JournalError  # noqa: E402
@@ -155,7 +154,7 @@ class PowerLoss:
         capture.options["connector.journal.fsync"] = "true" if fsync else "false"
         capture.write_config()
         capture.install()
-        capture.create(*TABLES, publish=True)
+        capture.create(*TABLES, *WITNESS, publish=True)
         client = capture.client()
         client.attach(capture.database).script(FILL)
         capture.end_clients()
@@ -437,16 +436,11 @@ def _unlike(numbers: list[tuple[int, int]], expected: list[tuple[int, int]]) -> 
 
 def _compare(journals: list[Journal], rows: dict[str, list[Row]], outcome: Outcome) -> None:
     try:
-        folded = fold(journals)
+        assert_adds_up(
+            journals, {table: Counter(map(image, rows[table])) for table in rows}, killed=True
+        )
     except AssertionError as error:
         outcome.wrong.append(str(error))
-        return
-    for table, there in rows.items():
-        held: Rows = Counter(map(image, there))
-        told = folded.get(table, Counter())
-        more, less = told - held, held - told
-        if more or less:
-            outcome.wrong.append(f"{table}: only in journals {more}, only in the table {less}")
 
 
 def run(

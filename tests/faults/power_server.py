@@ -22,10 +22,10 @@ from firebird.driver import Connection, DatabaseError, connect, driver_config
 import firebird_cdc.bridge.embedded
 import firebird_cdc.bridge.service  # noqa: F401
 
-sys.path.insert(0, str(Path(__file__).parent))
-from hidden_rows import Row, all_rows
+sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
+from hidden_rows import WITHOUT_BLOBS, Row, all_rows
 
-_TABLES = ("ITEM", "LOG_", "MARK", "DOUBLE_")
+_TABLES = ("ITEM", "LOG_", "WITNESS", "MARK", "DOUBLE_")
 
 
 def _line() -> str:
@@ -64,7 +64,12 @@ def _serve(database: str, mark: int, stream: int) -> None:
     connection = connect(database, user="SYSDBA", charset="UTF8")
     connection.execute_immediate(f"INSERT INTO MARK VALUES ({mark})")
     connection.commit()
-    found = {table: all_rows(_Attachment(connection), Path(database), table) for table in _TABLES}
+    found = {
+        table: all_rows(
+            _Attachment(connection), Path(database), table, WITHOUT_BLOBS.get(table, "T.*")
+        )
+        for table in _TABLES
+    }
     rows = {table: rows for table, (rows, _) in found.items()}
     _answer(stream, (None, rows, sum(hidden for _, hidden in found.values())))
     _line()  # and the parent answers when this process has ended

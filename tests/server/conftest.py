@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from firebird_cdc.demo.engine import EmbeddedRoot
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def trixie(request: pytest.FixtureRequest) -> Iterator[debian.Trixie]:
-    """The system with the server and our package in it; the first time takes a minute or two."""
+    """The system with the server and our package in it; the first time takes a minute or two.
+
+    A module has it to itself, for other processes of the same run may want it, too.
+    """
     capture = request.config.pluginmanager.getplugin("capturemanager")
     writer = request.config.get_terminal_writer()
 

@@ -20,7 +20,7 @@ import uuid
 import zipfile
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.processes import tail
 
 _HERE = Path(__file__).parent
-_PATIENCE_S = 60.0  # for one life, or for the end of a topic; the machine may have other work
+_PATIENCE_S = 60.0  # for a journal or the end of a life, or for the end of a topic
 _LOOK_S = 0.004
 _SHORT_S = 1.5  # what a Kafka transaction may take where connections are cut
 _DATABASES = ("/srv/fb/alpha.fdb", "/srv/fb/beta.fdb", "/srv/fb/gamma.fdb")
@@ -268,13 +268,14 @@ class Plan:
     name: str
     chance: random.Random
     transactional: bool
-    archive: bool
-    bad: bool
-    impatient: bool
-    points: list[tuple[str, int]]
+    archive: bool = False
+    bad: bool = False
+    impatient: bool = False
+    points: Sequence[tuple[str, int]] = ()
     faults: tuple[str, ...] = ()
     shut_first: bool = False  # no broker can be reached in the first life
     journals: int = 0  # 0: by chance
+    split: int = 0  # messages of a journal in one Kafka transaction; 0: by chance
 
     @property
     def mode(self) -> str:
@@ -369,7 +370,9 @@ class Round:
         self._archive = directory / "archive" if plan.archive else None
         self._prefix = f"d{uuid.uuid4().hex[:10]}"
         self._partitions = 1 if plan.faults else chance.choice((1, 1, 3))
-        self._split = 1_000_000 if plan.faults else chance.choice((20, 60, 300, 1_000_000))
+        self._split = plan.split or (
+            1_000_000 if plan.faults else chance.choice((20, 60, 300, 1_000_000))
+        )
         self._batch_s = chance.choice((0.01, 0.1, 0.5))
         self._gate: Gate | None = None
         self._arrived = 0
@@ -499,6 +502,8 @@ class Round:
         share = 1.0 if not point else chance.uniform(0.5, 0.9)
         last = max(self._arrived, int(len(self._drafts) * share))
         told = False
+        seen = gone = self._gone()
+        fruitless = 0  # times without a cut in which no journal went
         while life.code is None:
             now = time.monotonic()
             if self._arrived < last and now >= due:
@@ -518,8 +523,15 @@ class Round:
                 if chance.random() < 0.3:  # longer than a Kafka transaction may take
                     time.sleep(chance.uniform(0.0, 2 * _SHORT_S))
                 self._gate.open()
-                cut_at = time.monotonic() + chance.uniform(0.3, 3.0)
-            if now > deadline:
+                # A shipper gets as far as it gets between two cuts: on a slow machine nowhere,
+                # unless they come more rarely until it gets on.
+                fruitless = 0 if self._gone() > gone else fruitless + 1
+                gone = self._gone()
+                pause_s = chance.uniform(0.3, 3.0) * 2 ** max(fruitless - 1, 0)
+                cut_at = time.monotonic() + pause_s
+            if now > deadline and self._gone() > seen:
+                seen, deadline = self._gone(), now + _PATIENCE_S  # slowly, but it gets on
+            elif now > deadline:
                 self._faults.append(
                     f"life {self._lives} ({point or 'last'}) neither dies nor ends:\n"
                     f"{tail(self._log, 12)}"
@@ -533,6 +545,11 @@ class Round:
 
     def _waiting(self) -> bool:
         return any(path.suffix == ".log" for path in self._folder.directory.iterdir())
+
+    def _gone(self) -> int:
+        """How many journals were shipped or set aside."""
+        names = (path.name for path in self._folder.directory.iterdir())
+        return self._arrived - sum(name.endswith(".log") for name in names)
 
     def _is_up(self) -> bool:
         return self._log.exists() and "shipping journals of" in self._log.read_text("utf-8")

@@ -16,10 +16,12 @@ import signal
 import sys
 import threading
 from collections import Counter
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "faults"))
 
@@ -27,7 +29,8 @@ import points
 from points import Step, anything, names_any
 
 TAG = "test.transaction"
-"""The header with LIFE.NUMBER of the Kafka transaction, LIFE.0 outside of any."""
+"""The header with LIFE.NUMBER of the Kafka transaction, LIFE.0 outside of any. A life counts on
+with each new client: two transactions of the same name would pass for one."""
 
 POSITION_TOPIC = "__firebird-cdc-positions."
 """How the name of the topic with positions begins."""
@@ -66,7 +69,7 @@ STEPS: dict[str, Step] = {
     "pack": ("firebird_cdc.journal.archive", "ArchiveKeeper._write_segment", anything),
     "name_segment": ("os", "rename", names_any(r"/archive/[^/]*[.]zip")),
     "read_back": ("firebird_cdc.journal.positions", "PositionReader.advance", anything),
-    "name_folder": ("os", "rename", names_any(r"/shipped/")),
+    "name_folder": ("os", "replace", names_any(r"/shipped/")),
     "set_aside": ("firebird_cdc.journal.quarantine", "Quarantine._put", anything),
     "note_aside": ("os", "replace", names_any(r"/quarantine/")),
     "link_aside": ("os", "link", names_any(r"/quarantine/")),
@@ -107,6 +110,7 @@ _PLAIN = confluent_kafka.Producer
 _hits: Counter[str] = Counter()
 _armed: tuple[str, int] = ("", 0)
 _life = 0
+_numbers = count(1)  # of Kafka transactions
 _faults: frozenset[str] = frozenset()
 _servers: list[str] = []
 _begun: list[Path] = []
@@ -132,8 +136,8 @@ class WatchedProducer(_PLAIN):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         _come_to("producer.before")
-        self._transaction = 0
         self._open = 0
+        self._is_amid_journal = False
         self._previous: tuple[str, bytes | None] = ("", None)
         self._held: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         super().__init__(*arguments, **named)
@@ -148,9 +152,11 @@ class WatchedProducer(_PLAIN):  # type: ignore[misc]
 
     def begin_transaction(self) -> None:
         _come_to("begin.before")
+        if self._is_amid_journal and "give_up" in _faults:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "amid a journal, as planted"))
         super().begin_transaction()
-        self._transaction += 1
-        self._open = self._transaction
+        self._open = next(_numbers)
+        self._is_amid_journal = False
         _come_to("begin.after")
 
     def commit_transaction(self, *arguments: Any) -> None:
@@ -200,6 +206,7 @@ class WatchedProducer(_PLAIN):  # type: ignore[misc]
                 aside.flush()
                 _answer(named)
             else:
+                self._is_amid_journal |= b'"complete": false' in (arguments[0] or b"")
                 return False
             return True
         _hits["messages"] += 1
@@ -217,6 +224,8 @@ class WatchedProducer(_PLAIN):  # type: ignore[misc]
             self._held.append(((topic, *arguments), named))
         elif number == 7 and "drop" in _faults:
             _answer(named)
+        elif number == 7 and "believe" in _faults:
+            _answer(named, _Believed(topic))
         elif "twice" in _faults and in_the_middle and not _hits["twice"]:
             _hits["twice"] += 1
             super().produce(topic, *arguments, **named | {"on_delivery": None})
@@ -225,8 +234,7 @@ class WatchedProducer(_PLAIN):  # type: ignore[misc]
             _hits["cut"] += 1
             super().commit_transaction()
             super().begin_transaction()
-            self._transaction += 1
-            self._open = self._transaction
+            self._open = next(_numbers)
             named["headers"][-1] = (TAG, f"{_life}.{self._open}".encode())
             return False
         else:
@@ -243,9 +251,23 @@ class _Taken:
         return 1_000_000 + _hits["taken"]
 
 
-def _answer(named: dict[str, Any]) -> None:
+class _Believed(NamedTuple):
+    """What the client reports of a message that it takes to be in Kafka because one behind it is:
+    it has no place."""
+
+    name: str
+
+    def topic(self) -> str:
+        """Where it was to go."""
+        return self.name
+
+    def offset(self) -> None:
+        """No place in its partition."""
+
+
+def _answer(named: dict[str, Any], answer: _Taken | _Believed | None = None) -> None:
     if (report := named.get("on_delivery") or named.get("callback")) is not None:
-        report(None, _Taken())
+        report(None, answer or _Taken())
 
 
 def watch_client() -> None:
@@ -279,10 +301,12 @@ FAULTS = (
     "position_aside",
     "swap",
     "drop",
+    "believe",
     "twice",
     "cut",
     "dispose_first",
     "dispose_unanswered",
+    "give_up",
 )
 
 

@@ -17,13 +17,15 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(1, str(Path(__file__).parent))
+sys.path.insert(2, str(Path(__file__).parents[1] / "kafka"))
 
 import ship_steps
 
 ship_steps.watch_client()
 
+from ended_program import run  # noqa: E402
+
 import firebird_cdc.journal.ship  # noqa: E402, F401 - all that takes time
-from firebird_cdc.cli import main  # noqa: E402
 
 _PR_SET_PDEATHSIG = 1
 
@@ -46,7 +48,7 @@ def _live(order: dict[str, Any]) -> int:
             order.get("faults", []),
             order.get("patches", {}),
         )
-        return main(["ship", *order["arguments"]])
+        return run(["ship", *order["arguments"]])
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
     except BaseException:

@@ -70,15 +70,47 @@ def test_shipper_killed_among_many_deletions_leaves_no_holes(
         "many",
         random.Random("many"),
         transactional=False,
-        archive=False,
-        bad=False,
-        impatient=False,
         points=points,
         journals=300,
     )
     one = Round(plan, tmp_path / "round", broker.bootstrap)
     assert not one.run(nursery, eye)
     assert one.finding.repeats
+
+
+def test_journals_that_new_clients_go_on_with_are_told_in_the_order_of_their_parts(
+    tmp_path: Path, broker: KafkaBroker, nursery: Nursery, eye: Eye
+) -> None:
+    plan = Plan(
+        "parts",
+        random.Random("parts"),
+        transactional=True,
+        faults=("give_up",),
+        journals=30,
+        split=300,
+    )
+    one = Round(plan, tmp_path / "round", broker.bootstrap)
+    assert not one.run(nursery, eye)
+    assert one.finding.split
+    assert "amid a journal, as planted" in (tmp_path / "round" / "ship-1.log").read_text("utf-8")
+
+
+@pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
+def test_what_the_client_only_believes_to_be_delivered_is_sent_again(
+    transactional: bool, tmp_path: Path, broker: KafkaBroker, nursery: Nursery, eye: Eye
+) -> None:
+    plan = Plan(
+        "believed",
+        random.Random("believed"),
+        transactional=transactional,
+        faults=("believe",),
+    )
+    one = Round(plan, tmp_path / "round", broker.bootstrap)
+    faults = one.run(nursery, eye)
+    # Without transactions what comes behind it is visible by then, and comes again with it.
+    assert not [fault for fault in faults if transactional or "out of order" not in fault]
+    log = (tmp_path / "round" / "ship-1.log").read_text("utf-8")
+    assert "no broker has said where it is" in log
 
 
 def round_with(
@@ -96,10 +128,7 @@ def round_with(
         fault,
         random.Random(fault),
         planned if transactional is None else transactional,
-        archive=False,
-        bad=False,
-        impatient=False,
-        points=[(point, 1)] if point else [],
+        points=[(point, 1)] if point else (),
         faults=(fault,),
         shut_first=fault == "dispose_unanswered",
     )

@@ -83,3 +83,14 @@ def test_the_log_of_the_engine_is_in_its_root(
     program = "c = open_database(sys.argv[1], True)"
     _python(engine_root, stack, "leave", program, tmp_path / "left.fdb")
     assert "Shutting down" in (engine_root.path / "firebird.log").read_text()
+
+
+def test_what_a_killed_engine_leaves_is_in_its_root(
+    engine_root: EmbeddedRoot, stack: Stack, tmp_path: Path
+) -> None:
+    program = "c = open_database(sys.argv[1], True); os.kill(os.getpid(), 9)"
+    argv = [sys.executable, "-c", _PROGRAM + program, tmp_path / "killed.fdb"]
+    assert stack.start("killed", argv, engine_root.environment()).wait(20) == -9
+    assert {"fb_init", "fb_lock", "fb_tpc"} <= {
+        "_".join(path.name.split("_")[:2]) for path in engine_root.locks.iterdir()
+    }

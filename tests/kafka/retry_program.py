@@ -1,4 +1,5 @@
-"""``firebird-cdc`` that dies at a step of setting aside or of a retry: ``POINT ARGUMENTS...``."""
+"""``firebird-cdc`` that dies at a step of setting aside, of a retry or of a repair:
+``POINT ARGUMENTS...``."""
 
 from __future__ import annotations
 
@@ -26,6 +27,9 @@ STEPS = {
     "finish": (_LATE, "LateSending.finish", _any),
     "let_go": (_LATE, "LateSending._let_go", _any),
     "remove": (_QUARANTINE, "Quarantine.remove", _any),
+    "repaired": ("firebird_cdc.journal.repair_desk", "Repairs.finish", _any),
+    "remember": ("firebird_cdc.journal.repairs", "RepairFolder.note_sent", _any),
+    "forget": ("firebird_cdc.journal.repairs", "RepairFolder.remove", _any),
     "record": ("firebird_cdc.journal.positions", "late_record", _any),
 }
 

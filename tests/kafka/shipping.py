@@ -9,11 +9,19 @@ import sys
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
+from time import monotonic
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
@@ -23,6 +31,7 @@ from firebird_cdc.journal.format import Column, JournalWriter, Storage
 
 DATABASE = "/srv/fb/warehouse.fdb"
 PATIENCE_S = 60.0
+PROGRAM = str(Path(__file__).with_name("ended_program.py"))
 _LOOK_S = 0.02  # at the memory of what ends by itself
 
 
@@ -139,35 +148,30 @@ class Event(NamedTuple):
         return source["commitSeq"], source["pos"]
 
 
-def end_of_topic(bootstrap: str, topic: str) -> int:
-    """How many records a topic of one partition has, uncommitted ones and markers included."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": f"test-{uuid.uuid4()}",
-            "isolation.level": "read_uncommitted",
-        }
-    )
-    try:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), PATIENCE_S)[1])
-    finally:
-        consumer.close()
-
-
 def read_topics(
     bootstrap: str,
     prefix: str,
     isolation: str = "read_committed",
     decode: Callable[[bytes, str, str], Any] = lambda content, _topic, _part: json.loads(content),
+    *,
+    settled: bool = True,
 ) -> dict[str, list[Event]]:
-    """All messages of the topics that begin with PREFIX, as far as they are readable now.
+    """All messages of the topics that begin with PREFIX.
 
+    SETTLED: all that is written by now is to be decided. A broker confirms a commit before it is
+    seen in the partitions, so the end of a Kafka transaction is waited for. A test that has left
+    one open reads what is readable now.
     Without the shipper's own topic of positions, unless PREFIX is its whole name.
     DECODE makes keys and values of bytes, the topic, and "key" or "value".
     """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     topics = admin.list_topics(timeout=30).topics
-    found: dict[str, list[Event]] = {}
+    places = {
+        name: [TopicPartition(name, number, OFFSET_BEGINNING) for number in topics[name].partitions]
+        for name in sorted(topic for topic in topics if topic.startswith(prefix))
+    }
+    ends = ends_of(admin, [*chain(*places.values())]) if settled else {}
+    deadline = monotonic() + PATIENCE_S
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -178,27 +182,57 @@ def read_topics(
         }
     )
     try:
-        for name in sorted(topic for topic in topics if topic.startswith(prefix)):
-            events = []
-            for partition in topics[name].partitions:
-                events += _read_partition(consumer, TopicPartition(name, partition, 0), decode)
-            found[name] = events
+        return {
+            name: [
+                event
+                for place in parts
+                for event in _read_partition(
+                    consumer, place, ends.get((name, place.partition), 0), deadline, decode
+                )
+            ]
+            for name, parts in places.items()
+        }
     finally:
         consumer.close()
-    return found
+
+
+def ends_of(admin: AdminClient, places: Sequence[TopicPartition]) -> dict[tuple[str, int], int]:
+    """Where partitions end, with what is not committed yet."""
+    if not places:
+        return {}
+    asked = admin.list_offsets(
+        {TopicPartition(place.topic, place.partition): OffsetSpec.latest() for place in places},
+        isolation_level=IsolationLevel.READ_UNCOMMITTED,
+        request_timeout=PATIENCE_S,
+    )
+    return {
+        (place.topic, place.partition): told.result(PATIENCE_S).offset
+        for place, told in asked.items()
+    }
 
 
 def _read_partition(
-    consumer: Consumer, partition: TopicPartition, decode: Callable[[bytes, str, str], Any]
+    consumer: Consumer,
+    partition: TopicPartition,
+    end: int,
+    deadline: float,
+    decode: Callable[[bytes, str, str], Any],
 ) -> list[Event]:
+    """All up to END; up to what is readable if more isn't by DEADLINE."""
     consumer.assign([partition])
-    events = []
+    events: list[Event] = []
+    has_ended = False
     while True:
-        message = consumer.poll(PATIENCE_S)
-        assert message is not None, f"{partition} gives neither a message nor its end"
+        message = consumer.poll(max(deadline - monotonic(), 0) if has_ended else PATIENCE_S)
+        if message is None:
+            assert has_ended, f"{partition} gives neither a message nor its end"
+            return events
         if message.error() is not None:
             assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-            return events
+            has_ended = True
+            if message.offset() >= end:
+                return events
+            continue
         topic, key, value = message.topic(), message.key(), message.value()
         events.append(
             Event(
@@ -241,8 +275,12 @@ class Shipper:
         self.process.wait()
 
     def pause(self) -> None:
-        """Let it stand still until killed or continued."""
+        """Let it stand still until killed or resumed."""
         self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after `pause`."""
+        self.process.send_signal(signal.SIGCONT)
 
     def open_files(self) -> int:
         """How many descriptors it holds."""
@@ -300,8 +338,9 @@ class Ship:
         self._directory = directory
         self._running: list[Shipper] = []
 
-    def start(self, *arguments: str, program: Sequence[str] = ("-m", "firebird_cdc")) -> Shipper:
-        """Start ``firebird-cdc ship``, or PROGRAM in its place, with the options as they are."""
+    def start(self, *arguments: str, program: Sequence[str] = (PROGRAM,)) -> Shipper:
+        """Start ``firebird-cdc ship`` with the options as they are, by PROGRAM, a script and its
+        first arguments; the usual one also fails if the shipper leaves a Kafka client behind."""
         number = len(self._running)
         config = self._config(number)
         log = self._directory / f"ship-{number}.log"
@@ -325,10 +364,13 @@ class Ship:
         path.write_text("".join(f"{key}: {value}\n" for key, value in self.options.items()))
         return path
 
+    def write_config(self) -> Path:
+        """A file of the options as they are now, for a command that runs beside shippers."""
+        return self._config(len(self._running))
+
     def journal(self, action: str, *arguments: str) -> int:
         """Run ``firebird-cdc journal ACTION`` in this process; its exit code."""
-        config = str(self._config(len(self._running)))
-        return main(["journal", action, "--config", config, *arguments])
+        return main(["journal", action, "--config", str(self.write_config()), *arguments])
 
     def once_here(self) -> int:
         """Run ``ship --once`` in this process, parts of which a test may change; its exit code."""

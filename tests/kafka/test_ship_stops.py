@@ -21,24 +21,24 @@ _MORE_S = 3.0  # one step of the client inside, and the end of a Python process
 
 def _two_at_work(ship: Ship, directory: Path) -> list[tuple[Folder, Shipper]]:
     """Start one without and one with a transactional id, each on a folder with a journal."""
-    made = []
+    made, prefix = [], ship.options["kafka.topic.prefix"]
     ship.options["kafka.producer.close.timeout.ms"] = str(int(_CLOSE_TIMEOUT_S * 1000))
     for name in ("plain", "transactional"):
         folder = Folder(directory / name)
         folder.write(1)
         ship.options["connector.journal.directory"] = str(folder.directory)
+        # One would take the other's positions for those of its database in another folder.
+        ship.options["kafka.topic.prefix"] = f"{prefix}-{name}"
         if name == "transactional":
-            identity = f"stops-{ship.options['kafka.topic.prefix']}"
-            ship.options["kafka.producer.transactional.id"] = identity
+            ship.options["kafka.producer.transactional.id"] = f"stops-{prefix}"
         made.append((folder, ship.start()))
     return made
 
 
 def _end(shippers: Sequence[Shipper]) -> None:
-    """Tell all to stop; each has to have ended in time, and in order."""
+    """Tell one after the other to stop; each has to have ended in time, and in order."""
     for shipper in shippers:
         shipper.process.terminate()
-    for shipper in shippers:
         assert shipper.wait(_CLOSE_TIMEOUT_S + _MORE_S) == 0
         assert "journals shipped" in shipper.log_lines("shipper of")[0]
 

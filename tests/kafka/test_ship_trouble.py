@@ -420,7 +420,7 @@ def test_wrong_option_ends_in_one_sentence_and_code_2(ship: Ship) -> None:
     assert "Traceback" not in ship.output(shipper)
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(30, func_only=True)  # starting the broker is not part of it
 @TRANSACTIONAL
 @pytest.mark.parametrize("away", ["kafka", "registry"])
 def test_once_ends_when_nothing_goes_on_any_more(

@@ -350,11 +350,11 @@ def test_the_publication_of_a_database_is_looked_at(
     assert ["publication is off" in f or "no table is in" in f for f in findings] == [True, True]
     work(database, published)
     code, findings = sound.check(str(database))
-    assert (code, len(findings)) == (1, 1)
+    assert (code, len(findings)) == (1, 1), findings
     assert "tables without primary or unique key: KEYLESS;" in findings[0]
     work(database, ["ALTER DATABASE EXCLUDE TABLE KEYLESS FROM PUBLICATION"])
     code, findings = sound.check(str(database))
-    assert (code, len(findings)) == (1, 1)
+    assert (code, len(findings)) == (1, 1), findings
     assert "outside its publication, whose changes are not captured: KEYLESS" in findings[0]
     assert "table.exclude.list" in findings[0]
     options = sound.options.read_text()
@@ -365,7 +365,7 @@ def test_the_publication_of_a_database_is_looked_at(
     work(database, ["CREATE TABLE A$1 (N INTEGER PRIMARY KEY)"])
     work(database, ['CREATE TABLE "A#1" (N INTEGER PRIMARY KEY)'])
     code, findings = sound.check(str(database))
-    assert (code, len(findings)) == (1, 1)
+    assert (code, len(findings)) == (1, 1), findings
     assert f"table A$1 in {database} and table A#1 in {database} would share the t" in findings[0]
     assert "-> leave one of them out with table.exclude.list" in findings[0]
     work(database, ["DROP TABLE A$1"])
@@ -373,13 +373,13 @@ def test_the_publication_of_a_database_is_looked_at(
     with sound.options.open("a") as file:
         file.write(f"connector.canary.tables: {database}.CANARY\n")
     code, findings = sound.check(str(database))
-    assert (code, len(findings)) == (1, 1)
+    assert (code, len(findings)) == (1, 1), findings
     assert "its canary: there is no table" in findings[0]
     work(database, ["CREATE TABLE CANARY (ID INTEGER PRIMARY KEY, WRITTEN_AT TIMESTAMP)"])
     assert sound.check(str(database)) == (0, [])
 
     sound.replace("replication.conf", "database\n", "database = /somewhere/else.fdb\n")
     code, findings = sound.check(str(database))
-    assert (code, len(findings)) == (1, 1)
+    assert (code, len(findings)) == (1, 1), findings
     assert f"{database} is not captured" in findings[0]
     assert f"--database {database}" in findings[0]

@@ -7,8 +7,10 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import object_store
 import pytest
 
+from firebird_cdc.demo.paths import cache_directory
 from firebird_cdc.journal.replay.session import spark_session
 
 if TYPE_CHECKING:
@@ -29,7 +31,10 @@ def _collect_sockets() -> None:
 
 @pytest.fixture(scope="session")
 def _spark_session() -> Iterator[SparkSession]:
-    with spark_session("tests", "local[2]") as session:
+    from firebird_cdc.demo.kafka import fetch_spark_kafka
+
+    jars = [str(jar) for jar in fetch_spark_kafka(cache_directory())]
+    with object_store.credentials(), spark_session("tests", "local[2]", jars=jars) as session:
         session.conf.set("spark.sql.shuffle.partitions", "4")
         yield session
         session.stop()

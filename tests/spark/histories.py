@@ -65,7 +65,8 @@ class History:
     def commit(self, *actions: Action, skip_number: bool = False) -> Path:
         """Write a transaction under the next number, or the one after it.
 
-        Actions: (op, table, before, after), ("ddl", sql, None, None), ("gap", why, None, None).
+        Actions: (op, table, before, after), ("ddl", sql, None, None), ("gap", why, None, None),
+        ("sequence", generator, None, None).
         """
         self.sequence += 2 if skip_number else 1
         return self.write(self.sequence, *actions)
@@ -89,6 +90,8 @@ class History:
                     writer.ddl(what)
                 elif op == "gap":
                     writer.gap(what)
+                elif op == "sequence":
+                    writer.sequence(what, 1)
                 else:
                     if what not in tables:
                         tables[what] = writer.table(what, *self.shapes[what])
@@ -109,6 +112,13 @@ def _write_row(
         writer.update(table, before, after)
     else:
         writer.delete(table, before)
+
+
+def flip(path: Path, offset: int) -> None:
+    """Have another bit in one byte of a file."""
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 0x10
+    path.write_bytes(content)
 
 
 def read_state(output: Path) -> dict[str, Counter[str]]:

@@ -7,6 +7,7 @@ import contextlib
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -16,9 +17,11 @@ import pyspark
 import pytest
 from histories import History, column, read_state
 
+from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.journal.format import Storage
-from firebird_cdc.journal.replay.audit import ADVICE
 from firebird_cdc.journal.replay.commands import register
+from firebird_cdc.journal.replay.findings import JOURNAL_KINDS
+from firebird_cdc.journal.replay.package import ARCHIVE_NAME
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -61,7 +64,10 @@ def test_spark_submit_of_audit_and_state(history: History, tmp_path: Path) -> No
     assert "sequence 1 to 2, 2 journals, 3 events" in audit.stdout
     assert "T: 2 inserts, 1 updates" in audit.stdout
     output = tmp_path / "state"
-    state = _run(_submit("state", "--journals", journals, "--output", str(output)), tmp_path)
+    state = _run(
+        _submit("state", "--journals", journals, "--output", str(output), "--format", "json"),
+        tmp_path,
+    )
     assert state.returncode == 0, state.stderr
     assert read_state(output) == {
         "T": Counter(['{"ID":2,"NAME":"two"}', '{"ID":3,"NAME":"three"}'])
@@ -88,17 +94,19 @@ def test_commands_start_a_spark_of_their_own_and_tell_of_faults(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "says", "code"),
     [
-        (["audit"], "give --journals DIR, or --config FILE"),
-        (["audit", "--config", "connector.yaml"], "connector.yaml keeps no archive"),
-        (["audit", "--journals", "."], "holds no journal"),
-        (["state", "--journals", "nowhere", "--output", "o"], "cannot read the folder"),
+        (["audit"], "give --journals DIR, or --config FILE", 2),
+        (["state", "--output", "o"], "give --journals DIR, or --config FILE", 2),
+        (["audit", "--journals", ".", "--against-kafka"], "--against-kafka needs --config", 2),
+        (["audit", "--config", "connector.yaml"], "holds no journal", 1),
+        (["audit", "--journals", "."], "holds no journal", 1),
+        (["state", "--journals", "nowhere", "--output", "o"], "cannot read the folder", 1),
     ],
-    ids=["nothing-named", "no-archive", "no-journal", "no-folder"],
+    ids=["nothing-named", "no-source", "no-kafka", "no-archive", "no-journal", "no-folder"],
 )
 def test_says_in_one_sentence_why_there_is_nothing_to_read(
-    arguments: list[str], says: str, tmp_path: Path
+    arguments: list[str], says: str, code: int, tmp_path: Path
 ) -> None:
     (tmp_path / "journals").mkdir()
     (tmp_path / "connector.yaml").write_text(
@@ -109,9 +117,59 @@ def test_says_in_one_sentence_why_there_is_nothing_to_read(
         encoding="utf-8",
     )
     run = _run(["replay", *arguments], tmp_path)
-    assert run.returncode == 1, run.stderr
+    assert run.returncode == code, run.stderr
     assert says in run.stderr.splitlines()[-1]
     assert "Traceback" not in run.stderr
+
+
+def test_leaves_nothing_behind_when_it_is_terminated(history: History, tmp_path: Path) -> None:
+    scratch, output = tmp_path / "scratch", tmp_path / "state"
+    scratch.mkdir()
+    arguments = ["state", "--journals", str(history.folder), "--output", str(output)]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "firebird_cdc", "replay", *arguments],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(_ROOT), "TMPDIR": str(scratch)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with run:
+        await_condition("Spark to start", lambda: any(scratch.glob(f"*/{ARCHIVE_NAME}")), 100)
+        run.terminate()
+        _, errors = run.communicate(timeout=60)
+    assert run.returncode == 128 + signal.SIGTERM, errors
+    assert "Traceback" not in errors
+    assert not output.exists()
+    assert not any(scratch.glob("firebird-cdc-replay-*"))
+
+
+def _run_code(code: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": str(_ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_terminated_within_a_finalizer_it_ends_all_the_same(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, time\n"
+        "from firebird_cdc.journal.replay.session import _leaving_in_order\n"
+        "class Finalized:\n"
+        "    def __del__(self):\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        print('lost', flush=True)\n"
+        "with _leaving_in_order():\n"
+        "    Finalized()\n"
+        "    print('went on', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    run = _run_code(code, tmp_path)
+    assert (run.returncode, run.stdout) == (128 + signal.SIGTERM, "went on\n"), run.stderr
+    assert run.stderr == ""
 
 
 def test_missing_pyspark_names_the_extra(tmp_path: Path) -> None:
@@ -121,14 +179,7 @@ def test_missing_pyspark_names_the_extra(tmp_path: Path) -> None:
         "sys.path[:] = [p for p in sys.path if 'site-packages' not in p]\n"
         "check_pyspark()\n"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(_ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    run = _run_code(code, tmp_path)
     assert "pip install 'firebird-cdc[spark]'" in run.stderr
 
 
@@ -136,7 +187,7 @@ def test_documentation_names_every_kind_of_finding_and_every_option() -> None:
     text = (_ROOT / "docs/replay.md").read_text(encoding="utf-8")
     parser = argparse.ArgumentParser()
     register(parser.add_subparsers())
-    wanted = {f"| `{kind}` |" for kind in ADVICE}
+    wanted = {f"| `{kind}` |" for kind in JOURNAL_KINDS}
     for command in ("audit", "state"):
         with pytest.raises(SystemExit), contextlib.redirect_stdout(io.StringIO()) as shown:
             parser.parse_args([command, "--help"])

@@ -23,7 +23,7 @@ def test_shipper_can_read_what_root_acknowledges(
     acknowledge(tmp_path, "/srv/a.fdb")
     (wish,) = (tmp_path / ".firebird-cdc/shipped").glob("*.acknowledged")
     ids = (owner.st_uid, owner.st_gid)
-    assert given == [("shipped", *ids), (f".{wish.name}.new", *ids)]
+    assert given == [("shipped", *ids), (f".{wish.name}.part", *ids)]
 
 
 def test_what_can_not_be_read_does_not_hold_up_what_else_is_acknowledged(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from firebird_cdc.errors import JournalCorrupt
 from firebird_cdc.journal import archive
 from firebird_cdc.journal.archive import ArchiveKeeper, Retention
 from firebird_cdc.journal.format import Column, JournalWriter, RowChange, Storage
-from firebird_cdc.journal.segments import find_packed, is_segment_name, list_segment, open_journal
+from firebird_cdc.journal.replay.storage import open_folder
+from firebird_cdc.journal.segments import is_segment_name, list_segment, open_journal
 from firebird_cdc.journal.statistics import Statistics
 
 DATABASE = "/data/shop.fdb"
@@ -82,7 +83,7 @@ def test_small_journals_are_packed_in_order_and_read_as_before(tmp_path: Path) -
     assert names == [journals[number].name for number in (1, 2, 3)]
     assert [rows(segment / name) for name in names] == [[(n, "x")] for n in (1, 2, 3)]
     assert not any(path.exists() for path in journals.values())
-    assert find_packed(journals[2]) == segment / journals[2].name
+    assert _place_in_segment(journals[2]) == f"{segment.name}/{journals[2].name}"
     assert segment.stat().st_mode & 0o777 == 0o600
 
 
@@ -108,10 +109,15 @@ def test_databases_epochs_and_large_journals_are_not_mixed(tmp_path: Path) -> No
     assert len(list(tmp_path.glob("*.log"))) == 2
     assert not large.exists()
     databases = [
-        {open_journal(segment / name).database for name, _ in list_segment(segment)}
+        {_database(segment / name) for name, _ in list_segment(segment)}
         for segment in segments(tmp_path)
     ]
     assert all(len(each) == 1 for each in databases)
+
+
+def _database(path: Path) -> str:
+    with open_journal(path) as reader:
+        return reader.database
 
 
 def _write_large(folder: Path, sequence: int, text: str) -> None:
@@ -218,7 +224,7 @@ def test_files_older_than_the_retention_go_and_no_others(tmp_path: Path) -> None
     os.utime(stranger, (0, 0))
     keeper(tmp_path, 0, Retention(2 * HOUR_S * 1000, 0)).look()
     assert not old.exists()
-    assert find_packed(packed) is None
+    assert _place_in_segment(packed) is None
     assert set(tmp_path.iterdir()) == {young, stranger}
 
 
@@ -272,7 +278,7 @@ def test_archive_that_cannot_be_read_is_told_and_looked_after_again(tmp_path: Pa
     journal = write(place, 1)
     _finish(kept, now + 3600)
     assert "archive" not in statistics.troubles
-    assert find_packed(journal)
+    assert _place_in_segment(journal)
 
 
 @pytest.mark.parametrize("place", ["end", "member"])
@@ -292,11 +298,16 @@ def test_damaged_segment_is_told_and_nothing_else_waits_for_it(tmp_path: Path, p
     _finish(kept, now)
     assert f"{segment} is damaged" in statistics.troubles["archive"].text
     assert journal.read_bytes() == content and segment.exists()
-    assert find_packed(other) if place == "member" else not other.exists()
+    assert _place_in_segment(other) if place == "member" else not other.exists()
     segment.unlink()
     _finish(kept, now + 3600)
     assert "archive" not in statistics.troubles
-    assert find_packed(journal)
+    assert _place_in_segment(journal)
+
+
+def _place_in_segment(path: Path) -> str | None:
+    found = open_folder(str(path.parent)).find(path.name)
+    return found if found is not None and "/" in found else None
 
 
 def _finish(kept: ArchiveKeeper, now: float) -> None:

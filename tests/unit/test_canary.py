@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -174,6 +175,20 @@ def test_a_process_that_says_nothing_is_a_write_that_fails(
     bird.answer(said)
     bird.turn_until(lambda: bird.trouble == "warning")
     assert part in bird.statistics.troubles[SUBJECT].text
+
+
+def test_a_process_that_ends_before_it_is_asked_is_told_of_by_its_exit_code(
+    bird: _Bird, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ended(subprocess.Popen[str]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self.wait()
+
+    monkeypatch.setattr(subprocess, "Popen", Ended)
+    bird.answer("")
+    bird.turn_until(lambda: bird.trouble == "warning")
+    assert "exit code 0" in bird.statistics.troubles[SUBJECT].text
 
 
 def test_a_failed_write_does_not_end_an_alarm(bird: _Bird) -> None:

@@ -7,9 +7,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from firebird_cdc.journal import quarantine as module
+from firebird_cdc.journal import quarantine, quarantine_note
 from firebird_cdc.journal.backlog import Entry
-from firebird_cdc.journal.quarantine import LeftOut, Note, Quarantine, read_note
+from firebird_cdc.journal.quarantine import Quarantine, read_note
+from firebird_cdc.journal.quarantine_note import LeftOut, Note
 from firebird_cdc.journal.records import Concerned, Message
 
 DATABASE = "/srv/a.fdb"
@@ -145,9 +146,9 @@ def test_journal_that_cannot_be_read_is_behind_any_event_of_its_database(folder:
 def test_bounds_are_kept_by_counting_more_as_newer(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_KEYS_OF_ONE", 3)
-    monkeypatch.setattr(module, "MOST_KEYS", 5)
-    monkeypatch.setattr(module, "MOST_WATCHED", 3)
+    monkeypatch.setattr(quarantine_note, "MOST_KEYS_OF_ONE", 3)
+    monkeypatch.setattr(quarantine, "MOST_KEYS", 5)
+    monkeypatch.setattr(quarantine, "MOST_WATCHED", 3)
     many = folder.leave_out(5, 3, [(TOPIC, bytes([key])) for key in range(4)])
     assert folder.note(many.uuid).breadth == "the same table"
     some = [folder.leave_out(n, 1, [(f"t{n}", bytes([k])) for k in range(3)]) for n in (6, 7)]
@@ -164,14 +165,14 @@ def test_bounds_are_kept_by_counting_more_as_newer(
 def test_too_many_left_out_events_end_the_journal(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_RANGES", 2)
+    monkeypatch.setattr(quarantine_note, "MOST_RANGES", 2)
     entry = folder.entry(5)
-    quarantine = folder.quarantine
+    kept = folder.quarantine
     for pos in (1, 2, 3, 7, 8):
-        assert quarantine.leave_out(entry, DATABASE, pos, "bad", [])
-    assert not quarantine.leave_out(entry, DATABASE, 20, "bad", [])
-    quarantine.leave_rest(entry, DATABASE, 19, "too many")
-    assert quarantine.keep([entry]) == []  # it is moved, not to be archived as shipped
+        assert kept.leave_out(entry, DATABASE, pos, "bad", [])
+    assert not kept.leave_out(entry, DATABASE, 20, "bad", [])
+    kept.leave_rest(entry, DATABASE, 19, "too many")
+    assert kept.keep([entry]) == []  # it is moved, not to be archived as shipped
     note = folder.note(entry.uuid)
     assert note.left_out == [LeftOut(1, 3, 0), LeftOut(7, 8, 0)]
     told = [pos for pos in range(1, 25) if note.reason_at(pos) is not None]

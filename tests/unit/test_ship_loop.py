@@ -37,8 +37,8 @@ class _Running:
         self.known: list[int] = []  # how many journals, each time that some might be begun
         make = self.shipper._make_delivery
 
-        def made() -> Delivery:
-            self.delivery = delivery = make()
+        def made(link: KafkaLink) -> Delivery:
+            self.delivery = delivery = make(link)
             monkeypatch.setattr(delivery, "step", lambda: self.known.append(len(delivery.backlog)))
             return delivery
 

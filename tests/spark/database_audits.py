@@ -1,0 +1,127 @@
+"""Audits against a database, run in a client process that has the engine in itself.
+
+Its Spark, and so the processes that read, have the same engine and environment.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack, closing
+from traceback import format_exc
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from firebird_cdc.errors import FirebirdCdcError
+from firebird_cdc.journal.replay.database_connection import DatabaseConnection, attach
+from firebird_cdc.journal.replay.database_rows import (
+    PageRange,
+    open_snapshot,
+    read_rows,
+    read_tables,
+)
+from firebird_cdc.journal.replay.session import spark_session
+
+if TYPE_CHECKING:
+    from firebird.driver import Connection
+    from pyspark.sql import SparkSession
+
+_KEPT = "database_audits_kept"
+
+
+def _spark() -> SparkSession:
+    """The one session of the process: this file is run anew for each call."""
+    kept = sys.modules.setdefault(_KEPT, ModuleType(_KEPT))
+    if not hasattr(kept, "session"):
+        kept.stack = ExitStack()
+        kept.session = kept.stack.enter_context(
+            spark_session("database audits", "local[2]", progress=False)
+        )
+        kept.session.conf.set("spark.sql.shuffle.partitions", "2")
+    session: SparkSession = kept.session
+    return session
+
+
+def audit(
+    dsn: str, library: str, folders: list[str], patience_s: float, times: int
+) -> list[dict[str, Any]]:
+    """Return what audits one after the other say; what is refused, or fails, as ``error``."""
+    try:
+        spark = _spark()
+        return [_audit(spark, folders, dsn, library, patience_s) for _ in range(times)]
+    except Exception:  # else the process would end, and leave its Spark there
+        return [{"error": format_exc()}]
+
+
+def _audit(
+    spark: SparkSession, folders: list[str], dsn: str, library: str, patience_s: float
+) -> dict[str, Any]:
+    from firebird_cdc.journal.replay.against_database import compare
+    from firebird_cdc.journal.replay.audit_input import open_input
+
+    try:
+        changes = open_input(spark, folders)
+        comparison = compare(
+            spark,
+            changes,
+            None,
+            DatabaseConnection(dsn, "SYSDBA", "never shown", library),
+            parallel=2,
+            patience_s=patience_s,
+        )
+    except FirebirdCdcError as error:
+        return {"error": str(error)}
+    result = {
+        "findings": [row.asDict() for row in comparison.findings.collect()],
+        "proven": comparison.proven,
+        "notes": comparison.notes,
+        "counts": comparison.counts,
+    }
+    comparison.findings.unpersist()
+    changes.close()
+    return result
+
+
+def check(database: str, _library: str, folders: list[str]) -> dict[str, int]:
+    """Return how many findings of each kind the journals of a database have by themselves."""
+    from firebird_cdc.journal.replay.audit import run_audit
+
+    with run_audit(_spark(), folders, database=database) as report:
+        return report.kinds
+
+
+def join_beside(dsn: str, library: str) -> dict[str, Any]:
+    """Commit a transaction that is older than a snapshot while that is open, then join it."""
+    how = DatabaseConnection(dsn, "SYSDBA", None, library)
+    with closing(attach(how)) as writer, closing(attach(how)) as other:
+        writer.begin()
+        number = writer.main_transaction.info.id
+        writer.execute_immediate("INSERT INTO T VALUES (1)")
+        for key in range(2, 5):
+            _commit(other, f"INSERT INTO T VALUES ({key})")
+        with open_snapshot(how, 0) as snapshot:
+            before = snapshot.committed_unguarded()
+            writer.commit()
+            for key in range(5, 10):  # the engine notices what has ended
+                _commit(other, f"INSERT INTO T VALUES ({key})")
+            table = read_tables(snapshot)["T"]
+            everything = [PageRange(0, 0, None)]
+            rows = read_rows(how, snapshot.number, [table], everything, "UTF-8")
+            return {
+                "writer": number,
+                "seen": snapshot.sees(number) or bool(before),
+                "unguarded": set(snapshot.unguarded),
+                "rows": [(row.row, row.version) for row in rows],
+                "committed": set(snapshot.committed_unguarded()),
+            }
+
+
+def _commit(connection: Connection, sql: str) -> None:
+    connection.begin()
+    connection.execute_immediate(sql)
+    connection.commit()
+
+
+def stop() -> None:
+    """End Spark, if there is one."""
+    if _KEPT in sys.modules:
+        sys.modules[_KEPT].stack.close()

@@ -8,6 +8,8 @@ export PYTHONSAFEPATH := 1
 # PYTEST_ARGS: more arguments for pytest; BENCH_ARGS: for the benchmarks; KEEP=1: leave the
 # demo's stack up; ROUNDS: how often `make soak` kills; INPUTS: for the fuzzer.
 PYTEST_ARGS ?=
+# Two processes share the tests, by modules: most of them wait more than they compute.
+LANES := -n 2 --dist loadfile
 BENCH_ARGS ?=
 KEEP ?=
 ROUNDS ?= 200
@@ -38,7 +40,7 @@ demo-stop: setup ## stop the stacks that `make demo KEEP=1` left up
 	@$(BIN)/firebird-cdc demo --stop
 
 test: lint ## linter, types, then all tests against the real engine, server, Kafka and Spark
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest $(LANES) $(PYTEST_ARGS)
 	$(if $(PYTEST_ARGS),,@$(MAKE) --no-print-directory sanitize)
 
 bench: setup ## run the benchmarks one after the other (BENCH_ARGS=--quick: each under 50 s)
@@ -57,8 +59,8 @@ fuzz: setup ## damaged and forged journals for the reader (INPUTS=1000000)
 	$(BIN)/python tests/fuzz/journal_fuzz.py --inputs $(INPUTS)
 
 sanitize: setup ## the engine's tests with the address and undefined-behaviour sanitizers
-	FIREBIRD_CDC_INSTRUMENT=sanitizers $(BIN)/pytest tests/engine
-	FIREBIRD_CDC_INSTRUMENT=leaks $(BIN)/pytest $(LEAK_SHARE)
+	FIREBIRD_CDC_INSTRUMENT=sanitizers $(BIN)/pytest $(LANES) tests/engine
+	FIREBIRD_CDC_INSTRUMENT=leaks $(BIN)/pytest $(LANES) $(LEAK_SHARE)
 
 leaks: setup ## what the plugin has not freed at the end, after a part of the engine's tests
 	FIREBIRD_CDC_INSTRUMENT=leaks $(BIN)/pytest $(LEAK_TESTS)

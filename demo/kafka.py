@@ -66,6 +66,14 @@ def fetch_kafka(cache: Path, progress: Progress | None = None) -> Path:
     return fetch_jars(cache, "kafka", _COORDINATES, progress)
 
 
+def fetch_spark_kafka(cache: Path, progress: Progress | None = None) -> list[Path]:
+    """Fetch the jars of Spark's Kafka source, once: its repository lacks what they name further."""
+    from firebird_cdc.journal.replay.observed import PACKAGES
+
+    alone = [f"{package}:jar" for package in PACKAGES]
+    return sorted(fetch_jars(cache, "spark-kafka", alone, progress).glob("*.jar"))
+
+
 class KafkaBroker(Service):
     """A running broker; leaving the context stops it. Its data outlive stop, kill and start.
 

@@ -25,8 +25,8 @@ def fetch_jars(
 
     cache: the folder of downloads; the jars land in <cache>/jars/<name>-<digest of coordinates>,
     and are fetched only once.
-    coordinates: "group:artifact:version" each, or "group:artifact:version:type:classifier" for
-    a file that is taken alone, without what it needs.
+    coordinates: "group:artifact:version" each, or "group:artifact:version:type" with or without
+    ":classifier" for a file that is taken alone, without what it needs.
     Raises SetupError with what Maven said.
     """
     pom = _pom(coordinates)
@@ -91,9 +91,10 @@ def _dependency(coordinate: str) -> str:
     group, artifact, version, *rest = (escape(part) for part in coordinate.split(":"))
     alone = ""
     if rest:
-        kind, classifier = rest
         alone = (
-            f"<type>{kind}</type><classifier>{classifier}</classifier><exclusions><exclusion>"
+            f"<type>{rest[0]}</type>"
+            + "".join(f"<classifier>{classifier}</classifier>" for classifier in rest[1:])
+            + "<exclusions><exclusion>"
             "<groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
         )
     return (

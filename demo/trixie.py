@@ -25,6 +25,7 @@ Say = Callable[[str], None]
 
 SUITE = "trixie"
 PACKAGES = ("firebird4.0-server", "python3", "python3-venv", "python3-dev", "gcc", "libc6-dev")
+_SYSTEM = " ".join((SUITE, *PACKAGES, "layout 1"))
 CONFIGURATION = Path("etc/firebird/4.0")
 SERVER_DIRECTORY = Path("usr/lib/x86_64-linux-gnu/firebird/4.0")
 DATA = Path("var/lib/firebird/4.0/data")
@@ -129,7 +130,7 @@ def inner_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("PYTHON", "LD_", "FIREBIRD_CONNECTOR", "VIRTUAL_ENV", "PYENV"))
+        if not name.startswith(("PYTHON", "LD_", "FIREBIRD", "VIRTUAL_ENV", "PYENV"))
     }
     inside = {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
@@ -142,6 +143,30 @@ def inner_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 @contextlib.contextmanager
+def _alone(cache: Path, name: str, waiting: str, say: Say) -> Iterator[None]:
+    """Hold the lock NAME in CACHE; what is said before it has to be waited for is WAITING."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / name).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(waiting)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def make_system(cache: Path, clone: Path, say: Say) -> Path:
+    """Make the system under CACHE, without our package, if it is not there; returns its folder.
+
+    Nobody who uses it has to be waited for. Raises SetupError with the end of a log.
+    """
+    with _alone(cache, "trixie-making.lock", "waiting for the Debian system to be made", say):
+        maker = _Maker(cache, clone, say)
+        maker.make_system()
+        return maker.root
+
+
+@contextlib.contextmanager
 def prepared(cache: Path, clone: Path, say: Say) -> Iterator[Trixie]:
     """Make or refresh the system under CACHE and hold it: one user at a time.
 
@@ -149,15 +174,10 @@ def prepared(cache: Path, clone: Path, say: Say) -> Iterator[Trixie]:
     """
     if os.geteuid() != 0:
         raise SetupError("a chroot needs root: run the server tests as root")
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "trixie.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("waiting for other tests that use this Firebird 4 server")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    with _alone(cache, "trixie.lock", "waiting for other tests that use this server", say):
+        make_system(cache, clone, say)
         maker = _Maker(cache, clone, say)
-        maker.make()
+        maker.make_package()
         for left in (maker.root / DATA).iterdir():  # by a run that was killed
             shutil.rmtree(left)
         yield Trixie(maker.root)
@@ -172,17 +192,20 @@ class _Maker:
         self._logs = cache / "logs"
         self._lists: list[str] = []
 
-    def make(self) -> None:
+    def make_system(self) -> None:
+        """Make the system itself."""
         self._logs.mkdir(exist_ok=True)
+        title = "making a Debian trixie with a Firebird 4 server (1 to 2 minutes)"
+        self._stage("system", _SYSTEM, title, self._system)
+
+    def make_package(self) -> None:
+        """Bring our package in the system up to date."""
         project = tomllib.loads((self._clone / "pyproject.toml").read_text("utf-8"))
         needed = [*project["build-system"]["requires"], *project["project"]["dependencies"]]
         sources = self._sources()
-        system = " ".join((SUITE, *PACKAGES, "layout 1"))
-        title = "making a Debian trixie with a Firebird 4 server (1 to 2 minutes)"
-        self._stage("system", system, title, self._system)
         self._stage(
             "venv",
-            "\n".join([system, *needed]),
+            "\n".join([_SYSTEM, *needed]),
             "installing our dependencies for its Python",
             lambda: self._venv(needed),
         )

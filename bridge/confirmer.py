@@ -222,7 +222,8 @@ class Confirmer:
         self._abandoned: list[JournalAbandoned] = []
         self._mark_at = 0.0  # when to try again to mark what could not be, monotonic
         self._times = ConfirmTimes(folder.state)
-        self._uncounted: set[int] = set()  # databases whose counters of gaps are to be read
+        # databases whose counters of gaps are to be read, and which event first said so
+        self._uncounted: dict[int, int] = {}
 
     def use(self, folder: JournalFolder, fsync: bool) -> None:
         """Work in another folder as soon as nothing is pending in the present one."""
@@ -260,13 +261,13 @@ class Confirmer:
     def _turn(self) -> bool:
         """Take what happened, act on it, and pause as long as is good for everybody."""
         busy = bool(self._pending) or self._scan_wanted
-        heard = self._receive(0 if busy else _WAIT_MS)
+        heard = self._receive(0 if busy or self._can_mark() else _WAIT_MS)
         if self._next[0] is not self._folder and (
             not self._pending or not self._folder.is_in_place()
         ):
             self._move()
         self._look_around()
-        busy = bool(self._pending) or self._scan_wanted
+        busy = bool(self._pending) or self._scan_wanted or self._can_mark()
         self._mark_what_can_be()
         pause = 0.0
         if self._pending and not self._folder.is_in_place():
@@ -283,12 +284,18 @@ class Confirmer:
             time.sleep(pause)
         return heard or busy
 
+    def _can_mark(self) -> bool:
+        """Return whether there is anything to mark, a place for it, and it did not just fail."""
+        return (
+            bool(self._uncounted or self._abandoned)
+            and time.monotonic() >= self._mark_at
+            and self._folder.is_in_place()
+        )
+
     def _mark_what_can_be(self) -> None:
         """Mark gaps that were counted, and journals in limbo. What can't be now, as the disk is
         full or a database can't be asked, is tried again and holds up nothing else."""
-        if time.monotonic() < self._mark_at or not (self._uncounted or self._abandoned):
-            return
-        if not self._folder.is_in_place():
+        if not self._can_mark():
             return
         marks = [
             *(partial(self._mark_gap, database) for database in list(self._uncounted)),
@@ -310,11 +317,12 @@ class Confirmer:
                 self._accept(event)
             elif isinstance(event, DatabaseSeen):
                 self._meet(event.database)
-                self._uncounted.add(event.database)  # a process that has ended may have counted
+                # a process that has ended may have counted
+                self._uncounted.setdefault(event.database, event.number)
             elif isinstance(event, JournalAbandoned):
                 self._abandoned.append(event)
             elif isinstance(event, GapsCounted):
-                self._uncounted.add(event.database)
+                self._uncounted.setdefault(event.database, event.number)
             elif isinstance(event, DeadTransactions):
                 self._scan_wanted = True
             elif isinstance(event, LastSessionLeft):
@@ -401,24 +409,29 @@ class Confirmer:
         """Leave a gap for transactions that could leave nothing themselves. Raises OSError;
         what is counted stays so until the gap is on disk."""
         gap = self._host.read_gap(number)
-        if gap is not None:
-            path, guid = self._host.database(number)
-            first, last = (
-                datetime.fromtimestamp(us / 1_000_000, UTC).isoformat(timespec="milliseconds")
-                for us in (gap.first_us, gap.last_us)
-            )
-            reason = (
-                f"{gap.transactions} transactions were committed from {first} to {last}, but "
-                "their changes could not be recorded: "
-                + (gap.reason or "their process has ended, see the server's log")
-            )
-            _log.error("{database}: a gap: {reason}", database=path, reason=reason)
-            self._pend_gap(path, guid, reason, gap.last_us)
-            self._host.clear_gap(number, gap)
-        self._uncounted.discard(number)
+        if gap is None:
+            del self._uncounted[number]
+            return
+        path, guid = self._host.database(number)
+        first, last = (
+            datetime.fromtimestamp(us / 1_000_000, UTC).isoformat(timespec="milliseconds")
+            for us in (gap.first_us, gap.last_us)
+        )
+        reason = (
+            f"{gap.transactions} transactions were committed from {first} to {last}, but "
+            "their changes could not be recorded: "
+            + (gap.reason or "their process has ended, see the server's log")
+        )
+        _log.error("{database}: a gap: {reason}", database=path, reason=reason)
+        self._pend_gap(path, guid, reason, gap.last_us, self._uncounted[number])
+        # Read once more in the next turn: only the first one that is counted tells us.
+        self._host.clear_gap(number, gap)
 
-    def _pend_gap(self, database: str, guid: UUID, reason: str, commit_us: int) -> None:
-        """Add a gap of no transaction to what waits, as a commit of now."""
+    def _pend_gap(
+        self, database: str, guid: UUID, reason: str, commit_us: int, number: int
+    ) -> None:
+        """Add a gap of no transaction, of which event NUMBER told, to what waits, as a commit
+        of now."""
         uuid = uuid4()
         temporary = self._folder.state / f"gap-{uuid}"
         try:
@@ -451,6 +464,7 @@ class Confirmer:
             commit_us,
             length,
             1,
+            number=number,
             has_ddl=False,
             is_unresolved=False,
             guid=guid,
@@ -458,9 +472,11 @@ class Confirmer:
 
     def _settle(self) -> None:
         """Tell sessions that wait to leave how far their commits are decided."""
-        waiting = (each for each in self._pending.values() if each.number and not each.is_stuck)
-        oldest = min((each.number for each in waiting), default=None)
-        self._host.settle(self._last_number if oldest is None else oldest - 1)
+        pending = self._pending.values()
+        waiting = [each.number for each in pending if each.number and not each.is_stuck]
+        if self._can_mark():
+            waiting += [*self._uncounted.values(), *(event.number for event in self._abandoned)]
+        self._host.settle(min(waiting) - 1 if waiting else self._last_number)
 
     def _move(self) -> None:
         """Go on in another folder. Journals that waited in one that was taken away are lost to

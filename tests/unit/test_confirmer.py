@@ -82,6 +82,8 @@ class PlayedServer:
         self.attachments: list[Attachment] = []
         self.ended_attachments = 0  # so many of the first ones
         self.gap: CountedGap | None = None
+        self.counted_next: CountedGap | None = None  # while the first gap is being marked
+        self.before_leading: list[Event] = []  # what happens while the confirmer turns to lead
         self._number = 0
 
     def commit(self, transaction: int, is_unsynced: bool = False, ddl: str = "") -> UUID:
@@ -167,6 +169,8 @@ class PlayedServer:
     # -- what the confirmer asks
 
     def last_ticket(self) -> int:
+        self.events += self.before_leading
+        self.before_leading = []
         return self.folder.last_ticket
 
     def take_events(self, timeout_ms: int) -> list[Event]:
@@ -196,7 +200,7 @@ class PlayedServer:
         return self.gap
 
     def clear_gap(self, database: int, gap: CountedGap) -> None:
-        pass
+        self.gap, self.counted_next = self.counted_next, None
 
     def sync_file_system(self, fd: int) -> None:
         pass
@@ -380,6 +384,49 @@ def test_a_full_disk_costs_the_server_no_descriptors(
         assert _descriptors() <= before  # what other tests left may go meanwhile
     _work(confirmer)
     assert _published(server.folder, uuid) == "it"
+
+
+def _gaps_of(folder: JournalFolder) -> list[str]:
+    """Return the reasons of the gaps that are published."""
+    uuids = [UUID(path.name.removesuffix(".log")) for path in folder.path.glob("*.log")]
+    return [_published(folder, uuid) for uuid in uuids]
+
+
+def test_a_session_that_leaves_waits_for_the_gap_that_was_counted_for_it(
+    server: PlayedServer,
+) -> None:
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    server.gap = CountedGap(1, 0, 0, "it")
+    server.before_leading = [GapsCounted(1, 1), LastSessionLeft(2)]
+    turns = 0
+    while server.settled < 2:
+        confirmer.turn()
+        turns += 1
+        assert turns < 20
+    [gap] = _gaps_of(server.folder)
+    assert gap.endswith("could not be recorded: it")
+
+
+def test_a_gap_that_cannot_be_marked_keeps_no_session(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    _work(confirmer)
+    monkeypatch.setattr(module, "_TROUBLE_S", 60.0)
+    monkeypatch.setattr(journal_format, "_pwrite", _full)
+    server.gap = CountedGap(1, 0, 0, "it")
+    server.events += [GapsCounted(1, 1), LastSessionLeft(2)]
+    confirmer.turn()
+    assert server.settled == 2
+
+
+def test_what_is_counted_while_a_gap_is_marked_becomes_one_too(server: PlayedServer) -> None:
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    server.gap, server.counted_next = CountedGap(1, 0, 0, "it"), CountedGap(2, 0, 0, "more")
+    server.events.append(GapsCounted(1, 1))  # and nothing tells of the others
+    _work(confirmer)
+    gaps = _gaps_of(server.folder)
+    assert sorted(gap.rpartition(" ")[2] for gap in gaps) == ["it", "more"]
 
 
 def test_a_new_ledger_that_finds_no_room_costs_no_descriptors(

@@ -126,7 +126,7 @@ class Quarantine:
         note = self._drafts.get(uuid) or self._kept.pop(uuid, None)
         if note is None:
             return None
-        note.cut_back(resume_after)
+        self._cut_back(note, resume_after)
         self._drafts[uuid] = self._dirty[uuid] = note
         return note
 
@@ -193,7 +193,7 @@ class Quarantine:
             except FileNotFoundError:
                 _log.warning("{}: gone before it could be set aside", journal)
                 remove_files(self.folder, entry.uuid)
-                note.cut_back(0)
+                self._cut_back(note, 0)
                 continue
             linked.append(note)
             if note.is_moved:
@@ -288,6 +288,13 @@ class Quarantine:
             _discard(self._by_key, digest, note.uuid)
         for topic in note.topics:
             _discard(self._with_keys, topic, note.uuid)
+
+    def _cut_back(self, note: Note, pos: int) -> None:
+        """Watch for what NOTE concerns up to event POS only."""
+        self._unwatch(note)  # by what it concerned so far
+        note.cut_back(pos)
+        if note.says_something:
+            self._watch(note)
 
     def _watch_more(self, note: Note, pos: int, what: Concerned) -> None:
         """Event POS of NOTE is left out, too; it concerns WHAT."""

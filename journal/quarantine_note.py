@@ -120,6 +120,10 @@ class Note:
         ]
         self.rest_after = None
         self.is_moved = False
+        self.keys = {digest: first for digest, first in self.keys.items() if first <= pos}
+        self.topics = {topic: first for topic, first in self.topics.items() if first <= pos}
+        if not self.left_out:
+            self.is_topics = self.is_all = False
 
     def _number_of(self, reason: str) -> int:
         reason = reason[:_REASON_CHARS]

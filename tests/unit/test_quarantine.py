@@ -196,6 +196,33 @@ def test_attempt_that_begins_again_forgets_what_it_had_left_out(folder: Folder) 
     assert list(folder.aside.iterdir()) == []
 
 
+def test_attempt_that_begins_again_is_not_behind_itself(folder: Folder) -> None:
+    entry = folder.entry(5)
+    message = [Message(TOPIC, b"k", b"", [])]
+    folder.quarantine.leave_rest(entry, DATABASE, 20, "it is damaged there")
+    folder.quarantine.begin(entry.uuid, 0)
+    folder.quarantine.see(entry, DATABASE, 1, message)
+    assert folder.quarantine.leave_out(entry, DATABASE, 2, "too large", [(TOPIC, b"k")])
+    folder.quarantine.begin(entry.uuid, 0)
+    folder.quarantine.see(entry, DATABASE, 2, message)
+    folder.quarantine.see(entry, DATABASE, 20, message)
+    folder.quarantine.leave_rest(entry, DATABASE, 20, "it is damaged there")
+    assert folder.newer(entry) is None
+    folder.see(6, 1, b"k")
+    assert folder.newer(entry) == "event 1 of journal 6 of /srv/a.fdb, of the same database"
+
+
+def test_what_was_left_out_before_the_place_of_a_new_attempt_is_watched_on(folder: Folder) -> None:
+    entry = folder.entry(5)
+    assert folder.quarantine.leave_out(entry, DATABASE, 2, "too large", [(TOPIC, b"old")])
+    assert folder.quarantine.leave_out(entry, DATABASE, 9, "too large", [(TOPIC, b"k")])
+    folder.quarantine.begin(entry.uuid, 5)
+    folder.see(6, 1, b"k")
+    assert folder.newer(entry) is None
+    folder.see(6, 2, b"old")
+    assert folder.newer(entry) == "event 2 of journal 6 of /srv/a.fdb, of the same key"
+
+
 def test_note_whose_journal_is_gone_counts_for_nothing(folder: Folder) -> None:
     entry = folder.leave_out(5, 3, [(TOPIC, b"k")])
     (folder.aside / entry.name).unlink()

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from firebird_cdc.demo.rows import image
 from firebird_cdc.errors import SetupError
@@ -25,18 +26,27 @@ def read_topics(bootstrap: str, topics: Sequence[str]) -> dict[str, list[tuple[A
     """Return all committed messages of some topics: (key, value) as parsed JSON, in order.
 
     Tombstones, which follow a delete for the sake of compaction, are left out. A topic that
-    does not exist has no messages.
+    does not exist has no messages. What is written by now is waited for until it is decided, as
+    a broker confirms a commit before it shows what was committed.
     """
     consumer = _consumer(bootstrap)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
     messages: dict[str, list[tuple[Any, Envelope]]] = {topic: [] for topic in topics}
     try:
-        known = consumer.list_topics(timeout=_TIMEOUT_S).topics
-        ends = {}
-        for topic in topics:
-            for number in known[topic].partitions if topic in known else ():
-                partition = TopicPartition(topic, number, 0)
-                _, end = consumer.get_watermark_offsets(partition, timeout=_TIMEOUT_S)
-                ends[topic, number] = end
+        known = admin.list_topics(timeout=_TIMEOUT_S).topics
+        latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = {
+            TopicPartition(topic, number): latest
+            for topic in topics
+            if topic in known
+            for number in known[topic].partitions
+        }
+        if not asked:
+            return messages
+        told = admin.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_TIMEOUT_S
+        )
+        ends = {(at.topic, at.partition): found.result().offset for at, found in told.items()}
         idle_since = time.monotonic()
         consumer.assign([TopicPartition(topic, number, 0) for topic, number in ends])
         while any(

@@ -6,8 +6,9 @@ import socket
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from shipping import ends_of
 
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.errors import SetupError
@@ -30,11 +31,7 @@ def _produce(broker: KafkaBroker, topic: str, value: str, commit: bool = True) -
 def _read(broker: KafkaBroker, topic: str) -> list[str]:
     # A commit is confirmed before it is seen, so the end is that of all that was written.
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    place = TopicPartition(topic, 0)
-    asked = admin.list_offsets(
-        {place: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_UNCOMMITTED
-    )
-    end = asked[place].result(30).offset
+    end = ends_of(admin, [TopicPartition(topic, 0)])[topic, 0]
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])

@@ -6,15 +6,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from confluent_kafka import (
-    Consumer,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Producer,
-    TopicPartition,
-)
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from shipping import ends_of
 
 from firebird_cdc.demo.processes import await_condition
 
@@ -60,12 +54,7 @@ def read_raw(bootstrap: str, topics: Sequence[str]) -> dict[str, list[Raw]]:
     try:
         metadata = consumer.list_topics(timeout=30).topics
         parts = [TopicPartition(t, p, 0) for t in topics for p in metadata[t].partitions]
-        asked = admin.list_offsets(
-            {TopicPartition(part.topic, part.partition): OffsetSpec.latest() for part in parts},
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=PATIENCE_S,
-        )
-        ends = {(p.topic, p.partition): end.result(PATIENCE_S).offset for p, end in asked.items()}
+        ends = ends_of(admin, parts)
         consumer.assign(parts)
         while ends:
             message = consumer.poll(PATIENCE_S)

@@ -100,6 +100,7 @@ _COUNTING_S = 0.5
 _AGAIN_S = 0.0002  # first pause after "still active"; grows up to _AGAIN_MOST_S
 _AGAIN_MOST_S = 0.050
 _TROUBLE_S = 1.0  # pause when a database can't be asked
+_PAUSE_S = 0.5  # when nothing works: who leaves takes a second of silence for our end (host.c)
 _STRUCTURES_MOMENT_S = 0.1  # to read what DDL made of tables takes some milliseconds
 _UNREAD_S = 0.002  # to look for somebody who waits for that
 _QUIET_S = 0.3  # after a commit of this process; DDL waits longer (session.c)
@@ -255,7 +256,7 @@ class Confirmer:
             _log.exception("confirming journals in {folder} failed", folder=self._folder.path)
             self._scan_wanted = True  # what the ledger has already must be finished first
             self._rest()
-            time.sleep(_TROUBLE_S)
+            time.sleep(_PAUSE_S)
             return True
 
     def _turn(self) -> bool:
@@ -271,7 +272,7 @@ class Confirmer:
         self._mark_what_can_be()
         pause = 0.0
         if self._pending and not self._folder.is_in_place():
-            pause = _TROUBLE_S  # another one at its path would tell us nothing of them
+            pause = _PAUSE_S  # another one at its path would tell us nothing of them
         elif self._pending or self._scan_wanted:
             pause = self._lead() if self._is_leader() else self._follow()
         if not self._pending:

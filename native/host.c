@@ -218,7 +218,6 @@ static void clear_gap(uint32_t id, const struct fbc_gap *gap) {
     uint64_t own = left < database->gap.count ? left : database->gap.count;
     database->gap.count -= own;
     database->gap.first_us = gap->last_us;
-    database->gap.reason[0] = 0;
     left -= own;
     if (slot) {
         slot->count -= left < slot->count ? left : slot->count;
@@ -226,6 +225,8 @@ static void clear_gap(uint32_t id, const struct fbc_gap *gap) {
         if (!slot->count)
             slot->database = 0;
     }
+    if (!database->gap.count && (!slot || !slot->count))
+        database->gap.reason[0] = 0;
     unlock_tickets();
     pthread_mutex_unlock(&host.database_lock);
 }

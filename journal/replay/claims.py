@@ -61,7 +61,7 @@ def claims(
         "numbers",
         F.least("last", "last_packed") - F.greatest("first", "first_packed") + 1,
     )
-    by_file = Window.partitionBy("file").orderBy("is_far", "database", "epoch", "first")
+    by_file = Window.partitionBy("file").orderBy("far_us", "database", "epoch", "first")
     single = (
         near.where("not is_whole")
         .withColumn("choice", F.row_number().over(by_file))
@@ -109,19 +109,15 @@ def _remains(lost: DataFrame, databases: Iterable[str]) -> DataFrame:
 
 
 def _near(hole: DataFrame, remains: DataFrame) -> DataFrame:
-    """Return the holes that each file may be from. ``is_far``: by its time of commit only if
-    clocks differ."""
+    """Return the holes that each file may be from. ``far_us``: how far its time of commit lies
+    outside the hole, which it does if clocks differ; 0: within, or nothing is known."""
 
     def fits(own: str, other: Column) -> Column:
         return F.col(own).isNull() | other
 
-    before, after = F.col("hole.before_us"), F.col("hole.after_us")
-
-    def between(tolerance: int) -> Column:
-        return F.coalesce(F.col("own_us") >= before - tolerance, F.lit(True)) & F.coalesce(
-            F.col("own_us") <= after + tolerance, F.lit(True)
-        )
-
+    own, before, after = F.col("own_us"), F.col("hole.before_us"), F.col("hole.after_us")
+    # greatest() passes over what is not known.
+    far_us = F.greatest(F.lit(0), before - own, own - after)
     first, last = F.col("hole.first"), F.col("hole.last")
     possible = reduce(
         Column.__and__,
@@ -131,10 +127,10 @@ def _near(hole: DataFrame, remains: DataFrame) -> DataFrame:
             fits("own_epoch", F.col("own_epoch") == F.col("hole.epoch")),
             fits("own_sequence", F.col("own_sequence").between(first, last)),
             fits("first_packed", (F.col("first_packed") <= last) & (F.col("last_packed") >= first)),
-            between(CLOCKS_DIFFER_US),
+            far_us <= CLOCKS_DIFFER_US,
         ],
     )
-    return remains.join(hole, possible).withColumn("is_far", ~between(0))
+    return remains.join(hole, possible).withColumn("far_us", far_us)
 
 
 def _any(holes: DataFrame, known: DataFrame, silent: DataFrame, folders: DataFrame) -> DataFrame:

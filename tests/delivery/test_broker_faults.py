@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from broker_topics import delete_topics
 from shipping import Folder, Ship, Shipper, first_occurrences, ids, read_topics
 
 from firebird_cdc.demo.kafka import KafkaBroker
@@ -147,9 +147,7 @@ def test_topic_that_is_deleted_while_it_ships_is_made_again(
     broker: KafkaBroker, begin: Begin
 ) -> None:
     ways = begin(broker)
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for deleted in admin.delete_topics([way.topic for way in ways]).values():
-        deleted.result(30)
+    delete_topics(broker.bootstrap, [way.topic for way in ways])
     for way in ways:
         way.write(range(2, 12), 20)
     for way in ways:

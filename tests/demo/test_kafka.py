@@ -6,9 +6,9 @@ import socket
 from pathlib import Path
 
 import pytest
+from broker_topics import ends_of
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from shipping import ends_of
 
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.errors import SetupError

@@ -595,7 +595,11 @@ def _waits_in_vain(pid: int) -> bool:
     mutex, which bears the number of the thread that took it.
     """
     futex, wait_shared, owner_at = 202, 0, 8
-    for task in Path(f"/proc/{pid}/task").iterdir():
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return False  # it has just ended
+    for task in tasks:
         try:
             number, *rest = (task / "syscall").read_text().split()
             if number != str(futex):
@@ -609,8 +613,8 @@ def _waits_in_vain(pid: int) -> bool:
                     owner = int.from_bytes(memory.read(4), "little")
                 if owner and _is_gone_or_busy(owner):
                     return True
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # a thread that has just ended
+        except OSError:
+            continue  # a thread that has just ended, or gone on and given back what it waited on
     return False
 
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
+from broker_topics import ends_of
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
-    IsolationLevel,
     KafkaError,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
 from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
@@ -194,21 +194,6 @@ def read_topics(
         }
     finally:
         consumer.close()
-
-
-def ends_of(admin: AdminClient, places: Sequence[TopicPartition]) -> dict[tuple[str, int], int]:
-    """Where partitions end, with what is not committed yet."""
-    if not places:
-        return {}
-    asked = admin.list_offsets(
-        {TopicPartition(place.topic, place.partition): OffsetSpec.latest() for place in places},
-        isolation_level=IsolationLevel.READ_UNCOMMITTED,
-        request_timeout=PATIENCE_S,
-    )
-    return {
-        (place.topic, place.partition): told.result(PATIENCE_S).offset
-        for place, told in asked.items()
-    }
 
 
 def _read_partition(
@@ -403,3 +388,12 @@ def ids(events: Sequence[Event]) -> list[int]:
 def first_occurrences(numbers: Sequence[int]) -> list[int]:
     """NUMBERS without repeats, each where it came first."""
     return list(dict.fromkeys(numbers))
+
+
+def last_occurrences(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """PLACES without repeats, each where it came last.
+
+    Without a transactional id the client may have sent, in a batch of its own, what is behind an
+    event that is refused: that comes once more, and then in order.
+    """
+    return list(dict.fromkeys(reversed(places)))[::-1]

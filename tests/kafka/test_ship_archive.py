@@ -25,9 +25,9 @@ def test_archive_is_packed_and_what_is_too_old_removed_while_it_ships(
 ) -> None:
     archive = tmp_path / "archive"
     ship.options["connector.journal.archive.directory"] = str(archive)
-    ship.options["connector.journal.archive.segment.bytes"] = "4000"
     journals = [folder.write(sequence) for sequence in range(1, 9)]
     assert ship.once().process.returncode == 0
+    ship.options["connector.journal.archive.segment.bytes"] = "4000"
     expired = archive / journals[0].name
     os.utime(expired, (0, 0))
     expired_content = expired.read_bytes()

@@ -29,6 +29,7 @@ from shipping import (
 )
 
 from firebird_cdc.demo.kafka import KafkaBroker
+from firebird_cdc.demo.service import free_port
 from firebird_cdc.errors import RegistryUnavailable
 from firebird_cdc.journal import transactions
 from firebird_cdc.journal.format import JournalWriter
@@ -377,8 +378,7 @@ def test_wrong_address_then_the_right_one(
     folder: Folder,
     topic_prefix: str,
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     ship = make_ship(f"127.0.0.1:{port}")
     folder.write(1, 10)
     shipper = ship.start()
@@ -432,9 +432,10 @@ def test_memory_and_descriptors_stay_flat_over_many_journals(ship: Ship, folder:
         shipper.resume()
         shipper.await_that(lambda: not folder.waiting, "this round shipped")
         measured.append((shipper.open_files(), shipper.resident_kib()))
+    (files, memory), *_, (_, last_memory) = measured[1:]
+    # It may just have one open that it writes anew each second.
+    shipper.await_that(lambda: shipper.open_files() <= files, "no more descriptors than before")
     assert shipper.terminate() == 0
-    (files, memory), *_, (last_files, last_memory) = measured[1:]
-    assert last_files <= files
     assert last_memory - memory < 4096, measured
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from broker_topics import delete_topics
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import (
     AclBinding,
@@ -205,8 +206,7 @@ def test_topic_that_is_deleted_under_a_running_shipper_is_written_again(
     shipper = ship.start()
     folder.write(1)
     shipper.await_that(lambda: not folder.waiting, "journal 1 shipped")
-    admin = AdminClient({"bootstrap.servers": guarded.bootstrap})
-    admin.delete_topics([topic])[topic].result(30)
+    delete_topics(guarded.bootstrap, [topic])
     folder.write(2)
     shipper.await_that(lambda: not folder.waiting, "journal 2 shipped")
     folder.write(3)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.kafka, pytest.mark.timeout(900)]
 
+_PATIENCE_S = 120.0  # for a server and its shipper to start on a busy machine
+
 
 def test_a_user_with_a_password_from_a_file_keeps_the_canary(
     firebird4: Firebird4, client: Any, broker: KafkaBroker, topic_prefix: str
@@ -50,7 +52,7 @@ def test_a_user_with_a_password_from_a_file_keeps_the_canary(
             return "the canary comes out of the journals" in firebird4.evidence()
 
         try:
-            await_condition("the canary to come out of the journals", comes_out, 20)
+            await_condition("the canary to come out of the journals", comes_out, _PATIENCE_S)
         except SetupError as error:
             pytest.fail(f"{error}\n{firebird4.evidence()}")
         cursor = connection.cursor()

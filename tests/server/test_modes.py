@@ -209,6 +209,14 @@ def test_dropped_and_shut_right_after_a_commit(site: Site) -> None:
     site.assert_exact(["T"])
     site.drop_clients()
     attachment = site.attach()
+
+    def is_alone() -> bool:
+        query = "SELECT COUNT(*) AS ATTACHED FROM MON$ATTACHMENTS WHERE MON$SYSTEM_FLAG = 0"
+        [found] = attachment.execute(query)
+        attachment.commit()
+        return bool(found["ATTACHED"] == 1)
+
+    _until("the server to notice that others are gone", is_alone)
     attachment.execute("INSERT INTO T VALUES (3)")
     attachment.commit()
     attachment.drop_database()

@@ -269,7 +269,9 @@ def test_real_journals_pass_and_each_of_many_faults_is_found_once(
     chance = random.Random(6)
     middle = len(places) // 2
     deleted = [places[3], places[middle + 3], places[-1]]
-    chosen = [place for place in places[6:-2:4] if place not in deleted]
+    # Beside a missing one, a journal whose number is damaged too would be one range with it.
+    near = range(middle + 2, middle + 5)
+    chosen = [places[index] for index in range(6, len(places) - 2, 4) if index not in near]
     expected = {}
     for index, place in enumerate(chosen):
         size = _length(place)

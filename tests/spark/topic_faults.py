@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from broker_topics import delete_topics, ends_of
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from shipping import ends_of
 
 from firebird_cdc.demo.processes import await_condition
 
@@ -83,8 +83,7 @@ def rewrite(
     partitions = {
         topic: len(admin.list_topics(timeout=30).topics[topic].partitions) for topic in changes
     }
-    for done in admin.delete_topics(list(changes)).values():
-        done.result(30)
+    delete_topics(bootstrap, list(changes))
     left = set(changes)
 
     def made() -> bool:
@@ -98,7 +97,15 @@ def rewrite(
                     raise
         return not left
 
-    await_condition("the topics", made, PATIENCE_S)
+    def known() -> bool:
+        topics = admin.list_topics(timeout=30).topics
+        return all(
+            topic in topics and len(topics[topic].partitions) == count
+            for topic, count in partitions.items()
+        )
+
+    await_condition("the topics made", made, PATIENCE_S)
+    await_condition("the topics known", known, PATIENCE_S)
     write_raw(bootstrap, {topic: change(before[topic]) for topic, change in changes.items()})
 
 

@@ -23,7 +23,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.errors import ConfigError, RegistryRefused, RegistryUnavailable, SetupError
+from firebird_cdc.journal import avro
 from firebird_cdc.journal.avro import AvroConverter, avro_schema
 from firebird_cdc.journal.schema import INT32, INT64, OPTIONAL_STRING, STRING, Schema, struct
 from firebird_cdc.journal.values import BadValue
@@ -146,8 +148,9 @@ def test_no_secret_gets_into_a_text_even_if_the_registry_repeats_it(
 
 
 def test_silent_registry_holds_nobody_up_for_long(
-    told: Told, converters: list[AvroConverter]
+    told: Told, converters: list[AvroConverter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(avro, "_REST_S", 60.0)
     told.silent = Event()
     began = monotonic()
     with pytest.raises(RegistryUnavailable):
@@ -156,6 +159,7 @@ def test_silent_registry_holds_nobody_up_for_long(
     # Nor do others wait for it again at once.
     with pytest.raises(RegistryUnavailable):
         converters[0].from_connect("another", ROW, {"ID": 1})
+    await_condition("the first request", lambda: told.asked, 10)
     assert len(told.asked) == 1
 
 

@@ -208,7 +208,8 @@ class PlayedServer:
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedServer:
-    monkeypatch.setattr(module, "_TROUBLE_S", 0.01)
+    for pause in ("_TROUBLE_S", "_PAUSE_S"):
+        monkeypatch.setattr(module, pause, 0.01)
     return PlayedServer(tmp_path)
 
 
@@ -452,7 +453,6 @@ def test_ddl_waits_for_somebody_who_can_tell_of_it_but_not_for_ever(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_QUIET_S", 0.0)
-    monkeypatch.setattr(module, "_STRUCTURES_PATIENCE_S", 0.3)
     server.create_database()
     server.ended_attachments = 10**6
     confirmer = Confirmer(server, server.folder, fsync=False)
@@ -465,6 +465,7 @@ def test_ddl_waits_for_somebody_who_can_tell_of_it_but_not_for_ever(
     assert server.folder.committed(row).exists()
     assert server.folder.live(ddl).exists() and server.folder.live(grant).exists()
     assert server.folder.described >= 2  # a DDL that commits now does not wait for it
+    monkeypatch.setattr(module, "_STRUCTURES_PATIENCE_S", 0.3)
     _work_until_committed(confirmer, server.folder, grant)
     assert _statement(server.folder, ddl) == (1, "CREATE TABLE T (ID INTEGER)", None)
     assert all(each.is_closed for each in server.attachments)
@@ -511,10 +512,10 @@ def test_ddl_waits_no_longer_when_the_clock_was_set_back(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_QUIET_S", 0.1)
-    monkeypatch.setattr(module, "_STRUCTURES_PATIENCE_S", 0.3)
     server.create_database()
     confirmer = Confirmer(server, server.folder, fsync=False)
-    for ended, told in ((0, ()), (10**6, None)):
+    for ended, patience_s, told in ((0, 30.0, ()), (10**6, 0.3, None)):
+        monkeypatch.setattr(module, "_STRUCTURES_PATIENCE_S", patience_s)
         server.ended_attachments = ended
         ddl = server.commit(0, ddl="DROP INDEX I")
         event = server.events[-1]

@@ -28,8 +28,10 @@ _WRITER = """
 import sys
 from pathlib import Path
 import logbook
+from firebird_cdc.config import logging as module
 from firebird_cdc.config.logging import setup_logging
 config, name, count = sys.argv[1:]
+module._LOCK_TRIES = 20_000  # or a file grows on while who has the lock gets no time to run
 setup_logging(Path(config))
 log = logbook.Logger("x")
 print("ready", flush=True)

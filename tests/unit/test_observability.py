@@ -312,7 +312,10 @@ def test_the_status_file_is_replaced_as_a_whole_and_says_when_the_shipper_ends(
     await_that("a status", path.exists)
     first = path.stat().st_ino
     statistics.trouble(DEPOT, "waiting", f"login as {SECRET} refused")
-    await_that("another file", lambda: path.stat().st_ino != first)
+    await_that(
+        "another file that tells of it",
+        lambda: path.stat().st_ino != first and "refused" in path.read_text(),
+    )
     report = json.loads(path.read_text())
     assert report["running"] and report["databases"][0]["tables"][0]["c"] == 2
     assert SECRET not in path.read_text() and "login as *** refused" in path.read_text()

@@ -226,11 +226,12 @@ class Shipped:
             found.append(database)
         return found
 
-    def write(self, now: float = float("inf")) -> None:
-        """Write what has changed, if it is time (NOW: monotonic)."""
-        if not self._dirty or now < self._next_write:
+    def write(self, now: float | None = None) -> None:
+        """Write what has changed, if it is time (NOW: monotonic; None: it is)."""
+        if not self._dirty or (now is not None and now < self._next_write):
             return
-        self._next_write = now + WRITE_S
+        if now is not None:
+            self._next_write = now + WRITE_S
         try:
             for database in self._dirty:
                 content = json.dumps(asdict(self.databases[database]))

@@ -71,7 +71,13 @@ class History:
         self.sequence += 2 if skip_number else 1
         return self.write(self.sequence, *actions)
 
-    def write(self, sequence: int, *actions: Action, name: str | None = None) -> Path:
+    def write(
+        self,
+        sequence: int,
+        *actions: Action,
+        name: str | None = None,
+        commit_us: int | None = None,
+    ) -> Path:
         """Write a transaction as journal SEQUENCE."""
         uuid = UUID(int=self._random.getrandbits(128), version=4)
         path = self.folder / (name or f"{uuid}.log")
@@ -97,7 +103,7 @@ class History:
                         tables[what] = writer.table(what, *self.shapes[what])
                     _write_row(writer, tables[what], op, before, after)
             writer.seal()
-            writer.commit(sequence, FIRST_COMMIT_US + sequence)
+            writer.commit(sequence, commit_us or FIRST_COMMIT_US + sequence)
             writer.stamp(sequence)
         self.paths.append(path)
         return path

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from histories import Action, History, column, flip
+from histories import FIRST_COMMIT_US, Action, History, column, flip
 from pyspark.sql import SparkSession
 
 from firebird_cdc.errors import ReplayError
@@ -276,6 +276,25 @@ def test_numbers_are_dense_per_database_and_epoch(spark: SparkSession, tmp_path:
         assert "far.fdb: the history begins at sequence 65530" in remarks
         assert "restored.fdb: epoch 1 begins at sequence 1" in remarks
         assert len(report.spans) == 4
+
+
+def test_damaged_journal_is_of_the_hole_nearest_to_its_commit(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Of commits at one time the clock may be read in another order than that of the numbers."""
+    history = History(tmp_path, database="/data/clocks.fdb")
+    history.define("T", T)
+    for number in range(1, 11):
+        turn = {7: 8, 8: 7}.get(number, number)
+        change = ("c", "T", None, (number, 0))
+        history.write(number, change, commit_us=FIRST_COMMIT_US + turn)
+    history.paths[2].unlink()
+    flip(history.paths[6], 1024 + 8)  # in its stamp, which has its number
+    with _audit(spark, tmp_path) as report:
+        assert report.kinds == {"missing": 1, "damaged": 1}
+        found = {row["kind"]: row for row in report.findings.collect()}
+        assert found["missing"]["sequence"] == 3
+        assert Path(found["damaged"]["file"]).name == history.paths[6].name
 
 
 def test_range_is_a_part_of_the_history_alone(spark: SparkSession, tmp_path: Path) -> None:

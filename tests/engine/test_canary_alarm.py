@@ -35,7 +35,7 @@ def start(broker: KafkaBroker, topic_prefix: str) -> Iterator[Start]:
             kafka_topic_prefix=topic_prefix,
             connector_canary_tables=f"{capture.database}.cdc_canary",
             connector_canary_interval_ms="1000",
-            connector_canary_timeout_ms="2000",
+            connector_canary_timeout_ms="5000",
             **options,
         )
         log = capture.directory / "ship.log"
@@ -77,7 +77,7 @@ def test_only_an_engine_that_captures_nothing_is_an_alarm(
     assert "did not come out" not in log.read_text()
 
     attachment.script("ALTER DATABASE DISABLE PUBLICATION")
-    alarm = _await(log, "did not come out of the journals within 2 s")
+    alarm = _await(log, "did not come out of the journals within 5 s")
     assert " ERROR " in alarm
     assert f"{classic.database}.CDC_CANARY: " in alarm
     assert f"firebird-cdc check --database {classic.database}" in alarm

@@ -16,7 +16,7 @@ from firebird_cdc.errors import ShipError
 STATE_DIRECTORY = ".firebird-cdc"
 """Our own state inside a journal folder; what lies there is no journal to ship."""
 
-_ATTEMPTS = 5
+_ATTEMPTS = 100  # whoever asks may have lost its processor for a while
 _ATTEMPT_PAUSE_S = 0.01
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from firebird_cdc.demo.paths import cache_directory
 from firebird_cdc.demo.processes import Stack
@@ -21,6 +22,17 @@ if TYPE_CHECKING:
 # A test's Java machine lives for seconds: compiling well costs half of the CPU time of a run.
 SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED_JAVA)
+
+# The same examples in every run; a failure prints how to have its example again.
+settings.register_profile(
+    "proof",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+)
+settings.load_profile("proof")
 
 _REAL_PARTS = ("engine", "server", "kafka", "registry", "spark")
 

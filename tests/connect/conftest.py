@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "engine"))
 sys.path.insert(1, str(Path(__file__).parents[1] / "kafka"))
@@ -19,17 +18,6 @@ from reader import ConnectReader
 from work import Column, Table, Work
 
 from firebird_cdc.demo.processes import Stack
-
-# The same examples in every run; a failure prints how to have its example again.
-settings.register_profile(
-    "proof",
-    derandomize=True,
-    deadline=None,
-    database=None,
-    print_blob=True,
-    suppress_health_check=list(HealthCheck),
-)
-settings.load_profile("proof")
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ from firebird_cdc.config import ConnectorConfig, load_config
 from firebird_cdc.demo import processes
 from firebird_cdc.demo.service import free_port
 from firebird_cdc.errors import ConfigError, ShipError
+from firebird_cdc.journal import lock
 from firebird_cdc.journal.lock import ShipperLock
 from firebird_cdc.journal.observability import folder as folder_module
 from firebird_cdc.journal.observability import metrics, web
@@ -509,6 +510,24 @@ def test_asking_for_the_status_does_not_keep_a_shipper_from_beginning(
         stop.set()
         thread.join()
     capsys.readouterr()
+
+
+def test_who_asks_may_stand_still_while_a_shipper_begins(
+    config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking = ShipperLock(config.journal_directory)
+    asking.take()
+    waited_s = 0.0
+
+    def stand_still(seconds: float) -> None:
+        nonlocal waited_s
+        waited_s += seconds
+        if waited_s >= 0.5:
+            asking.release()
+
+    monkeypatch.setattr(lock, "sleep", stand_still)
+    with ShipperLock(config.journal_directory):
+        assert waited_s >= 0.5
 
 
 # What the server counts

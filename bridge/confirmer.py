@@ -328,6 +328,7 @@ class Confirmer:
                 self._scan_wanted = True
             elif isinstance(event, LastSessionLeft):
                 self._let_go = True
+                self._mark_at = 0.0  # the process may end: what was in the way may be gone
         return bool(events)
 
     def _meet(self, number: int) -> None:

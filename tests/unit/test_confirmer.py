@@ -421,6 +421,27 @@ def test_a_gap_that_cannot_be_marked_keeps_no_session(
     assert server.settled == 2
 
 
+def test_a_gap_that_could_not_be_marked_is_tried_again_before_the_last_session_leaves(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    _work(confirmer)
+    monkeypatch.setattr(module, "_TROUBLE_S", 60.0)
+    server.gap = CountedGap(1, 0, 0, "it")
+    server.events.append(GapsCounted(1, 1))
+    with monkeypatch.context() as full:
+        full.setattr(journal_format, "_pwrite", _full)
+        confirmer.turn()
+    server.events.append(LastSessionLeft(2))
+    turns = 0
+    while server.settled < 2:
+        confirmer.turn()
+        turns += 1
+        assert turns < 20
+    [gap] = _gaps_of(server.folder)
+    assert gap.endswith("could not be recorded: it")
+
+
 def test_what_is_counted_while_a_gap_is_marked_becomes_one_too(server: PlayedServer) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
     server.gap, server.counted_next = CountedGap(1, 0, 0, "it"), CountedGap(2, 0, 0, "more")

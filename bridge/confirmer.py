@@ -1316,14 +1316,16 @@ class Confirmer:
                 self._folder.databases, path.stem, self._fsync, self._sync_stamps
             )
             with contextlib.closing(ledger), ledger.exclusive():
-                for uuid, stamp in ledger.entries():
+                for uuid, stamp in dict(ledger.entries()).items():
                     with contextlib.suppress(FileNotFoundError):  # nearly all are shipped
                         self._restore_stamp(self._folder.committed(uuid), uuid, stamp)
         self._stamps_restored = True
 
     def _restore_stamp(self, journal: Path, uuid: UUID, stamp: Stamp) -> None:
         with contextlib.suppress(JournalError), JournalReader(journal) as reader:
-            if reader.stamp is not None:
+            left, given = reader.stamp, (stamp.epoch, stamp.sequence, stamp.stamped_us)
+            # One that is left may be of a process that died before the ledger had it.
+            if left is not None and (left.epoch, left.sequence, left.stamped_us) == given:
                 return
         _log.info(
             "{journal} lost its stamp: written again, number {sequence}",

@@ -40,7 +40,9 @@ from firebird_cdc.journal.format import (
     Gap,
     JournalReader,
     JournalWriter,
+    Stamp,
     TableChange,
+    write_stamp,
 )
 from firebird_cdc.journal.lock import is_held
 
@@ -358,6 +360,26 @@ def test_a_process_that_ends_after_its_journal_was_found(server: PlayedServer) -
     assert not server.folder.live(unfinished).exists()
     assert not server.folder.committed(unfinished).exists()
     assert _published(server.folder, later) == "it"
+
+
+def _stamp_of(path: Path) -> Stamp:
+    with JournalReader(path) as reader:
+        assert reader.stamp is not None
+        return reader.stamp
+
+
+def test_a_power_cut_leaves_the_stamp_of_a_process_that_died_before_the_ledger_had_it(
+    server: PlayedServer,
+) -> None:
+    journal = server.folder.committed(server.commit(0))
+    _work(Confirmer(server, server.folder, fsync=True))
+    given = _stamp_of(journal)
+    earlier = given._replace(sequence=7, stamped_us=given.stamped_us - 1)
+    with journal.open("r+b") as file:
+        write_stamp(file.fileno(), UUID(journal.stem), earlier)
+    assert _stamp_of(journal) == earlier
+    _work(Confirmer(server, server.folder, fsync=True))
+    assert _stamp_of(journal) == given
 
 
 def _descriptors() -> int:

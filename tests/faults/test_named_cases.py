@@ -202,7 +202,8 @@ def test_the_harness_finds_the_phantoms_of_a_confirmer_that_confirms_everything(
         series = Series(home, stack, "Super", libraries, tally, confirms=False)
         series.live(Plan(work_s=0.4, hold_us=20_000), f"U{attempt}")
         series.kill_all()
-        if tally.phantoms:
+        # A phantom that was not sealed becomes a gap, which has no rows.
+        if any("only in the journals" in fault for fault in tally.faults):
             break
     assert tally.phantoms > 0, str(tally)
     assert any("phantoms" in fault for fault in tally.faults)

@@ -112,15 +112,23 @@ class Firebird4:
             self._process = None
 
     def kill(self) -> None:
-        """Kill the server at once, under Classic with the processes of its connections."""
-        self._process.kill()
-        while processes := self.processes():
-            for process in processes:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
+        """Kill the server at once. Under Classic it has several processes, and none sees another
+        one die: it could go on for a moment with what that one left."""
+        stopped: set[int] = set()
+        while running := {self.process_id, *self.processes()} - stopped:
+            self._signal(running, signal.SIGSTOP)
+            stopped |= running
+        self._signal(stopped, signal.SIGKILL)
+        while self.processes():
             self._process.poll()
         self._process.wait()
         self._process = None
+
+    @staticmethod
+    def _signal(processes: set[int], number: signal.Signals) -> None:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
 
     def processes(self) -> list[int]:
         """Return the server's living processes; more than one only under Classic."""

@@ -31,9 +31,10 @@ SERVER_DIRECTORY = Path("usr/lib/x86_64-linux-gnu/firebird/4.0")
 DATA = Path("var/lib/firebird/4.0/data")
 LOGS = Path("var/log/firebird")
 _WRITTEN = (CONFIGURATION, SERVER_DIRECTORY, DATA.parent, LOGS, Path("run"), Path("tmp"))
-SOURCE = Path("opt/firebird-cdc-source")
-VENV = Path("opt/firebird-cdc")
-_PRISTINE = Path("opt/pristine")
+_MADE = Path("opt")
+SOURCE = _MADE / "firebird-cdc-source"
+VENV = _MADE / "firebird-cdc"
+_PRISTINE = _MADE / "pristine"
 _BUNDLE = Path("etc/ssl/certs/ca-certificates.crt")
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _FETCHING = re.compile(r"^Acquire::(https?|ftp|Retries|Check|Max|AllowI|AllowW|Force)", re.I)
@@ -65,12 +66,27 @@ class Trixie:
         """Return the same system with what a server writes in DIRECTORY, which is made: several
         servers run side by side then, each with a configuration, plugins and databases of its
         own."""
-        laid_over = {}
+        laid_over = dict(self._laid_over)
         for folder in _WRITTEN:
             laid_over[folder] = directory / folder
             (directory / folder).parent.mkdir(parents=True, exist_ok=True)
             copy = ["cp", "--archive", str(self.outer(folder)), str(directory / folder)]
             subprocess.run(copy, check=True)
+        return Trixie(self.path, laid_over)
+
+    def with_package(self, cache: Path, clone: Path, folder: Path, say: Say) -> Trixie:
+        """Return the same system, made under CACHE, with the package of another CLONE in place of
+        its own. FOLDER keeps that one, with its dependencies, for the next time.
+
+        Raises SetupError with the end of a log if a stage fails.
+        """
+        if not folder.exists():
+            new = folder.with_name(f"{folder.name}.new")
+            shutil.rmtree(new, ignore_errors=True)
+            subprocess.run(["cp", "--archive", str(self.outer(_MADE)), str(new)], check=True)
+            new.rename(folder)
+        laid_over = {**self._laid_over, _MADE: folder}
+        _Maker(cache, clone, say, laid_over).make_package()
         return Trixie(self.path, laid_over)
 
     def command(self, argv: Sequence[str], user: str = "root") -> list[str]:
@@ -184,8 +200,11 @@ def prepared(cache: Path, clone: Path, say: Say) -> Iterator[Trixie]:
 
 
 class _Maker:
-    def __init__(self, cache: Path, clone: Path, say: Say) -> None:
+    def __init__(
+        self, cache: Path, clone: Path, say: Say, laid_over: Mapping[Path, Path] | None = None
+    ) -> None:
         self.root = cache / "trixie"
+        self._inside = Trixie(self.root, laid_over)
         self._cache = cache
         self._clone = clone
         self._say = say
@@ -220,7 +239,7 @@ class _Maker:
         self._stage("package", digest.hexdigest(), title, lambda: self._package(sources))
 
     def _stage(self, name: str, made_from: str, title: str, make: Callable[[], None]) -> None:
-        stamp = self.root / f"opt/stamp-{name}"
+        stamp = self._inside.outer(_MADE / f"stamp-{name}")
         if stamp.is_file() and stamp.read_text() == made_from:
             return
         stamp.unlink(missing_ok=True)
@@ -293,15 +312,15 @@ class _Maker:
                 shutil.copy(Path(path).expanduser(), root / "etc/pip.conf")
 
     def _venv(self, needed: Sequence[str]) -> None:
-        shutil.rmtree(self.root / VENV, ignore_errors=True)
-        (self.root / "opt/stamp-package").unlink(missing_ok=True)
+        shutil.rmtree(self._inside.outer(VENV), ignore_errors=True)
+        self._inside.outer(_MADE / "stamp-package").unlink(missing_ok=True)
         inside = inner_environment()
-        self._run("venv", _chroot(self.root, ["python3", "-m", "venv", f"/{VENV}"]), inside)
+        self._run("venv", self._inside.command(["python3", "-m", "venv", f"/{VENV}"]), inside)
         pip = [f"/{VENV}/bin/pip", "install", "--progress-bar", "off", "--no-cache-dir"]
-        self._run("venv-pip", _chroot(self.root, [*pip, *needed]), inside)
+        self._run("venv-pip", self._inside.command([*pip, *needed]), inside)
 
     def _package(self, sources: Sequence[Path]) -> None:
-        target = self.root / SOURCE
+        target = self._inside.outer(SOURCE)
         shutil.rmtree(target, ignore_errors=True)
         for path in sources:
             (target / path).parent.mkdir(parents=True, exist_ok=True)
@@ -309,7 +328,7 @@ class _Maker:
         pip = [f"/{VENV}/bin/pip", "install", "--no-index", "--no-deps", "--no-build-isolation"]
         self._run(
             "package",
-            _chroot(self.root, [*pip, "--force-reinstall", f"/{SOURCE}"]),
+            self._inside.command([*pip, "--force-reinstall", f"/{SOURCE}"]),
             inner_environment(),
         )
 

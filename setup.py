@@ -22,8 +22,8 @@ PLUGIN = "firebird_cdc.native.libfirebird_cdc"
 EMBEDDING = "firebird_cdc.native._embedding"
 FILES = "firebird_cdc.native._journal_files"
 PLUGIN_SOURCES = (
-    "catalogue", "counters", "crc32c", "host", "journal", "plugin", "policy", "pool", "python",
-    "rows", "session", "spawn", "sync", "threads", "witness",
+    "catalogue", "counters", "crc32c", "engine_version", "host", "journal", "plugin", "policy",
+    "pool", "python", "rows", "session", "spawn", "sync", "threads", "witness",
 )  # fmt: skip
 
 COMPILE = [

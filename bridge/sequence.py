@@ -5,15 +5,25 @@ their numbers together, on disk before any of them becomes visible. So one sync 
 group: what a journal's own stamp loses in a power cut is written again from the ledger. Once it
 is long, all stamped journals are synced and a new ledger begins.
 
-    record:  4s magic, u32 epoch, u32 entries, u32 reserved, u64 last number before the group,
-             u64 highest transaction so far, 16s GUID, i32 i32 creation time and u64 inode of the
-             database file, then per journal 16s uuid, i64 commit_us, i64 stamped_us, u64 length,
-             u64 events, u64 transaction, u64 catalogue_offset; u32 CRC-32C of all that
+After a sync that failed, the system may take bytes for written that are not, and says so only
+once, to one process. So the lock file says which bytes of which ledger a sync has covered, and
+whoever finds records behind them writes the ledger anew, into another file, before anything in
+it counts. A ledger of which less can be read than was synced is damaged, and stays as it is: its
+numbers were given. What the lock file says is synced only where it is emptied, before a ledger
+takes the place of another: it never tells of more than is on disk, and the worst that an old word
+can do is one more ledger.
+
+    record:  4s magic, u32 epoch, u32 entries, u32 attachments that the database had had, modulo
+             2^32 (0: not known), u64 last number before the group, u64 highest transaction so far,
+             16s GUID, i32 i32 creation time and u64 inode of the database file, then per journal
+             16s uuid, i64 commit_us, i64 stamped_us, u64 length, u64 events, u64 transaction, u64
+             catalogue_offset; u32 CRC-32C of all that
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -24,14 +34,20 @@ from typing import NamedTuple
 from uuid import UUID
 
 import google_crc32c
+import logbook
 
-from firebird_cdc.bridge.inventory import Incarnation
-from firebird_cdc.journal.dispose import sync_directory
-from firebird_cdc.journal.format import Stamp
+from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.inventory import Incarnation, Seen
+from firebird_cdc.journal.durable import sync_directory
+from firebird_cdc.journal.format import Stamp, write_stamp
+
+_log = logbook.Logger("firebird_cdc.bridge.sequence")
 
 _HEAD = struct.Struct("<4sIIIQQ16siiQ")
 _ENTRY = struct.Struct("<16sqqQQQQ")
 _CRC = struct.Struct("<I")
+_SYNCED = struct.Struct("<QQQ")  # in the lock file: inode and length of what a sync has covered,
+# and how many syncs of the folder's file system had failed when stamps were last sure to be on disk
 _MAGIC = b"FBCL"
 _UNKNOWN = Incarnation(UUID(int=0), (0, 0), 0)
 _LEDGER_LIMIT = 4 * 1024 * 1024  # bytes; about 70,000 journals
@@ -54,6 +70,7 @@ class _Record(NamedTuple):
     epoch: int
     last: int
     highest_transaction: int
+    attachments: int
     incarnation: Incarnation | None
     given: list[tuple[UUID, Stamp]]
     end: int
@@ -63,8 +80,8 @@ def _records(content: bytes) -> Iterator[_Record]:
     """Yield the records of a ledger; a torn one ends it."""
     at = 0
     while at + _HEAD.size + _CRC.size <= len(content):
-        magic, epoch, entries, _, before, highest, guid, *created, inode = _HEAD.unpack_from(
-            content, at
+        magic, epoch, entries, attachments, before, highest, guid, *created, inode = (
+            _HEAD.unpack_from(content, at)
         )
         end = at + _HEAD.size + entries * _ENTRY.size
         if magic != _MAGIC or end + _CRC.size > len(content):
@@ -81,7 +98,7 @@ def _records(content: bytes) -> Iterator[_Record]:
         known = Incarnation(UUID(bytes=guid), (created[0], created[1]), inode)
         at = end + _CRC.size
         incarnation = known if known != _UNKNOWN else None
-        yield _Record(epoch, before + entries, highest, incarnation, given, at)
+        yield _Record(epoch, before + entries, highest, attachments, incarnation, given, at)
 
 
 class Given(NamedTuple):
@@ -110,23 +127,32 @@ class SequenceLedger:
     """The numbers given in one database. Several processes may share it: ``exclusive``."""
 
     def __init__(
-        self, directory: Path, key: str, fsync: bool, sync_stamps: Callable[[], None]
+        self, folder: JournalFolder, key: str, fsync: bool, sync_stamps: Callable[[], None]
     ) -> None:
         """``key``: of the database (``database_key``); ``sync_stamps`` puts every stamp written
         so far on disk."""
         self._fsync = fsync
         self._sync_stamps = sync_stamps
-        self._directory = directory
-        self._path = directory / f"{key}.ledger"
+        self._folder = folder
+        self._path = folder.databases / f"{key}.ledger"
+        self._fd = -1
+        self.compared_at = float("-inf")  # with the database, monotonic
+        self._reset()
+        self._lock = os.open(
+            self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+
+    def _reset(self) -> None:
+        """Know nothing of the ledger."""
+        if self._fd >= 0:
+            os.close(self._fd)
         self._fd = -1
         self._end = 0
         self.epoch = 0
         self.last = 0
         self.highest_transaction = 0
+        self.attachments = 0  # that the database had had at least; 0: not known
         self.incarnation: Incarnation | None = None  # None: not known yet
-        self._lock = os.open(
-            self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
 
     @property
     def is_new(self) -> bool:
@@ -140,40 +166,48 @@ class SequenceLedger:
         try:
             self._catch_up()
             yield
+        except BaseException:
+            self._reset()  # what was begun may be in the file or not: the file is read anew
+            raise
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def _catch_up(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             if self._fd >= 0 and self._path.stat().st_ino != os.fstat(self._fd).st_ino:
-                os.close(self._fd)  # another process began a new ledger
-                self._fd = -1
+                self._reset()  # another process began a new ledger
         if self._fd < 0:
-            self._end = 0
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            sync_directory(self._directory)
-        known = self._end
-        for _ in self._read(known):
+            try:
+                self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                self._write_anew(b"")
+        for _ in self._read(self._end):
             pass
-        if self._end > known and self._fsync:
-            os.fdatasync(self._fd)  # another process gave these, and may have died before its sync
+        # Whoever wrote what is behind that may have died before its sync, or that may have failed.
+        if self._fsync and self._synced()[:2] != (os.fstat(self._fd).st_ino, self._end):
+            self._write_anew(self._content())
 
     def _read(self, start: int) -> Iterator[tuple[UUID, Stamp]]:
-        """Yield what was given from byte ``start`` on; a torn record ends the ledger."""
+        """Yield what was given from byte ``start`` on; a torn record ends the ledger. Raises
+        OSError if it ends before what is known to be on disk: those numbers were given."""
+        inode, synced, _ = self._synced()
+        known = max(self._end, synced if inode == os.fstat(self._fd).st_ino else 0)
         content = os.pread(self._fd, max(0, os.fstat(self._fd).st_size - start), start)
         end = 0
         for record in _records(content):
             yield from record.given
             self.epoch, self.last = record.epoch, record.last
             self.highest_transaction = record.highest_transaction
+            self.attachments = record.attachments
             self.incarnation = record.incarnation
             end = record.end
         self._end = start + end
+        if self._end < known:
+            raise self._damage()
 
     def close(self) -> None:
         """Close the ledger's files."""
-        if self._fd >= 0:
-            os.close(self._fd)
+        self._reset()
         os.close(self._lock)
 
     def entries(self) -> Iterator[tuple[UUID, Stamp]]:
@@ -182,7 +216,8 @@ class SequenceLedger:
 
     def record(self, group: Sequence[tuple[UUID, Stamp]], last: int) -> None:
         """Make the numbers of ``group`` durable, ending at ``last``, before anybody can see
-        them. Call it inside ``exclusive``."""
+        them. Call it inside ``exclusive``. Raises OSError; then nobody may see them yet, though
+        the ledger may have them."""
         highest = max([self.highest_transaction, *(stamp.transaction for _, stamp in group)])
         body = self._head(len(group), last - len(group), highest)
         for uuid, stamp in group:
@@ -199,42 +234,133 @@ class SequenceLedger:
         if self._end + len(body) > _LEDGER_LIMIT:
             self._begin_anew()
         _write(self._fd, body, self._end)
-        if self._fsync:
-            os.fdatasync(self._fd)
-        self._end += len(body)
+        try:
+            if self._fsync:
+                os.fdatasync(self._fd)
+        except OSError as error:
+            _log.error(
+                "{ledger} could not be synced ({cause}): it is written anew",
+                ledger=self._path,
+                cause=error.strerror,
+            )
+            self._write_anew(self._content() + body)
+        else:
+            self._end += len(body)
+            if self._fsync:
+                self._note_synced(self._synced()[2])
         self.last = last
         self.highest_transaction = highest
+
+    def is_ahead_of(self, seen: Seen) -> bool:
+        """Tell whether the numbers here are those of another database than the one that was SEEN,
+        or of a later state of it."""
+        return bool(
+            seen.incarnation != self.incarnation
+            or seen.last_transaction < self.highest_transaction
+            or (self.attachments and (seen.attachments - self.attachments) % 2**32 >= 2**31)
+        )
 
     def begin_epoch(self, incarnation: Incarnation) -> None:
         """Another database lies at the path: number its journals from 1, in an epoch of their own.
         Call it inside ``exclusive``."""
         self.epoch += 1
-        self.last = self.highest_transaction = 0
+        self.last = self.highest_transaction = self.attachments = 0
         self.incarnation = incarnation
         self.record([], 0)
 
     def _head(self, entries: int, before: int, highest: int) -> bytes:
         guid, created, inode = self.incarnation or _UNKNOWN
         return _HEAD.pack(
-            _MAGIC, self.epoch, entries, 0, before, highest, guid.bytes, *created, inode
+            _MAGIC,
+            self.epoch,
+            entries,
+            self.attachments,
+            before,
+            highest,
+            guid.bytes,
+            *created,
+            inode,
         )
 
     def _begin_anew(self) -> None:
         """Replace a long ledger by one that only knows the last number. All stamps written so
         far are put on disk first: nothing could write them again."""
-        self._sync_stamps()
-        temporary = self._path.with_suffix(".new")
-        head = self._head(0, self.last, self.highest_transaction)
-        head += _CRC.pack(google_crc32c.value(head))
-        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        failed = self._folder.failed_syncs
+        if self._fsync and self._synced()[2] != failed:
+            self._write_stamps_again()
         try:
-            _write(fd, head, 0)
+            self._sync_stamps()
+        except OSError:
+            self._folder.count_failed_sync()
+            raise
+        head = self._head(0, self.last, self.highest_transaction)
+        self._write_anew(head + _CRC.pack(google_crc32c.value(head)), failed)
+
+    def _write_stamps_again(self) -> None:
+        """Write the stamps of all journals that are here, each synced: a sync of the whole file
+        system has failed, and the next one says nothing of what that did not write."""
+        for uuid, stamp in self.entries():
+            try:
+                fd = os.open(self._folder.committed(uuid), os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:  # nearly all are shipped
+                continue
+            try:
+                write_stamp(fd, uuid, stamp)
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+
+    def _content(self) -> bytes:
+        """Return the records of the ledger as far as they are known. Raises OSError if they can't
+        be read any more."""
+        content = os.pread(self._fd, self._end, 0)
+        if self._end and not any(record.end == self._end for record in _records(content)):
+            raise self._damage()
+        return content
+
+    def _damage(self) -> OSError:
+        """Return the error that says that records are lost which were on disk."""
+        return OSError(
+            errno.EIO,
+            "a disk error took numbers that were given: no journal is published until this "
+            "file is brought back from a copy of the disk",
+            str(self._path),
+        )
+
+    def _write_anew(self, content: bytes, failed: int | None = None) -> None:
+        """Have CONTENT in a new ledger, whole on disk before it takes the place of the old one.
+
+        FAILED: how many syncs of the file system had failed before all stamps were on disk.
+        """
+        failed = self._synced()[2] if failed is None else failed
+        temporary = self._path.with_suffix(".new")
+        temporary.unlink(missing_ok=True)  # another file: of that one a sync may have failed
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            _write(fd, content, 0)
             os.fsync(fd)
+            # An earlier ledger may have had this inode number: what was synced of that one must
+            # not be said of this one, after a kill or a power cut either.
+            _write(self._lock, _SYNCED.pack(0, 0, failed), 0)
+            os.fdatasync(self._lock)
             temporary.rename(self._path)
-            sync_directory(self._directory)
+            sync_directory(self._folder.databases)
         except BaseException:  # where it has its name already, it is opened anew
             os.close(fd)
             raise
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
         self._fd = fd
-        self._end = len(head)
+        self._end = len(content)
+        self._note_synced(failed)
+
+    def _synced(self) -> tuple[int, int, int]:
+        """Return inode and length of the ledger that is on disk, as far as anybody knows, and how
+        many syncs of the file system had failed before all stamps were."""
+        content = os.pread(self._lock, _SYNCED.size, 0).ljust(_SYNCED.size, b"\0")
+        inode, end, failed = _SYNCED.unpack(content)
+        return inode, end, failed
+
+    def _note_synced(self, failed: int) -> None:
+        """Let all processes know that the ledger is on disk up to its end."""
+        _write(self._lock, _SYNCED.pack(os.fstat(self._fd).st_ino, self._end, failed), 0)

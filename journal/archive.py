@@ -22,7 +22,7 @@ from uuid import uuid4
 import logbook
 
 from firebird_cdc.errors import JournalError
-from firebird_cdc.journal.dispose import sync_directory
+from firebird_cdc.journal.durable import sync_directory
 from firebird_cdc.journal.format import JournalReader
 from firebird_cdc.journal.segments import (
     SEGMENT_JOURNALS,

@@ -15,8 +15,10 @@ import logbook
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.journal.archive import ArchiveKeeper, Retention
 from firebird_cdc.journal.canary import Canary
+from firebird_cdc.journal.confirming import ConfirmerWatch
 from firebird_cdc.journal.delivery import Delivery
 from firebird_cdc.journal.disk_watch import DiskLimits, DiskWatch
+from firebird_cdc.journal.doubt import DoubtWatch
 from firebird_cdc.journal.heartbeat import Heartbeat
 from firebird_cdc.journal.retry_desk import RetryDesk
 from firebird_cdc.journal.statistics import Statistics
@@ -50,6 +52,8 @@ def build_chores(
     limits = DiskLimits.of(config)
     chores: list[Chore] = [
         DiskWatch(config.journal_directory, limits, statistics),
+        ConfirmerWatch(config.journal_directory, statistics),
+        DoubtWatch(config.journal_directory, statistics),
         RetryDesk(config.journal_directory, delivery),
     ]
     archive = config.journal_archive_directory

@@ -16,19 +16,17 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from pathlib import Path
 
+import logbook
+
+from firebird_cdc.errors import JournalError
+from firebird_cdc.journal.durable import make_folder, sync_directory
+from firebird_cdc.journal.format import read_envelope
 from firebird_cdc.native._journal_files import remove_files
+
+_log = logbook.Logger("firebird_cdc.journal.dispose")
 
 _THREADS = 4
 _WORTH_THREADS = 64
-
-
-def sync_directory(directory: Path) -> None:
-    """Make names added to or removed from DIRECTORY durable."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def sync_file(path: Path) -> None:
@@ -49,6 +47,7 @@ def replace_file(
     take the content.
     """
     temporary = path.with_name(f".{path.name}.part")
+    temporary.unlink(missing_ok=True)  # another file: of that one a sync may have failed
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
@@ -83,8 +82,8 @@ def dispose_shipped(
     """
     missing = []
     if archive is not None:
-        archive.mkdir(mode=0o700, parents=True, exist_ok=True)
-        missing = [path for path in map(Path, journals) if not _keep(path, archive)]
+        make_folder(archive)
+        missing = [path for path in map(Path, journals) if not keep_journal(path, archive)]
         sync_directory(archive)
     _remove(journals, in_order)
     return missing
@@ -106,22 +105,64 @@ def _remove(journals: Sequence[Path | str], in_order: bool) -> None:
                 deque(pool.map(remove_files, repeat(folder), parts), maxlen=0)
 
 
-def _keep(journal: Path, archive: Path) -> bool:
-    """Make JOURNAL appear in ARCHIVE, by a second link or a copy; False if it is in neither."""
-    target = archive / journal.name
+def keep_journal(journal: Path, folder: Path, *, has_stamp: bool = True) -> bool:
+    """Make JOURNAL appear in FOLDER, by a second link or a copy; False if it is in neither.
+
+    Its stamp may not be on disk yet, and is not written again there, so it is synced. Where that
+    failed once, a copy is made: a sync of the same file would pass over what it did not write.
+    What could not be written may be gone from memory by then, so a copy is looked at. has_stamp:
+    False if the journal was never seen with one. Raises OSError.
+    """
+    target = folder / journal.name
+    part = target.with_name(f".{target.name}.part")
     try:
-        sync_file(journal)  # its stamp may not be on disk yet, and is not written again there
-        # Not a rename: watchdog holds back later events by 0.5 s after a move out of its folder.
-        os.link(journal, target)
+        if part.exists() or not _link(journal, target):
+            part.touch(0o600)  # whoever tries again knows that it has to be copied
+            copy_file(journal, part)
+            if has_stamp:
+                _check_stamp(part, journal)
+            if target.exists():
+                check_same(journal, target)
+            part.rename(target)
     except FileNotFoundError:
+        part.unlink(missing_ok=True)
         return target.exists()
     except FileExistsError:
         check_same(journal, target)
+    return True
+
+
+def _link(journal: Path, target: Path) -> bool:
+    """Give JOURNAL the name TARGET, too; False if it has to be copied."""
+    try:
+        sync_file(journal)
+        # Not a rename: watchdog holds back later events by 0.5 s after a move out of its folder.
+        os.link(journal, target)
+    except (FileNotFoundError, FileExistsError):
+        raise
     except OSError as error:
         if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
-            raise
-        _copy(journal, target)
+            _log.warning("{}: {}; it is copied to {}", journal, error.strerror, target.parent)
+        return False
     return True
+
+
+def _check_stamp(copy: Path, journal: Path) -> None:
+    """Raise OSError unless COPY, of JOURNAL, says which number it has."""
+    try:
+        _, stamp, _ = read_envelope(copy)
+    except JournalError as error:
+        cause = error.what
+    else:
+        if stamp is not None:
+            return
+        cause = "its stamp is gone"
+    raise OSError(
+        errno.EIO,
+        f"a disk error took a part of this journal ({cause}), so it is neither copied nor removed: "
+        "check the disk and restart the machine; what the ledger knows is written again then",
+        str(journal),
+    )
 
 
 def check_same(journal: Path, target: Path) -> None:
@@ -132,15 +173,11 @@ def check_same(journal: Path, target: Path) -> None:
         )
 
 
-def _copy(journal: Path, target: Path) -> None:
-    temporary = target.with_name(f".{target.name}.part")
-    try:
-        with journal.open("rb") as source, temporary.open("wb") as copy:
-            os.fchmod(copy.fileno(), 0o600)
-            shutil.copyfileobj(source, copy, 1024 * 1024)
-            copy.flush()
-            os.fsync(copy.fileno())
-        temporary.rename(target)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+def copy_file(path: Path, target: Path) -> None:
+    """Write a copy of PATH, for its owner alone, and wait until it is on disk."""
+    target.unlink(missing_ok=True)  # another file: of that one a sync may have failed
+    with path.open("rb") as source, target.open("wb") as copy:
+        os.fchmod(copy.fileno(), 0o600)
+        shutil.copyfileobj(source, copy, 1024 * 1024)
+        copy.flush()
+        os.fsync(copy.fileno())

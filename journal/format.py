@@ -15,6 +15,7 @@ import os
 import struct
 import time
 import uuid as uuids
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -43,9 +44,12 @@ _BLOCK_MAGIC = b"FBCB"
 
 _HEADER = struct.Struct("<8sHHI16sQq16s16sQ")
 _COMMIT = struct.Struct("<4sIQqQ")
+_UNSYNCED = 1  # a flag of the commit mark
 _STAMP = struct.Struct("<4sIQqqQQQQ")
 _BLOCK = struct.Struct("<4sIQQIHHII")
 _SEAL = struct.Struct("<QQQq")
+_HALF_FLOOR = 30  # where it is in the header of a block
+_FLOORS = 1 << 32
 # A record's kind and flags are read as one number: the kinds without flags are compared as is.
 _RECORD = struct.Struct("<HHI")
 _COLUMN = struct.Struct("<HhhIHHHBBBB")
@@ -294,6 +298,7 @@ class Seal(NamedTuple):
     """The block that ends a transaction's records; the counts leave it out itself.
 
     ``end``: file offset just after it; ``crc``: its checksum, which the catalogue continues.
+    ``floor``: the last ticket drawn when it was sealed, modulo 2**32; None: not recorded.
     """
 
     event_count: int
@@ -302,6 +307,7 @@ class Seal(NamedTuple):
     sealed_us: int
     end: int
     crc: int
+    floor: int | None = None
 
 
 class RandomAccess(Protocol):
@@ -564,12 +570,14 @@ def write_stamp(fd: int, uuid: UUID, stamp: Stamp) -> None:
     _pwrite(fd, _sector(uuid.bytes, content), STAMP_OFFSET)
 
 
-def write_commit_mark(fd: int, uuid: UUID, mark: CommitMark) -> None:
+def write_commit_mark(fd: int, uuid: UUID, mark: CommitMark, is_unsynced: bool = False) -> None:
     """Write the commit mark of the journal that is open for writing at FD; syncs nothing.
 
-    Ticket 0: the transaction was seen in limbo, and nobody works in it any more. Raises OSError.
+    Ticket 0: the transaction was seen in limbo, and nobody works in it any more. IS_UNSYNCED: see
+    the reader's property. Raises OSError.
     """
-    content = _COMMIT.pack(_COMMIT_MAGIC, 0, mark.ticket, mark.commit_us, mark.transaction)
+    flags = _UNSYNCED if is_unsynced else 0
+    content = _COMMIT.pack(_COMMIT_MAGIC, flags, mark.ticket, mark.commit_us, mark.transaction)
     _pwrite(fd, _sector(uuid.bytes, content), COMMIT_OFFSET)
 
 
@@ -614,10 +622,11 @@ def _block(
     flags: int,
     records: int,
     payload: bytes,
+    half_floor: int = 0,
 ) -> tuple[bytes, int]:
     """Return the bytes of a block, and its checksum."""
     head = _BLOCK.pack(
-        _BLOCK_MAGIC, len(payload), offset, first_event, previous_crc, flags, 0, records, 0
+        _BLOCK_MAGIC, len(payload), offset, first_event, previous_crc, flags, half_floor, records, 0
     )[:36]
     crc = _crc(uuid, head + payload)
     return head + _CRC.pack(crc) + payload, crc
@@ -1316,6 +1325,13 @@ class JournalReader:
         self.close()
 
     @property
+    def is_unsynced(self) -> bool:
+        """Whether a sync of it has failed: it has to be copied before it counts as on disk."""
+        if self.commit_mark is None:
+            return False
+        return bool(_U32.unpack_from(self._head, COMMIT_OFFSET + 4)[0] & _UNSYNCED)
+
+    @property
     def path(self) -> Path:
         """The file."""
         return Path(self._source.path)
@@ -1350,14 +1366,17 @@ class JournalReader:
         Found through the stamp, or else by walking the headers of the blocks.
         """
         try:
+            before: _BlockHeader | None
             if self.stamp is not None:
-                offset = self.stamp.seal_end - SEAL_BLOCK
+                block = self._block_header(self.stamp.seal_end - SEAL_BLOCK)
+                before = self._block_before(block.offset)
             else:
-                offset = max(self.block_offsets())
-            block = self._block_header(offset)
+                *earlier, block = deque(self._walk(), maxlen=2)
+                before = earlier[0] if earlier else None
             if not block.flags & _SEALS:
                 return None
-            return self._parse_seal(block, self._payload(block))
+            seal = self._parse_seal(block, self._payload(block))
+            return seal._replace(floor=self._floor(before, block))
         except (JournalTorn, JournalCorrupt):
             return None
 
@@ -1972,6 +1991,19 @@ class JournalReader:
             self._malformed(block.offset, "seal and stamp differ in length or number of events")
         return seal
 
+    def _floor(self, before: _BlockHeader | None, seal: _BlockHeader) -> int | None:
+        """Return the floor of the journal, None if it has none or the block BEFORE its seal, where
+        one half of it is, is damaged."""
+        if before is None or before.crc != seal.previous_crc:
+            return None
+        high, low = (_U16.unpack_from(block.raw, _HALF_FLOOR)[0] for block in (before, seal))
+        stored: int = high << 16 | low
+        if not stored:
+            return None
+        payload = self._pread(before.payload_length, before.offset + BLOCK_HEADER)
+        is_intact = _crc(self._uuid, before.raw[:36] + payload) == before.crc
+        return (stored - 1) % _FLOORS if is_intact else None
+
     def _check_seal(
         self, block: _BlockHeader, payload: bytes, events: int, counts: tuple[int, int] | None
     ) -> None:
@@ -2321,20 +2353,28 @@ class JournalWriter:
 
     def flush(self) -> None:
         """Write the block begun so far, as if it were full."""
+        self._flush(0)
+
+    def _flush(self, half_floor: int) -> None:
         if self._records:
-            self._write_block(b"".join(self._records), self._flags, len(self._records))
+            payload = b"".join(self._records)
+            self._write_block(payload, self._flags, len(self._records), half_floor)
             self._block_count += 1
             self._first_event = self.event_count + 1
             self._records = []
             self._size = 0
             self._flags = 0
 
-    def seal(self, sealed_us: int | None = None) -> None:
-        """Write what is left and the seal, and sync; nothing can be recorded any more."""
-        self.flush()
+    def seal(self, sealed_us: int | None = None, floor: int | None = None) -> None:
+        """Write what is left and the seal, and sync; nothing can be recorded any more.
+
+        FLOOR: the last ticket drawn so far; not recorded where no block is left to be written.
+        """
+        stored = (floor + 1) % _FLOORS if floor is not None and self._records else 0
+        self._flush(stored >> 16)
         when = sealed_us if sealed_us is not None else _now_us()
         seal = _SEAL.pack(self.event_count, self._record_count, self._block_count, when)
-        self._write_block(seal, _SEALS, 0)
+        self._write_block(seal, _SEALS, 0, stored & 0xFFFF)
         self.journal_length = self._offset
         self._seal = Seal(
             self.event_count,
@@ -2343,6 +2383,7 @@ class JournalWriter:
             when,
             self._offset,
             self._previous_crc,
+            (stored - 1) % _FLOORS if stored else None,
         )
         os.fsync(self._fd)
 
@@ -2402,7 +2443,7 @@ class JournalWriter:
         self._record_count += 1
         self.event_count += event
 
-    def _write_block(self, payload: bytes, flags: int, records: int) -> None:
+    def _write_block(self, payload: bytes, flags: int, records: int, half_floor: int) -> None:
         block, self._previous_crc = _block(
             self.uuid.bytes,
             self._offset,
@@ -2411,6 +2452,7 @@ class JournalWriter:
             flags,
             records,
             payload,
+            half_floor,
         )
         _pwrite(self._fd, block, self._offset)
         self._offset += len(block)

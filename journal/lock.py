@@ -12,6 +12,7 @@ from pathlib import Path
 from time import sleep
 
 from firebird_cdc.errors import ShipError
+from firebird_cdc.journal.durable import make_folder
 
 STATE_DIRECTORY = ".firebird-cdc"
 """Our own state inside a journal folder; what lies there is no journal to ship."""
@@ -84,8 +85,8 @@ class ShipperLock:
         state = self._directory / STATE_DIRECTORY
         path = state / "shipper.lock"
         try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            state.mkdir(mode=0o700, exist_ok=True)
+            make_folder(self._directory)
+            make_folder(state)
             fd = os.open(path, _FLAGS, 0o600)
         except OSError as error:
             raise ShipError(

@@ -22,6 +22,7 @@ use, too.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -33,7 +34,8 @@ import logbook
 
 from firebird_cdc.errors import JournalError, ShipError
 from firebird_cdc.journal.backlog import Entry
-from firebird_cdc.journal.dispose import check_same, replace_file, sync_directory, sync_file
+from firebird_cdc.journal.dispose import keep_journal, replace_file
+from firebird_cdc.journal.durable import make_folder, sync_directory
 from firebird_cdc.journal.format import read_envelope
 from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.quarantine_note import QUARANTINE, Note, digest_of
@@ -226,23 +228,20 @@ class Quarantine:
         self._make_folder()
         self._dirty.pop(uuid, None)
         replace_file(self.folder / f"{uuid}.json", note.to_json())
-        self._put(journal, note.sentence())
+        self._put(journal, note.sentence(), has_stamp=entry is not None)
         sync_directory(self.folder)
         journal.unlink()
         self._settle(note)
 
     def _make_folder(self) -> None:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self.folder)
 
-    def _put(self, journal: Path, sentence: str) -> None:
+    def _put(self, journal: Path, sentence: str, *, has_stamp: bool = True) -> None:
         """Give JOURNAL a name in here, and the sentence that goes with it."""
         self._make_folder()
         replace_file(self.folder / f"{journal.stem}.reason", f"{sentence}\n".encode())
-        sync_file(journal)  # its stamp may not be on disk yet, and is not written again here
-        try:
-            os.link(journal, self.folder / journal.name)
-        except FileExistsError:
-            check_same(journal, self.folder / journal.name)
+        if not keep_journal(journal, self.folder, has_stamp=has_stamp):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(journal))
 
     def _settle(self, note: Note) -> None:
         if len(self._kept) < MOST_WATCHED:

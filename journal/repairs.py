@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 from uuid import UUID, uuid5
 
 from firebird_cdc.errors import JournalError
-from firebird_cdc.journal.dispose import give_to_owner_of, replace_file, sync_directory
+from firebird_cdc.journal.dispose import give_to_owner_of, replace_file
+from firebird_cdc.journal.durable import make_folder, sync_directory
 from firebird_cdc.journal.format import (
     Blob,
     DdlChange,
@@ -208,10 +209,8 @@ class RepairFolder:
     def make(self) -> None:
         """Make the folders, for the user of the server."""
         for folder in (self.folder, self._sent):
-            if not folder.is_dir():
-                folder.mkdir(mode=0o700, exist_ok=True)
-                give_to_owner_of(self._state, folder)
-                sync_directory(folder.parent)
+            make_folder(folder)
+            give_to_owner_of(self._state, folder)
 
     def journal(self, uuid: UUID) -> Path:
         """Where the journal of a repair lies."""

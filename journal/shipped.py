@@ -22,7 +22,8 @@ import logbook
 
 from firebird_cdc.bridge.sequence import database_key
 from firebird_cdc.errors import ShipError
-from firebird_cdc.journal.dispose import give_to_owner_of, replace_file, sync_directory
+from firebird_cdc.journal.dispose import give_to_owner_of, replace_file
+from firebird_cdc.journal.durable import make_folder, sync_directory
 from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.positions import Position, now_us
 
@@ -129,7 +130,7 @@ class Shipped:
     def load(self) -> None:
         """Read all anew: the folder may be another one now. Raises ShipError."""
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self._folder)
             self.identity = self._identify()
         except OSError as error:
             # Under another identity Kafka would have it from another folder next time.

@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 /* cffi reads from here */
+enum { FBC_SHARED_BYTES = 4096 }; /* of the page that all processes of a folder share */
+
 enum fbc_event_kind {
     FBC_COMMITTED = 1,         /* commit() was called */
     FBC_DATABASE_SEEN = 2,     /* the first transaction of this process in a database */
@@ -69,11 +71,12 @@ struct fbc_host_api {
     const char *root; /* the server's root directory */
 
     /* Where the plugin works from now on; the descriptors stay the bridge's, and open. `shared`
-     * is a page of 4096 bytes that all processes of the folder share: tickets drawn, tickets
+     * is a page of FBC_SHARED_BYTES that all processes of the folder share: tickets drawn, tickets
      * decided (the bridge's), generation of the system tables; from byte 40 on the ticket of the
      * last DDL of tables, its time, up to which ticket such DDL is described (the bridge's), which
-     * ticket somebody waits for, and the database of that DDL; from byte 1024 on the plugin's
-     * counters of gaps. `gap`: connector.capture.failure.mode is gap. */
+     * ticket somebody waits for, and the database of that DDL; from byte 88 on what
+     * journal/confirming.py names; from byte 1024 on the plugin's counters of gaps. `gap`:
+     * connector.capture.failure.mode is gap. */
     void (*configure)(const char *journal_path, int journal_directory, int pool_directory,
                       const unsigned char *owner, uint64_t *shared, int tickets_fd, int fsync,
                       int gap);
@@ -121,6 +124,10 @@ struct fbc_host_api {
     void (*limit_disk)(uint64_t most);
     /* Measures the folder unless any process did within if_older_ms. */
     void (*measure_disk)(uint32_t if_older_ms, struct fbc_disk *disk);
+    /* Has the next transaction start the bridge anew, because of REASON. */
+    void (*fail)(const char *reason);
+    /* Returns how many transactions may draw a ticket from the page's file though it is retired. */
+    int (*count_prepared)(void);
 };
 /* cffi reads to here */
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -26,6 +27,7 @@
 enum {
     MOST_OPEN_EVENTS = 256, /* descriptors that wait for the bridge; beyond, it opens by name */
     RETRY_MS = 1000,
+    GENERATIONS_AHEAD = 1 << 16, /* as bridge/folder.py */
     SILENCE_MS = 1000 /* a bridge that does not call for so long is not working on anything */
 };
 
@@ -36,11 +38,12 @@ enum { /* the shared counters; those between are the bridge's */
        TABLE_DDL_MS = 6, /* and when that was, by CLOCK_MONOTONIC */
        DESCRIBED = 7,    /* up to which ticket such DDL is described, or can't be */
        AWAITED = 8,      /* ticket of such DDL that a transaction waits for, in prepare */
-       TABLE_DDL_AT = 9  /* key of the database of the last one */
+       TABLE_DDL_AT = 9, /* key of the database of the last one */
+       RETIRED = 13      /* not 0: the file has lost its name, see fbc_host_hold_tickets */
 };
 
 /* Gaps that are counted in the shared page, so that they outlive a process. */
-enum { SLOTS_AT = 1024, SLOTS_END = 4096 };
+enum { SLOTS_AT = 1024, SLOTS_END = FBC_SHARED_BYTES };
 struct gap_slot {
     uint64_t database; /* its key; 0: the slot is free */
     uint64_t count;
@@ -72,6 +75,7 @@ static struct {
     pthread_mutex_t ticket_lock; /* with flock on tickets_fd: against other processes */
     _Atomic(uint64_t) *shared;   /* counters: TICKETS and others */
     int tickets_fd;
+    atomic_int prepared; /* transactions that may draw a ticket without asking again */
 
     pthread_mutex_t event_lock;
     pthread_cond_t event_added, event_settled;
@@ -117,12 +121,16 @@ struct fbi_status *fbc_host_new_status(void) {
 
 /* ---- What the bridge calls ---------------------------------------------------------------- */
 
+static void lock_file(int fd) {
+    while (flock(fd, LOCK_EX) != 0 && errno == EINTR)
+        ;
+}
+
 /* Keep every thread of every process from drawing tickets, and the folder from changing. */
 static void lock_tickets(void) {
     pthread_rwlock_rdlock(&host.folder_lock);
     pthread_mutex_lock(&host.ticket_lock);
-    while (flock(host.tickets_fd, LOCK_EX) != 0 && errno == EINTR)
-        ;
+    lock_file(host.tickets_fd);
 }
 
 static void unlock_tickets(void) {
@@ -151,10 +159,9 @@ static struct gap_slot *slots(void) {
     return (struct gap_slot *)((char *)host.shared + SLOTS_AT);
 }
 
-/* The slot of DATABASE; a free one if IS_WANTED says so. Called with the tickets locked. */
-static struct gap_slot *slot_of(const struct fbc_database *database, int is_wanted) {
+/* The slot of the database KEY; a free one if IS_WANTED says so. Called with the tickets locked. */
+static struct gap_slot *slot_with(uint64_t key, int is_wanted) {
     struct gap_slot *vacant = NULL;
-    uint64_t key = key_of(database);
     for (unsigned i = 0; i < SLOTS; i++) {
         if (slots()[i].database == key)
             return &slots()[i];
@@ -167,6 +174,10 @@ static struct gap_slot *slot_of(const struct fbc_database *database, int is_want
     return vacant;
 }
 
+static struct gap_slot *slot_of(const struct fbc_database *database, int is_wanted) {
+    return slot_with(key_of(database), is_wanted);
+}
+
 static void add_slot(struct fbc_gap *gap, const struct gap_slot *slot) {
     if (!gap->count || slot->first_us < gap->first_us)
         gap->first_us = slot->first_us;
@@ -175,21 +186,64 @@ static void add_slot(struct fbc_gap *gap, const struct gap_slot *slot) {
     gap->count += slot->count;
 }
 
-/* Count in the databases what the page of a folder that may be left behind has of them. */
-static void take_gaps_back(void) {
-    if (!host.shared)
-        return;
-    pthread_mutex_lock(&host.database_lock);
-    lock_tickets();
-    for (struct fbc_database *each = host.databases; each; each = each->next) {
-        struct gap_slot *slot = slot_of(each, 0);
-        if (slot) {
-            add_slot(&each->gap, slot);
-            slot->database = 0;
-        }
+/* Wait until what was counted in the page is on disk, as journals are. Tickets may be drawn
+ * meanwhile. Where that fails the page is still the best place: it outlives this process. */
+static void sync_page(void) {
+    pthread_rwlock_rdlock(&host.folder_lock);
+    int reason = host.fsync && msync(host.shared, FBC_SHARED_BYTES, MS_SYNC) != 0 ? errno : 0;
+    pthread_rwlock_unlock(&host.folder_lock);
+    if (reason) {
+        struct fbc_error error;
+        fbc_error_set(&error, reason,
+                      "the count of gaps in .firebird-cdc/tickets of connector.journal.directory "
+                      "can't be synced: a power cut may take it back");
+        fbc_policy_tell(error.text);
     }
-    unlock_tickets();
-    pthread_mutex_unlock(&host.database_lock);
+}
+
+/* Take what is counted out of the page of now, into TAKEN; return how many slots were in use. */
+static unsigned take_slots(struct gap_slot taken[SLOTS]) {
+    unsigned count = 0;
+    lock_file(host.tickets_fd);
+    for (unsigned i = 0; i < SLOTS; i++)
+        if (slots()[i].database) {
+            taken[count++] = slots()[i];
+            slots()[i].database = 0;
+        }
+    flock(host.tickets_fd, LOCK_UN);
+    return count;
+}
+
+/* Add COUNT slots that were TAKEN out of another page to the page of now, or to the databases where
+ * that is full. Called with the databases locked. */
+static void give_slots(const struct gap_slot taken[SLOTS], unsigned count) {
+    lock_file(host.tickets_fd);
+    for (unsigned i = 0; i < count; i++) {
+        struct gap_slot *slot = slot_with(taken[i].database, 1);
+        struct fbc_database *known = host.databases;
+        while (!slot && known && key_of(known) != taken[i].database)
+            known = known->next;
+        if (slot) {
+            struct fbc_gap sum = {
+                .count = slot->count, .first_us = slot->first_us, .last_us = slot->last_us};
+            add_slot(&sum, &taken[i]);
+            slot->first_us = sum.first_us;
+            slot->last_us = sum.last_us;
+            slot->count = sum.count;
+        } else if (known)
+            add_slot(&known->gap, &taken[i]);
+        else
+            fbc_policy_tell("gaps of a database were counted that nothing has been captured from "
+                            "since, and there is no room in .firebird-cdc/tickets to keep that");
+    }
+    flock(host.tickets_fd, LOCK_UN);
+}
+
+/* Have the bridge look what is counted of each database. Called with the databases locked. */
+static void announce_gaps(void) {
+    for (struct fbc_database *each = host.databases; each; each = each->next)
+        fbc_host_hand_over(
+            &(struct fbc_event){.kind = FBC_GAPS_COUNTED, .database = each->id, .fd = -1});
 }
 
 static int read_gap(uint32_t id, struct fbc_gap *gap) {
@@ -229,6 +283,8 @@ static void clear_gap(uint32_t id, const struct fbc_gap *gap) {
         database->gap.reason[0] = 0;
     unlock_tickets();
     pthread_mutex_unlock(&host.database_lock);
+    if (slot)
+        sync_page(); /* else a power cut brings the count back, and the gap is told twice */
 }
 
 void fbc_host_count_gap(struct fbc_database *database, const char *reason) {
@@ -256,6 +312,8 @@ void fbc_host_count_gap(struct fbc_database *database, const char *reason) {
     if (!database->gap.reason[0])
         snprintf(database->gap.reason, sizeof database->gap.reason, "%.255s", reason);
     pthread_mutex_unlock(&host.database_lock);
+    if (is_counted)
+        sync_page();
     if (is_first)
         fbc_host_hand_over(
             &(struct fbc_event){.kind = FBC_GAPS_COUNTED, .database = database->id, .fd = -1});
@@ -266,9 +324,18 @@ static void configure(const char *journal_path, int journal_directory, int pool_
                       int gap) {
     struct stat status = {0};
     fstat(journal_directory, &status);
-    if (status.st_dev != host.journal_device || status.st_ino != host.journal_inode)
-        take_gaps_back(); /* else they are where they outlive this process */
+    _Atomic(uint64_t) *before = host.shared, *now = (_Atomic(uint64_t) *)shared;
+    struct gap_slot taken[SLOTS];
+    unsigned taken_count = 0;
+    int is_other = before && before != now;
+    if (is_other &&
+        now[GENERATION] <= before[GENERATION]) /* shapes remember of which one they are */
+        now[GENERATION] = before[GENERATION] + GENERATIONS_AHEAD;
+    mlock(shared, FBC_SHARED_BYTES); /* in memory to stay, if we may: no fault meets a bad disk */
+    pthread_mutex_lock(&host.database_lock);
     pthread_rwlock_wrlock(&host.folder_lock);
+    if (is_other) /* by any process: nobody may come to that page again */
+        taken_count = take_slots(taken);
     snprintf(host.journal_path, sizeof host.journal_path, "%s", journal_path);
     host.journal_device = status.st_dev;
     host.journal_inode = status.st_ino;
@@ -277,11 +344,17 @@ static void configure(const char *journal_path, int journal_directory, int pool_
     host.fsync = fsync;
     host.gap = gap;
     memcpy(host.owner, owner, 16);
-    host.shared = (_Atomic(uint64_t) *)shared;
+    host.shared = now;
     host.tickets_fd = tickets_fd;
+    give_slots(taken, taken_count);
     fbc_counters_use(journal_directory);
     fbc_pool_use(pool_directory, fsync);
     pthread_rwlock_unlock(&host.folder_lock);
+    if (is_other)
+        announce_gaps();
+    pthread_mutex_unlock(&host.database_lock);
+    if (taken_count)
+        sync_page();
 }
 
 static void measure_disk(uint32_t if_older_ms, struct fbc_disk *disk) {
@@ -343,6 +416,16 @@ static const unsigned char *database_guid(uint32_t id) {
     return database ? database->guid : unknown;
 }
 
+static void fail(const char *reason) {
+    struct fbc_error error;
+    fbc_error_set(&error, 0, "%s", reason);
+    fbc_host_fail(&error);
+}
+
+static int count_prepared(void) {
+    return host.prepared;
+}
+
 static int sync_file_system(int fd) {
     return syncfs(fd) == 0 ? 0 : -errno;
 }
@@ -375,6 +458,8 @@ static int start_bridge(const struct fbc_settings *settings, struct fbc_error *e
         .spawn = fbc_spawn,
         .limit_disk = fbc_disk_limit,
         .measure_disk = measure_disk,
+        .fail = fail,
+        .count_prepared = count_prepared,
     };
     if (!host.start && !fbc_python_open(settings, &host.start, error))
         return FBC_FAILED;
@@ -392,10 +477,44 @@ static int start_bridge(const struct fbc_settings *settings, struct fbc_error *e
     return FBC_FAILED;
 }
 
+/* Tell whether the journal folder's path still leads to the folder of now. */
+static int is_folder_in_place(struct fbc_error *error) {
+    struct stat now;
+    pthread_rwlock_rdlock(&host.folder_lock);
+    int failed = stat(host.journal_path, &now) != 0;
+    int reason = failed ? errno : 0;
+    int in_place = !failed && now.st_dev == host.journal_device && now.st_ino == host.journal_inode;
+    if (!in_place)
+        fbc_error_set(error, reason, "connector.journal.directory %s was %s while the server runs",
+                      host.journal_path, failed ? "removed" : "replaced");
+    pthread_rwlock_unlock(&host.folder_lock);
+    return in_place;
+}
+
+static int has_retired_tickets(struct fbc_error *error) {
+    if (!host.shared || !host.shared[RETIRED])
+        return 0;
+    if (!is_folder_in_place(error)) /* they went with it */
+        return 1;
+    pthread_rwlock_rdlock(&host.folder_lock);
+    fbc_error_set(error, 0,
+                  "%.300s/.firebird-cdc/tickets was removed or replaced while the server runs; "
+                  "transactions that began before are refused, later ones use the file that is "
+                  "there now. Leave the files in that folder alone",
+                  host.journal_path);
+    pthread_rwlock_unlock(&host.folder_lock);
+    return 1;
+}
+
 int fbc_host_ready(const struct fbc_settings *settings, struct fbc_error *error) {
-    if (atomic_load_explicit(&host.ready, memory_order_acquire))
+    struct fbc_error why;
+    if (atomic_load_explicit(&host.ready, memory_order_acquire) && !has_retired_tickets(&why))
         return FBC_OK;
     pthread_mutex_lock(&host.start_lock);
+    if (host.ready && has_retired_tickets(&why)) {
+        host.ready = 0;
+        host.reason = why;
+    }
     int64_t now = fbc_now_us();
     if (!host.ready && (now - host.tried_us > RETRY_MS * 1000 || now < host.tried_us)) {
         int done = start_bridge(settings, &host.reason);
@@ -481,15 +600,7 @@ void fbc_host_tell(const char *text) {
 }
 
 int fbc_host_folder_in_place(struct fbc_error *error) {
-    struct stat now;
-    pthread_rwlock_rdlock(&host.folder_lock);
-    int failed = stat(host.journal_path, &now) != 0;
-    int reason = failed ? errno : 0;
-    int in_place = !failed && now.st_dev == host.journal_device && now.st_ino == host.journal_inode;
-    if (!in_place)
-        fbc_error_set(error, reason, "connector.journal.directory %s was %s while the server runs",
-                      host.journal_path, failed ? "removed" : "replaced");
-    pthread_rwlock_unlock(&host.folder_lock);
+    int in_place = is_folder_in_place(error);
     if (!in_place)
         fbc_host_fail(error);
     return in_place;
@@ -562,13 +673,15 @@ static int create_journal(int folder, struct fbc_pooled *journal, struct fbc_err
     }
     snprintf(live, sizeof live, "%s.log.live", journal->name);
     int fd = openat(folder, live, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    reason = fd < 0 ? errno : 0;
     if (fd >= 0 && host.fsync && fsync(folder) != 0) {
+        reason = errno;
         unlinkat(folder, live, 0);
         close(fd);
         fd = -1;
     }
     if (fd < 0)
-        fbc_error_set(error, errno, "cannot create the journal %s in connector.journal.directory",
+        fbc_error_set(error, reason, "cannot create the journal %s in connector.journal.directory",
                       live);
     return fd;
 }
@@ -642,12 +755,16 @@ int fbc_host_is_folder(int folder) {
     return same;
 }
 
-void fbc_host_discard_journal(const char *name) {
+int fbc_host_discard_journal(const char *name, int durably) {
     char live[64];
     snprintf(live, sizeof live, "%s.log.live", name);
     pthread_rwlock_rdlock(&host.folder_lock);
     unlinkat(host.journal_directory, live, 0);
+    /* without the second one a power cut may take it back into the pool */
+    int is_done =
+        !durably || (fsync(host.journal_directory) == 0 && fsync(host.pool_directory) == 0);
     pthread_rwlock_unlock(&host.folder_lock);
+    return is_done;
 }
 
 uint64_t fbc_host_hand_over(const struct fbc_event *event) {
@@ -695,6 +812,19 @@ void fbc_host_await_settled(uint64_t number, int timeout_ms) {
     pthread_mutex_unlock(&host.event_lock);
 }
 
+/* First counted, then asked: who retires the file and then counts misses nobody. */
+int fbc_host_hold_tickets(struct fbc_error *error) {
+    atomic_fetch_add(&host.prepared, 1);
+    if (!has_retired_tickets(error))
+        return FBC_OK;
+    fbc_host_release_tickets();
+    return FBC_FAILED;
+}
+
+void fbc_host_release_tickets(void) {
+    atomic_fetch_sub(&host.prepared, 1);
+}
+
 static uint64_t monotonic_ms(void) {
     struct timespec now = fbc_monotonic_in(0);
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
@@ -739,6 +869,12 @@ void fbc_host_await_described(const struct fbc_database *database, int also_late
 
 void fbc_host_end_commit(void) {
     unlock_tickets();
+}
+
+uint32_t fbc_host_floor(void) {
+    return host.shared
+               ? (uint32_t)atomic_load_explicit(&host.shared[TICKETS], memory_order_relaxed) + 1
+               : 0;
 }
 
 const unsigned char *fbc_host_owner(void) {

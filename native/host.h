@@ -101,8 +101,9 @@ int fbc_host_make_ownerless(const struct fbc_settings *settings, char name[40],
  * runs now. */
 int fbc_host_is_folder(int folder);
 
-/* fbc_host_discard_journal removes <name>.log.live; its descriptor stays the caller's. */
-void fbc_host_discard_journal(const char *name);
+/* fbc_host_discard_journal removes <name>.log.live; its descriptor stays the caller's. DURABLY: it
+ * waits until no power cut can bring it back, and tells whether that is sure. */
+int fbc_host_discard_journal(const char *name, int durably);
 
 /* fbc_host_hand_over gives EVENT to the bridge and returns its number; never fails, never
  * waits. A descriptor in it belongs to the bridge from then on. */
@@ -112,12 +113,23 @@ uint64_t fbc_host_hand_over(const struct fbc_event *event);
  * at most TIMEOUT_MS. */
 void fbc_host_await_settled(uint64_t number, int timeout_ms);
 
+/* fbc_host_hold_tickets tells whether tickets may be drawn from the file that is in use, and keeps
+ * it in use until fbc_host_release_tickets: a ticket is drawn in commit, which can't be refused. It
+ * may not where the file was removed or replaced: another process could draw from another one. */
+int fbc_host_hold_tickets(struct fbc_error *error);
+void fbc_host_release_tickets(void);
+
 /* fbc_host_begin_commit draws a ticket and keeps all others, in every process, from drawing
  * one until fbc_host_end_commit: in between the caller marks its journal and hands it over, so
  * that whoever sees a ticket drawn also finds its journal. Microseconds, never a sync.
  * CHANGES_TABLES: it is a DDL that may, in DATABASE. */
 uint64_t fbc_host_begin_commit(struct fbc_database *database, int changes_tables);
 void fbc_host_end_commit(void);
+
+/* fbc_host_floor returns the last ticket drawn plus 1, modulo 2^32, for the seal of a journal in
+ * the folder of now; 0 where there is none. What the transaction builds on has drawn its ticket by
+ * then, and itself draws a later one: so seals tell an order, too. */
+uint32_t fbc_host_floor(void);
 
 /* fbc_host_await_described waits until the bridge has read what the last DDL of tables in DATABASE
  * made of them, by any process; with ALSO_LATER, also those that are committed meanwhile. At most

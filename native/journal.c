@@ -15,6 +15,7 @@
 #include "failpoint.h"
 
 enum { FLAG_DEFINITIONS = 1 /* or DDL */, FLAG_SEAL = 2, FLAG_CATALOGUE = 4 };
+enum { MARK_UNSYNCED = 1 };
 
 /* Start write-back of a long journal in steps, so that the sync at its end stays short. */
 enum { WRITE_BACK_STEP = 8 * 1024 * 1024, FIRST_CAPACITY = 8 * 1024, LARGEST_KEPT = 1024 * 1024 };
@@ -61,6 +62,13 @@ void fbc_journal_open(struct fbc_journal *journal, int fd, const char *name,
     memcpy(&journal->at.previous_crc, header + FBC_SECTOR - 4, 4);
 }
 
+int fbc_journal_sync_failed(struct fbc_journal *journal, int error_number,
+                            struct fbc_error *error) {
+    journal->is_untrusted = 1;
+    fbc_error_set(error, error_number, "cannot sync %s.log.live", journal->name);
+    return FBC_FAILED;
+}
+
 static int write_all(struct fbc_journal *journal, struct iovec *parts, int count, uint64_t offset,
                      struct fbc_error *error) {
     while (count > 0) {
@@ -85,9 +93,10 @@ static int write_all(struct fbc_journal *journal, struct iovec *parts, int count
         }
     }
     if (journal->unsynced >= WRITE_BACK_STEP) {
-        /* a hint only: the sync before the commit is what counts */
-        sync_file_range(journal->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+        /* The sync before the commit is what counts, but it need not tell of what fails here. */
         journal->unsynced = 0;
+        if (sync_file_range(journal->fd, 0, 0, SYNC_FILE_RANGE_WRITE) != 0 && errno != ENOSYS)
+            return fbc_journal_sync_failed(journal, errno, error);
     }
     return FBC_OK;
 }
@@ -95,14 +104,14 @@ static int write_all(struct fbc_journal *journal, struct iovec *parts, int count
 /* Fill in the header of a block whose PAYLOAD_LENGTH bytes follow it; returns its checksum. */
 static uint32_t close_block(struct fbc_journal *journal, char *block, size_t payload_length,
                             uint64_t offset, uint64_t first_event, uint32_t previous_crc,
-                            unsigned flags, uint32_t records) {
+                            unsigned flags, uint32_t half_floor, uint32_t records) {
     memcpy(block, "FBCB", 4);
     fbc_put32(block + 4, (uint32_t)payload_length);
     fbc_put64(block + 8, offset);
     fbc_put64(block + 16, first_event);
     fbc_put32(block + 24, previous_crc);
     fbc_put16(block + 28, (uint16_t)flags);
-    fbc_put16(block + 30, 0);
+    fbc_put16(block + 30, (uint16_t)half_floor);
     fbc_put32(block + 32, records);
     uint32_t crc = fbc_crc32c(0, journal->uuid, 16);
     crc = fbc_crc32c(crc, block, 36);
@@ -112,8 +121,9 @@ static uint32_t close_block(struct fbc_journal *journal, char *block, size_t pay
 }
 
 /* Write the block being filled, and SEAL and CATALOGUE behind it as far as they are there, in one
- * write. */
-static int write_block(struct fbc_journal *journal, char *seal,
+ * write. The upper half of FLOOR goes into that block, and the lower one into the seal. Where no
+ * block is being filled, the one on disk has half of its own floor, and the seal gets the rest. */
+static int write_block(struct fbc_journal *journal, char *seal, uint32_t floor,
                        const struct fbc_appendix *catalogue, struct fbc_error *error) {
     struct iovec parts[4];
     int count = 0;
@@ -125,7 +135,7 @@ static int write_block(struct fbc_journal *journal, char *seal,
     if (next.used) {
         next.previous_crc = close_block(journal, journal->buffer, next.used, next.block_offset,
                                         next.block_first_event, next.previous_crc, next.block_flags,
-                                        next.block_records);
+                                        floor >> 16, next.block_records);
         parts[count++] = (struct iovec){journal->buffer, FBC_BLOCK_HEADER + next.used};
         next.block_offset += FBC_BLOCK_HEADER + next.used;
         next.blocks++;
@@ -133,18 +143,19 @@ static int write_block(struct fbc_journal *journal, char *seal,
         next.block_flags = 0;
         next.block_records = 0;
         next.block_first_event = next.events + 1;
+        next.floor = floor;
     }
     if (seal) {
         fbc_put64(seal + FBC_BLOCK_HEADER, next.events);
         fbc_put64(seal + FBC_BLOCK_HEADER + 8, next.records);
         fbc_put64(seal + FBC_BLOCK_HEADER + 16, next.blocks);
         uint32_t crc = close_block(journal, seal, FBC_SEAL_PAYLOAD, next.block_offset,
-                                   next.events + 1, next.previous_crc, FLAG_SEAL, 0);
+                                   next.events + 1, next.previous_crc, FLAG_SEAL, next.floor, 0);
         parts[count++] = (struct iovec){seal, FBC_BLOCK_HEADER + FBC_SEAL_PAYLOAD};
         if (catalogue) {
             close_block(journal, catalogue->block, catalogue->payload,
                         next.block_offset + FBC_BLOCK_HEADER + FBC_SEAL_PAYLOAD, next.events + 1,
-                        crc, FLAG_CATALOGUE, catalogue->records);
+                        crc, FLAG_CATALOGUE, 0, catalogue->records);
             parts[count++] =
                 (struct iovec){catalogue->block, FBC_BLOCK_HEADER + catalogue->payload};
         }
@@ -194,7 +205,7 @@ char *fbc_record_begin(struct fbc_journal *journal, size_t length, struct fbc_er
     }
     /* asked of what is there, not of what may come: a wide row reserves far more than it uses */
     if ((journal->at.used >= FBC_BLOCK_TARGET || journal->at.used + needed > FBC_BLOCK_LIMIT) &&
-        !write_block(journal, NULL, NULL, error))
+        !write_block(journal, NULL, 0, NULL, error))
         return NULL;
     if (!grow(journal, FBC_BLOCK_HEADER + journal->at.used + needed, error))
         return NULL;
@@ -255,13 +266,13 @@ int fbc_journal_cut(struct fbc_journal *journal, const struct fbc_position *posi
     return FBC_OK;
 }
 
-int fbc_journal_seal(struct fbc_journal *journal, int64_t sealed_us,
+int fbc_journal_seal(struct fbc_journal *journal, int64_t sealed_us, uint32_t floor,
                      const struct fbc_appendix *catalogue, struct fbc_error *error) {
     char seal[FBC_BLOCK_HEADER + FBC_SEAL_PAYLOAD];
     fbc_put64(seal + FBC_BLOCK_HEADER + 24, (uint64_t)sealed_us);
     if (catalogue && !catalogue->payload)
         catalogue = NULL;
-    if (!write_block(journal, seal, catalogue, error))
+    if (!write_block(journal, seal, floor, catalogue, error))
         return FBC_FAILED;
     journal->sealed_at = journal->at.block_offset;
     journal->length = journal->sealed_at + sizeof seal;
@@ -276,8 +287,7 @@ int fbc_journal_seal(struct fbc_journal *journal, int64_t sealed_us,
 static int sync_now(struct fbc_journal *journal, struct fbc_error *error) {
     if (fdatasync(journal->fd) == 0)
         return FBC_OK;
-    fbc_error_set(error, errno, "cannot sync %s.log.live", journal->name);
-    return FBC_FAILED;
+    return fbc_journal_sync_failed(journal, errno, error);
 }
 
 int fbc_journal_break_seal(struct fbc_journal *journal, int sync, struct fbc_error *error) {
@@ -295,7 +305,7 @@ int fbc_journal_break_seal(struct fbc_journal *journal, int sync, struct fbc_err
 }
 
 int fbc_journal_flush(struct fbc_journal *journal, struct fbc_error *error) {
-    return write_block(journal, NULL, NULL, error);
+    return write_block(journal, NULL, 0, NULL, error);
 }
 
 int fbc_journal_void(struct fbc_journal *journal, int sync, struct fbc_error *error) {
@@ -309,10 +319,11 @@ int fbc_journal_void(struct fbc_journal *journal, int sync, struct fbc_error *er
 }
 
 int fbc_journal_mark_commit(struct fbc_journal *journal, uint64_t ticket, int64_t commit_us,
-                            uint64_t transaction, struct fbc_error *error) {
+                            uint64_t transaction, int is_unsynced, struct fbc_error *error) {
     unsigned char *sector = journal->sectors + FBC_SECTOR;
     memset(sector, 0, FBC_SECTOR);
     memcpy(sector, "FBCM", 4);
+    fbc_put32(sector + 4, is_unsynced ? MARK_UNSYNCED : 0);
     fbc_put64(sector + 8, ticket);
     fbc_put64(sector + 16, (uint64_t)commit_us);
     fbc_put64(sector + 24, transaction);

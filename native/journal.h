@@ -49,6 +49,7 @@ struct fbc_position {
     uint64_t events, records, block_first_event, blocks;
     uint64_t blobs;
     uint32_t previous_crc, block_records, tables;
+    uint32_t floor; /* half of which the last block on disk before it has; 0: none */
     uint16_t block_flags;
 };
 
@@ -65,7 +66,8 @@ struct fbc_journal {
     uint64_t catalogue_at;                  /* offset of the catalogue, 0: none */
     uint64_t length;                        /* offset just after those two, while sealed */
     uint64_t unsynced;                      /* bytes written since write-back was last started */
-    uint64_t reserved;                      /* bytes of the file that are accounted for, */
+    int is_untrusted;  /* a sync failed: the next one may say that all is well, yet it is not */
+    uint64_t reserved; /* bytes of the file that are accounted for, */
     /* which is asked before it is written further; null: it may. Fails with ERROR. */
     int (*reserve)(struct fbc_journal *journal, uint64_t end, struct fbc_error *error);
 };
@@ -105,9 +107,14 @@ int fbc_journal_cut(struct fbc_journal *journal, const struct fbc_position *posi
                     struct fbc_error *error);
 
 /* fbc_journal_seal writes what is left, the seal and, unless CATALOGUE is null or empty, the
- * catalogue in one write; nothing is synced. */
-int fbc_journal_seal(struct fbc_journal *journal, int64_t sealed_us,
+ * catalogue in one write; nothing is synced. FLOOR: as fbc_host_floor returns it. Where nothing was
+ * recorded since an earlier seal, its floor stays, which is as right. */
+int fbc_journal_seal(struct fbc_journal *journal, int64_t sealed_us, uint32_t floor,
                      const struct fbc_appendix *catalogue, struct fbc_error *error);
+
+/* fbc_journal_sync_failed notes that a sync of the journal ended with ERROR_NUMBER: whatever a
+ * later one says, no page of the file counts as written any more. Always fails, with ERROR. */
+int fbc_journal_sync_failed(struct fbc_journal *journal, int error_number, struct fbc_error *error);
 
 /* fbc_journal_break_seal makes the seal unreadable and waits until that is on disk. Needed
  * before anything but commit follows a prepare: the engine may mark a rolled back transaction
@@ -122,9 +129,10 @@ int fbc_journal_flush(struct fbc_journal *journal, struct fbc_error *error);
  * a beginning stands for a transaction whose end nobody told. */
 int fbc_journal_void(struct fbc_journal *journal, int sync, struct fbc_error *error);
 
-/* fbc_journal_mark_commit writes the commit sector: commit() was called, with this TICKET. */
+/* fbc_journal_mark_commit writes the commit sector: commit() was called, with this TICKET.
+ * IS_UNSYNCED: a sync of the journal failed, and no later one tells of that again. */
 int fbc_journal_mark_commit(struct fbc_journal *journal, uint64_t ticket, int64_t commit_us,
-                            uint64_t transaction, struct fbc_error *error);
+                            uint64_t transaction, int is_unsynced, struct fbc_error *error);
 
 /* fbc_journal_free releases the buffer and closes the descriptor, if still there. */
 void fbc_journal_free(struct fbc_journal *journal);

@@ -1,12 +1,13 @@
 /* What the shipper does with very many small files at a time, in one call each: reading where
- * journals stand in the history, and removing them. A Python module,
- * firebird_cdc.native._journal_files.
+ * journals stand in the history, and removing them; and a call of the system that Python lacks. A
+ * Python module, firebird_cdc.native._journal_files.
  *
  * It decides nothing: a journal in which anything is unusual is left to journal/format.py, which
  * says what that is. Uses the stable ABI, so that one build serves every Python from 3.11 on.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
+#define _GNU_SOURCE
 #include <Python.h>
 
 #include <errno.h>
@@ -259,6 +260,17 @@ static PyObject *remove_files(PyObject *self, PyObject *arguments) {
     return none();
 }
 
+static PyObject *sync_file_system(PyObject *self, PyObject *arguments) {
+    (void)self;
+    int fd, failed;
+    if (!PyArg_ParseTuple(arguments, "i", &fd))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    failed = syncfs(fd);
+    Py_END_ALLOW_THREADS;
+    return failed ? PyErr_SetFromErrno(PyExc_OSError) : none();
+}
+
 static PyMethodDef methods[] = {
     {"read_envelopes", read_envelopes, METH_VARARGS,
      "read_envelopes(folder, names): for each journal (epoch, sequence, uuid, database), None for\n"
@@ -269,6 +281,9 @@ static PyMethodDef methods[] = {
     {"remove_files", remove_files, METH_VARARGS,
      "remove_files(folder, names): remove them; one that is gone already is no error. Raises\n"
      "OSError at the first that can't be removed. Other threads go on meanwhile."},
+    {"sync_file_system", sync_file_system, METH_VARARGS,
+     "sync_file_system(fd): put all of the file system that FD is on, on disk. Raises OSError;\n"
+     "os.sync tells of no error. Other threads go on meanwhile."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -81,7 +81,8 @@ static int put_on_disk(int directory, const int *fds, int count) {
         WRITTEN = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER
     };
     for (int i = 0; i < count; i++)
-        sync_file_range(fds[i], 0, 0, SYNC_FILE_RANGE_WRITE);
+        if (sync_file_range(fds[i], 0, 0, SYNC_FILE_RANGE_WRITE) != 0)
+            return errno;
     for (int i = 0; i < count; i++)
         if (sync_file_range(fds[i], 0, 0, WRITTEN) != 0)
             return errno;

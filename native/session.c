@@ -15,6 +15,7 @@
 #define _GNU_SOURCE
 #include "session.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -24,6 +25,7 @@
 #include <unistd.h>
 
 #include "catalogue.h"
+#include "engine_version.h"
 #include "failpoint.h"
 #include "pool.h"
 #include "sync.h"
@@ -100,6 +102,7 @@ struct transaction {
     unsigned savepoint_rollbacks;
     int is_rootless; /* no savepoint is the transaction's own, that is left to the commit */
     int is_ended;    /* commit or rollback was called */
+    int has_tickets; /* it may draw one: see fbc_host_hold_tickets */
     int is_limited;  /* the journal may not take more disk than connector.journal.max.bytes */
     uint64_t calls, calls_ns; /* for rows, statements and savepoints; the time partly sampled */
 };
@@ -188,24 +191,6 @@ static const unsigned char *info_item(const unsigned char *buffer, size_t size, 
     return NULL;
 }
 
-/* Tell from a version such as LI-V5.0.4.1812 whether the engine announces the savepoint that is the
- * transaction's own: since 4.0.7 and 5.0.4. */
-static int announces_root(const unsigned char *text, size_t length) {
-    unsigned parts[3] = {0}, count = 0;
-    while (length && (*text < '0' || *text > '9'))
-        text++, length--;
-    for (; length && count < 3; text++, length--)
-        if (*text >= '0' && *text <= '9')
-            parts[count] = parts[count] * 10 + *text - '0';
-        else if (*text == '.')
-            count++;
-        else
-            break;
-    if (parts[0] == 4 && parts[1] == 0)
-        return parts[2] >= 7;
-    return parts[0] != 5 || parts[1] != 0 || parts[2] >= 4;
-}
-
 /* Learn which database this is and who works in it, once per session. The engine's information
  * calls wait for nothing, so they may be made inside its callbacks; statements may not. Only for
  * lack of memory is no database known afterwards. */
@@ -244,8 +229,11 @@ static void identify(struct transaction *txn, struct fbc_error *error) {
     }
     /* the item holds: 1, length of the text, text */
     item = info_item(buffer, sizeof buffer, FBI_INFO_FIREBIRD_VERSION, &length);
-    if (item && length > 2)
-        session->is_rootless = !announces_root(item + 2, length - 2);
+    if (item && length > 2) {
+        struct fbc_engine_version version = fbc_engine_version_of(item + 2, length - 2);
+        session->is_rootless = !fbc_engine_announces_root(&version);
+        session->refusal = fbc_engine_refusal(&version);
+    }
     memset(buffer, FBI_INFO_END, sizeof buffer);
     txn->status->vt->init(txn->status);
     session->attachment->vt->get_info(session->attachment, txn->status, sizeof user, user,
@@ -317,15 +305,36 @@ static struct fbc_shape *shape_of(struct transaction *txn, const char *table, in
     return fresh;
 }
 
-/* Take a seal back, durably, before anything but commit follows a prepare. */
+static int hold_tickets(struct transaction *txn, struct fbc_error *error) {
+    txn->has_tickets = txn->has_tickets || fbc_host_hold_tickets(error);
+    return txn->has_tickets;
+}
+
+static void release_tickets(struct transaction *txn) {
+    if (txn->has_tickets)
+        fbc_host_release_tickets();
+    txn->has_tickets = 0;
+}
+
+/* Wait for the sync that a prepare began. */
+static int await_sync(struct transaction *txn, struct fbc_error *error) {
+    int reason = fbc_sync_wait(&txn->sync);
+    return reason ? fbc_journal_sync_failed(&txn->journal, reason, error) : FBC_OK;
+}
+
+/* Take a seal back, durably, before anything but commit follows a prepare. Also fails where the
+ * sync did that the prepare began: what it was to write would be missing in the next one's. */
 static int unseal(struct transaction *txn, struct fbc_error *error) {
+    struct fbc_error ignored;
     if (!txn->journal.sealed_at)
         return FBC_OK;
-    fbc_sync_wait(&txn->sync); /* what it said counts no more */
+    int is_synced = await_sync(txn, error);
     FBC_FAILPOINT("unseal.before");
-    int broken = fbc_journal_break_seal(&txn->journal, fbc_host_fsync(), error);
+    int is_broken =
+        fbc_journal_break_seal(&txn->journal, fbc_host_fsync(), is_synced ? error : &ignored);
     FBC_FAILPOINT("unseal.after");
-    return broken;
+    release_tickets(txn);
+    return is_synced && is_broken;
 }
 
 /* Account for a journal that is about to be written up to END. */
@@ -365,7 +374,7 @@ static int open_journal(struct transaction *txn, struct fbc_error *error) {
     char name[40];
     unsigned char uuid[16];
     if (txn->broken) {
-        if (txn->has_journal && unseal(txn, error))
+        if (txn->has_journal && (unseal(txn, error) || txn->journal.is_untrusted))
             txn->is_gap = 0;
         *error = txn->error;
         return FBC_FAILED;
@@ -427,27 +436,42 @@ static unsigned table_number(struct transaction *txn, const struct fbc_shape *sh
     return count + 1;
 }
 
-static void drop_journal(struct transaction *txn) {
+/* Remove the journal of TXN so that no power cut brings it back: it is made void, and where a sync
+ * of it has failed, its name must be gone from the disk. If neither can be had, later transactions
+ * are refused until the disk works. */
+static int drop_journal(struct transaction *txn) {
+    struct fbc_error text, error = {"a sync of it had failed before"};
+    release_tickets(txn);
     if (!txn->has_journal)
-        return;
-    struct fbc_error error;
-    fbc_sync_wait(&txn->sync); /* it has the descriptor */
+        return FBC_OK;
+    int is_void = await_sync(txn, &error); /* it has the descriptor */
     FBC_FAILPOINT("discard.before");
-    if (!fbc_journal_void(&txn->journal, fbc_host_fsync(), &error))
-        fbc_host_tell(error.text); /* it goes all the same, if no power cut brings it back */
+    is_void = fbc_journal_void(&txn->journal, fbc_host_fsync(), &error) && is_void &&
+              !txn->journal.is_untrusted;
     FBC_FAILPOINT("discard.voided");
     account_less(txn, 0);
+    int is_gone = 1, must_go = !is_void && fbc_host_fsync();
     if (txn->folder >= 0) {
         char live[64];
         snprintf(live, sizeof live, "%s.log.live", txn->journal.name);
         unlinkat(txn->folder, live, 0);
+        is_gone = !must_go || fsync(txn->folder) == 0;
         close(txn->folder);
         txn->folder = -1;
     } else
-        fbc_host_discard_journal(txn->journal.name);
+        is_gone = fbc_host_discard_journal(txn->journal.name, must_go);
     FBC_FAILPOINT("discard.after");
+    if (!is_gone) {
+        fbc_error_set(&text, 0,
+                      "the journal of transaction %llu, which is not to be published, could not be "
+                      "removed for good, and a power cut may bring it back: %.300s",
+                      (unsigned long long)txn->number, error.text);
+        fbc_host_distrust(&text);
+        fbc_host_tell(text.text);
+    }
     fbc_journal_free(&txn->journal);
     txn->has_journal = 0;
+    return is_gone;
 }
 
 static void free_transaction(struct transaction *txn) {
@@ -750,17 +774,23 @@ static struct fbc_appendix gather_catalogue(struct transaction *txn) {
 static int seal(struct transaction *txn, struct fbc_error *error) {
     if (!savepoints_add_up(txn, error) || !write_sequences(txn, error))
         return FBC_FAILED;
-    if (is_empty(txn) || txn->journal.sealed_at)
-        return FBC_OK; /* sealed: a second prepare with nothing in between */
+    if (is_empty(txn))
+        return FBC_OK;
+    if (txn->journal.sealed_at) /* a second prepare with nothing in between */
+        return await_sync(txn, error);
     struct fbc_appendix catalogue = gather_catalogue(txn);
     FBC_FAILPOINT("prepare.before_seal");
+    uint32_t floor = fbc_host_floor(); /* of the folder that is looked at next */
     int done = fbc_host_trusted(txn->session->settings, error) && fbc_host_folder_in_place(error) &&
                fbc_host_journal_in_place(txn->journal.fd, txn->journal.name, error) &&
                (!txn->is_limited || fbc_host_has_room(txn->journal.reserved, error)) &&
-               fbc_journal_seal(&txn->journal, fbc_now_us(), &catalogue, error);
+               hold_tickets(txn, error) &&
+               fbc_journal_seal(&txn->journal, fbc_now_us(), floor, &catalogue, error);
     free(catalogue.block);
-    if (!done)
+    if (!done) {
+        release_tickets(txn);
         return FBC_FAILED;
+    }
     FBC_FAILPOINT("prepare.sealed");
     if (fbc_host_fsync())
         fbc_sync_start(&txn->sync, txn->journal.fd);
@@ -797,6 +827,7 @@ static int write_gap(struct transaction *txn, int fd, const char *name, const un
                      const char *reason) {
     struct fbc_error ignored;
     size_t length = strlen(reason);
+    uint32_t floor = txn->folder < 0 ? fbc_host_floor() : 0;
     struct stat file;
     if (fstat(fd, &file) == 0 && file.st_size > FBC_POOL_BYTES &&
         ftruncate(fd, FBC_POOL_BYTES) != 0)
@@ -809,7 +840,7 @@ static int write_gap(struct transaction *txn, int fd, const char *name, const un
     fbc_put16(body, (uint16_t)length);
     memcpy(body + 2, reason, length);
     fbc_record_end(&txn->journal, FBC_GAP, 0, 0, 2 + length);
-    return fbc_journal_seal(&txn->journal, fbc_now_us(), NULL, &ignored);
+    return fbc_journal_seal(&txn->journal, fbc_now_us(), floor, NULL, &ignored);
 }
 
 /* Use the journal that TXN has: its beginning is on disk, so that it can be written again even
@@ -818,7 +849,7 @@ static int rewrite_as_gap(struct transaction *txn, const char *reason) {
     char name[40];
     unsigned char uuid[16];
     struct fbc_error ignored;
-    if (!unseal(txn, &ignored))
+    if (!unseal(txn, &ignored) || txn->journal.is_untrusted)
         return FBC_FAILED;
     int fd = txn->journal.fd;
     account_less(txn, FBC_POOL_BYTES); /* it is cut */
@@ -855,7 +886,7 @@ static void seal_gap(struct transaction *txn) {
              (unsigned long long)txn->number, txn->error.text);
     make_utf8(reason);
     fbc_host_tell(reason);
-    if (txn->session->unidentified.text[0] ||
+    if (txn->session->unidentified.text[0] || txn->session->refusal ||
         (fbc_host_has_folder() && !fbc_host_folder_in_place(&ignored))) {
         drop_journal(txn); /* nobody could ask what became of it, or find it */
         return;
@@ -924,19 +955,22 @@ static void end_without_commit(struct transaction *txn, struct fbi_status *statu
     await_answers(txn); /* the next thing may be to drop the database */
     if (!txn->has_journal)
         return;
-    if (!unseal(txn, &error) && status && !txn->is_lenient)
+    int is_broken = unseal(txn, &error); /* one of both has to do */
+    if (!drop_journal(txn) && !is_broken && status && !txn->is_lenient)
         report(status, error.text);
-    drop_journal(txn);
 }
 
 /* End the work on a gap that was written where no bridge ran. Whoever works in its folder next
  * finds it; returns 0 if that is the bridge of this process, which has been started since. */
-static int leave_ownerless(struct transaction *txn) {
+static int leave_ownerless(struct transaction *txn, int is_synced) {
     int is_left = !fbc_host_is_folder(txn->folder);
-    fsync(txn->folder);
+    is_synced = fsync(txn->folder) == 0 && is_synced;
     close(txn->folder);
     txn->folder = -1;
     if (is_left) {
+        release_tickets(txn);
+        if (!is_synced) /* it may be gone after a power cut */
+            fbc_host_count_gap(txn->session->database, txn->error.text);
         fbc_journal_free(&txn->journal);
         txn->has_journal = 0;
     }
@@ -960,6 +994,9 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
         refuse(txn, status, &error);
         seal_gap(txn);
     }
+    /* Without a ticket that all draw from one file its place would mean nothing: count it then. */
+    if (txn->is_gap && !hold_tickets(txn, &error))
+        txn->is_gap = 0;
     if (txn->broken && !txn->is_gap) {
         if (txn->changes)
             fbc_host_count_gap(session->database, txn->error.text);
@@ -983,7 +1020,7 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
     }
     if (txn->is_gap)
         fbc_count(tally_of(txn), FBC_GAPS, 1);
-    if (txn->folder >= 0 && leave_ownerless(txn))
+    if (txn->folder >= 0 && leave_ownerless(txn, !sync_error))
         return;
     struct fbc_event event = {
         .kind = FBC_COMMITTED,
@@ -1007,7 +1044,7 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
                  txn->is_gap ? txn->error.text : error.text);
     /* The mark is for readers of the file; the hand-over below does not depend on it. */
     if (!fbc_journal_mark_commit(&txn->journal, event.ticket, event.commit_us, txn->number,
-                                 &error) &&
+                                 sync_error != 0, &error) &&
         may_report)
         report(status, error.text);
     FBC_FAILPOINT("commit.marked");
@@ -1015,6 +1052,7 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
     session->last_handed_over = fbc_host_hand_over(&event);
     FBC_FAILPOINT("commit.handed_over");
     fbc_host_end_commit();
+    release_tickets(txn);
     FBC_FAILPOINT("commit.end");
     if (!event.is_gap) {
         fbc_count(tally_of(txn), FBC_CAPTURED, 1);
@@ -1056,9 +1094,14 @@ static void abandon(struct transaction *txn) {
     struct fbc_event event = {.kind = FBC_ABANDONED,
                               .database = txn->session->database->id,
                               .transaction = txn->number,
+                              .is_unsynced = sync_error != 0,
                               .fd = -1};
     memcpy(event.uuid, txn->journal.uuid, 16);
+    /* It has no ticket, but who builds on it once it is resolved needs a higher floor. */
+    fbc_host_begin_commit(txn->session->database, 0);
+    fbc_host_end_commit();
     txn->session->last_handed_over = fbc_host_hand_over(&event);
+    release_tickets(txn);
     fbc_journal_free(&txn->journal);
     txn->has_journal = 0;
 }
@@ -1246,7 +1289,7 @@ static int is_lenient(const struct session *session) {
 
 static struct transaction *new_transaction(struct session *session, struct fbi_transaction *engine,
                                            int64_t number, struct fbc_error *error) {
-    if (session->refusal) {
+    if (session->refusal && (!session->database || session->heeds_errors)) {
         fbc_error_set(error, 0, "%s", session->refusal);
         return NULL;
     }
@@ -1273,11 +1316,14 @@ static struct transaction *new_transaction(struct session *session, struct fbi_t
     txn->is_lenient = is_lenient(session);
     txn->is_limited = 1;
     int is_ready = fbc_host_ready(session->settings, error);
-    if (is_ready && !session->unidentified.text[0])
+    if (is_ready && !session->unidentified.text[0] && !session->refusal)
         return txn;
-    if (is_ready)
+    if (session->refusal)
+        fbc_error_set(error, 0, "%s", session->refusal);
+    else if (is_ready)
         *error = session->unidentified;
-    if (txn->is_lenient) {
+    /* Of an engine that can't be served not even a gap may be left in a file. */
+    if (txn->is_lenient && !(session->refusal && session->heeds_errors)) {
         txn->broken = 1;
         txn->error = *error;
         return txn;

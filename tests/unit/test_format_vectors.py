@@ -107,7 +107,7 @@ def test_a_vector_is_read_as_it_was_written_and_ends_as_it_is_broken(
             changes = []
             for change in reader.changes():
                 changes.append(_change(change))
-            assert reader.seal is not None
+            assert reader.seal is not None and reader.seal.floor == expected["floor"]
             assert read_envelope(path) == (reader.header, reader.stamp, expected["database"])
             assert reader.user == expected["user"]
     except errors.JournalError as error:

@@ -46,6 +46,7 @@ GUID = UUID("d1d2d3d4-e5e6-4708-890a-0b0c0d0e0f10")
 OWNER = UUID("a0a1a2a3-b4b5-46c7-88d9-eaebecedeeef")
 INODE = 0x1_2345_6789
 STARTED_US = 1_790_000_000_000_000
+FLOOR = 0x1234_5678
 DATABASE = "/data/shop.fdb"
 USER = "SYSDBA"
 
@@ -112,6 +113,7 @@ class Recorder:
                 "database_inode": inode,
             },
             "commit_mark": None,
+            "floor": None,
             "stamp": None,
             "database": DATABASE,
             "user": USER,
@@ -160,14 +162,15 @@ class Recorder:
         self.writer.gap(reason)
         self._note({"pos": self.writer.event_count, "gap": reason})
 
-    def seal(self) -> None:
-        self.writer.seal(STARTED_US + 1_000)
+    def seal(self, floor: int | None = None) -> None:
+        self.writer.seal(STARTED_US + 1_000, floor)
+        self.expected["floor"] = None if floor is None else floor % 2**32
 
-    def commit(self) -> None:
-        self.writer.commit(17, STARTED_US + 2_000)
+    def commit(self, ticket: int = 17) -> None:
+        self.writer.commit(ticket, STARTED_US + 2_000)
         transaction = self.expected["header"]["transaction"]
         self.expected["commit_mark"] = {
-            "ticket": 17,
+            "ticket": ticket,
             "commit_us": STARTED_US + 2_000,
             "transaction": transaction,
         }
@@ -242,8 +245,8 @@ def plugin_basic(journal: Recorder) -> None:
     journal.update(goods, (1, "Кружка", 1250), (1, "Кружка", 990))
     journal.insert(goods, (2, None, -1))
     journal.delete(goods, (2, None, -1))
-    journal.seal()
-    journal.commit()
+    journal.seal(FLOOR)
+    journal.commit(FLOOR + 1)
 
 
 def plugin_catalogue(journal: Recorder) -> None:
@@ -259,9 +262,9 @@ def plugin_catalogue(journal: Recorder) -> None:
     journal.update(goods, (1, "Кружка", 1250), (1, "Кружка", 990))
     journal.insert(goods, (2, None, -1))
     journal.delete(goods, (2, None, -1))
-    journal.seal()
+    journal.seal(FLOOR)
     journal.complete([Table(goods.number, "GOODS", 1, tuple(columns))])
-    journal.commit()
+    journal.commit(FLOOR + 1)
 
 
 def every_storage(journal: Recorder) -> None:
@@ -344,8 +347,8 @@ def every_record(journal: Recorder) -> None:
     journal.update(wider, (1, "a", 1, None), (1, "a", 1, note))
     journal.delete(wider, (1, "a", 1, None))
     journal.ddl("DROP TABLE GOODS", 0)
-    journal.seal()
-    journal.commit()
+    journal.seal(3 * 2**32 + FLOOR)  # of which the seal has the lower 32 bits
+    journal.commit(3 * 2**32 + FLOOR + 1)
     journal.stamp()
 
 
@@ -361,7 +364,7 @@ def several_blocks(journal: Recorder) -> None:
         journal.insert(notes, (number, text, scan))
         journal.delete(goods, (number, f"number {number}", number * 100))
     journal.insert(notes, (4, None, journal.blob(b"")))
-    journal.seal()
+    journal.seal(16)
     journal.commit()
     journal.stamp()
 

@@ -52,11 +52,11 @@ int main(int count, char **arguments) {
                 return 1;
             add("kept", kept++, 1024 * gone);
         }
-    if (!fbc_journal_seal(&journal, 0, NULL, &error) ||
+    if (!fbc_journal_seal(&journal, 0, 0, NULL, &error) ||
         !fbc_journal_break_seal(&journal, 0, &error))
         return 1;
     add("kept", kept++, 0);
-    if (!fbc_journal_seal(&journal, 0, NULL, &error))
+    if (!fbc_journal_seal(&journal, 0, 0, NULL, &error))
         return 1;
     fbc_journal_free(&journal);
     return 0;

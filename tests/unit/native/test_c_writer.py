@@ -93,6 +93,26 @@ def test_records_cut_back_leave_no_trace(tmp_path: Path) -> None:
     assert [change.pos for change in changes if isinstance(change, DdlChange)] == [*range(1, 22)]
 
 
+@pytest.mark.parametrize(
+    ("case", "floor"),
+    [("more", 0x70002), ("undone", 0x50001), ("earlier", 0x70002), ("flushed", None)],
+)
+def test_a_seal_has_the_floor_that_was_right_when_the_last_record_was_made(
+    case: str, floor: int | None, tmp_path: Path
+) -> None:
+    program = compile_program(tmp_path, "seal_twice.c", "journal.c", "crc32c.c")
+    written = tmp_path / "journal"
+    subprocess.run([program, written, case], check=True)
+    with JournalReader(written) as reader:
+        changes = list(reader.changes())
+        assert reader.seal is not None
+        assert (reader.seal.event_count, reader.seal.floor) == (len(changes), floor)
+    assert [len(str(change.sql)) for change in changes if isinstance(change, DdlChange)] == {
+        "more": [10, 20, 30],
+        "earlier": [10],
+    }.get(case, [10, 20])
+
+
 @pytest.fixture(scope="session")
 def checksum(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_program(tmp_path_factory.mktemp("checksum"), "checksum.c", "crc32c.c")

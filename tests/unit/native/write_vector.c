@@ -123,6 +123,7 @@ int main(int count, char **arguments) {
     };
     static const struct varchar cup = {12, "Кружка"};
     static const int64_t first = 1, second = 2;
+    static const uint32_t last = 0x12345678; /* ticket drawn before */
     static const int32_t price = 1250, reduced = 990, minus = -1;
     struct fake_record dear = row(&first, &cup, &price), cheap = row(&first, &cup, &reduced);
     struct fake_record nameless = row(&second, NULL, &minus);
@@ -162,8 +163,8 @@ int main(int count, char **arguments) {
            fbc_row_write(&journal, &nowhere, shape, 1, &dear.base, &cheap.base, &error) &&
            fbc_row_write(&journal, &nowhere, shape, 1, NULL, &nameless.base, &error) &&
            fbc_row_write(&journal, &nowhere, shape, 1, &nameless.base, NULL, &error) &&
-           fbc_journal_seal(&journal, identity.started_us + 1000, &catalogue, &error) &&
-           fbc_journal_mark_commit(&journal, 17, identity.started_us + 2000, 4711, &error);
+           fbc_journal_seal(&journal, identity.started_us + 1000, last + 1, &catalogue, &error) &&
+           fbc_journal_mark_commit(&journal, last + 1, identity.started_us + 2000, 4711, 0, &error);
     if (!done)
         fprintf(stderr, "%s\n", error.text);
     fbc_journal_free(&journal);

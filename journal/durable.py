@@ -1,0 +1,48 @@
+"""Names that outlast a power cut, and a sign that there may have been one. Needs nothing that is
+compiled."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> bytes:
+    """Return what is another text after each start of the machine. Raises OSError."""
+    return _BOOT_ID.read_bytes().strip()
+
+
+def sync_directory(directory: Path) -> None:
+    """Make names added to or removed from DIRECTORY durable."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_name(path: Path) -> None:
+    """Make the name of PATH durable, whoever has made it: that process may have died before."""
+    path = path.resolve()
+    if path.stat().st_dev != path.parent.stat().st_dev:
+        return  # the file system's own beginning
+    with suppress(PermissionError):  # made by an administrator, and not just now
+        sync_directory(path.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Make FOLDER, for this user alone, and all that is missing above it. Their names are durable
+    then, also where another process has just made them: those of all folders from it upwards that
+    belong to this user, up to the file system's own beginning. Raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    sync_name(folder)
+    folder = folder.resolve()
+    here = folder.stat().st_dev
+    for each in folder.parents:
+        made = each.stat()
+        if (made.st_dev, made.st_uid) != (here, os.geteuid()):
+            break  # an administrator's, and not made just now
+        sync_name(each)

@@ -1,0 +1,240 @@
+"""Journals of which a sync fails: what is published of them is on disk, or says that it is not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from losing_disk import LosingDisk, once
+
+from firebird_cdc.bridge import confirmer as module
+from firebird_cdc.bridge.confirmer import Confirmer
+from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.recovery import _NoServer
+from firebird_cdc.errors import JournalError
+from firebird_cdc.journal.backlog import Entry
+from firebird_cdc.journal.dispose import dispose_shipped
+from firebird_cdc.journal.format import (
+    CommitMark,
+    Gap,
+    JournalReader,
+    JournalWriter,
+    write_commit_mark,
+)
+from firebird_cdc.journal.quarantine import Quarantine
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[JournalFolder]:
+    folder = JournalFolder(tmp_path / "journals", writes=False)
+    yield folder
+    folder.close()
+
+
+@pytest.fixture
+def disk(folder: JournalFolder, monkeypatch: pytest.MonkeyPatch) -> Iterator[LosingDisk]:
+    with monkeypatch.context() as patch:
+        yield LosingDisk(folder.path.parent, patch)
+
+
+def _leave(folder: JournalFolder, *, is_unsynced: bool) -> UUID:
+    """Leave the committed journal of a process that has ended; nobody asks about transaction 0."""
+    uuid = uuid4()
+    ticket = folder.last_ticket + 1
+    folder.tickets[:8] = ticket.to_bytes(8, "little")
+    with JournalWriter(folder.live(uuid), uuid=uuid, owner=uuid4()) as writer:
+        writer.flush()  # a block of its own for what comes
+        writer.gap("it")
+        writer.seal()
+        writer.commit(ticket, 1)
+    with folder.live(uuid).open("r+b") as file:
+        write_commit_mark(file.fileno(), uuid, CommitMark(ticket, 1, 0), is_unsynced)
+    return uuid
+
+
+def _damage(journal: Path) -> None:
+    """Change a byte of its event; the seal is whole."""
+    content = journal.read_bytes()
+    journal.write_bytes(content.replace(b"it", b"is"))
+
+
+def _confirm(folder: JournalFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for pause in ("_LEDGER_TROUBLE_S", "_PAUSE_S"):
+        monkeypatch.setattr(module, pause, 0.0)
+    waits_for_nothing = threading.Event()
+    waits_for_nothing.set()
+    confirmer = Confirmer(_NoServer(folder, waits_for_nothing), folder, fsync=True)
+    for _ in range(5):
+        confirmer._look_at = 0.0
+        confirmer.turn()
+    confirmer.let_go()
+
+
+def _reason(path: Path) -> str:
+    with JournalReader(path) as reader:
+        [gap] = reader.changes()
+        assert isinstance(gap, Gap)
+        return gap.reason
+
+
+def test_an_unsynced_journal_of_a_process_that_was_killed_is_on_disk_before_it_is_published(
+    folder: JournalFolder, monkeypatch: pytest.MonkeyPatch, disk: LosingDisk
+) -> None:
+    disk.fails = lambda path: path.suffix == ".live"
+    with pytest.raises(OSError, match="Input/output error"):
+        _leave(folder, is_unsynced=False)
+    [live] = folder.path.glob("*.live")
+    uuid = UUID(live.name.partition(".")[0])
+    disk.fails = lambda _: False
+    with live.open("r+b") as file:  # as the plugin does once it knows
+        write_commit_mark(file.fileno(), uuid, CommitMark(1, 1, 0), is_unsynced=True)
+    _confirm(folder, monkeypatch)
+    disk.cut()
+    _confirm(JournalFolder(folder.path, writes=False), monkeypatch)  # its stamp is written again
+    assert _reason(folder.committed(uuid)) == "it"
+
+
+def test_one_that_cannot_be_read_back_is_a_gap(
+    folder: JournalFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uuid = _leave(folder, is_unsynced=True)
+    _damage(folder.live(uuid))
+    _confirm(folder, monkeypatch)
+    assert "can't be read back" in _reason(folder.committed(uuid))
+
+
+def test_the_mark_tells_of_it_and_goes_with_the_copy(
+    folder: JournalFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marked, other = (_leave(folder, is_unsynced=each) for each in (True, False))
+    for uuid, is_unsynced in ((marked, True), (other, False)):
+        with JournalReader(folder.live(uuid)) as reader:
+            assert reader.is_unsynced == is_unsynced
+    _confirm(folder, monkeypatch)
+    with JournalReader(folder.committed(marked)) as reader:
+        assert not reader.is_unsynced
+
+
+def test_a_copy_that_lacks_its_end_does_not_take_the_place(folder: JournalFolder) -> None:
+    uuid = _leave(folder, is_unsynced=True)
+    content = folder.live(uuid).read_bytes()
+    with pytest.raises(JournalError, match="it has to be whole"):
+        folder.copy_anew(uuid, len(content) + 1)
+    assert folder.live(uuid).read_bytes() == content
+    assert not list(folder.state.glob("copy-*"))
+
+
+Keep = Callable[[JournalFolder, Path], Path]
+
+
+def _archive(folder: JournalFolder, journal: Path) -> Path:
+    archive = folder.path.parent / "archive"
+    dispose_shipped([journal], archive)
+    return archive / journal.name
+
+
+def _set_aside(folder: JournalFolder, journal: Path) -> Path:
+    quarantine = Quarantine(folder.path)
+    entry = Entry(0, 1, UUID(journal.stem))
+    quarantine.set_aside(journal, entry, None, "it can't be read to its end")
+    return quarantine.folder / journal.name
+
+
+def _set_aside_unread(folder: JournalFolder, journal: Path) -> Path:
+    quarantine = Quarantine(folder.path)
+    quarantine.set_aside(journal, None, None, "it can't be read")
+    return quarantine.folder / journal.name
+
+
+def _shipped(folder: JournalFolder) -> tuple[Path, bytes]:
+    """Return a journal that has its number, and what it was without that."""
+    uuid = uuid4()
+    journal = folder.committed(uuid)
+    with JournalWriter(journal, uuid=uuid) as writer:
+        writer.flush()
+        writer.gap("it")
+        writer.seal()
+        writer.commit(1, 1)
+        before = journal.read_bytes()
+        writer.stamp(1)
+    return journal, before
+
+
+@pytest.mark.parametrize("keep", [_archive, _set_aside])
+@pytest.mark.parametrize("failures", [1, 3])
+def test_what_is_kept_of_a_shipped_journal_is_on_disk(
+    folder: JournalFolder, disk: LosingDisk, keep: Keep, failures: int
+) -> None:
+    journal, _ = _shipped(folder)
+    content = journal.read_bytes()
+    left = [failures]
+
+    def fails(path: Path) -> bool:
+        is_meant = path.name in (journal.name, f".{journal.name}.part")
+        left[0] -= is_meant
+        return is_meant and left[0] >= 0
+
+    disk.fails = fails
+    for _ in range(failures):
+        try:
+            kept = keep(folder, journal)
+            break
+        except OSError:
+            assert journal.exists()
+    else:
+        kept = keep(folder, journal)
+    assert disk.failed
+    disk.cut()
+    assert kept.read_bytes() == content
+
+
+@pytest.mark.parametrize("keep", [_archive, _set_aside])
+def test_a_journal_whose_stamp_a_failed_sync_lost_stays_where_it_is(
+    folder: JournalFolder, disk: LosingDisk, keep: Keep
+) -> None:
+    journal, on_disk = _shipped(folder)
+    whole = journal.read_bytes()
+    is_meant = once(journal.name)
+
+    def fails(path: Path) -> bool:
+        found = is_meant(path)
+        if found:
+            journal.write_bytes(on_disk)  # memory is short, and it is read again
+        return found
+
+    disk.fails = fails
+    for _ in range(2):
+        with pytest.raises(OSError, match="its stamp is gone") as caught:
+            keep(folder, journal)
+        assert caught.value.filename == str(journal)
+        assert journal.read_bytes() == on_disk
+    journal.write_bytes(whole)  # the ledger had its stamp
+    assert keep(folder, journal).read_bytes() == whole
+
+
+def test_what_nobody_can_read_is_set_aside_as_a_copy(
+    folder: JournalFolder, disk: LosingDisk
+) -> None:
+    journal = folder.committed(uuid4())
+    journal.write_bytes(b"it" * 3000)
+    disk.fails = once(journal.name)
+    kept = _set_aside_unread(folder, journal)
+    assert disk.failed
+    assert kept.read_bytes() == b"it" * 3000
+    assert not journal.exists()
+
+
+def test_a_gap_is_written_again_after_a_failed_sync(
+    folder: JournalFolder, monkeypatch: pytest.MonkeyPatch, disk: LosingDisk
+) -> None:
+    uuid = _leave(folder, is_unsynced=True)
+    _damage(folder.live(uuid))
+    disk.fails = once("gap-")
+    _confirm(folder, monkeypatch)
+    assert disk.failed
+    disk.cut()
+    _confirm(JournalFolder(folder.path, writes=False), monkeypatch)
+    assert "can't be read back" in _reason(folder.committed(uuid))

@@ -4,11 +4,14 @@
 <folder>/<uuid>.log               confirmed and stamped
 <folder>/.firebird-cdc/           our state, out of the watcher's sight
     pool/<owner>/<uuid>           journals made beforehand, by each process its own
-    owners/<uuid>                 one per bridge process, locked while it lives
+    owners/<uuid>                 one per bridge process, locked while it lives; its content is
+                                  whose tickets it draws: device and inode, process, its PID
+                                  namespace, boot id; or nothing
     databases/<key>               the sequence of a database
     quarantine/                   what could not be decided, read or sent, with the reason
     retry/                        what was asked of the shipper, and its answers
     tickets                       the counter of commits, shared by all processes
+    restored                      since when nothing of a power cut is left to be restored
     counters                      what is counted of the server's side (counters.py)
     bridge.lock, confirmer.lock, shipper.lock     who is at work on this folder
 """
@@ -16,28 +19,51 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
 import shutil
 import struct
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from firebird_cdc.errors import CaptureError, JournalError
-from firebird_cdc.journal.dispose import sync_directory
-from firebird_cdc.journal.format import JournalReader
+import logbook
+
+from firebird_cdc.errors import (
+    CaptureError,
+    JournalCorrupt,
+    JournalEmpty,
+    JournalError,
+    JournalTorn,
+)
+from firebird_cdc.journal.confirming import (
+    CONFIRMING_AT,
+    HEARTBEAT_AT,
+    RETIRED_AT,
+    TICKETS,
+    TICKETS_BYTES,
+    UNDECIDED_AT,
+)
+from firebird_cdc.journal.dispose import copy_file, replace_file
+from firebird_cdc.journal.durable import boot_id, sync_directory, sync_name
+from firebird_cdc.journal.format import DATA_OFFSET, JournalReader, write_commit_mark
 from firebird_cdc.journal.lock import STATE_DIRECTORY, is_held
 
-_TICKETS_BYTES = 4096
+_FLOORS = 1 << 32
 _GENERATIONS_AHEAD = 1 << 16  # more than there can be while one is written
 
 # linux/fs.h: get and set the attributes that chattr shows, and its T
 _FS_IOC_GETFLAGS, _FS_IOC_SETFLAGS = 0x80086601, 0x40086602
 _FS_TOPDIR_FL = 0x00020000
 _FLAGS = struct.Struct("l")
+
+_UUID_AT = 16  # in a journal's header
+
+_log = logbook.Logger("firebird_cdc.bridge.folder")
 
 
 def _make(folder: Path) -> bool:
@@ -47,6 +73,38 @@ def _make(folder: Path) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def nearest_ticket(floor: int, ticket: int) -> int:
+    """Return the ticket nearest to another one of which a seal has the lower 32 bits, FLOOR."""
+    found = ticket + (floor - ticket + _FLOORS // 2) % _FLOORS - _FLOORS // 2
+    return found if found >= 0 else found + _FLOORS
+
+
+def is_live_name(name: str) -> bool:
+    """Tell whether a file of this name is a journal that is not confirmed yet: all else in the
+    folder is not ours to touch."""
+    uuid, ending = name[:36], name[36:]
+    try:
+        return ending == ".log.live" and str(UUID(uuid)) == uuid
+    except ValueError:
+        return False
+
+
+def is_unfilled(error: JournalError, fsync: bool) -> bool:
+    """Tell whether a journal that can't be read is one to which nothing was ever written to the
+    end: with FSYNC, a power cut can leave a torn header only of what was never sealed."""
+    is_short = isinstance(error, JournalTorn) and error.offset <= DATA_OFFSET
+    return isinstance(error, JournalEmpty) or (is_short and fsync)
+
+
+def check_name(journal: JournalReader, uuid: UUID) -> None:
+    """Raise JournalCorrupt unless JOURNAL is the one of its name: a copy, or a file that was used
+    again without its header being cleared first, would come a second time."""
+    if journal.header.uuid != uuid:
+        raise JournalCorrupt(
+            journal.path, _UUID_AT, f"it bears the uuid of another journal, {journal.header.uuid}"
+        )
 
 
 def _spread(folder: Path) -> None:
@@ -66,6 +124,20 @@ def _spread(folder: Path) -> None:
         os.close(fd)
 
 
+def _pid_namespace() -> int:
+    """Return the namespace of processes that are shown to this one."""
+    return Path("/proc/self/ns/pid").stat().st_ino
+
+
+def _leads_to(path: Path, fd: int) -> bool:
+    try:
+        now = path.stat()
+    except OSError:
+        return False
+    then = os.fstat(fd)
+    return (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino)
+
+
 class JournalFolder:
     """One opened journal folder. Descriptors stay open for the life of the process, because
     the plugin uses them; a folder that went away is opened anew as another object.
@@ -81,10 +153,13 @@ class JournalFolder:
         self.pools = self.state / "pool"
         self.databases = self.state / "databases"
         self.quarantine = self.state / "quarantine"
+        self._restored = self.state / "restored"
+        self._knows_restored = False
         self.owner = uuid4()
         self.pool = self.pools / str(self.owner)
         self.began_ns = sys.maxsize  # by the file system's clock; journals of ours are younger
-        self.pool_fd = -1
+        self.pool_fd = self._owner_fd = -1
+        self.has_left = False  # the tickets to others
         with contextlib.ExitStack() as undo:
             try:
                 self._open(undo, writes)
@@ -98,24 +173,27 @@ class JournalFolder:
 
     def _open(self, undo: contextlib.ExitStack, writes: bool) -> None:
         folders = (self.state, self.owners, self.pools, self.databases, self.quarantine)
-        made = [folder for folder in (self.path, *folders) if _make(folder)]
-        if self.pools in made:
+        missing = [folder for folder in (self.path, *folders) if _make(folder)]
+        if self.pools in missing:
             _spread(self.pools)
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         self.journal_fd = os.open(self.path, flags)
         undo.callback(os.close, self.journal_fd)
         self.tickets_fd = os.open(
-            self.state / "tickets", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+            self.state / TICKETS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
         )
         undo.callback(os.close, self.tickets_fd)
-        os.posix_fallocate(self.tickets_fd, 0, _TICKETS_BYTES)
-        self.tickets = mmap.mmap(self.tickets_fd, _TICKETS_BYTES)
+        os.posix_fallocate(self.tickets_fd, 0, TICKETS_BYTES)
+        self.tickets = mmap.mmap(self.tickets_fd, TICKETS_BYTES)
+        self.tickets[RETIRED_AT] = bytes(8)  # it has its name, perhaps again
         if writes:
             self._join(undo)
-        for folder in {folder.parent for folder in made} | {self.state, self.owners, self.pools}:
-            sync_directory(folder)
+        sync_name(self.path)
+        for folder in (self.path, self.state, self.owners, self.pools):
+            sync_directory(folder)  # whoever made what is in it may have died before its own sync
         if writes:
-            self._restore_tickets()
+            self._agree_on_tickets()
+        self._restore_tickets()
 
     def _join(self, undo: contextlib.ExitStack) -> None:
         """Make this process known as one that writes journals here."""
@@ -125,24 +203,92 @@ class JournalFolder:
         undo.callback(os.close, owner_fd)
         self.began_ns = os.fstat(owner_fd).st_ctime_ns
         fcntl.flock(owner_fd, fcntl.LOCK_EX)
-        mark = nameless.rename(self.owners / str(self.owner))
-        undo.callback(mark.unlink, missing_ok=True)
+        mark = f"{self._tickets_name} {os.getpid()} {_pid_namespace()} "
+        os.write(owner_fd, mark.encode() + boot_id() + b"\n")
+        self._owner_fd = owner_fd
+        path = nameless.rename(self.owners / str(self.owner))
+        undo.callback(path.unlink, missing_ok=True)
         self.pool.mkdir(mode=0o700)
         undo.callback(shutil.rmtree, self.pool, ignore_errors=True)
         self.pool_fd = os.open(self.pool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         undo.callback(os.close, self.pool_fd)
 
+    @property
+    def _tickets_name(self) -> str:
+        """The file that the tickets are in, whatever its path leads to now."""
+        opened = os.fstat(self.tickets_fd)
+        return f"{opened.st_dev}:{opened.st_ino}"
+
+    def _agree_on_tickets(self) -> None:
+        """Assert that all that work here draw their tickets from one file: somebody may have
+        removed or replaced it. Those that have the one before let go of it as soon as they
+        see that; tickets are drawn from ours only then. Raises CaptureError."""
+        # Our own mark is there by now, so of two that begin at the same time one sees the other.
+        others = [] if self.has_tickets() else [self._tickets_name]
+        for mark in self.owners.iterdir():
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                name, process, *_ = mark.read_text("ascii").split()
+                if name != self._tickets_name and is_held(mark):
+                    others.append(f"process {process}")
+        if others:
+            raise CaptureError(
+                f"{self.state / TICKETS} was removed or replaced while servers run, and is used by "
+                f"{', '.join(others)} as it was before; writes go on when that process has let go "
+                "of it, which takes a second; if it does not, end it"
+            )
+
+    def has_tickets(self) -> bool:
+        """Tell whether the tickets' path still leads to the file that was opened."""
+        return _leads_to(self.state / TICKETS, self.tickets_fd)
+
+    def retire_tickets(self) -> None:
+        """Have every process that has this file open refuse what wants to draw tickets from it."""
+        self.tickets[RETIRED_AT] = (1).to_bytes(8, "little")
+
+    def leave_tickets(self) -> None:
+        """Say that this process draws no tickets from this file any more; others may begin with
+        another one then."""
+        self.has_left = True
+        if self._owner_fd >= 0:
+            os.ftruncate(self._owner_fd, 0)
+
+    def let_tickets_go(self, count_prepared: Callable[[], int]) -> None:
+        """Have nobody draw tickets from this file if it was removed or replaced, and say that this
+        process draws none any more once COUNT_PREPARED is 0: so many transactions still may."""
+        if self.has_left or self.has_tickets():
+            return
+        self.retire_tickets()
+        if count_prepared():
+            return
+        if _leads_to(self.path, self.journal_fd):
+            lost, successor = self.state / TICKETS, "with the file"
+        else:
+            lost, successor = self.path, "in the folder"
+        _log.error(
+            "{lost} was removed or replaced while the server runs; capture starts anew "
+            "{successor} that is there then",
+            lost=lost,
+            successor=successor,
+        )
+        self.leave_tickets()
+
     def _restore_tickets(self) -> None:
-        """Go on above every ticket that a journal bears: a power cut may have taken the counter
-        back, and then old journals would come after new ones."""
+        """Go on above every ticket that a journal bears, and every floor where a power cut took
+        the mark: it may have taken the counter back, too, and then old journals would come after
+        new ones."""
         highest = 0
+        floors = []
         for path in self._unconfirmed():  # many, under Classic: nobody's commit waits for that
             with contextlib.suppress(JournalError, OSError), JournalReader(path) as reader:
                 mark = reader.commit_mark
-                highest = max(highest, mark.ticket if mark is not None else 0)
+                if mark is not None and mark.ticket:
+                    highest = max(highest, mark.ticket)
+                elif self.owner_is_gone(reader.header.owner):  # its seal takes time to be found
+                    floors.append(reader.seal.floor if reader.seal is not None else None)
         with self.locked_tickets():
-            if highest > self.last_ticket:
-                self.tickets[:8] = highest.to_bytes(8, "little")
+            highest = max(highest, self.last_ticket)
+            above = [nearest_ticket(each, highest) + 1 for each in floors if each is not None]
+            self.tickets[:8] = max([highest, *above]).to_bytes(8, "little")
 
     def _unconfirmed(self) -> Iterator[str]:
         """Yield the paths of all journals that may bear a ticket, also of those that a power cut
@@ -157,8 +303,10 @@ class JournalFolder:
     @contextlib.contextmanager
     def locked_tickets(self) -> Iterator[None]:
         """Keep every process from drawing a ticket, as the plugin itself does (host.c)."""
-        fd = os.open(self.state / "tickets", os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(self.state / TICKETS, os.O_RDWR | os.O_CLOEXEC)
         try:
+            if not os.path.sameopenfile(fd, self.tickets_fd):
+                raise OSError(errno.ESTALE, "was replaced", str(self.state / TICKETS))
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield
         finally:
@@ -195,12 +343,17 @@ class JournalFolder:
 
     @property
     def undecided(self) -> int:
-        """How many journals of ended processes the last leader could not decide."""
-        return int.from_bytes(self.tickets[24:32], "little")
+        """How many journals the last leader could not decide, or not publish."""
+        return int.from_bytes(self.tickets[UNDECIDED_AT], "little")
 
     @undecided.setter
     def undecided(self, count: int) -> None:
-        self.tickets[24:32] = count.to_bytes(8, "little")
+        self.tickets[UNDECIDED_AT] = count.to_bytes(8, "little")
+
+    def tell_heartbeat(self, process: int) -> None:
+        """Say that PROCESS confirms and came round just now; 0: nobody confirms."""
+        self.tickets[HEARTBEAT_AT] = (time.monotonic_ns() // 1_000_000).to_bytes(8, "little")
+        self.tickets[CONFIRMING_AT] = process.to_bytes(8, "little")
 
     @property
     def is_publishing(self) -> bool:
@@ -210,6 +363,22 @@ class JournalFolder:
     @is_publishing.setter
     def is_publishing(self, state: bool) -> None:
         self.tickets[32] = state
+
+    @property
+    def is_restored(self) -> bool:
+        """True once the stamps that a power cut took were written again since the machine began
+        to run. Whoever reads journals has to wait for that."""
+        with contextlib.suppress(OSError):
+            self._knows_restored = self._knows_restored or self._restored.read_bytes() == boot_id()
+        return self._knows_restored
+
+    @is_restored.setter
+    def is_restored(self, state: bool) -> None:
+        if state:
+            replace_file(self._restored, boot_id(), is_synced=False)
+        else:
+            self._restored.unlink(missing_ok=True)
+        self._knows_restored = state
 
     @property
     def described(self) -> int:
@@ -226,6 +395,17 @@ class JournalFolder:
         """The ticket of DDL of tables that a transaction waits for, or has waited for, to be
         described (session.c)."""
         return int.from_bytes(self.tickets[64:72], "little")
+
+    @property
+    def failed_syncs(self) -> int:
+        """The number of syncs of the whole file system that failed: what they were to write may not
+        be on disk, and no later one says so again (sequence)."""
+        return int.from_bytes(self.tickets[80:88], "little")
+
+    def count_failed_sync(self) -> None:
+        """Let all processes know that a sync of the whole file system failed."""
+        with self.locked_tickets():
+            self.tickets[80:88] = (self.failed_syncs + 1).to_bytes(8, "little")
 
     @property
     def generation(self) -> int:
@@ -261,46 +441,102 @@ class JournalFolder:
         living = len(list(os.scandir(self.owners))) - len(self.dead_owners())
         return living > (self.owners / str(self.owner)).exists()
 
-    def rescue(self, owners: Sequence[UUID]) -> None:
-        """Bring back to their place the journals of ended processes that lie under the names
-        they had in the pool: a power cut takes back a change of name."""
+    def living_owner_inodes(self) -> set[int]:
+        """Return the inodes of the marks of all processes that live and write journals here."""
+        return {
+            entry.inode() for entry in os.scandir(self.owners) if is_held(self.owners / entry.name)
+        }
+
+    def may_hide_others(self, owner: UUID) -> bool:
+        """Tell whether processes beside OWNER's may be at work whose locks are not shown here, as
+        they are in another PID namespace. Of one that ended with the machine none is left."""
+        try:
+            *_, namespace, boot = (self.owners / str(owner)).read_bytes().split()
+        except (OSError, ValueError):  # by an earlier version, or a power cut has taken it
+            return False
+        return boot == boot_id() and int(namespace) != _pid_namespace()
+
+    def rescue(self, owners: Sequence[UUID], fsync: bool) -> None:
+        """Empty the pools of ended processes: what they did not use goes. A journal, whose name a
+        power cut has taken back, is brought to its place; what is damaged is set aside."""
         for owner in owners:
-            pool = self.pools / str(owner)
             with contextlib.suppress(FileNotFoundError):
-                for entry in list(os.scandir(pool)):
-                    with contextlib.suppress(JournalError, ValueError, FileNotFoundError):
-                        JournalReader(entry.path).close()
-                        Path(entry.path).rename(self.live(UUID(entry.name)))
-                        os.fsync(self.journal_fd)
+                for entry in list(os.scandir(self.pools / str(owner))):
+                    with contextlib.suppress(FileNotFoundError, ValueError):
+                        self._rescue(Path(entry.path), UUID(entry.name), fsync)
+
+    def _rescue(self, path: Path, uuid: UUID, fsync: bool) -> None:
+        try:
+            with JournalReader(path) as reader:
+                check_name(reader, uuid)
+        except JournalError as error:
+            if is_unfilled(error, fsync):
+                path.unlink()
+                return
+            _log.error("journal {journal} is set aside: {reason}", journal=uuid, reason=error)
+            self.set_aside(uuid, str(error), path)
+            return
+        path.rename(self.live(uuid))
+        os.fsync(self.journal_fd)
 
     def forget(self, owner: UUID) -> None:
-        """Remove what an ended process left beside its journals: its pool and its mark."""
-        shutil.rmtree(self.pools / str(owner), ignore_errors=True)
+        """Remove what an ended process left beside its journals: its mark, and its pool unless
+        something lies there that is not ours."""
+        try:
+            (self.pools / str(owner)).rmdir()
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                raise
         (self.owners / str(owner)).unlink(missing_ok=True)
 
-    def set_aside(self, uuid: UUID, reason: str) -> None:
-        """Move an unconfirmed journal to the quarantine, with one sentence why."""
-        note = self.quarantine / f"{uuid}.reason"
-        note.write_text(reason + "\n", encoding="utf-8")
-        note.chmod(0o600)
-        self.sync_file(note)
+    def set_aside(self, uuid: UUID, reason: str, path: Path | None = None) -> None:
+        """Move an unconfirmed journal, at PATH if that is not its own, to the quarantine, with one
+        sentence why. Raises OSError; then it may be done again."""
+        path = path or self.live(uuid)
+        replace_file(self.quarantine / f"{uuid}.reason", f"{reason}\n".encode())
         sync_directory(self.quarantine)
-        self.live(uuid).rename(self.quarantine / f"{uuid}.log")
+        path.rename(self.quarantine / f"{uuid}.log")
+        sync_directory(self.quarantine)
+        sync_directory(path.parent)
 
-    @staticmethod
-    def sync_file(path: Path) -> None:
-        """Wait until all of a file is on disk."""
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    def copy_anew(self, uuid: UUID, length: int) -> None:
+        """Put a copy in the place of an unconfirmed journal, of LENGTH bytes, of which a sync
+        failed: the system may take bytes for written that are not, and later syncs pass over them.
+
+        Raises JournalError if the copy is not whole, OSError.
+        """
+        copy = self.state / f"copy-{uuid}"
         try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+            copy_file(self.live(uuid), copy)
+            with JournalReader(copy) as reader:
+                check_name(reader, uuid)
+                for _ in reader.changes():
+                    pass
+                seal, catalogue, mark = (
+                    reader.seal,
+                    reader.unstamped_catalogue(),
+                    reader.commit_mark,
+                )
+            end = catalogue.end if catalogue else seal.end if seal else 0
+            if end < length:
+                raise JournalTorn(copy, end, f"it has to be whole up to byte {length}")
+            if mark is not None:  # the copy is synced
+                fd = os.open(copy, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    write_commit_mark(fd, uuid, mark)
+                    os.fdatasync(fd)
+                finally:
+                    os.close(fd)
+            copy.rename(self.live(uuid))
+        except BaseException:
+            copy.unlink(missing_ok=True)
+            raise
+        os.fsync(self.journal_fd)  # or the one that failed could come back
 
     def is_in_place(self) -> bool:
-        """Tell whether the path still leads to the folder that was opened."""
-        try:
-            now = self.path.stat()
-        except OSError:
-            return False
-        then = os.fstat(self.journal_fd)
-        return (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino)
+        """Tell whether the paths still lead to the folder and the tickets that were opened."""
+        return _leads_to(self.path, self.journal_fd) and self.has_tickets()
+
+    def is_same_place(self, other: JournalFolder) -> bool:
+        """Tell whether OTHER has the same folder, and so the same journals."""
+        return os.path.sameopenfile(self.journal_fd, other.journal_fd)

@@ -79,6 +79,7 @@ class JournalAbandoned(NamedTuple):
     database: int
     uuid: UUID
     transaction: int
+    is_unsynced: bool = False  # its sync failed: it has to be copied
 
 
 Event = (
@@ -240,6 +241,13 @@ class Host(Protocol):
     def spawn(self, program: Path, arguments: list[str], environment: dict[str, str]) -> int:
         """Start a detached process that the server doesn't notice. Raises OSError."""
 
+    def fail(self, reason: str) -> None:
+        """Have the next transaction start the bridge anew; where that fails too, REASON or that
+        failure is what it is refused with."""
+
+    def count_prepared(self) -> int:
+        """Return how many transactions may still draw a ticket from a file that is retired."""
+
     def limit_disk(self, most: int) -> None:
         """Set connector.journal.max.bytes; 0: no limit."""
 
@@ -315,17 +323,18 @@ class CffiHost:
         self._api = api
         self._events = ffi.new("struct fbc_event[]", EVENT_BATCH)
         self._questions = ffi.new("struct fbc_question_view[]", _QUESTION_BATCH)
-        self._tickets: Any = None
+        self._tickets: list[Any] = []  # also former ones: somebody may be looking at them
         self.root = Path(ffi.string(api.root).decode())
 
     def configure(self, folder: OpenFolder, fsync: bool, gap: bool) -> None:
-        self._tickets = self._ffi.from_buffer("uint64_t[]", folder.tickets, require_writable=True)
+        shared = self._ffi.from_buffer("uint64_t[]", folder.tickets, require_writable=True)
+        self._tickets.append(shared)
         self._api.configure(
             os.fsencode(folder.path),
             folder.journal_fd,
             folder.pool_fd,
             folder.owner.bytes,
-            self._tickets,
+            shared,
             folder.tickets_fd,
             fsync,
             gap,
@@ -345,7 +354,9 @@ class CffiHost:
             return GapsCounted(raw.number, raw.database)
         if raw.kind == 6:
             uuid = UUID(bytes=bytes(self._ffi.buffer(raw.uuid)))
-            return JournalAbandoned(raw.number, raw.database, uuid, raw.transaction)
+            return JournalAbandoned(
+                raw.number, raw.database, uuid, raw.transaction, bool(raw.is_unsynced)
+            )
         if raw.kind == 1:
             return CommittedJournal(
                 number=raw.number,
@@ -423,6 +434,12 @@ class CffiHost:
         result = self._api.sync_file_system(fd)
         if result < 0:
             raise OSError(-result, "cannot sync the journal folder's file system")
+
+    def fail(self, reason: str) -> None:
+        self._api.fail(reason.encode())
+
+    def count_prepared(self) -> int:
+        return int(self._api.count_prepared())
 
     def limit_disk(self, most: int) -> None:
         self._api.limit_disk(most)

@@ -5,14 +5,24 @@ until that is on disk, before a commit returns to the client. So the file itself
 that is asked: it needs no attachment, which would stand in the DBA's way, and no engine, so it
 is there after a crash too.
 
+The bits of the page are not all of it: the engine takes every number below the header's oldest
+interesting transaction (OIT) for committed. It computes the OIT from its memory, and nothing
+orders the header's write behind that of the inventory page: a crash between the two leaves a
+committed transaction whose bits say active for ever.
+
 Layout: on-disk structure 13 (Firebird 4.0 and 5.0; the engine's ods.h). The header page tells
 page size, flags and the last transaction number given; each inventory page holds two bits per
 transaction and the number of the next such page. Neither kind is ever encrypted. The engine
 locks the file by flock(2) of its own descriptors, which opening and closing it here leaves alone.
+
+After a sync of the file that failed, what the system has of it in memory may not be on disk, and
+no later sync says so. From then on, until the machine starts anew, only that counts on which both
+agree: the file is read a second time, past the system's memory (O_DIRECT). See journal/doubt.py.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 from collections.abc import Sequence
@@ -20,11 +30,19 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
+import logbook
+
 from firebird_cdc.bridge.host import Verdict
 from firebird_cdc.errors import CaptureError
+from firebird_cdc.journal.doubt import Doubt
+
+_log = logbook.Logger("firebird_cdc.bridge.inventory")
 
 _HEADER_BYTES = 1024  # the smallest page there ever was; clumplets included
 _PAGE = struct.Struct("<16xHH16xIHH2i")  # size, structure, transaction, file, flags, creation
+# the oldest interesting transaction, low; attachments so far, without their high word; the first
+# one's high word
+_COUNTERS = struct.Struct("<28xI20xI66xH")
 _HIGH_WORD = struct.Struct("<H")  # of the last transaction number
 _HIGH_WORD_AT = 120
 _CLUMPLETS_AT = 128
@@ -39,6 +57,7 @@ _HEADER_PAGE, _INVENTORY_PAGE = 1, 3
 _NEXT_PAGE_AT = 16
 _STATES_AT = 20
 _FIRST_INVENTORY_LIMIT = 8192  # pages: the first one is made with the database, after the system's
+_ALIGNMENT = 4096  # of direct reads
 _ANY = UUID(int=0)
 _VERDICTS = (Verdict.ACTIVE, Verdict.LIMBO, Verdict.DEAD, Verdict.COMMITTED)
 
@@ -62,9 +81,23 @@ class Incarnation(NamedTuple):
     inode: int
 
 
+class Seen(NamedTuple):
+    """The database that a file holds, and counters that only grow as long as it is the same one.
+
+    ``last_transaction``: the highest number given to a transaction that could write;
+    ``attachments``: how many there have been.
+    """
+
+    incarnation: Incarnation
+    last_transaction: int
+    attachments: int
+
+
 class _Header(NamedTuple):
     page_size: int
     last_transaction: int
+    oldest_interesting: int
+    attachments: int
     has_forced_writes: bool
     guid: UUID
     created: tuple[int, int]
@@ -77,16 +110,21 @@ class TransactionInventory:
     InventoryUnreadable, OSError if the file can't be opened or read.
     """
 
-    def __init__(self, path: Path, guid: UUID = _ANY) -> None:
+    def __init__(self, path: Path, guid: UUID = _ANY, doubt: Doubt | None = None) -> None:
         """``guid``: of the database that must be there; nil: whatever is there.
 
         Raises DatabaseReplaced if it is another one.
         """
         self.path = path
+        self._doubt = doubt
+        self._is_doubted = doubt is not None and doubt.database() is not None
+        self._direct: int | None = None  # a descriptor that reads what is on disk, once in doubt
+        self._reads_disk = False
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             self._pages: list[int] = []  # numbers of the inventory pages, in order
             self._last_transaction = 0  # when the pages were looked up
+            self._attachments = 0  # durable, as far as that was asked for
             self._inode = os.fstat(self._fd).st_ino
             self._guid = self._header().guid
             if guid not in (self._guid, _ANY):
@@ -94,12 +132,14 @@ class TransactionInventory:
                     f"{path} is now another database: {self._guid} instead of {guid}"
                 )
         except BaseException:
-            os.close(self._fd)
+            self.close()
             raise
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
+        if self._direct is not None:
+            os.close(self._direct)
 
     @property
     def is_in_place(self) -> bool:
@@ -115,16 +155,25 @@ class TransactionInventory:
         _, ods, *_ = _PAGE.unpack_from(self._read(_HEADER_BYTES, 0))
         return bool(ods == _BEING_DROPPED)
 
-    @property
-    def incarnation(self) -> Incarnation:
-        """Which database this is."""
+    def identify(self) -> Seen:
+        """Return which database this is, and how far it has come."""
         header = self._header()
-        return Incarnation(header.guid, header.created, self._inode)
+        return Seen(
+            Incarnation(header.guid, header.created, self._inode),
+            header.last_transaction,
+            header.attachments,
+        )
 
     @property
-    def last_transaction(self) -> int:
-        """The highest number that the engine gave to a transaction that could write."""
-        return self._header().last_transaction
+    def inode(self) -> int:
+        """The file's."""
+        return self._inode
+
+    @property
+    def durable_attachments(self) -> int:
+        """The number of attachments that the database had had when something was last found
+        committed for good; 0: not known. A power cut can't take that back."""
+        return self._attachments
 
     def verdicts(self, transactions: Sequence[int], durable: bool) -> list[Verdict]:
         """Return what is on disk about each transaction, in order.
@@ -141,14 +190,76 @@ class TransactionInventory:
             self._pages.clear()  # an older copy of it: its later pages will be elsewhere
         self._last_transaction = header.last_transaction
         pages: dict[int, bytes] = {}  # one reading of each for all questions
-        found = [self._state(header, pages, transaction) for transaction in transactions]
+        found = [self._verdict(header, pages, transaction) for transaction in transactions]
         if durable and header.has_forced_writes and Verdict.COMMITTED in found:
-            os.fdatasync(self._fd)  # a state can be read before the engine's own sync has ended
+            self._sync()  # a state can be read before the engine's own sync has ended
+            self._attachments = header.attachments
+        if self._is_doubted and not self._reads_disk:
+            self._compare_with_disk(transactions, found)
         return found
 
-    def _state(self, header: _Header, pages: dict[int, bytes], transaction: int) -> Verdict:
+    def _compare_with_disk(self, transactions: Sequence[int], found: list[Verdict]) -> None:
+        """Raise CaptureError unless every end of a transaction that was found is on disk. Else
+        neither can be acted upon: the engine reads the one, and the other is all that a power cut
+        leaves. What had not ended may have done so between the two readings."""
+        if self._direct is None:
+            self._direct = self._open_directly()
+        ends = {
+            transaction: verdict
+            for transaction, verdict in zip(transactions, found, strict=True)
+            if verdict in (Verdict.COMMITTED, Verdict.DEAD)
+        }
+        self._reads_disk = True
+        try:
+            on_disk = self.verdicts(list(ends), durable=False)
+        finally:
+            self._reads_disk = False
+        if on_disk != list(ends.values()):
+            raise CaptureError(
+                f"a sync of {self.path} failed since the machine started, and the disk tells "
+                "another thing of these transactions than the engine, which may write it again: "
+                "wait, or restart the machine"
+            )
+
+    def _sync(self) -> None:
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            _log.critical(
+                "a sync of {database} failed ({cause}): the disk may have lost what the engine "
+                "committed. Journals of what is not on disk wait. Check the disk, then the "
+                "database (gfix -validate), and restart the machine",
+                database=self.path,
+                cause=error.strerror,
+            )
+            self._is_doubted = True
+            if self._doubt is not None:
+                self._doubt.note(self.path)
+            raise
+
+    def _open_directly(self) -> int:
+        try:
+            return os.open(f"/proc/self/fd/{self._fd}", os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+        except OSError as error:
+            raise CaptureError(
+                f"a sync of {self.path} failed since the machine started, and its file system "
+                f"does not show what is on disk ({error.strerror}): restart the machine"
+            ) from error
+
+    def _verdict(self, header: _Header, pages: dict[int, bytes], transaction: int) -> Verdict:
+        """Return what the engine would take TRANSACTION for if it opened this file.
+
+        HEADER was read before the page, so what it says was true of the page's states.
+        """
         if transaction > header.last_transaction:
             return Verdict.UNKNOWN
+        state = self._state(header, pages, transaction)
+        # A dead one below it was swept away: nothing of it is left.
+        is_passed = state is not Verdict.DEAD and transaction < header.oldest_interesting
+        return Verdict.COMMITTED if is_passed else state
+
+    def _state(self, header: _Header, pages: dict[int, bytes], transaction: int) -> Verdict:
+        """Return what the two bits say."""
         index, place = divmod(transaction, (header.page_size - _STATES_AT) * 4)
         if index not in pages:
             page = self._page(header, index)
@@ -197,6 +308,7 @@ class TransactionInventory:
                 f"{self.path} is locked for a physical backup (nbackup): its changes are elsewhere"
             )
         (high,) = _HIGH_WORD.unpack_from(page, _HIGH_WORD_AT)
+        oldest, attachments, oldest_high = _COUNTERS.unpack_from(page)
         guid = UUID(int=0)
         at = _CLUMPLETS_AT
         while at + 2 <= len(page) and page[at] != _CLUMPLET_END:
@@ -207,11 +319,23 @@ class TransactionInventory:
                 guid = UUID(bytes_le=page[at + 2 : at + 18])
             at += 2 + length
         return _Header(
-            size, high << 32 | low, bool(flags & _FORCED_WRITES), guid, (created[0], created[1])
+            size,
+            high << 32 | low,
+            oldest_high << 32 | oldest,
+            attachments,
+            bool(flags & _FORCED_WRITES),
+            guid,
+            (created[0], created[1]),
         )
 
     def _read(self, length: int, offset: int) -> bytes:
-        content = os.pread(self._fd, length, offset)
+        if self._direct is None or not self._reads_disk:
+            content = os.pread(self._fd, length, offset)
+        else:
+            start = offset - offset % _ALIGNMENT
+            with mmap.mmap(-1, -(-(offset + length - start) // _ALIGNMENT) * _ALIGNMENT) as page:
+                count = os.preadv(self._direct, [page], start)
+                content = page[offset - start : min(count, offset + length - start)]
         if len(content) < length:
             raise InventoryUnreadable(f"{self.path} ends at byte {offset + len(content)}")
         return content

@@ -22,10 +22,12 @@ from firebird_cdc.bridge.confirmer import Confirmer
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import CountedGap, DatabaseIdentity, Event, Witness
 from firebird_cdc.errors import CaptureError
+from firebird_cdc.native._journal_files import sync_file_system
 
 _log = logbook.Logger("firebird_cdc.bridge.recovery")
 
 _LOOK_S = 1.0
+_MOMENT_S = 0.02
 _FIRST_LOOK_S = 30.0  # for what one look may take before shipping begins
 
 
@@ -70,8 +72,11 @@ class _NoServer:
     def clear_gap(self, database: int, gap: CountedGap) -> None:
         """Nothing was read."""
 
-    def sync_file_system(self, fd: int) -> None:  # noqa: ARG002
-        os.sync()
+    def count_prepared(self) -> int:
+        return 0
+
+    def sync_file_system(self, fd: int) -> None:
+        sync_file_system(fd)
 
 
 class Recovery:
@@ -94,9 +99,17 @@ class Recovery:
         """Decide what can be decided now."""
         self._stopping.set()  # wait for nothing
         end = time.monotonic() + _FIRST_LOOK_S
-        while self._turn() and time.monotonic() < end:
+        while (self._turn() or self._awaits_stamps()) and time.monotonic() < end:
             pass
         self._stopping.clear()
+
+    def _awaits_stamps(self) -> bool:
+        """Tell, after a moment, whether a server still restores what a power cut took of
+        journals that are to be shipped."""
+        if self._folder is None or self._folder.is_restored:
+            return False
+        time.sleep(_MOMENT_S)
+        return True
 
     def start(self) -> None:
         """Look every second from now on."""

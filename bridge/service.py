@@ -61,8 +61,14 @@ class Bridge:
         self._folder: JournalFolder | None = None
         self._finder: DefinitionFinder | None = None
         self._confirmer: Confirmer | None = None
+        self._ended_confirmer: Confirmer | None = None  # whose thread ended last
         self._supervisor: ShipperSupervisor | None = None
         self._meter: DiskMeter | None = None
+
+    def _confirmer_ended(self) -> None:
+        """Have the next transaction start us anew, with another one."""
+        self._confirmer, self._ended_confirmer = None, self._confirmer
+        self._host.fail("the bridge's thread that confirms journals ended, see the connector's log")
 
     def _databases(self) -> Path:
         assert self._folder is not None
@@ -76,7 +82,14 @@ class Bridge:
         """
         python = python_program() if config.shipper == "embedded" else None
         folder = self._folder
-        if folder is None or folder.path != config.journal_directory or not folder.is_in_place():
+        if folder is not None and self._confirmer is None:
+            folder.let_tickets_go(self._host.count_prepared)  # there is no thread that would
+        if (
+            folder is None
+            or folder.path != config.journal_directory
+            or folder.has_left
+            or not folder.is_in_place()
+        ):
             folder = self._folder = JournalFolder(config.journal_directory)
         _probe(folder)
         self._host.configure(folder, config.journal_fsync, config.capture_failure_mode == "gap")
@@ -88,8 +101,11 @@ class Bridge:
             self._finder.start()
         if self._confirmer is None:
             self._confirmer = Confirmer(self._host, folder, config.journal_fsync)
-            self._confirmer.start()
-        self._confirmer.use(folder, config.journal_fsync)
+            if self._ended_confirmer is not None:
+                self._confirmer.take_over(self._ended_confirmer)
+            self._confirmer.start(self._confirmer_ended)
+        else:
+            self._confirmer.use(folder, config.journal_fsync)
         if self._supervisor is not None:
             self._supervisor.retire()
             self._supervisor = None

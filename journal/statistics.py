@@ -23,6 +23,12 @@ KAFKA = "kafka"
 DISK = "disk"
 """Subject of the trouble that the journal folder or the archive can't be used."""
 
+CONFIRMER = "confirmer"
+"""Subject of the trouble that the process which confirms journals hangs."""
+
+UNDECIDED = "undecided"
+"""Subject of the trouble that journals can't be decided or published."""
+
 UNREADABLE = "unreadable"
 """Subject of the trouble that journals can't be read and wait for somebody."""
 
@@ -170,9 +176,10 @@ class Statistics:
     """All that one shipper has to tell.
 
     ``databases``: by path; use ``database`` to write. ``troubles``: what is wrong now, by subject:
-    a database's path, "kafka", "disk", "canary:<table>", "lost:<database>". ``last_error``: the
-    newest that was more than a warning, also when it has passed. ``send_failures``, ``retries``:
-    those that concern no single database. ``loop_at``: when (monotonic) the loop last came round.
+    a database's path, "kafka", "disk", "confirmer", "undecided", "canary:<table>",
+    "lost:<database>". ``last_error``: the newest that was more than a warning, also when it has
+    passed. ``send_failures``, ``retries``: those that concern no single database. ``loop_at``: when
+    (monotonic) the loop last came round.
     ``kafka_at``: when (monotonic) Kafka last gave a sign of life, None: not yet. ``brokers_up``:
     those that the client is connected to. ``backlog``, ``queue``: asked for figures, by whoever
     shows them; they must be cheap and callable from any thread.

@@ -15,6 +15,7 @@ from firebird_cdc.config import ConnectorConfig, load_config, locate_files
 from firebird_cdc.config.filters import TableFilter
 from firebird_cdc.config.logging import load_logging
 from firebird_cdc.errors import ConfigError, SetupError
+from firebird_cdc.journal.confirming import read_confirmer
 from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.names import SchemaNames
 from firebird_cdc.journal.topics import TopicNames
@@ -30,6 +31,8 @@ from firebird_cdc.packaging.layout import Server
 PENDING_AFTER_S = 60
 #: Entries of replication.log that are older than this are history.
 LOG_AGE = datetime.timedelta(days=1)
+#: The version of the engine that the plugin refuses (native/engine_version.c).
+_UNSERVED = "4.0.0"
 
 _YES = ("true", "yes", "on", "1")
 _NO = ("false", "no", "off", "0")
@@ -453,6 +456,8 @@ def _journals(options: ConnectorConfig) -> Findings:
             f"{len(live)} journals of open transactions are left, and no server runs with them",
             "connect to the database with capture on: recovery decides about them",
         )
+    for _, text in read_confirmer(folder, probes.is_locked).troubles(folder).values():
+        yield Finding(str(folder), text, "firebird-cdc status tells when that is over")
     reasons = sorted((own / "quarantine").glob("*.reason"))
     for reason in reasons[:5]:
         said = reason.read_text("utf-8", "replace").strip() or "no reason given"
@@ -515,6 +520,13 @@ def _publication(
         return
     path = _PLACE.sub("", database)
     published[path] = publication.tables
+    if publication.engine == _UNSERVED:
+        yield Finding(
+            database,
+            f"its server is Firebird {_UNSERVED}, which marks a transaction that is rolled back as"
+            " committed before it tells the plugin; writes to captured tables are refused",
+            "upgrade the server to Firebird 4.0.1 or later",
+        )
     if not publication.forced_writes:
         yield Finding(
             database,

@@ -46,7 +46,8 @@ class FileChanges:
         if kind is None:
             for folder in self._folders:
                 if folder.is_dir():
-                    _sync(folder)
+                    with _explained("sync", folder):
+                        _sync(folder)
             # Whatever stays behind here is only a temporary file: the work is done.
             for forget in self._forget:
                 with contextlib.suppress(OSError):

@@ -92,7 +92,7 @@ class Publication(NamedTuple):
     """What a database publishes: is it on, which tables, and which of them have no key.
 
     ``outside``: the other tables of the user that hold data for good; ``forced_writes``: whether
-    the engine waits until a commit is on disk.
+    the engine waits until a commit is on disk; ``engine``: its version, such as 5.0.4.
     """
 
     enabled: bool
@@ -100,6 +100,7 @@ class Publication(NamedTuple):
     without_key: list[str]
     outside: list[str]
     forced_writes: bool
+    engine: str
 
 
 def read_publication(server: Server, database: str) -> Publication:
@@ -136,7 +137,10 @@ def read_publication(server: Server, database: str) -> Publication:
         )
         outside = [row[0] for row in cursor.fetchall()]
         cursor.execute("SELECT MON$FORCED_WRITES FROM MON$DATABASE")
-        return Publication(enabled, tables, without_key, outside, bool(cursor.fetchone()[0]))
+        forced_writes = bool(cursor.fetchone()[0])
+        cursor.execute("SELECT RDB$GET_CONTEXT('SYSTEM', 'ENGINE_VERSION') FROM RDB$DATABASE")
+        (version,) = cursor.fetchone()
+        return Publication(enabled, tables, without_key, outside, forced_writes, version)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from prometheus_client.core import (
 from firebird_cdc import __version__
 from firebird_cdc.bridge.counters import Counters, DatabaseCounters, Histogram, read_counters
 from firebird_cdc.config.metric_tags import OWN_LABELS
+from firebird_cdc.journal.confirming import read_confirmer
 from firebird_cdc.journal.lock import bridge_present
 from firebird_cdc.journal.observability.report import Reporter, table_counts
 from firebird_cdc.journal.statistics import (
@@ -119,6 +120,8 @@ transactions_rolled_back counter database Transactions with changes that were ro
 journals_rolled_back counter database Journals that were removed because of that
 callback_seconds histogram database,call Time that capture added to calls of the server
 confirm_seconds histogram database From a commit until its journal had its final name
+journals_undecided gauge - Journals that wait as nobody can tell yet whether they were committed, or give them numbers
+confirmer_silent_seconds gauge - Since the process that confirms journals last came round; 0 while none does
 journal_limit_bytes gauge - connector.journal.max.bytes as the server heeds it; 0: none
 journal_limit_reached gauge - 1 while waiting journals take more than that
 journal_limit_refusals counter - Times that the limit refused something
@@ -275,6 +278,9 @@ class ShipperCollector:
                     families.histogram("confirm_seconds", histogram, path)
                 else:
                     families.histogram("callback_seconds", histogram, path, call)
+        confirmer = read_confirmer(self._reporter.config.journal_directory)
+        families.set("journals_undecided", confirmer.undecided)
+        families.set("confirmer_silent_seconds", confirmer.silent_s)
         disk = counters.disk
         families.set("journal_limit_bytes", disk.limit)
         families.set("journal_limit_reached", disk.is_full)

@@ -18,13 +18,14 @@ from typing import Any
 import orjson
 
 from firebird_cdc.errors import SetupError
+from firebird_cdc.journal.confirming import read_confirmer
 from firebird_cdc.journal.lock import bridge_present, shipper_present
 from firebird_cdc.journal.observability.folder import Owners, list_folder, reasons
 from firebird_cdc.journal.observability.observer import status_path
 from firebird_cdc.journal.observability.report import VERSION, needs_somebody, set_aside, waits
 from firebird_cdc.journal.repairs import RepairFolder
 from firebird_cdc.journal.shipped import remembered
-from firebird_cdc.journal.statistics import LOST, now_us
+from firebird_cdc.journal.statistics import CONFIRMER, LOST, UNDECIDED, now_us
 
 STALE_S = 30.0
 """A status that a running shipper has not written anew for so long tells that it stands still."""
@@ -170,10 +171,11 @@ def _of_folder(last: dict[str, Any] | None, directory: Path) -> dict[str, Any]:
         needs.append(f"no shipper runs, and {wait}")
     elif server:
         needs.append("no shipper runs, though a server captures changes")
-    troubles = _lost(directory)
+    troubles = [*_confirmer(directory, now), *_lost(directory)]
     needs += [trouble["text"] for trouble in troubles]
     if last is not None:
-        troubles += [each for each in last["troubles"] if not each["subject"].startswith(LOST)]
+        known = (LOST, CONFIRMER, UNDECIDED)
+        troubles += [each for each in last["troubles"] if not each["subject"].startswith(known)]
     if listing.quarantined:
         needs.append(set_aside(len(listing.quarantined)))
     return {
@@ -198,6 +200,15 @@ def _of_folder(last: dict[str, Any] | None, directory: Path) -> dict[str, Any]:
         "last_error": None if last is None else last["last_error"],
         "needs": needs,
     }
+
+
+def _confirmer(directory: Path, now: int) -> list[dict[str, Any]]:
+    """What is wrong with who confirms, as its page tells now."""
+    found = read_confirmer(directory).troubles(directory)
+    return [
+        {"subject": subject, "kind": kind, "text": text, "since_us": now}
+        for subject, (kind, text) in found.items()
+    ]
 
 
 def _lost(directory: Path) -> list[dict[str, Any]]:

@@ -233,6 +233,14 @@ def read_journal(path: Path) -> Journal:
         return Journal(path, reader.header, reader.stamp, reader.database, reader.user, changes)
 
 
+def _has_header(journal: Path) -> bool:
+    try:
+        with journal.open("rb") as file:
+            return any(file.read(512))
+    except FileNotFoundError:
+        return False
+
+
 def before(change: RowChange) -> Row | None:
     return _row(change, change.before)
 
@@ -421,6 +429,11 @@ class Capture:
     def live(self) -> list[Path]:
         """Return the journals of open transactions, and of those that are not confirmed."""
         return list(self.journal_directory.glob("*.log.live"))
+
+    def written(self) -> list[Path]:
+        """Return those of them to which something was written: nobody knows whose an empty one is,
+        so it stays while a process lives that may be at work on it."""
+        return [path for path in self.live() if _has_header(path)]
 
     def committed(self) -> list[Path]:
         return list(self.journal_directory.glob("*.log"))

@@ -57,3 +57,15 @@ def test_a_transaction_that_began_in_the_folder_before(capture: Capture, mode: s
     captured = [row["ID"] for j in capture.journals() for _, _, row in j.brief() if row]
     assert captured[-1] == 2
     assert 9 not in captured
+
+
+def test_the_log_tells_that_the_folder_went_not_a_file_in_it(capture: Capture) -> None:
+    capture.create("CREATE TABLE T (ID INTEGER)")
+    attachment = capture.attach()
+    assert _can_commit(attachment, 0)
+    until("the journal to be confirmed", lambda: not capture.live())
+    capture.journal_directory.rename(capture.journal_directory.with_name("elsewhere"))
+    words = f"{capture.journal_directory} was removed or replaced while the server runs"
+    until("it to be noticed", lambda: words in capture.log.read_text())
+    until("capture to go on", lambda: _can_commit(attachment, 1))
+    assert "tickets was" not in capture.log.read_text()

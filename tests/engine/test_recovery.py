@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from capture import Capture, fold, until
+from capture import Attachment, Capture, fold, until
 
 from firebird_cdc.bridge.host import Verdict
 from firebird_cdc.bridge.inventory import TransactionInventory
@@ -118,12 +119,13 @@ def test_the_inventory_tells_what_the_engine_tells(capture: Capture, tmp_path: P
     attachment.execute("SELECT COUNT(*) FROM T")
     attachment.commit()
     assert inventory.verdicts(committed, durable=True) == [Verdict.COMMITTED] * 6
-    assert inventory.verdicts([inventory.last_transaction + 1], durable=True) == [Verdict.UNKNOWN]
-    assert inventory.last_transaction > 2 * per_page
+    seen = inventory.identify()
+    assert inventory.verdicts([seen.last_transaction + 1], durable=True) == [Verdict.UNKNOWN]
+    assert seen.last_transaction > 2 * per_page
     guid = attachment.execute("SELECT RDB$GET_CONTEXT('SYSTEM', 'DB_GUID') G FROM RDB$DATABASE")[0][
         "G"
     ]
-    assert guid.strip("{}").lower() == str(inventory.incarnation.guid)
+    assert guid.strip("{}").lower() == str(seen.incarnation.guid)
     inventory.close()
 
 
@@ -177,6 +179,58 @@ def test_transaction_numbers_that_go_back_begin_an_epoch(capture: Capture, place
     capture.end_clients()
     numbers = [(j.stamp.epoch, j.sequence) for j in capture.read_all()]
     assert sorted(numbers) == [*((0, n) for n in range(1, 11)), (1, 1)]
+
+
+def _current(attachment: Attachment) -> int:
+    [row] = attachment.execute("SELECT CURRENT_TRANSACTION N FROM RDB$DATABASE")
+    return int(row["N"])
+
+
+def _pass_in_one_attachment(capture: Capture, number: int) -> None:
+    """Have the database give NUMBER, and more, to transactions that change nothing."""
+    attachment = capture.attach()
+    while _current(attachment) <= number:
+        attachment.commit()
+    attachment.commit()
+
+
+def _die_in_it(capture: Capture, number: int) -> None:
+    """Have a process die in transaction NUMBER, and many come after it."""
+    attachment = capture.attach()
+    while _current(attachment) < number:
+        attachment.commit()
+    _kill(capture)
+    for _ in range(10):
+        attachment = capture.attach()
+        _current(attachment)
+        attachment.commit()
+        capture.end_clients()
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("hide", [_pass_in_one_attachment, _die_in_it])
+def test_an_older_copy_is_noticed_though_its_numbers_went_on(
+    capture: Capture, hide: Callable[[Capture, int], None]
+) -> None:
+    capture.create(_TABLE)
+    old = capture.database.read_bytes()
+    last = 0
+    for number in range(5):
+        attachment = capture.attach()
+        attachment.execute("INSERT INTO T VALUES (?)", number)
+        last = _current(attachment)
+        attachment.commit()
+        capture.end_clients()
+    capture.database.write_bytes(old)
+    hide(capture, last)
+    capture.end_clients()
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO T VALUES (100)")
+    assert _current(attachment) > last
+    attachment.commit()
+    capture.end_clients()
+    numbers = [(j.stamp.epoch, j.sequence) for j in capture.read_all()]
+    assert sorted(numbers) == [*((0, n) for n in range(1, 6)), (1, 1)]
 
 
 @pytest.mark.plain

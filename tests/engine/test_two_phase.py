@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from capture import Capture, Client, Journal, fold, read_journal, until
 
-from firebird_cdc.journal.format import Gap
+from firebird_cdc.journal.format import Gap, JournalReader
 
 pytestmark = pytest.mark.engine
 
@@ -164,6 +164,26 @@ def test_who_changes_its_rows_comes_after_it(pair: Pair) -> None:
         other.end()
     one, two = pair.balance()
     assert [len(one), len(two)] == [10, 5]
+
+
+def test_the_seal_of_who_changes_its_rows_tells_that_it_comes_after_it(pair: Pair) -> None:
+    """It has no ticket: in the files, the order is that of the floors. Its own process goes on, so
+    that none that starts takes its journal for one whose ticket was lost."""
+    client = pair.start("INSERT INTO T VALUES (1, 0)")
+    pair.decide("leave")
+    client.finish()
+    pair.resolve(commit=True)
+    other = pair.capture.client().attach(pair.databases[0])
+    other.execute("UPDATE T SET N = N + 1")
+    other.commit()
+    one, _ = pair.journals()
+    floors = []
+    for journal in one:
+        path = pair.capture.journal_directory / f"{journal.header.uuid}.log"
+        with JournalReader(path) as reader:
+            assert reader.seal is not None and reader.seal.floor is not None
+            floors.append(reader.seal.floor)
+    assert floors[0] < floors[1]
 
 
 def test_killed_between_the_phases_and_rolled_back(pair: Pair) -> None:

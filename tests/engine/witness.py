@@ -59,8 +59,9 @@ class Witness:
         """Tell whether a statement that stands changed or deleted the row with this value."""
         return (key, value) in self._left
 
-    def led(self, key: int, was: int | None, became: int) -> bool:
-        """Tell whether a statement that stands made the one of the other; None: it inserted it."""
+    def led(self, key: int, was: int | None, became: int | None) -> bool:
+        """Tell whether a statement that stands made the one of the other; None: it inserted, or
+        deleted it."""
         return (key, was, became) in self._steps
 
     def fault_of_blobs(self, old: Row | None, new: Row | None) -> str:
@@ -119,7 +120,7 @@ class Follower:
         our_values = [dict(row)["N"] for row in ours]
         if any(witness.left(key, each) for each in our_values):
             return
-        if any(witness.led(key, value, each) for each in our_values):
+        if any(witness.led(key, value, each) for each in our_values or [None]):
             self._doings.taken_back += 1
         elif (value is None or not witness.made(key, value)) and all(
             witness.made(key, each) or (key, each) in self._kept for each in our_values

@@ -21,7 +21,7 @@ def _journal(folder: Path, sequence: int, *, database: str = "/d.fdb", sql: str 
     path = folder / f"{identity}.log"
     with JournalWriter(path, uuid=identity, database=database, transaction=7) as writer:
         writer.ddl(sql or "CREATE TABLE X (Y INT)")
-        writer.seal()
+        writer.seal(floor=0x1234_5678)
         writer.commit(1, 2)
         writer.stamp(sequence)
     return path
@@ -119,6 +119,7 @@ def test_what_is_unusual_is_looked_at_more_closely(tmp_path: Path) -> None:
 def test_the_fast_reader_finds_what_the_reader_finds_or_nothing(tmp_path: Path) -> None:
     path = _journal(tmp_path, 9, database="/srv/ä.fdb")
     folder = f"{tmp_path}{os.sep}"
+    assert read_envelopes(folder, [path.name]) != [None]
     whole = path.read_bytes()
     for place in range(len(whole)):
         spoilt = bytearray(whole)

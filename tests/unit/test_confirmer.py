@@ -16,8 +16,8 @@ from uuid import UUID
 
 import pytest
 
+from firebird_cdc.bridge import completion, history, sequence
 from firebird_cdc.bridge import confirmer as module
-from firebird_cdc.bridge import sequence
 from firebird_cdc.bridge.confirmer import Confirmer
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import (
@@ -35,6 +35,7 @@ from firebird_cdc.bridge.recovery import _NoServer
 from firebird_cdc.bridge.structures import KeyIndexFile
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal import format as journal_format
+from firebird_cdc.journal.doubt import Doubt
 from firebird_cdc.journal.format import (
     DdlChange,
     Gap,
@@ -79,6 +80,7 @@ class PlayedServer:
 
     def __init__(self, directory: Path) -> None:
         self.database_path = directory / "test.fdb"
+        self.guids = [GUID]  # of the databases at the path, one after the other
         self.folder = JournalFolder(directory / "journals")
         self.events: list[Event] = []
         self.settled = 0
@@ -99,7 +101,7 @@ class PlayedServer:
         names = CommittedJournal._fields
         values = dict.fromkeys(names, 0) | {
             "number": number,
-            "database": 1,
+            "database": len(self.guids),
             "uuid": uuid,
             "transaction": transaction,
             "ticket": ticket,
@@ -138,8 +140,14 @@ class PlayedServer:
         header = bytearray(4096)
         header[0] = 1
         struct.pack_into("<HH16xI", header, 16, 4096, 0x800D, 1000)
-        header[128:146] = bytes([10, 16]) + GUID.bytes_le
+        header[128:146] = bytes([10, 16]) + self.guids[-1].bytes_le
         self.database_path.write_bytes(header + bytes([3]) + bytes(4095))
+
+    def set_state(self, transaction: int, state: int) -> None:
+        """Have the first inventory page say STATE of a transaction; all others are active."""
+        with self.database_path.open("r+b") as file:
+            file.seek(4096 + 20 + transaction // 4)
+            file.write(bytes([state << transaction % 4 * 2]))
 
     def _write(
         self,
@@ -155,7 +163,7 @@ class PlayedServer:
             uuid=uuid,
             transaction=transaction,
             database=str(self.database_path),
-            database_guid=GUID,
+            database_guid=self.guids[-1],
             owner=owner or self.folder.owner,
         ) as writer:
             if ddl:
@@ -184,7 +192,7 @@ class PlayedServer:
         self.settled = number
 
     def database(self, database: int) -> DatabaseIdentity:
-        return DatabaseIdentity(str(self.database_path), GUID)
+        return DatabaseIdentity(str(self.database_path), self.guids[database - 1])
 
     def open_witness(self, database: str) -> Witness:
         attachment = Attachment(len(self.attachments) < self.ended_attachments)
@@ -208,10 +216,13 @@ class PlayedServer:
     def sync_file_system(self, fd: int) -> None:
         pass
 
+    def count_prepared(self) -> int:
+        return 0
+
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedServer:
-    for pause in ("_TROUBLE_S", "_PAUSE_S"):
+    for pause in ("_TROUBLE_S", "_LEDGER_TROUBLE_S", "_PAUSE_S"):
         monkeypatch.setattr(module, pause, 0.01)
     return PlayedServer(tmp_path)
 
@@ -379,6 +390,7 @@ def test_a_power_cut_leaves_the_stamp_of_a_process_that_died_before_the_ledger_h
     with journal.open("r+b") as file:
         write_stamp(file.fileno(), UUID(journal.stem), earlier)
     assert _stamp_of(journal) == earlier
+    server.folder.is_restored = False  # the machine started anew
     _work(Confirmer(server, server.folder, fsync=True))
     assert _stamp_of(journal) == given
 
@@ -473,6 +485,24 @@ def test_what_is_counted_while_a_gap_is_marked_becomes_one_too(server: PlayedSer
     assert sorted(gap.rpartition(" ")[2] for gap in gaps) == ["it", "more"]
 
 
+def test_a_gap_that_was_heard_of_is_marked_by_who_follows_when_a_thread_ends(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former = Confirmer(server, server.folder, fsync=True)
+    _work(former)
+    server.gap = CountedGap(1, 0, 0, "it")
+    server.events.append(GapsCounted(1, 1))
+    with monkeypatch.context() as full:
+        full.setattr(journal_format, "_pwrite", _full)
+        former.turn()
+    former.let_go()
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    confirmer.take_over(former)
+    _work(confirmer)
+    [gap] = _gaps_of(server.folder)
+    assert gap.endswith("could not be recorded: it")
+
+
 def test_a_new_ledger_that_finds_no_room_costs_no_descriptors(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -495,7 +525,7 @@ def test_a_new_ledger_that_finds_no_room_costs_no_descriptors(
 def test_ddl_waits_for_somebody_who_can_tell_of_it_but_not_for_ever(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_QUIET_S", 0.0)
+    monkeypatch.setattr(completion, "_QUIET_S", 0.0)
     server.create_database()
     server.ended_attachments = 10**6
     confirmer = Confirmer(server, server.folder, fsync=False)
@@ -508,7 +538,7 @@ def test_ddl_waits_for_somebody_who_can_tell_of_it_but_not_for_ever(
     assert server.folder.committed(row).exists()
     assert server.folder.live(ddl).exists() and server.folder.live(grant).exists()
     assert server.folder.described >= 2  # a DDL that commits now does not wait for it
-    monkeypatch.setattr(module, "_STRUCTURES_PATIENCE_S", 0.3)
+    monkeypatch.setattr(completion, "_STRUCTURES_PATIENCE_S", 0.3)
     _work_until_committed(confirmer, server.folder, grant)
     assert _statement(server.folder, ddl) == (1, "CREATE TABLE T (ID INTEGER)", None)
     assert all(each.is_closed for each in server.attachments)
@@ -517,7 +547,7 @@ def test_ddl_waits_for_somebody_who_can_tell_of_it_but_not_for_ever(
 def test_nothing_passes_a_ddl_that_waits(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_QUIET_S", 0.0)
+    monkeypatch.setattr(completion, "_QUIET_S", 0.0)
     monkeypatch.setattr(module, "_MOST_OPEN", 2)
     server.create_database()
     server.ended_attachments = 10**6
@@ -538,7 +568,7 @@ def test_nothing_passes_a_ddl_that_waits(
 def test_ddl_of_two_processes_is_read_for_who_waits_for_the_last(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_QUIET_S", 100.0)
+    monkeypatch.setattr(completion, "_QUIET_S", 100.0)
     server.create_database()
     confirmer = Confirmer(server, server.folder, fsync=False)
     server.events.append(LastSessionLeft(10**6))  # and another one came
@@ -554,11 +584,11 @@ def test_ddl_of_two_processes_is_read_for_who_waits_for_the_last(
 def test_ddl_waits_no_longer_when_the_clock_was_set_back(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_QUIET_S", 0.1)
+    monkeypatch.setattr(completion, "_QUIET_S", 0.1)
     server.create_database()
     confirmer = Confirmer(server, server.folder, fsync=False)
     for ended, patience_s, told in ((0, 30.0, ()), (10**6, 0.3, None)):
-        monkeypatch.setattr(module, "_STRUCTURES_PATIENCE_S", patience_s)
+        monkeypatch.setattr(completion, "_STRUCTURES_PATIENCE_S", patience_s)
         server.ended_attachments = ended
         ddl = server.commit(0, ddl="DROP INDEX I")
         event = server.events[-1]
@@ -571,15 +601,15 @@ def test_ddl_waits_no_longer_when_the_clock_was_set_back(
 def test_ddl_that_can_never_be_told_of_holds_up_nothing(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_QUIET_S", 0.0)
-    monkeypatch.setattr(module, "_STRUCTURES_PATIENCE_S", 0.3)
+    monkeypatch.setattr(completion, "_QUIET_S", 0.0)
+    monkeypatch.setattr(completion, "_STRUCTURES_PATIENCE_S", 0.3)
     server.create_database()
     confirmer = Confirmer(server, server.folder, fsync=False)
 
     def fail(*_: object) -> int:
         raise struct.error("ushort format requires 0 <= number <= 65535")
 
-    monkeypatch.setattr(module, "append_catalogue", fail)
+    monkeypatch.setattr(completion, "append_catalogue", fail)
     indexes = KeyIndexFile(server.folder.databases, str(server.database_path), GUID)
     indexes.write({})
     ddl = server.commit(0, ddl="DROP INDEX I")
@@ -589,7 +619,7 @@ def test_ddl_that_can_never_be_told_of_holds_up_nothing(
 
     damaged = server.commit(0, ddl="DROP INDEX I")
     with server.folder.live(damaged).open("r+b") as file:
-        file.seek(module.DATA_OFFSET + 60)
+        file.seek(journal_format.DATA_OFFSET + 60)
         file.write(b"\xff\xff\xff")
     _work_until_committed(confirmer, server.folder, damaged)
 
@@ -624,7 +654,7 @@ def test_what_a_dead_process_told_of_its_ddl_is_taken_over(server: PlayedServer)
 def test_what_another_leader_told_of_our_ddl_is_taken_over(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_QUIET_S", 100.0)
+    monkeypatch.setattr(completion, "_QUIET_S", 100.0)
     server.create_database()
     confirmer = Confirmer(server, server.folder, fsync=True)
     ddl = server.commit(0, ddl="ALTER TABLE T ADD N INTEGER")
@@ -633,7 +663,7 @@ def test_what_another_leader_told_of_our_ddl_is_taken_over(
         seal = reader.seal
     assert seal is not None
     with server.folder.live(ddl).open("r+b") as file:
-        module.append_catalogue(file.fileno(), ddl, seal, {}, {1: changes})
+        completion.append_catalogue(file.fileno(), ddl, seal, {}, {1: changes})
     _work(confirmer)
     assert _statement(server.folder, ddl).table_changes == changes
     assert not server.attachments
@@ -642,7 +672,7 @@ def test_what_another_leader_told_of_our_ddl_is_taken_over(
 def test_an_attachment_that_hangs_holds_up_nothing_but_that_database(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_QUIET_S", 0.0)
+    monkeypatch.setattr(completion, "_QUIET_S", 0.0)
     server.create_database()
     go_on = threading.Event()
 
@@ -662,31 +692,75 @@ def test_an_attachment_that_hangs_holds_up_nothing_but_that_database(
     go_on.set()
 
 
-def test_what_has_piled_up_is_worked_off_in_ever_shorter_pauses(
-    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+def test_a_new_database_at_the_path_has_an_epoch_of_its_own_from_its_first_journal(
+    server: PlayedServer,
 ) -> None:
-    leader = Confirmer(server, server.folder, fsync=False)
-    now = time.monotonic()
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    server.create_database()
+    confirmer = Confirmer(server, server.folder, fsync=False)
+    first = server.commit(0)
+    _work(confirmer)
+    before = [first, server.commit(0)]
+    server.database_path.unlink()  # dropped, and made anew, while that waits
+    server.guids.append(UUID(int=8))
+    server.create_database()
+    after = [server.commit(0), server.commit(0)]
+    _work(confirmer)
+    old, new = (
+        [_stamp_of(server.folder.committed(uuid))[:2] for uuid in uuids]
+        for uuids in (before, after)
+    )
+    epoch = old[0][0]
+    assert old == [(epoch, 1), (epoch, 2)]
+    assert new == [(epoch + 1, 1), (epoch + 1, 2)]
 
-    def pause_after(published: int, taken_s: float) -> float:
-        leader._published = published
-        return leader._gathering_time(taken_s)
 
-    per_s, waiting = 500, 60.0
-    pauses: list[float] = []
-    for _ in range(400):  # one second and more, after a standstill
-        pauses.append(pause_after(round(waiting), 0.0005 + 0.00005 * waiting))
-        passed = pauses[-1] + 0.0005 + 0.00005 * waiting
-        now += passed
-        waiting = max(1.0, per_s * passed)
-    assert max(pauses[20:]) < 0.001
+@pytest.fixture
+def doubted(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Confirmer, list[bool], UUID]:
+    """A confirmer that begins after a sync of a database file failed, whether the disk itself can
+    be read, and a journal of that database that was published before."""
+    server.create_database()
+    server.set_state(12, 3)
+    published = server.commit(12)
+    confirmer = Confirmer(server, server.folder, fsync=False)
+    _work(confirmer)
+    confirmer.let_go()
+    path = str(server.database_path)
+    Doubt.of(server.folder.databases, sequence.database_key(path)).note(server.database_path)
+    real, is_readable = os.open, [False]
 
-    for _ in range(400):
-        pauses.append(pause_after(20, 0.002))
-        now += 0.010
-    assert pauses[-1] == 0.010
-    for _ in range(20):
-        pauses.append(pause_after(100, 0.01))
-        now += 0.090
-    assert pauses[-1] == 0.080
+    def opened(path: str, flags: int, mode: int = 0o777, **more: Any) -> int:
+        if flags & os.O_DIRECT and not is_readable[0]:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return real(path, flags & ~os.O_DIRECT, mode, **more)
+
+    monkeypatch.setattr(os, "open", opened)
+    return Confirmer(server, server.folder, fsync=False), is_readable, published
+
+
+def test_a_database_that_cannot_be_compared_keeps_no_other_one(
+    server: PlayedServer,
+    doubted: tuple[Confirmer, list[bool], UUID],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(history, "_COMPARE_S", 0.0)
+    confirmer, _, _ = doubted
+    own = server.commit_elsewhere(0, server.folder.owner)
+    server.database_path = server.database_path.with_name("to-come.fdb")  # the later one
+    other = server.commit_elsewhere(0, server.folder.owner)
+    _work(confirmer)
+    assert _published(server.folder, own) == _published(server.folder, other) == "it"
+
+
+def test_a_database_that_could_not_be_compared_is_compared_the_next_time(
+    server: PlayedServer, doubted: tuple[Confirmer, list[bool], UUID]
+) -> None:
+    confirmer, is_readable, published = doubted
+    server.set_state(12, 0)  # an older copy takes its place
+    _work_until_committed(confirmer, server.folder, server.commit(0))
+    is_readable[0] = True
+    later = server.commit(0)
+    _work_until_committed(confirmer, server.folder, later)
+    epoch, *_ = _stamp_of(server.folder.committed(published))
+    assert _stamp_of(server.folder.committed(later))[:2] == (epoch + 1, 1)

@@ -347,3 +347,16 @@ def test_readme_example_is_what_is_sent(tmp_path: Path) -> None:
     text = README.read_text("utf-8")
     assert f"`{message.topic}`" in text
     assert f"`{json.dumps(json.loads(message.key)['payload'])}`" in text
+
+
+def test_tests_that_the_architecture_names_exist() -> None:
+    """Each rule of the commit protocol names those that fail when it is broken."""
+    defined = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text("utf-8"), re.MULTILINE)
+    }
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    named = set(re.findall(r"`(test_\w+)`", text))
+    assert len(named) > 15
+    assert not named - defined

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
+import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -14,6 +18,10 @@ from firebird_cdc.bridge.inventory import (
     InventoryUnreadable,
     TransactionInventory,
 )
+from firebird_cdc.errors import CaptureError
+from firebird_cdc.journal.doubt import Doubt, DoubtWatch
+from firebird_cdc.journal.lock import STATE_DIRECTORY
+from firebird_cdc.journal.statistics import Statistics
 
 GUID = UUID(int=7)
 PAGE = 4096
@@ -71,3 +79,160 @@ def test_another_database_over_its_file(tmp_path: Path) -> None:
     with pytest.raises(DatabaseReplaced):
         inventory.verdicts([50], durable=True)
     inventory.close()
+
+
+class FailingDisk:
+    """A disk that did not take the last write of a file, and said so to one sync."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.syncs_fail = 1
+        self._path, self._copy = path, path.with_name("on-disk")
+        self._copy.write_bytes(path.read_bytes())
+        self._open, self._fdatasync = os.open, os.fdatasync
+        monkeypatch.setattr(os, "open", self._open_past_memory)
+        monkeypatch.setattr(os, "fdatasync", self._sync)
+
+    def _open_past_memory(self, path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_DIRECT:
+            path, flags = str(self._copy), flags & ~os.O_DIRECT
+        return self._open(path, flags, mode)
+
+    def _sync(self, fd: int) -> None:
+        if self.syncs_fail:
+            self.syncs_fail -= 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self._fdatasync(fd)
+
+    def takes_it_after_all(self) -> None:
+        """The engine writes the page once more, and that works."""
+        self._copy.write_bytes(self._path.read_bytes())
+
+
+def _commit(path: Path, transaction: int) -> None:
+    with path.open("r+b") as file:
+        at = PAGE + 20 + transaction // 4
+        file.seek(at)
+        was = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([was | 3 << 2 * (transaction % 4)]))
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FailingDisk:
+    """A database of which the disk does not know that 50 is committed."""
+    path = tmp_path / "test.fdb"
+    _database(path, 100)
+    with path.open("r+b") as file:
+        file.seek(42)
+        file.write(b"\2")  # forced writes
+    disk = FailingDisk(path, monkeypatch)
+    _commit(path, 50)
+    return disk
+
+
+def test_what_a_failed_sync_left_in_memory_is_not_taken_for_committed(
+    tmp_path: Path, disk: FailingDisk
+) -> None:
+    doubt = Doubt(tmp_path / "doubt")
+    inventory = TransactionInventory(tmp_path / "test.fdb", GUID, doubt)
+    with pytest.raises(OSError, match="Input/output error"):
+        inventory.verdicts([50], durable=True)
+    for _ in range(3):
+        with pytest.raises(CaptureError, match="the disk tells another thing"):
+            inventory.verdicts([50], durable=True)
+    assert inventory.verdicts([51], durable=True) == [Verdict.ACTIVE]
+    disk.takes_it_after_all()
+    assert inventory.verdicts([50, 51], durable=True) == [Verdict.COMMITTED, Verdict.ACTIVE]
+    inventory.close()
+
+
+def test_a_commit_between_the_two_readings_is_no_disagreement(
+    tmp_path: Path, disk: FailingDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "test.fdb"
+    disk.syncs_fail = 0
+    disk.takes_it_after_all()
+    doubt = Doubt(tmp_path / "doubt")
+    doubt.note(path)
+    inventory = TransactionInventory(path, GUID, doubt)
+    inventory.verdicts([50], durable=True)
+    real, commits = os.preadv, iter(range(51, 100))
+
+    def read_later(fd: int, buffers: list[mmap.mmap], offset: int) -> int:
+        if offset == 0:  # the header, first of all
+            _commit(path, next(commits))
+            disk.takes_it_after_all()
+        return real(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", read_later)
+    for last in (51, 52, 53):  # there is load
+        found = inventory.verdicts([50, *range(51, last + 1)], durable=True)
+        assert found == [Verdict.COMMITTED] * (last - 50) + [Verdict.ACTIVE]
+    inventory.close()
+
+
+def test_another_process_knows_of_a_sync_that_failed(tmp_path: Path, disk: FailingDisk) -> None:
+    doubt = Doubt(tmp_path / "doubt")
+    first = TransactionInventory(tmp_path / "test.fdb", GUID, doubt)
+    with pytest.raises(OSError, match="Input/output error"):
+        first.verdicts([50], durable=True)
+    first.close()
+    second = TransactionInventory(tmp_path / "test.fdb", GUID, doubt)
+    with pytest.raises(CaptureError, match="the disk tells another thing"):
+        second.verdicts([50], durable=True)
+    second.close()
+
+
+def test_after_a_start_of_the_machine_what_can_be_read_counts(
+    tmp_path: Path, disk: FailingDisk
+) -> None:
+    disk.syncs_fail = 0
+    doubt = Doubt(tmp_path / "doubt")
+    (tmp_path / "doubt").write_text("another boot\n/data/test.fdb")
+    inventory = TransactionInventory(tmp_path / "test.fdb", GUID, doubt)
+    assert inventory.verdicts([50], durable=True) == [Verdict.COMMITTED]
+    inventory.close()
+
+
+def test_a_file_system_that_shows_nothing_but_its_memory(
+    tmp_path: Path, disk: FailingDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inventory = TransactionInventory(tmp_path / "test.fdb", GUID, Doubt(tmp_path / "doubt"))
+    monkeypatch.setattr(os, "open", _without_direct(os.open))
+    with pytest.raises(OSError, match="Input/output error"):
+        inventory.verdicts([50], durable=True)
+    for _ in range(2):
+        with pytest.raises(CaptureError, match="does not show what is on disk"):
+            inventory.verdicts([50], durable=True)
+    inventory.close()
+
+
+def _without_direct(real: Callable[..., int]) -> Callable[..., int]:
+    def opened(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return real(path, flags, mode)
+
+    return opened
+
+
+def test_the_disk_itself_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "test.fdb"
+    _database(path, 100)
+    _commit(path, 50)
+    doubt = Doubt(tmp_path / "doubt")
+    doubt.note(path)
+    inventory = TransactionInventory(path, GUID, doubt)
+    assert inventory.verdicts([50, 51], durable=True) == [Verdict.COMMITTED, Verdict.ACTIVE]
+    inventory.close()
+
+
+def test_the_shipper_tells_of_a_sync_that_failed(tmp_path: Path) -> None:
+    databases = tmp_path / STATE_DIRECTORY / "databases"
+    databases.mkdir(parents=True)
+    Doubt.of(databases, "1").note(Path("/data/shop.fdb"))
+    (databases / "2.doubt").write_text("another boot\n/data/old.fdb")
+    statistics = Statistics()
+    DoubtWatch(tmp_path, statistics).turn(0.0)
+    [trouble] = statistics.troubles.values()
+    assert "a sync of /data/shop.fdb failed" in trouble.text

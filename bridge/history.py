@@ -1,0 +1,167 @@
+"""The numbers of each database's journals: its ledger, its epoch, and the stamps that bear them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID
+
+import logbook
+
+from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.host import Verdict
+from firebird_cdc.bridge.inventory import TransactionInventory
+from firebird_cdc.bridge.sequence import SequenceLedger, database_key
+from firebird_cdc.bridge.verdicts import Verdicts
+from firebird_cdc.errors import CaptureError, JournalError
+from firebird_cdc.journal.format import JournalReader, Stamp, read_envelope, write_stamp
+
+_log = logbook.Logger("firebird_cdc.bridge.history")
+
+_COMPARE_S = 1.0  # after so long without a commit, a database may have been replaced
+
+
+class History:
+    """The numbers that were given in one journal folder. Belongs to one thread."""
+
+    def __init__(
+        self,
+        folder: JournalFolder,
+        fsync: bool,
+        verdicts: Verdicts,
+        sync_file_system: Callable[[int], None],
+    ) -> None:
+        """``sync_file_system``: puts all on disk that the descriptor's file system holds."""
+        self._verdicts = verdicts
+        self._sync_file_system = sync_file_system
+        self._ledgers: dict[str, SequenceLedger] = {}
+        self.use(folder, fsync)
+
+    def use(self, folder: JournalFolder, fsync: bool) -> None:
+        """Go on with the journals of another folder."""
+        self.close()
+        self._folder = folder
+        self._fsync = fsync
+
+    def close(self) -> None:
+        """Close the ledgers."""
+        while self._ledgers:
+            self._ledgers.popitem()[1].close()
+
+    def ledger(self, database: str) -> SequenceLedger:
+        ledger = self._ledgers.get(database)
+        if ledger is None:
+            ledger = SequenceLedger(
+                self._folder, database_key(database), self._fsync, self._sync_stamps
+            )
+            try:
+                with ledger.exclusive():
+                    if ledger.is_new:
+                        ledger.record([], self._highest_stamp(database))
+            except BaseException:
+                ledger.close()  # it is tried again, and the server needs its descriptors
+                raise
+            self._ledgers[database] = ledger
+        return ledger
+
+    def _sync_stamps(self) -> None:
+        self._sync_file_system(self._folder.journal_fd)
+
+    def _highest_stamp(self, database: str) -> int:
+        """The ledger is new: go on after what lies in the folder, if anything does."""
+        highest = 0
+        for entry in os.scandir(self._folder.path):
+            if entry.name.endswith(".log"):
+                with contextlib.suppress(JournalError, OSError):
+                    _, stamp, its_database = read_envelope(self._folder.path / entry.name)
+                    if stamp is not None and its_database == database:
+                        highest = max(highest, stamp.sequence)
+        return highest
+
+    def begin_epoch_if_replaced(self, database: str, guid: UUID, ledger: SequenceLedger) -> None:
+        try:
+            inventory = self._verdicts.inventory(database, guid)
+            seen = inventory.identify()
+            is_other = ledger.incarnation is not None and (
+                ledger.is_ahead_of(seen) or self._has_lost_its_last(inventory, ledger)
+            )
+        except (CaptureError, OSError):
+            ledger.compared_at = float("-inf")
+            return  # the next time that it can be read
+        if is_other:
+            _log.warning(
+                "{database} was copied, restored or replaced: its journals are numbered from 1 "
+                "again, in epoch {epoch}",
+                database=database,
+                epoch=ledger.epoch + 1,
+            )
+            ledger.begin_epoch(seen.incarnation)
+        ledger.incarnation = seen.incarnation
+        ledger.attachments = inventory.durable_attachments or ledger.attachments
+
+    def _has_lost_its_last(self, inventory: TransactionInventory, ledger: SequenceLedger) -> bool:
+        """Tell whether a database does not know what it had committed: an older copy of its file
+        took its place. That happens while no server has it open, so it is enough to ask when
+        somebody begins to work, or comes back to it."""
+        now = time.monotonic()
+        is_due, ledger.compared_at = now - ledger.compared_at > _COMPARE_S, now
+        if not is_due or not ledger.highest_transaction:
+            return False
+        (verdict,) = inventory.verdicts([ledger.highest_transaction], durable=False)
+        return verdict is not Verdict.COMMITTED
+
+    def restore_stamps(self) -> None:
+        """Write again what a power cut took from journals that had their names already; once
+        after each start of the machine, as one that stays up loses none."""
+        if self._folder.is_restored:
+            return
+        is_restored = True
+        for path in self._folder.databases.glob("*.ledger"):
+            try:
+                self._restore_stamps_of(path.stem)
+            except OSError as error:
+                is_restored = False  # the next leader tries again
+                _log.error("cannot restore the stamps that {} names: {}", path, error)
+        self._folder.is_restored = is_restored
+
+    def _restore_stamps_of(self, key: str) -> None:
+        ledger = SequenceLedger(self._folder, key, self._fsync, self._sync_stamps)
+        with contextlib.closing(ledger), ledger.exclusive():
+            for uuid, stamp in dict(ledger.entries()).items():
+                self._folder.tell_heartbeat(os.getpid())
+                with contextlib.suppress(FileNotFoundError):  # nearly all are shipped
+                    self._restore_stamp(self._folder.committed(uuid), uuid, stamp)
+
+    def _restore_stamp(self, journal: Path, uuid: UUID, stamp: Stamp) -> None:
+        with contextlib.suppress(JournalError), JournalReader(journal) as reader:
+            left, given = reader.stamp, (stamp.epoch, stamp.sequence, stamp.stamped_us)
+            # One that is left may be of a process that died before the ledger had it.
+            if left is not None and (left.epoch, left.sequence, left.stamped_us) == given:
+                return
+        _log.info(
+            "{journal} lost its stamp: written again, number {sequence}",
+            journal=journal.name,
+            sequence=stamp.sequence,
+        )
+        self.write_stamp(journal, uuid, stamp)
+
+    def write_stamp(self, journal: Path, uuid: UUID, stamp: Stamp) -> None:
+        with self.written(journal) as fd:
+            write_stamp(fd, uuid, stamp)
+
+    @contextlib.contextmanager
+    def written(self, journal: Path) -> Iterator[int]:
+        """Open a journal to be written to, and have that on disk at the end."""
+        fd = os.open(journal, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            yield fd
+            if self._fsync:
+                os.fdatasync(fd)
+        except OSError:
+            self._folder.count_failed_sync()  # the ledger keeps what a stamp may have lost
+            raise
+        finally:
+            os.close(fd)

@@ -1,0 +1,134 @@
+"""Verdicts on transactions: the database files, the engine where they can't tell, and the rules.
+
+A database's file is opened once and kept open while something waits in it, so that it can be read
+after a DROP DATABASE too. An attachment to ask the engine is open only while there is something to
+ask: it stands in the way of DROP DATABASE and of a shutdown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from uuid import UUID
+
+from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.host import Verdict, Witness
+from firebird_cdc.bridge.inventory import (
+    DatabaseReplaced,
+    InventoryUnreadable,
+    TransactionInventory,
+)
+from firebird_cdc.bridge.orphans import Orphans
+from firebird_cdc.bridge.pending import NOBODY, Pending
+from firebird_cdc.bridge.sequence import database_key
+from firebird_cdc.journal.doubt import Doubt
+
+
+class Verdicts:
+    """Tells what became of the transactions of pending journals. Belongs to one thread."""
+
+    def __init__(
+        self, folder: JournalFolder, fsync: bool, open_witness: Callable[[str], Witness]
+    ) -> None:
+        """``open_witness``: opens the engine as a witness on a database; raises CaptureError."""
+        self._open_witness = open_witness
+        self._inventories: dict[tuple[str, UUID], TransactionInventory] = {}
+        self._witnesses: dict[str, Witness] = {}
+        self.use(folder, fsync)
+
+    def use(self, folder: JournalFolder, fsync: bool) -> None:
+        """Go on with the journals of another folder."""
+        self._folder = folder
+        self._fsync = fsync
+        self._orphans = Orphans(folder, self._open_witness)
+
+    def ask(self, database: str, journals: list[Pending]) -> list[Verdict]:
+        """Return the verdict on each, from the file, or from the engine if that can't tell."""
+        # A gap of ours is of no transaction, and perhaps of a database that can't be opened.
+        asked = [pending for pending in journals if pending.transaction]
+        found = dict.fromkeys((pending.uuid for pending in journals), Verdict.COMMITTED)
+        for guid in {pending.guid for pending in asked}:
+            group = [pending for pending in asked if pending.guid == guid]
+            verdicts, inode = self._ask_incarnation(database, guid, group)
+            if Verdict.LIMBO in verdicts and Verdict.COMMITTED in verdicts:
+                # One that waited for another's limbo to end may have been committed meanwhile.
+                for index, again in enumerate(self._ask_incarnation(database, guid, group)[0]):
+                    if verdicts[index] is Verdict.LIMBO:
+                        verdicts[index] = again
+            for pending, verdict in zip(group, verdicts, strict=True):
+                found[pending.uuid] = self._final_verdict(pending, verdict, inode)
+        return [found[pending.uuid] for pending in journals]
+
+    def _ask_incarnation(
+        self, database: str, guid: UUID, journals: list[Pending]
+    ) -> tuple[list[Verdict], int | None]:
+        """Return what is said of each, and the inode of the file that says it; None: the engine
+        alone does."""
+        transactions = [pending.transaction for pending in journals]
+        try:
+            inventory = self.inventory(database, guid)
+            verdicts = inventory.verdicts(transactions, self._fsync)
+        except DatabaseReplaced:
+            return [Verdict.UNKNOWN] * len(journals), None
+        except InventoryUnreadable:
+            return self.witness_for(database).ask(transactions), None
+        inode = inventory.inode
+        for index, pending in enumerate(journals):
+            if pending.header is not None and pending.header.database_inode not in (0, inode):
+                verdicts[index] = Verdict.UNKNOWN
+        return verdicts, inode
+
+    def _final_verdict(self, pending: Pending, verdict: Verdict, inode: int | None) -> Verdict:
+        """Return what the state means, now that we know who asks, and who answers."""
+        if not pending.is_orphan:
+            if verdict not in (Verdict.ACTIVE, Verdict.UNKNOWN):
+                return verdict
+            # Its process may have ended since it was found, but also have committed before that
+            # and since we asked: what the state means then, the next answer tells.
+            if pending.header is not None:
+                pending.is_orphan = self._folder.owner_is_gone(pending.header.owner)
+            return Verdict.ACTIVE if pending.is_orphan else verdict
+        if verdict is Verdict.LIMBO:
+            return verdict
+        if verdict is Verdict.UNKNOWN:
+            return verdict if pending.is_sealed else Verdict.DEAD
+        if verdict is Verdict.ACTIVE and pending.header and pending.header.owner == NOBODY:
+            return Verdict.LIMBO  # written while no bridge ran: somebody may work in it yet
+        return self._orphans.verdict(pending, verdict, inode)
+
+    def inventory(self, database: str, guid: UUID) -> TransactionInventory:
+        """Return the inventory of the database with GUID at a path, opened once. Raises
+        InventoryUnreadable, OSError."""
+        inventory = self._inventories.get((database, guid))
+        if inventory is None:
+            doubt = Doubt.of(self._folder.databases, database_key(database))
+            inventory = TransactionInventory(Path(database), guid, doubt)
+            self._inventories[database, guid] = inventory
+        return inventory
+
+    def witness_for(self, database: str) -> Witness:
+        """Return the engine as a witness on a database, attached once. Raises CaptureError."""
+        witness = self._witnesses.get(database)
+        if witness is None:
+            witness = self._witnesses[database] = self._open_witness(database)
+        return witness
+
+    def close_witness(self, database: str) -> None:
+        """Close the attachment to a database, if there is one."""
+        if witness := self._witnesses.pop(database, None):
+            witness.close()
+
+    def close_witnesses(self) -> None:
+        """Close all attachments."""
+        while self._witnesses:
+            self._witnesses.popitem()[1].close()
+
+    def close_inventories(
+        self, waiting: Collection[tuple[str, UUID]], only_replaced: bool = False
+    ) -> None:
+        """Close the files of databases, path and GUID, in which nothing is WAITING: all, or those
+        of databases that were dropped or replaced."""
+        for key, inventory in list(self._inventories.items()):
+            if key not in waiting and not (only_replaced and inventory.is_in_place):
+                del self._inventories[key]
+                inventory.close()

@@ -1,0 +1,221 @@
+"""Who confirms for all: its thread may end, or hang, while its process lives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from capture import Attachment, Capture, SqlError, until
+from test_two_phase import Pair, pair
+
+from firebird_cdc.cli import main
+from firebird_cdc.demo.processes import await_condition
+from firebird_cdc.journal.confirming import (
+    CONFIRMING_AT,
+    HEARTBEAT_AT,
+    HUNG_S,
+    TICKETS_BYTES,
+    read_confirmer,
+)
+
+__all__ = ["pair"]
+
+pytestmark = pytest.mark.engine
+
+_DBA = Path(__file__).with_name("dba_work.py")
+_POINTS = Path(__file__).parents[1] / "faults" / "points.py"
+_TABLE = "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)"
+
+
+def _write(attachment: Attachment, number: int) -> None:
+    attachment.execute("INSERT INTO T (ID) VALUES (?)", number)
+    attachment.commit()
+
+
+def _ids(capture: Capture) -> list[int]:
+    return [row["ID"] for journal in capture.journals() for _, _, row in journal.brief() if row]
+
+
+def _state(capture: Capture) -> Path:
+    return capture.journal_directory / ".firebird-cdc"
+
+
+def _page(capture: Capture) -> bytes:
+    return (_state(capture) / "tickets").read_bytes()[:TICKETS_BYTES]
+
+
+def _status(capture: Capture) -> tuple[int, str]:
+    with redirect_stdout(StringIO()) as shown:
+        code = main(["status", "--directory", str(capture.journal_directory)])
+    return code, shown.getvalue()
+
+
+def _ended(capture: Capture) -> Callable[[], bool]:
+    return lambda: "the thread that confirms journals ends" in capture.log.read_text()
+
+
+def test_another_process_goes_on_when_the_thread_of_one_that_lives_ends(classic: Capture) -> None:
+    classic.create(_TABLE)
+    first, second = classic.attach(), classic.attach()
+    _write(first, 1)
+    _write(second, 2)
+    assert _ids(classic) == [1, 2]
+    classic.clients[0].perform(_POINTS, "end_thread", "publish.before")
+    _write(first, 3)
+    until("the other process to publish it", lambda: len(classic.committed()) == 3)
+    assert _ids(classic) == [1, 2, 3]
+    assert _ended(classic)()
+
+
+def _can_write(attachment: Attachment, number: int) -> bool:
+    """Write, and return whether that was not refused: a start is tried once a second."""
+    try:
+        _write(attachment, number)
+    except SqlError:
+        attachment.rollback()
+        return False
+    return True
+
+
+def test_a_process_alone_starts_the_thread_again(capture: Capture) -> None:
+    capture.create(_TABLE)
+    attachment = capture.attach()
+    _write(attachment, 1)
+    assert _ids(capture) == [1]
+    capture.clients[0].perform(_POINTS, "end_thread", "publish.before")
+    _write(attachment, 2)
+    until("the thread to end", _ended(capture))
+    until("another start", lambda: _can_write(attachment, 3))
+    assert _ids(capture) == [1, 2, 3]
+
+
+def test_a_process_whose_thread_ended_lets_go_of_tickets_that_were_removed(
+    capture: Capture,
+) -> None:
+    capture.create(_TABLE)
+    attachment = capture.attach()
+    _write(attachment, 1)
+    assert _ids(capture) == [1]
+    capture.clients[0].perform(_POINTS, "end_thread", "publish.before")
+    _write(attachment, 2)
+    until("the thread to end", _ended(capture))
+    (_state(capture) / "tickets").unlink()
+    until("another start", lambda: _can_write(attachment, 3))
+    assert _ids(capture) == [1, 2, 3]
+
+
+def test_a_journal_in_limbo_is_not_forgotten_when_the_thread_ends(pair: Pair) -> None:
+    """Its process lives on, so nobody else looks after it."""
+    capture = pair.capture
+    client = capture.client()
+    client.perform(_POINTS, "end_thread", "mark_limbo.before")
+    databases = [str(each) for each in pair.databases]
+    client.perform(_DBA, "two_phases", databases, ["INSERT INTO T VALUES (1, 0)"], "leave")
+    until("the thread to end", _ended(capture))
+    attachment = client.attach(pair.databases[0])
+    until("another start", lambda: _can_write(attachment, 2))
+    attachment.close()
+    pair.resolve(commit=True)
+    one, two = pair.balance()
+    assert [len(one), len(two)] == [2, 1]
+
+
+def _let_time_pass(capture: Capture, seconds: float) -> None:
+    """Have the last heartbeat be that much older; whoever could give another one hangs."""
+    with (_state(capture) / "tickets").open("r+b") as page:
+        page.seek(HEARTBEAT_AT.start)
+        beat_ms = time.monotonic_ns() // 1_000_000 - int(seconds * 1000)
+        page.write(beat_ms.to_bytes(8, "little"))
+
+
+def test_a_process_that_hangs_is_reported_and_nobody_takes_over_before_it_ends(
+    classic: Capture,
+) -> None:
+    classic.create(_TABLE)
+    first, second = classic.attach(), classic.attach()
+    _write(first, 1)
+    _write(second, 2)
+    assert _ids(classic) == [1, 2]
+    assert "confirms the journals" not in _status(classic)[1]
+    hanging = classic.clients.pop(0)
+    hanging.perform(_POINTS, "stall", "publish.before")
+    _write(first, 3)
+    until(
+        "it to confirm",
+        lambda: int.from_bytes(_page(classic)[CONFIRMING_AT], "little") == hanging.pid,
+    )
+    until("it to hang", lambda: read_confirmer(classic.journal_directory).silent_s > 1.5)
+    assert "confirms the journals" not in _status(classic)[1]
+    _let_time_pass(classic, HUNG_S + 1)
+    _write(second, 4)
+    code, shown = _status(classic)
+    assert code == 1
+    assert f"process {hanging.pid}, which confirms the journals in" in shown
+    with redirect_stdout(StringIO()) as checked:
+        main(["check", "--server", str(classic.root.path)])
+    assert f"process {hanging.pid}, which confirms the journals in" in checked.getvalue()
+    assert len(classic.committed()) == 2
+    hanging.kill()
+    assert _ids(classic) == [1, 2, 3, 4]
+    assert "confirms the journals" not in _status(classic)[1]
+
+
+def test_a_stopped_shipper_is_one_too(capture: Capture) -> None:
+    """It confirms what a server left that ended: here one that another process would."""
+    capture.create(_TABLE)
+    attachment = capture.attach()
+    _write(attachment, 1)
+    assert _ids(capture) == [1]
+    capture.clients[0].perform(_POINTS, "stall", "decide.before")
+    attachment.execute("INSERT INTO T VALUES (2)")
+    attachment.commit()
+    capture.clients.pop().kill()
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[2])\n"
+        "from pathlib import Path\n"
+        "import points\n"
+        "points.stall('decide.before')\n"
+        "from firebird_cdc.bridge.recovery import Recovery\n"
+        "Recovery(Path(sys.argv[1]), fsync=True).look()\n"
+    )
+    arguments = [sys.executable, "-P", "-c", program, str(capture.journal_directory)]
+    process = capture.stack.start("recovery", [*arguments, str(_POINTS.parent)])
+    directory = capture.journal_directory
+    await_condition("it to hang", lambda: read_confirmer(directory).silent_s > 1.5, 20)
+    assert read_confirmer(directory).process == process.pid
+    os.kill(process.pid, signal.SIGKILL)
+    until("nobody to confirm", lambda: not read_confirmer(directory).silent_s)
+    attachment = capture.attach()
+    attachment.execute("SELECT COUNT(*) FROM T")
+    _write(attachment, 3)
+    assert _ids(capture) == [1, 2, 3]
+
+
+def test_what_is_in_limbo_is_kept_counted_and_shown(pair: Pair) -> None:
+    capture = pair.capture
+    pair.leave_in_limbo("INSERT INTO T VALUES (1, 0)")
+    assert [len(each) for each in pair.limbo()] == [1, 1]
+    attachment = capture.client().attach(pair.databases[0])
+    attachment.execute("INSERT INTO T VALUES (2, 0)")
+    attachment.commit()
+
+    def is_counted() -> bool:
+        return read_confirmer(capture.journal_directory).undecided == 2
+
+    until("both to be counted", is_counted)
+    until("the other's journal", lambda: len(capture.committed()) == 1)
+    assert len(capture.live()) == 2
+    code, shown = _status(capture)
+    assert code == 1
+    assert "2 journals can't be published yet" in shown
+    attachment.close()
+    pair.resolve(commit=False)
+    until("both to be decided", lambda: "can't be published yet" not in _status(capture)[1])
+    assert not capture.live()

@@ -1,0 +1,144 @@
+"""Names of folders are on disk before anything in them counts, whoever has made the folders."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.errors import CaptureError, ShipError
+from firebird_cdc.journal.dispose import dispose_shipped
+from firebird_cdc.journal.lock import STATE_DIRECTORY, ShipperLock
+from firebird_cdc.journal.repairs import RepairFolder
+
+
+class Syncs:
+    """Which folders were synced, and when they had which names."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._names: dict[Path, set[str]] = {}
+        self.before: Callable[[], None] = lambda: None
+        real = os.fsync
+
+        def fsync(fd: int) -> None:
+            path = Path(f"/proc/self/fd/{fd}").readlink()
+            self.before()
+            real(fd)
+            if path.is_dir():
+                self._names.setdefault(path, set()).update(each.name for each in path.iterdir())
+
+        monkeypatch.setattr(os, "fsync", fsync)
+
+    def missing(self, root: Path, *paths: Path) -> list[Path]:
+        """Return the names that lead from ROOT to one of PATHS and may not outlast a power cut."""
+        wanted = {each for path in paths for each in (path, *path.parents) if root in each.parents}
+        return sorted(
+            each for each in wanted if each.name not in self._names.get(each.parent, set())
+        )
+
+
+@pytest.fixture
+def syncs(monkeypatch: pytest.MonkeyPatch) -> Syncs:
+    return Syncs(monkeypatch)
+
+
+def _names_in(folder: JournalFolder) -> list[Path]:
+    return [folder.pools, folder.owners / str(folder.owner), folder.databases, folder.quarantine]
+
+
+def test_a_folder_that_somebody_else_has_made(tmp_path: Path, syncs: Syncs) -> None:
+    path = tmp_path / "journals"
+    (path / STATE_DIRECTORY).mkdir(parents=True)
+    assert not syncs.missing(tmp_path, *_names_in(JournalFolder(path)))
+
+
+def test_a_folder_that_a_bridge_has_made_which_died_before_its_syncs(
+    tmp_path: Path, syncs: Syncs
+) -> None:
+    path = tmp_path / "journals"
+    for name in ("owners", "pool", "databases", "quarantine"):
+        (path / STATE_DIRECTORY / name).mkdir(parents=True)
+    assert not syncs.missing(tmp_path, *_names_in(JournalFolder(path)))
+
+
+def test_folders_that_the_shipper_makes(tmp_path: Path, syncs: Syncs) -> None:
+    path = tmp_path / "some" / "where" / "journals"
+    with ShipperLock(path):
+        assert not syncs.missing(tmp_path, path / STATE_DIRECTORY)
+
+
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_folders_above_that_somebody_else_has_just_made(
+    tmp_path: Path, syncs: Syncs, is_linked: bool
+) -> None:
+    real = tmp_path / "some" / "where"
+    real.mkdir(parents=True)
+    if is_linked:
+        (tmp_path / "link").symlink_to(real)
+    with ShipperLock((tmp_path / "link" if is_linked else real) / "journals"):
+        assert not syncs.missing(tmp_path, real / "journals" / STATE_DIRECTORY)
+
+
+def test_the_name_of_a_folder_that_is_not_ours_is_not_synced(
+    tmp_path: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = tmp_path / "others"
+    (others / "ours").mkdir(parents=True)
+    real = Path.stat
+
+    def stat(path: Path, **named: bool) -> os.stat_result:
+        found = real(path, **named)
+        if path == others:
+            return os.stat_result((*found[:4], found.st_uid + 1, *found[5:]))
+        return found
+
+    monkeypatch.setattr(Path, "stat", stat)
+    with ShipperLock(others / "ours" / "journals"):
+        assert syncs.missing(tmp_path, others / "ours") == [others]
+
+
+def test_folders_that_a_shipper_has_made_which_died_before_its_syncs(
+    tmp_path: Path, syncs: Syncs
+) -> None:
+    path = tmp_path / "journals"
+    (path / STATE_DIRECTORY).mkdir(parents=True)
+    with ShipperLock(path):
+        assert not syncs.missing(tmp_path, path / STATE_DIRECTORY)
+
+
+def test_the_archive_has_its_name_before_an_original_goes(
+    tmp_path: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, journal = tmp_path / "kept" / "archive", tmp_path / "j.log"
+    journal.write_bytes(b"it")
+    found: list[list[Path]] = []
+
+    def remove(*_: object) -> None:
+        found.append(syncs.missing(tmp_path, archive / "j.log"))
+
+    monkeypatch.setattr("firebird_cdc.journal.dispose.remove_files", remove)
+    dispose_shipped([journal], archive)
+    assert found == [[]]
+
+
+def test_what_remembers_repairs_has_its_name(tmp_path: Path, syncs: Syncs) -> None:
+    with ShipperLock(tmp_path / "journals"):
+        repairs = RepairFolder(tmp_path / "journals")
+        repairs.folder.mkdir()  # by a process that died then
+        repairs.make()
+        assert not syncs.missing(tmp_path, repairs.folder / "sent")
+
+
+def test_who_cannot_sync_the_names_does_not_begin(tmp_path: Path, syncs: Syncs) -> None:
+    def fail() -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    syncs.before = fail
+    with pytest.raises(CaptureError, match="Input/output error"):
+        JournalFolder(tmp_path / "journals")
+    with pytest.raises(ShipError, match="Input/output error"):
+        ShipperLock(tmp_path / "journals").take()

@@ -1,0 +1,243 @@
+"""Journals whose process is gone, while the database file calls their transactions active."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from test_confirmer import PlayedServer
+
+from firebird_cdc.bridge import folder, orphans
+from firebird_cdc.bridge.confirmer import Confirmer
+from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.recovery import Recovery
+from firebird_cdc.journal.format import JournalReader, Stamp, read_envelope
+
+_COMMITTED = 3
+_STATES_AT = 4096 + 20
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedServer:
+    monkeypatch.setattr(orphans, "_PATIENCE_S", 0.05)
+    server = PlayedServer(tmp_path)
+    server.create_database()
+    return server
+
+
+@contextmanager
+def _open_as(path: Path, kind: int) -> Iterator[None]:
+    """Have PATH open as an engine's process does."""
+    fd = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(fd, kind)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _set_state(database: Path, transaction: int, state: int) -> None:
+    with database.open("r+b") as file:
+        file.seek(_STATES_AT + transaction // 4)
+        (before,) = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([before & ~(3 << transaction % 4 * 2) | state << transaction % 4 * 2]))
+
+
+def _set_oldest(database: Path, transaction: int) -> None:
+    with database.open("r+b") as file:
+        file.seek(28)
+        file.write(struct.pack("<I", transaction))
+
+
+def _work_until_decided(server: PlayedServer, confirmer: Confirmer, uuid: UUID) -> None:
+    until = time.monotonic() + 10
+    while server.folder.live(uuid).exists():
+        assert time.monotonic() < until, "it is not decided"
+        confirmer.turn()
+
+
+def _decided(server: PlayedServer, orphan: UUID) -> bool:
+    """Have a process that begins now decide ORPHAN; tell whether it published it."""
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    _work_until_decided(server, confirmer, orphan)
+    confirmer.let_go()
+    return server.folder.committed(orphan).exists()
+
+
+def test_one_that_nobody_else_can_know_of_is_dead(server: PlayedServer) -> None:
+    orphan = server.commit_elsewhere(7, owner=uuid4())
+    assert not _decided(server, orphan)
+
+
+def test_one_below_the_oldest_interesting_transaction_is_committed(server: PlayedServer) -> None:
+    """The header was on disk before the inventory page: the engine sees its rows for ever."""
+    orphan = server.commit_elsewhere(7, owner=uuid4())
+    _set_oldest(server.database_path, 8)
+    assert _decided(server, orphan)
+
+
+def test_one_that_is_the_oldest_interesting_transaction_is_dead(server: PlayedServer) -> None:
+    orphan = server.commit_elsewhere(7, owner=uuid4())
+    _set_oldest(server.database_path, 7)
+    assert not _decided(server, orphan)
+
+
+def test_a_new_server_for_all_knows_no_more_than_the_file(server: PlayedServer) -> None:
+    orphan = server.commit_elsewhere(7, owner=uuid4())
+    with _open_as(server.database_path, fcntl.LOCK_EX):
+        assert not _decided(server, orphan)
+
+
+def _end(server: PlayedServer) -> None:
+    """Have the process that writes journals end; its mark stays."""
+    os.close(server.folder._owner_fd)
+
+
+def _hold(server: PlayedServer, orphan: UUID) -> tuple[Confirmer, UUID]:
+    """Work until ORPHAN is counted as undecided and another transaction has passed it."""
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    other = server.commit(9)
+    _set_state(server.database_path, 9, _COMMITTED)
+    until = time.monotonic() + 10
+    while not (server.folder.undecided and server.folder.committed(other).exists()):
+        assert time.monotonic() < until, "others wait for it"
+        confirmer.turn()
+    return confirmer, other
+
+
+def test_one_that_others_may_know_of_is_kept_and_counted_and_passed(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orphan = server.commit_elsewhere(7, owner=uuid4())
+    with _open_as(server.database_path, fcntl.LOCK_SH):
+        confirmer, _ = _hold(server, orphan)
+        assert server.folder.live(orphan).exists()
+        assert server.folder.undecided == 1
+        assert server.attachments, "the engine was asked, so that it writes what it knows"
+        assert all(each.is_closed for each in server.attachments)
+    monkeypatch.setattr(confirmer, "_look_at", 0.0)
+    _work_until_decided(server, confirmer, orphan)
+    assert not server.folder.committed(orphan).exists(), "nobody is left who knew it as committed"
+    assert server.folder.undecided == 0
+
+
+def test_one_that_was_kept_is_published_once_the_file_says_so(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orphan = server.commit_elsewhere(7, owner=uuid4())
+    with _open_as(server.database_path, fcntl.LOCK_SH):
+        confirmer, other = _hold(server, orphan)
+        _set_oldest(server.database_path, 8)
+        monkeypatch.setattr(confirmer, "_look_at", 0.0)
+        _work_until_decided(server, confirmer, orphan)
+    numbers = []
+    for uuid in (other, orphan):
+        _, stamp, _ = read_envelope(server.folder.committed(uuid))
+        assert stamp is not None
+        numbers.append(stamp.sequence)
+    assert numbers == [1, 2]
+
+
+@pytest.fixture
+def hidden_locks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Have no lock of others in sight."""
+    (tmp_path / "locks").touch()
+    monkeypatch.setattr(orphans, "_LOCKS", tmp_path / "locks")
+
+
+@pytest.mark.usefixtures("hidden_locks")
+def test_processes_whose_locks_are_out_of_sight_may_have_the_database_open(
+    server: PlayedServer,
+) -> None:
+    """As for a shipper in a container of its own."""
+    orphan = server.commit_elsewhere(7, owner=uuid4())
+    _hold(server, orphan)
+    assert server.folder.live(orphan).exists()
+
+
+@pytest.mark.usefixtures("hidden_locks")
+def test_a_shipper_in_a_container_decides_nothing_beside_readers_that_it_cannot_see(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The only process that wrote has ended; the others have no mark."""
+    orphan = server.commit_elsewhere(7, owner=server.folder.owner)
+    _end(server)
+    monkeypatch.setattr(folder, "_pid_namespace", lambda: 4711)  # the shipper's
+    recovery = Recovery(server.folder.path, fsync=True)
+    recovery.look()
+    recovery.look()
+    assert server.folder.live(orphan).exists()
+
+
+def test_a_server_that_ended_with_the_machine_has_left_nobody(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orphan = server.commit_elsewhere(7, owner=server.folder.owner)
+    mark = server.folder.owners / str(server.folder.owner)
+    tickets, process, _, _ = mark.read_text().split()
+    mark.write_text(f"{tickets} {process} 4711 another-boot\n")
+    _end(server)
+    Recovery(server.folder.path, fsync=True).look()
+    assert not server.folder.live(orphan).exists()
+    assert not server.folder.committed(orphan).exists()
+
+
+def test_a_database_goes_on_where_nobody_can_tell_who_has_it_open(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(orphans, "_LOCKS", tmp_path / "missing")
+    orphan = server.commit_elsewhere(7, owner=uuid4())
+    _hold(server, orphan)
+    assert server.folder.live(orphan).exists()
+
+
+def test_one_that_is_kept_is_asked_about_once(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each question is an attachment, which is in a DBA's way."""
+    orphan = server.commit_elsewhere(7, owner=uuid4())
+    with _open_as(server.database_path, fcntl.LOCK_SH):
+        confirmer, _ = _hold(server, orphan)
+        for _ in range(5):
+            monkeypatch.setattr(confirmer, "_look_at", 0.0)
+            confirmer.turn()
+        assert server.folder.undecided == 1
+        assert len(server.attachments) == 1
+
+
+def _lose_stamp(journal: Path) -> None:
+    with journal.open("r+b") as file:
+        file.seek(1024)
+        file.write(bytes(512))
+
+
+def _stamp(journal: Path) -> Stamp | None:
+    with JournalReader(journal) as reader:
+        return reader.stamp
+
+
+def test_stamps_come_back_beside_another_process(server: PlayedServer) -> None:
+    """After a power cut the connections of Classic come back all at once."""
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    uuids = [server.commit(0) for _ in range(3)]
+    _work_until_decided(server, confirmer, uuids[-1])
+    confirmer.let_go()
+    journals = [server.folder.committed(uuid) for uuid in uuids]
+    stamps = [_stamp(journal) for journal in journals]
+    for journal in journals:
+        _lose_stamp(journal)
+    server.folder.is_restored = False  # the machine started anew
+    beside = JournalFolder(server.folder.path)
+    assert beside.has_other_owner()
+    server.folder = beside
+    confirmer = Confirmer(server, beside, fsync=True)
+    _work_until_decided(server, confirmer, server.commit(0))
+    assert [_stamp(journal) for journal in journals] == stamps

@@ -50,7 +50,7 @@ bench: setup ## run the benchmarks one after the other (BENCH_ARGS=--quick: each
 soak: setup ## kill server and shipper, cut the power, fuzz, look for leaks, valgrind (ROUNDS=200)
 	$(BIN)/python tests/faults/soak.py --rounds $(ROUNDS)
 	$(BIN)/python tests/delivery/soak_delivery.py --rounds $(ROUNDS)
-	$(BIN)/python tests/faults/power_loss.py --cuts 200
+	$(BIN)/python tests/faults/power_loss.py --cuts 200 --jobs 2
 	@$(MAKE) fuzz
 	@$(MAKE) leaks
 	@$(MAKE) valgrind

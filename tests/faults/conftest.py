@@ -22,13 +22,23 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Libraries:
     return Libraries.build(tmp_path_factory.mktemp("libraries"))
 
 
-@pytest.fixture
-def capture(tmp_path: Path, stack: Stack, libraries: Libraries) -> Iterator[Capture]:
-    """The plugin with failpoints in an engine whose processes have a database to themselves."""
-    made = Capture(tmp_path, stack, {"ServerMode": "Super"})
+def _captured(directory: Path, stack: Stack, libraries: Libraries, mode: str) -> Iterator[Capture]:
+    made = Capture(directory, stack, {"ServerMode": mode})
     made.install()
     libraries.put_into(made)
     yield made
     for client in made.clients:
         if client.process.poll() is None:
             client.kill()
+
+
+@pytest.fixture
+def capture(tmp_path: Path, stack: Stack, libraries: Libraries) -> Iterator[Capture]:
+    """The plugin with failpoints in an engine whose processes have a database to themselves."""
+    yield from _captured(tmp_path, stack, libraries, "Super")
+
+
+@pytest.fixture
+def classic(tmp_path: Path, stack: Stack, libraries: Libraries) -> Iterator[Capture]:
+    """The same in an engine of which several processes share a database."""
+    yield from _captured(tmp_path, stack, libraries, "Classic")

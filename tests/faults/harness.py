@@ -44,7 +44,7 @@ from capture import (
     until,
 )
 from hidden_rows import WITHOUT_BLOBS, all_rows
-from points import CONFIRMING, RECOVERING, native_points, python_points
+from points import CONFIRMING, RECOVERING, python_points, work_points
 from ship_program import TURNS
 from witness import BLOB, WITNESS, Follower, OwnDoings, Witness
 
@@ -59,6 +59,7 @@ _WORK_S = (0.0, 0.6)  # until a kill at random
 _PATIENCE_S = 3 * PATIENCE_S  # the machine may have other work
 _POINT_S = 6.0  # until a point that was not reached is given up
 _MOST_HITS = 12  # at which a point kills; one that is rarer in the work has a limit of its own
+_UNDECIDED = slice(24, 32)  # of the tickets page (bridge/folder.py)
 _RARE = (
     "unseal",
     "discard",
@@ -92,6 +93,7 @@ class Tally(OwnDoings):
     damaged: Counter[str] = field(default_factory=Counter)  # databases, by the engine's finding
     left_to_server: int = 0  # recoveries that a shipper could not end
     engine_hangs: int = 0  # survivors that wait in the engine for a dead one
+    kept: int = 0  # rounds in which a journal waited for the survivors to end
     faults: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -108,6 +110,7 @@ class Tally(OwnDoings):
             f"databases that the engine left damaged: {damaged or 'none'}\n"
             f"shipper's recoveries that a server had to end {self.left_to_server}\n"
             f"survivors hung in the engine {self.engine_hangs}\n"
+            f"journals kept until the survivors ended {self.kept}\n"
             f"phantoms {self.phantoms}\nlost {self.lost}\nduplicates {self.duplicates}\n"
             + "".join(f"FAULT {text}\n" for text in self.faults)
             + f"faults {len(self.faults)}"
@@ -127,8 +130,13 @@ class Truth:
         self._transactions: Counter[int] = Counter()
         self._follower = Follower(tally)
 
-    def take(self, journals: list[Journal], witness: Witness | None = None) -> list[str]:
-        """Add journals in the order of their numbers; return what is wrong with them."""
+    def take(
+        self, journals: list[Journal], witness: Witness | None = None, has_rows: bool = True
+    ) -> list[str]:
+        """Add journals in the order of their numbers; return what is wrong with them.
+
+        HAS_ROWS: the changes of rows can be followed.
+        """
         faults = []
         for journal in journals:
             name = f"{journal.path.name} (number {journal.sequence})"
@@ -139,7 +147,8 @@ class Truth:
             marks = [(after(each) or {})["N"] for each in journal.rows if each.table.name == "MARK"]
             if marks != [journal.header.transaction]:
                 faults.append(f"{name} of {journal.header.transaction} is marked {marks}")
-            faults += [f"{name}: {fault}" for fault in self._apply(journal, witness)]
+            if has_rows:
+                faults += [f"{name}: {fault}" for fault in self._apply(journal, witness)]
         self._tally.journals += len(journals)
         return faults
 
@@ -192,11 +201,16 @@ class Truth:
         return image({name: value for name, value in row.items() if name not in leave_out})
 
     def compare(
-        self, tables: Mapping[str, Rows], unread: Collection[str], witness: Witness | None = None
+        self,
+        tables: Mapping[str, Rows],
+        unread: Collection[str],
+        witness: Witness | None = None,
+        has_rows: bool = True,
     ) -> list[str]:
         """Return how what the journals add up to differs from the tables.
 
-        UNREAD: names of tables of which the engine can't tell any more what they hold.
+        UNREAD: names of tables of which the engine can't tell any more what they hold; HAS_ROWS:
+        not only the marks are to be compared.
         """
         faults: list[str] = []
         if "MARK" in unread:
@@ -213,6 +227,8 @@ class Truth:
         for what, numbers in (("phantoms", phantoms), ("lost", lost), ("duplicates", twice)):
             if numbers:
                 faults.append(f"{what}: transactions {numbers}")
+        if not has_rows:
+            return faults
         side_tables = {name for name in tables if name.startswith("SIDE_")}
         if self._side_tables - set(unread) != side_tables - set(unread):
             faults.append(f"side tables {sorted(self._side_tables)}, but {sorted(tables)}")
@@ -255,17 +271,13 @@ class Plan:
         return ", ".join(parts)
 
 
-def all_points() -> list[str]:
-    return native_points() + python_points(CONFIRMING | RECOVERING)
-
-
 def most_hits(point: str) -> int:
     return 2 if point.startswith(_RARE) else _MOST_HITS
 
 
 def random_plan(chance: random.Random, is_classic: bool) -> Plan:
     """Choose how a life goes."""
-    work = native_points() + python_points(CONFIRMING)
+    work = work_points()
     start = python_points(RECOVERING | CONFIRMING)
     point = chance.choice(work) if chance.random() < 0.5 else ""
     survivors = is_classic and chance.random() < 0.3
@@ -344,6 +356,7 @@ class Series:
     def live(self, plan: Plan, label: str) -> None:
         """Work and kill as PLAN says, start again, and compare. Faults go into the tally."""
         self._fault_count = len(self.tally.faults)
+        logged = self._log_size()
         self._stop.unlink(missing_ok=True)
         while len(self.capture.clients) < self._processes:
             self.client()
@@ -370,7 +383,7 @@ class Series:
                 self._ship(plan, label)
             elif plan.recovery_point:
                 self._start_again(plan)
-        self._check(label, plan.by_shipper)
+        self._check(label, plan.by_shipper, logged)
         if finding := self._finding():
             self.tally.damaged[finding] += 1
             self.is_spent = True
@@ -483,9 +496,15 @@ class Series:
     def _needs_server(self, logged: int) -> bool:
         """Tell whether since LOGGED bytes of the log a shipper said that it can't decide all:
         a server was killed that had not yet learnt what a table that it captured looks like."""
+        return self._was_said("only a server can tell more", logged)
+
+    def _was_said(self, text: str, logged: int) -> bool:
         with self.capture.log.open("rb") as log:
             log.seek(logged)
-            return b"only a server can tell more" in log.read()
+            return text.encode() in log.read()
+
+    def _log_size(self) -> int:
+        return self.capture.log.stat().st_size if self.capture.log.exists() else 0
 
     def _wake(self, client: Client) -> Attachment:
         """Have the bridge start: it does at a process's first captured change."""
@@ -494,25 +513,31 @@ class Series:
         attachment.commit()
         return attachment
 
-    def _settle(self, label: str, client: Client | None = None, ignore_empty: bool = False) -> None:
-        """Wait until no journal waits for its verdict. AssertionError if CLIENT dies.
-
-        Nobody knows whose an empty one is, so it stays while other processes live.
+    def _settle(
+        self, label: str, client: Client | None = None, has_survivors: bool = False
+    ) -> bool:
+        """Wait until no journal waits for its verdict; return whether one is kept instead, until
+        the survivors have ended. AssertionError if CLIENT dies.
         """
 
         def waiting() -> list[str]:
             assert client is None or client.process.poll() is None
-            return sorted(
-                path.name for path in self.capture.live() if not (ignore_empty and _is_empty(path))
-            )
+            found = self.capture.written() if has_survivors else self.capture.live()
+            return sorted(path.name for path in found)
+
+        def is_kept() -> bool:
+            tickets = self.capture.journal_directory / ".firebird-cdc/tickets"
+            undecided = int.from_bytes(tickets.read_bytes()[_UNDECIDED], "little")
+            return has_survivors and undecided == len(waiting()) > 0
 
         try:
-            until("all journals to be decided", lambda: not waiting(), _PATIENCE_S)
+            until("all journals to be decided", lambda: not waiting() or is_kept(), _PATIENCE_S)
         except SetupError as error:
             self._fault(label, f"{error}: {len(waiting())} wait: {waiting()[:5]}")
+        return is_kept()
 
-    def _check(self, label: str, is_recovered: bool) -> None:
-        """Compare journals and tables when nothing is at work."""
+    def _check(self, label: str, is_recovered: bool, logged: int) -> None:
+        """Compare journals and tables when nothing is at work. LOGGED: bytes of the log before."""
         has_survivors = bool(self.capture.clients)
         try:
             if has_survivors:  # what the killed process left is theirs, without being asked
@@ -525,7 +550,16 @@ class Series:
             if not self._finding():
                 raise
             return
-        self._settle(label, ignore_empty=has_survivors)
+        is_kept = self._settle(label, has_survivors=has_survivors)
+        if is_kept:
+            self.tally.kept += 1
+            while self.capture.clients:
+                self.capture.clients.pop().end()
+            attachment = self._wake(self.client())
+            self._settle(label)
+        # Survivors may take it for committed and build upon it, whatever comes of it in the end:
+        # only the marks can be compared then.
+        has_rows = not is_kept and not self._was_said("is published late", logged)
         quarantine = self.capture.journal_directory / ".firebird-cdc/quarantine"
         for reason in quarantine.glob("*.reason"):
             self._fault(label, f"quarantined: {reason.name}: {reason.read_text().strip()}")
@@ -536,10 +570,11 @@ class Series:
             return
         journals = self.capture.read_all()
         witness = Witness(map(dict, tables["WITNESS"])) if "WITNESS" in tables else None
-        faults = self._truth.take(journals, witness) + self._truth.compare(tables, unread, witness)
+        faults = self._truth.take(journals, witness, has_rows)
+        faults += self._truth.compare(tables, unread, witness, has_rows)
         for fault in faults:
             self._fault(label, fault)
-        if self.has_fault:
+        if self.has_fault or not has_rows:
             self.is_spent = True
         else:
             for journal in journals:
@@ -622,15 +657,6 @@ def _is_gone_or_busy(thread: int) -> bool:
     try:
         return Path(f"/proc/{thread}/syscall").read_text().startswith("running")
     except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
-def _is_empty(journal: Path) -> bool:
-    """Tell whether nothing was written to it since it was made."""
-    try:
-        with journal.open("rb") as file:
-            return not any(file.read(512))
-    except FileNotFoundError:
         return True
 
 

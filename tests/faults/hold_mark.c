@@ -1,33 +1,46 @@
-/* Preloaded into a server: keeps the engine's commit marks from the disk for a while.
+/* Preloaded into a server: keeps the engine's commit marks from the disk for a while, or for ever.
  *
  * A commit is a write of a transaction inventory page (its first byte is 3) into the database,
  * which is named by FBC_HOLD_DATABASE. Such a write waits
  *   while the file FBC_HOLD_WHILE exists; "<that file>.held" appears once one waits;
  *   for FBC_HOLD_US microseconds in any case, which widens the window in which a kill undoes a
- *   commit that the plugin was told of. */
+ *   commit that the plugin was told of.
+ * FBC_HOLD_DIE=<side>:<count> has the process die at the count-th such write, before or after it,
+ * of a thread that has just left the plugin's commit: there it gave back the lock of the tickets.
+ */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { INVENTORY_PAGE = 3, POLL_US = 1000 };
 
+static const char TICKETS[] = "/.firebird-cdc/tickets";
+static __thread int has_left_commit;
+static atomic_long marks; /* written by threads that had left it */
+
 static void pause_us(long us) {
     struct timespec time = {us / 1000000, us % 1000000 * 1000};
     nanosleep(&time, NULL);
 }
 
-static void hold(int fd, const void *content, size_t length) {
+static int is_mark(int fd, const void *content, size_t length) {
     const char *database = getenv("FBC_HOLD_DATABASE");
     struct stat ours, its;
-    if (!database || length < 1024 || *(const unsigned char *)content != INVENTORY_PAGE ||
-        stat(database, &ours) != 0 || fstat(fd, &its) != 0 || ours.st_ino != its.st_ino ||
-        ours.st_dev != its.st_dev)
-        return;
+    return database && length >= 1024 && *(const unsigned char *)content == INVENTORY_PAGE &&
+           stat(database, &ours) == 0 && fstat(fd, &its) == 0 && ours.st_ino == its.st_ino &&
+           ours.st_dev == its.st_dev;
+}
+
+static void hold(void) {
     const char *control = getenv("FBC_HOLD_WHILE");
     if (control && access(control, F_OK) == 0) {
         char held[4096];
@@ -41,26 +54,67 @@ static void hold(int fd, const void *content, size_t length) {
         pause_us(strtol(us, NULL, 10));
 }
 
+static void die(const char *side, long mark) {
+    const char *when = getenv("FBC_HOLD_DIE");
+    size_t length = strlen(side);
+    if (when && strncmp(when, side, length) == 0 && when[length] == ':' &&
+        strtol(when + length + 1, NULL, 10) == mark)
+        kill(getpid(), SIGKILL);
+}
+
+/* Return which mark a write is, 0 if it is none of a commit. */
+static long begin(int fd, const void *content, size_t length) {
+    if (!is_mark(fd, content, length))
+        return 0;
+    hold();
+    if (!has_left_commit || !getenv("FBC_HOLD_DIE"))
+        return 0;
+    has_left_commit = 0;
+    long mark = atomic_fetch_add(&marks, 1) + 1;
+    die("before", mark);
+    return mark;
+}
+
+static ssize_t end(ssize_t written, long mark) {
+    if (mark)
+        die("after", mark);
+    return written;
+}
+
+int flock(int fd, int operation) {
+    static int (*next)(int, int);
+    if (!next)
+        *(void **)&next = dlsym(RTLD_NEXT, "flock");
+    if (operation == LOCK_UN && getenv("FBC_HOLD_DIE")) {
+        char link[64], path[4096];
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        ssize_t length = readlink(link, path, sizeof path), tail = sizeof TICKETS - 1;
+        if (length > tail && memcmp(path + length - tail, TICKETS, (size_t)tail) == 0)
+            has_left_commit = 1;
+    }
+    return next(fd, operation);
+}
+
 ssize_t write(int fd, const void *content, size_t length) {
     static ssize_t (*next)(int, const void *, size_t);
     if (!next)
         *(void **)&next = dlsym(RTLD_NEXT, "write");
-    hold(fd, content, length);
-    return next(fd, content, length);
+    long mark = begin(fd, content, length);
+    return end(next(fd, content, length), mark);
 }
 
 ssize_t pwrite(int fd, const void *content, size_t length, off_t offset) {
     static ssize_t (*next)(int, const void *, size_t, off_t);
     if (!next)
         *(void **)&next = dlsym(RTLD_NEXT, "pwrite");
-    hold(fd, content, length);
-    return next(fd, content, length, offset);
+    long mark = begin(fd, content, length);
+    return end(next(fd, content, length, offset), mark);
 }
 
 ssize_t pwrite64(int fd, const void *content, size_t length, off64_t offset) {
     static ssize_t (*next)(int, const void *, size_t, off64_t);
     if (!next)
         *(void **)&next = dlsym(RTLD_NEXT, "pwrite64");
-    hold(fd, content, length);
-    return next(fd, content, length, offset);
+    long mark = begin(fd, content, length);
+    return end(next(fd, content, length, offset), mark);
 }

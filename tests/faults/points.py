@@ -2,7 +2,8 @@
 
 Runs inside that process. The product has no code for it: the functions between which a crash
 matters are wrapped, by name, and a name that the product no longer has is an error. The points
-of the plugin's C code are in its source (native/failpoint.h); ``arm`` serves both.
+of the plugin's C code are in its source (native/failpoint.h), those of the engine's commit mark in
+a preload (hold_mark.c); ``arm`` serves all.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 _NATIVE = Path(__file__).parents[2] / "native"
+_INVENTORY = "inventory.write"
 _CONFIRMER = "firebird_cdc.bridge.confirmer"
 
 Step = tuple[str, str, Callable[[tuple[Any, ...]], bool]]
@@ -46,7 +48,7 @@ def anything(arguments: tuple[Any, ...]) -> bool:
 # The first ones are steps of confirming, the second ones those of a start after a crash.
 CONFIRMING: dict[str, Step] = {
     "decide": (_CONFIRMER, "Confirmer._decide", anything),
-    "ask": (_CONFIRMER, "Confirmer._ask", anything),
+    "ask": ("firebird_cdc.bridge.verdicts", "Verdicts.ask", anything),
     "publish": (_CONFIRMER, "Confirmer._publish", anything),
     "number": (_CONFIRMER, "Confirmer._stamp", anything),
     "write_stamp": ("firebird_cdc.journal.format", "write_stamp", anything),
@@ -67,6 +69,9 @@ RECOVERING: dict[str, Step] = {
     "forget_owner": ("firebird_cdc.bridge.folder", "JournalFolder.forget", anything),
 }
 
+# What is told of in the folder without being confirmed.
+MARKING: dict[str, Step] = {"mark_limbo": (_CONFIRMER, "Confirmer._mark_limbo", anything)}
+
 
 def python_points(steps: dict[str, Any]) -> list[str]:
     """Return the points before and after each of these steps."""
@@ -80,6 +85,16 @@ def native_points() -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def inventory_points() -> list[str]:
+    """Return the points around the write of a commit mark, which a preload makes (hold_mark.c)."""
+    return [f"{_INVENTORY}.{side}" for side in ("before", "after")]
+
+
+def work_points() -> list[str]:
+    """Return all points that work comes to."""
+    return native_points() + inventory_points() + python_points(CONFIRMING)
+
+
 def arm(point: str, count: int, more: Mapping[str, Step] | None = None) -> None:
     """Have this process die at the COUNT-th time from now on that it comes to POINT.
 
@@ -90,16 +105,36 @@ def arm(point: str, count: int, more: Mapping[str, Step] | None = None) -> None:
     if step in known and side in ("before", "after"):
         hits = itertools.count(1)
         wrap(*known[step], side, lambda: die_at(next(hits), count))
+    elif point in inventory_points():
+        os.environ["FBC_HOLD_DIE"] = f"{point.removeprefix(f'{_INVENTORY}.')}:{count}"
     elif point in native_points():
         os.environ["FBC_FAILPOINT"] = f"{point}:{count}"
     else:
         raise LookupError(f"no point is called {point}")
 
 
-def stall(point: str) -> None:
-    """Have every thread that comes to POINT of the bridge's Python stay there."""
+def stall(point: str, control: str = "") -> None:
+    """Have every thread that comes to POINT of the bridge's Python stay there; while the file
+    CONTROL exists, if one is named."""
+
+    def wait() -> None:
+        while not control or Path(control).exists():
+            threading.Event().wait(0.01)
+
     step, _, side = point.partition(".")
-    wrap(*CONFIRMING[step], side, lambda: threading.Event().wait())
+    wrap(*(CONFIRMING | RECOVERING)[step], side, wait)
+
+
+def end_thread(point: str) -> None:
+    """Have the first thread that comes to POINT of the bridge's Python end there."""
+    step, _, side = point.partition(".")
+    hits = itertools.count()
+
+    def end() -> None:
+        if next(hits) == 0:
+            raise SystemExit
+
+    wrap(*(CONFIRMING | MARKING)[step], side, end)
 
 
 def sweep(database: str) -> None:
@@ -119,10 +154,10 @@ def confirm_everything() -> None:
     """Have the confirmer take every transaction as committed: what the harness has to notice."""
     from firebird_cdc.bridge.host import Verdict
 
-    confirmer: Any = importlib.import_module(_CONFIRMER)
-    if not callable(confirmer.Confirmer._ask):
+    verdicts: Any = importlib.import_module("firebird_cdc.bridge.verdicts")
+    if not callable(verdicts.Verdicts.ask):
         raise LookupError("the confirmer asks in another way now")
-    confirmer.Confirmer._ask = lambda _self, _database, asked: [Verdict.COMMITTED] * len(asked)
+    verdicts.Verdicts.ask = lambda _self, _database, asked: [Verdict.COMMITTED] * len(asked)
 
 
 def wrap(

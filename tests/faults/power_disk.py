@@ -7,6 +7,8 @@ one of the disks that could be found after a cut right there, chosen by a seeded
   there. Any other 4 KiB block of a file may be in any of the states that it went through since,
   or, torn, a part of its 512-byte sectors in one and the others in another. The sizes that a file
   had since its last sync are as possible.
+- What a sync that failed was to write is not there, and later syncs of the file succeed without it:
+  only a block that is written to again comes to the disk, as a whole.
 - The database's pages are not torn: the engine relies on that, and has no means against it. A
   page whose write has not returned may be there or not.
 - Names (created, renamed, removed) that are not synced may have changed or not. A rename is
@@ -32,9 +34,11 @@ POLICIES = ("posix", "ext4")
 _BLOCK = 4096
 _SECTOR = 512
 _HEAD = struct.Struct("<IHHiIQQ")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_MOST_OF_NOTE = 512  # bytes of a file that says of which start of the machine it is
 
 CREATE, MKDIR, WRITE, RESIZE, RENAME, LINK, UNLINK, RMDIR = range(1, 9)
-SYNC_BEGIN, SYNC_END, WRITTEN, NOTE, MAPPED = range(9, 14)
+SYNC_BEGIN, SYNC_END, WRITTEN, NOTE, MAPPED, SYNC_FAILED = range(9, 15)
 
 
 class Record(NamedTuple):
@@ -84,6 +88,7 @@ class File:
     now: bytearray = field(default_factory=bytearray)
     pieces: dict[int, list[_Piece]] = field(default_factory=dict)  # not durable, by block
     sizes: list[tuple[int, int]] = field(default_factory=list)  # not durable: index, size
+    lost: set[int] = field(default_factory=set)  # blocks that a failed sync did not write
 
     def write(self, index: int, offset: int, content: bytes) -> None:
         end = offset + len(content)
@@ -94,6 +99,10 @@ class File:
         while at < end:
             number, start = divmod(at, self.block)
             length = min(self.block - start, end - at)
+            if number in self.lost:
+                self.lost.discard(number)
+                whole = bytes(self.now[number * self.block : (number + 1) * self.block])
+                self.pieces.setdefault(number, []).append(_Piece(index, 0, whole))
             piece = _Piece(index, start, content[at - offset : at - offset + length])
             self.pieces.setdefault(number, []).append(piece)
             at += length
@@ -130,6 +139,11 @@ class File:
             if not self.pieces[number]:
                 del self.pieces[number]
         return bool(sizes)
+
+    def lose(self) -> None:
+        """Let what is not durable count as written, and not be."""
+        self.lost.update(self.pieces)
+        self.pieces.clear()
 
     def _state(self, number: int, count: int) -> bytearray:
         """Return a block as it is once COUNT of what waits for it is on disk."""
@@ -234,6 +248,12 @@ class Disk:
         self._nodes[path.stat().st_ino] = node
         self.now[str(path)] = self._durable[str(path)] = node
 
+    def name_of(self, inode: int) -> str:
+        """Return the name of a journal now; empty for anything else."""
+        node = self._nodes.get(inode)
+        paths = [path for path, each in self.now.items() if each is node and ".log" in path]
+        return Path(paths[0]).name if paths else ""
+
     def content(self, path: str) -> bytes:
         """Return what a process would read now."""
         node = self.now[path]
@@ -260,8 +280,21 @@ class Disk:
             self._open[key] = record
         elif kind == SYNC_END:
             self._sync(self._open.pop(key))
+        elif kind == SYNC_FAILED:
+            self._lose(record.inode)
         elif kind != NOTE:
             self._change_names(record)
+
+    def _lose(self, inode: int) -> None:
+        """A sync failed. One of everything concerns here what nobody syncs by itself: any other
+        file's own sync, which is still to come, tells of it, too."""
+        if inode:
+            nodes = [self._nodes[inode]]
+        else:
+            nodes = [node for path, node in self.now.items() if path.endswith(".log")]
+        for node in nodes:
+            if isinstance(node, File):
+                node.lose()
 
     def _file_of(self, record: Record) -> File:
         node = self._nodes[record.inode]
@@ -345,10 +378,11 @@ class Disk:
                 reachable[path] = found[path]
         return reachable
 
-    def write_to(self, root: Path, chance: random.Random) -> None:
+    def write_to(self, root: Path, chance: random.Random, is_late: bool = False) -> None:
         """Make the folder ROOT, with the same paths, what a cut at this moment could leave.
 
-        The database's file stays the same one, with other content.
+        The database's file stays the same one, with other content. IS_LATE: no page of it is there
+        whose write has not returned.
         """
         found = self.after_cut(chance)
         for entry in list(os.scandir(root)):
@@ -364,7 +398,8 @@ class Disk:
                 written[node] = path
                 flags = os.O_WRONLY | os.O_CREAT | (0 if path == self._database else os.O_EXCL)
                 fd = os.open(path, flags, 0o600)
-                content = node.after_cut(chance)
+                is_durable_only = is_late and path == self._database
+                content = bytes(node.durable) if is_durable_only else node.after_cut(chance)
                 os.pwrite(fd, content, 0)
                 os.ftruncate(fd, len(content))
                 os.close(fd)
@@ -390,3 +425,13 @@ def _rename_all(names: dict[str, Node], changes: Iterable[_Change]) -> None:
             del names[each.gone]
         if each.come is not None:
             names[each.come] = each.node
+
+
+def forget_start(journal_directory: Path) -> None:
+    """Have what JOURNAL_DIRECTORY notes of this start of the machine be of the one before, as it is
+    after a cut."""
+    before, now = b"the start before", _BOOT_ID.read_bytes().strip()
+    state = journal_directory / ".firebird-cdc"
+    for path in [*state.glob("*"), *state.glob("owners/*"), *state.glob("databases/*.doubt")]:
+        if path.is_file() and path.stat().st_size < _MOST_OF_NOTE:
+            path.write_bytes(path.read_bytes().replace(now, before))

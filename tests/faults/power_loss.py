@@ -7,12 +7,17 @@ a fresh engine opens it, and what recovery makes of it is held against promise 1
 design.
 
     python tests/faults/power_loss.py --cuts 200 --seed 1      prints a tally; exit code 1: broken
+
+By turns, the recordings have slow writes of inventory pages, cuts in a window (power_places.py), or
+a first run that finds no journal folder; and a share of the disks is opened by two processes at
+once, under Classic.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import multiprocessing
 import pickle
 import random
 import re
@@ -25,7 +30,9 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -46,19 +53,15 @@ from capture import (  # noqa: E402
     until,
 )
 from power_disk import (  # noqa: E402
-    CREATE,
     NOTE,
     POLICIES,
     RENAME,
-    SYNC_BEGIN,
-    SYNC_END,
-    UNLINK,
-    WRITE,
-    WRITTEN,
     Disk,
     Record,
+    forget_start,
     read_records,
 )
+from power_places import places, windows  # noqa: E402
 from power_workload import FILL, TABLES  # noqa: E402
 from witness import WITNESS, assert_adds_up  # noqa: E402
 
@@ -73,17 +76,10 @@ _CUTS_PER_RECORDING = 25
 _PATIENCE_S = 3 * PATIENCE_S  # a busy machine opens a disk slowly
 _MAPPED = ("/tickets", "/counters")  # written in memory, and no call tells when
 _UNINTERESTING = shutil.ignore_patterns("engine", "stack", "power_recorder.so")
-# A cut is sought where something becomes durable or visible.
-_WEIGHTS = {
-    CREATE: 2,
-    WRITE: 2,
-    RENAME: 6,
-    UNLINK: 4,
-    SYNC_BEGIN: 2,
-    SYNC_END: 4,
-    WRITTEN: 4,
-    NOTE: 6,
-}
+MODES = ("Super", "Classic")
+_SLOWNESS = 30  # times as long, of writes of inventory pages
+_ROOM = 4 << 30  # bytes
+_BOTH = 0.4  # of the cuts under Classic are followed by a start of two processes at once
 
 
 def compile_recorder(library: Path) -> None:
@@ -103,11 +99,37 @@ class Seen:
 
 
 @dataclass(frozen=True)
+class Scene:
+    """What is special about a recording."""
+
+    is_slow: bool = False  # writes of inventory pages take long
+    is_directed: bool = False  # and the power is cut only in a window (power_places.py), if any
+    maker: str = ""  # who makes the journal folder: "bridge", "shipper"; "": it was there
+
+    @property
+    def names(self) -> list[str]:
+        """Return what is special, in words."""
+        names = ["slow inventory writes"] * self.is_slow + ["directed"] * self.is_directed
+        return names + [f"folder made by the {self.maker}"] * bool(self.maker)
+
+
+_SCENES = (
+    Scene(),
+    Scene(is_slow=True, is_directed=True),
+    Scene(maker="bridge"),
+    Scene(is_slow=True),
+    Scene(is_slow=True, maker="shipper"),
+)
+
+
+@dataclass(frozen=True)
 class Recording:
     """What was recorded, and the disk as it was before, for each policy."""
 
+    scene: Scene
     records: list[Record]
     disks: dict[str, Disk]
+    windows: set[int]
 
 
 @dataclass
@@ -115,7 +137,11 @@ class Outcome:
     """What was found after one cut."""
 
     cut: str
+    mode: str = ""
+    cases: list[str] = field(default_factory=list)  # what was special about it
     lost: list[str] = field(default_factory=list)  # committed, and in no journal
+    phantoms: list[str] = field(default_factory=list)  # in a journal, and not committed
+    duplicated: list[str] = field(default_factory=list)  # in several journals
     wrong: list[str] = field(default_factory=list)  # any other promise that does not hold
     recovered: int = 0  # journals that became visible only after the cut
     hidden_rows: int = 0  # committed ones that the engine's scans skip
@@ -123,7 +149,7 @@ class Outcome:
 
     @property
     def problems(self) -> list[str]:
-        return self.lost + self.wrong
+        return self.lost + self.phantoms + self.duplicated + self.wrong
 
 
 class PowerLoss:
@@ -155,13 +181,16 @@ class PowerLoss:
         capture.write_config()
         capture.install()
         capture.create(*TABLES, *WITNESS, publish=True)
+        assert not capture.committed()
+        shutil.rmtree(capture.journal_directory)  # made by the installation
+        self._bare = self._disk_now(POLICIES[0])
         client = capture.client()
         client.attach(capture.database).script(FILL)
         capture.end_clients()
         until("the first journals", lambda: not capture.live())
         self._first = self._disk_now(POLICIES[0])
         self._parsed: dict[tuple[UUID, int], Journal] = {}
-        self._server: subprocess.Popen[bytes] | None = None
+        self._servers: list[subprocess.Popen[bytes]] = []
         self._next_mark = _OURS
 
     def _environment(self, **more: str) -> dict[str, str]:
@@ -174,41 +203,58 @@ class PowerLoss:
 
     # -- recording
 
-    def record(self, seed: str, lives: int = 3, turns: int = 40) -> Recording:
+    def record(
+        self, seed: str, scene: Scene = _SCENES[0], lives: int = 3, turns: int = 40
+    ) -> Recording:
         """Record some lives of the engine, from the beginning; all but the last are killed.
 
         Asserts that the record tells of everything that happened in the folder.
         """
         self.end()
-        self._first.write_to(self._disk, random.Random(0))
+        start = self._bare if scene.maker else self._first
+        start.write_to(self._disk, random.Random(0))
+        self._forget_memory()
+        assert self._capture.journal_directory.exists() == (not scene.maker)
         log, control = self._directory / "power.log", self._directory / "victim"
         log.write_bytes(b"")
         control.write_bytes(bytes(4096))
         stop = self._directory / "stop"
         stop.unlink(missing_ok=True)
         check, *disks = [self._disk_now(policy) for policy in (POLICIES[0], *POLICIES)]
+        database = self._capture.database
+        content = database.read_bytes()
         chance = random.Random(seed)
-        environment = self._environment(POWER_LOG=str(log), POWER_VICTIM=str(control))
+        more = {"POWER_TIP_SLOW": str(_SLOWNESS)} if scene.is_slow else {}
+        environment = self._environment(POWER_LOG=str(log), POWER_VICTIM=str(control), **more)
         shipper = self._client(environment)
-        keep = str(self._capture.journal_directory), 15, str(stop)
+        makes_folder = scene.maker == "shipper"
+        keep = str(self._capture.journal_directory), 15, str(stop), makes_folder
         shipper.start("perform", str(_WORKLOAD), "ship", keep)
+        if makes_folder:
+            made = self._capture.journal_directory / ".firebird-cdc/shipper.lock"
+            until("the shipper to make the folder", made.exists)
         processes, connections = (1, 4) if self._mode == "Super" else (2, 2)
+        if scene.is_directed:  # what a kill leaves keeps the OIT from going on
+            lives, turns = 1, 2 * turns
         for life in range(lives):
             is_last = life == lives - 1
             servers = [self._client(environment) for _ in range(processes)]
-            start = log.stat().st_size
+            start_size = log.stat().st_size
+            if scene.maker and life == 0:
+                servers[0].perform(_WORKLOAD, "fill", str(database))
             for number, server in enumerate(servers):
                 first = (life * processes + number) * 100_000 + 1
                 arguments = (
-                    str(self._capture.database),
+                    str(database),
                     f"{seed}/{life}/{number}",
                     connections,
                     turns if is_last else 9_999,
                     first,
+                    scene.is_directed,
                 )
                 server.start("perform", str(_WORKLOAD), "work", arguments)
             if not is_last:
-                enough = start + chance.randint(500_000, 4_000_000)
+                enough = start_size + chance.randint(500_000, 4_000_000)
                 until("enough work", lambda: log.stat().st_size > enough, _PATIENCE_S)  # noqa: B023
             for server in servers:
                 if is_last:
@@ -227,7 +273,9 @@ class PowerLoss:
             check.apply(record)
         unseen = [path for path in check.differences() if not path.endswith(_MAPPED)]
         assert not unseen, f"changed without a record: {unseen}"
-        return Recording(records, dict(zip(POLICIES, disks, strict=True)))
+        inode = database.stat().st_ino
+        within = windows(records, inode, content, _PAGE_SIZE) if scene.is_slow else set()
+        return Recording(scene, records, dict(zip(POLICIES, disks, strict=True)), within)
 
     def _disk_now(self, policy: str) -> Disk:
         return Disk(self._disk, self._capture.database, _PAGE_SIZE, policy)
@@ -247,7 +295,8 @@ class PowerLoss:
         Once for a recording.
         """
         chance = random.Random(seed)
-        places = _places(recording.records, chance, count)
+        scene = recording.scene
+        chosen = places(recording.records, recording.windows, chance, count, scene.is_directed)
         disks = recording.disks
         for stale in (self._directory / "shipped").glob("*"):
             stale.unlink()
@@ -256,9 +305,14 @@ class PowerLoss:
             self._look(record, disks[POLICIES[0]], seen)
             for disk in disks.values():
                 disk.apply(record)
-            if record.order in places:
+            for time_ in range(chosen[record.order]):
                 policy = chance.choice(policies)
-                yield self._cut(f"{record.order} {policy} {seed}", disks[policy], seen)
+                name = f"{record.order}.{time_} {policy} {seed}"
+                starts = 1 + (self._mode == "Classic" and chance.random() < _BOTH)
+                disks[policy].write_to(self._disk, random.Random(name), scene.is_directed)
+                cases = [*scene.names, *["two processes at the restart"] * (starts - 1)]
+                cases += ["in a window"] * (record.order in recording.windows)
+                yield self._cut(Outcome(name, self._mode, cases), seen, starts)
 
     def _look(self, record: Record, disk: Disk, seen: Seen) -> None:
         """See what becomes visible outside with this record."""
@@ -266,6 +320,7 @@ class PowerLoss:
             kind, _, what = record.text.partition(" ")
             if kind == "commit":
                 seen.acknowledged.add(int(what))
+            if kind != "ship":
                 return
             copy = self._directory / "shipped" / Path(what).name
             copy.parent.mkdir(exist_ok=True)
@@ -279,85 +334,109 @@ class PowerLoss:
             assert stamp is not None, f"{path} became visible without a stamp"
             seen.numbers[UUID(Path(path).stem)] = (stamp.epoch, stamp.sequence)
 
-    def _cut(self, name: str, disk: Disk, seen: Seen) -> Outcome:
-        disk.write_to(self._disk, random.Random(name))
-        self._next_mark += 1
-        outcome = Outcome(name)
-        error, rows, hidden = self._open(self._next_mark)
+    def _cut(self, cut: Outcome, seen: Seen, starts: int) -> Outcome:
+        """Open what is left with as many processes as STARTS; return CUT with what is found."""
+        self._forget_memory()
+        marks = [self._next_mark + number for number in range(1, starts + 1)]
+        self._next_mark = marks[-1]
+        error, rows, hidden = self._open(marks)
         if error is not None:
-            outcome.wrong.append(f"the engine on this disk says: {error}")
-            return outcome
+            self.end()
+            return replace(cut, wrong=[f"the engine on this disk says: {error}"])
         try:
             deadline = time.monotonic() + _PATIENCE_S
             while True:
-                is_last = self._is_settled(self._next_mark) or time.monotonic() > deadline
-                outcome = self._examine(name, rows, seen)
+                is_last = self._is_settled(marks) or time.monotonic() > deadline
+                outcome = self._examine(cut, rows, seen, starts)
                 outcome.hidden_rows = hidden
                 if is_last or not outcome.problems:
                     if outcome.problems and self._keep is not None:
-                        place = self._keep / re.sub(r"[ /]", "-", name)
+                        place = self._keep / re.sub(r"[ /]", "-", cut.cut)
                         shutil.copytree(self._directory, place, ignore=_UNINTERESTING)
                     return outcome
                 time.sleep(0.02)
         finally:
-            self._close()
+            self._close(starts)
 
-    def _is_settled(self, mark: int) -> bool:
+    def _forget_memory(self) -> None:
+        """Have nothing outlive the cut that no start of the machine does: what the engine's
+        processes share, and that something was done since the last start."""
+        for shared in self._capture.root.locks.iterdir():
+            shared.unlink()
+        forget_start(self._capture.journal_directory)
+
+    def _is_settled(self, marks: list[int]) -> bool:
         """Tell whether recovery is through: what ended processes left is decided and they are
-        forgotten, and the journal with MARK, the last commit, has its name."""
+        forgotten, and the journals with MARKS, the last commits, have their names."""
         journals = self._capture.journal_directory
-        if len(list((journals / ".firebird-cdc/owners").iterdir())) > 1 or self._capture.live():
+        owners = journals / ".firebird-cdc/owners"
+        if len(list(owners.iterdir())) > len(marks) or self._undecided(len(marks)):
             return False
+        found: set[int] = set()
         for path in journals.glob("*.log"):
             with contextlib.suppress(AssertionError, JournalError, OSError):
-                if mark in _marks(self._read(path)):
-                    return True
-        return False
+                found.update(_marks(self._read(path)))
+        return found.issuperset(marks)
 
-    def _open(self, mark: int) -> Any:
-        """Have a fresh engine open the database and commit a transaction; return the rows."""
-        if self._server is None:
+    def _undecided(self, starts: int) -> list[Path]:
+        return self._capture.written() if starts > 1 else self._capture.live()
+
+    def _open(self, marks: list[int]) -> Any:
+        """Have fresh engines open the database at once and commit a transaction each; return the
+        rows."""
+        while len(self._servers) < len(marks):
             errors = (self._directory / "server.log").open("ab")
-            self._server = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    _HERE / "power_server.py",
-                    self._capture.root.client_library,
-                ],
-                env=self._environment(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
+            self._servers.append(
+                subprocess.Popen(
+                    [
+                        sys.executable,
+                        "-P",
+                        _HERE / "power_server.py",
+                        self._capture.root.client_library,
+                    ],
+                    env=self._environment(),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                )
             )
             errors.close()
-        return self._ask(f"{self._capture.database} {mark}")
+        answers = self._ask([f"{self._capture.database} {mark}" for mark in marks])
+        failed = [answer for answer in answers if answer[0] is not None]
+        return failed[0] if failed else self._ask(["rows"])[0]
 
-    def _close(self) -> None:
-        """Have the engine's process end."""
-        error, *_ = self._ask("")
-        assert error is None, error
+    def _close(self, starts: int) -> None:
+        """Have the engines' processes end."""
+        for error, *_ in self._ask([""] * starts):
+            assert error is None, error
 
-    def _ask(self, line: str) -> Any:
-        assert self._server is not None
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.write(line.encode() + b"\n")
-        self._server.stdin.flush()
-        ready, _, _ = select.select([self._server.stdout], [], [], _PATIENCE_S)
-        assert ready, f"process {self._server.pid} or its child hangs on this disk"
-        return pickle.load(self._server.stdout)
+    def _ask(self, lines: list[str]) -> list[Any]:
+        """Send the first processes a line each; return their answers."""
+        servers = self._servers[: len(lines)]
+        for server, line in zip(servers, lines, strict=True):
+            assert server.stdin is not None
+            server.stdin.write(line.encode() + b"\n")
+            server.stdin.flush()
+        return [self._answer(server) for server in servers]
+
+    @staticmethod
+    def _answer(server: subprocess.Popen[bytes]) -> Any:
+        assert server.stdout is not None
+        ready, _, _ = select.select([server.stdout], [], [], _PATIENCE_S)
+        assert ready, f"process {server.pid} or its child hangs on this disk"
+        return pickle.load(server.stdout)
 
     def end(self) -> None:
-        """End the process that opens disks."""
-        if self._server is not None:
-            self._server.communicate(timeout=_PATIENCE_S)
-            self._server = None
+        """End the processes that open disks."""
+        while self._servers:
+            self._servers.pop().communicate(timeout=_PATIENCE_S)
 
     # -- what has to hold
 
-    def _examine(self, name: str, rows: dict[str, list[Row]], seen: Seen) -> Outcome:
-        outcome = Outcome(name)
+    def _examine(
+        self, cut: Outcome, rows: dict[str, list[Row]], seen: Seen, starts: int
+    ) -> Outcome:
+        outcome = Outcome(cut.cut, cut.mode, cut.cases)
         wrong = outcome.wrong
         found: dict[UUID, Journal] = {}
         shipped = list(seen.shipped.values())
@@ -370,7 +449,7 @@ class PowerLoss:
             before = found.setdefault(journal.header.uuid, journal)
             if before.stamp != journal.stamp:
                 wrong.append(f"{path.name} was shipped as {before.stamp}, is {journal.stamp}")
-        wrong += [f"{path.name} is not decided" for path in self._capture.live()]
+        wrong += [f"{path.name} is not decided" for path in self._undecided(starts)]
         state = self._capture.journal_directory / ".firebird-cdc"
         wrong += [f"set aside: {p.read_text()}" for p in state.glob("quarantine/*.reason")]
 
@@ -391,8 +470,10 @@ class PowerLoss:
             wrong += [f"a gap, though nothing was lost: {each.reason}" for each in gaps]
         outcome.recovered = len(found.keys() - seen.numbers.keys())
         outcome.lost += [f"committed, in no journal: {each}" for each in committed - marks.keys()]
-        wrong += [f"in a journal, not committed: {each}" for each in marks.keys() - committed]
-        wrong += [f"in {count} journals: {each}" for each, count in marks.items() if count > 1]
+        outcome.phantoms += [f"in a journal, not committed: {m}" for m in marks.keys() - committed]
+        outcome.duplicated += [
+            f"in {count} journals: {m}" for m, count in marks.items() if count > 1
+        ]
         wrong += [f"committed, gone: {each}" for each in seen.acknowledged - committed]
         if not outcome.problems:
             _compare(ordered, rows, outcome)
@@ -410,16 +491,6 @@ def _finish(client: Client) -> None:
     ready, _, _ = select.select([client.process.stdout], [], [], _PATIENCE_S)
     assert ready, f"the recorded process {client.pid} hangs"
     client.finish()
-
-
-def _places(records: list[Record], chance: random.Random, count: int) -> set[int]:
-    """Return where to cut: after these records."""
-    weights = [_WEIGHTS.get(record.kind, 1) for record in records]
-    places: set[int] = set()
-    while len(places) < count:
-        place = chance.choices(records, weights)[0].order + chance.choice((-1, 0, 0, 1))
-        places.add(min(max(place, 0), len(records) - 1))
-    return places
 
 
 def _marks(journal: Journal) -> list[int]:
@@ -448,30 +519,59 @@ def run(
     cuts: int,
     seed: str,
     fsync: bool = True,
-    classic: float = 0.3,
+    modes: Sequence[str] = MODES,
+    scenes: Sequence[Scene] = _SCENES,
     policies: Sequence[str] = POLICIES,
     keep: Path | None = None,
+    jobs: int = 1,
 ) -> list[Outcome]:
-    """Cut the power CUTS times, a share of them under Classic; return what was found."""
+    """Cut the power CUTS times under each mode; return what was found.
+
+    SCENES: of the recordings, in turns; JOBS: processes that do it, with the same cuts.
+    """
+    parts = [
+        (mode, first, min(_CUTS_PER_RECORDING, cuts - first))
+        for first in range(0, cuts, _CUTS_PER_RECORDING)
+        for mode in modes
+    ]
+    lanes = [
+        (directory, mode, [each for each in parts if each[0] == mode][lane::jobs], lane)
+        for lane in range(jobs)
+        for mode in modes
+    ]
+    do = partial(_run_lane, seed=seed, fsync=fsync, scenes=scenes, policies=policies, keep=keep)
+    if jobs == 1:
+        return [outcome for lane in lanes for outcome in do(*lane)]
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        return [outcome for found in pool.map(do, *zip(*lanes, strict=True)) for outcome in found]
+
+
+def _run_lane(
+    directory: Path,
+    mode: str,
+    parts: list[tuple[str, int, int]],
+    lane: int,
+    seed: str,
+    fsync: bool,
+    scenes: Sequence[Scene],
+    policies: Sequence[str],
+    keep: Path | None,
+) -> list[Outcome]:
+    """Do some of the recordings of a mode, and the cuts in each."""
     outcomes: list[Outcome] = []
-    shares = {"Classic": round(cuts * classic)}
-    shares["Super"] = cuts - shares["Classic"]
-    for mode, share in shares.items():
-        if not share:
-            continue
-        place = directory / mode.lower()
-        place.mkdir(parents=True)
-        with Stack(place / "stack") as stack:
-            power = PowerLoss(place, stack, mode, fsync, keep)
-            done = 0
-            while done < share:
-                part = min(_CUTS_PER_RECORDING, share - done)
-                recording = power.record(f"{seed}/{mode}/{done}")
-                for outcome in power.cuts(recording, f"{seed}/{mode}/{done}", part, policies):
-                    outcomes.append(outcome)
-                    _report(outcome)
-                done += part
-            power.end()
+    if not parts:
+        return outcomes
+    place = directory / f"{mode.lower()}-{lane}"
+    place.mkdir(parents=True)
+    with Stack(place / "stack") as stack:
+        power = PowerLoss(place, stack, mode, fsync, keep)
+        for _, first, count in parts:
+            scene = scenes[first // _CUTS_PER_RECORDING % len(scenes)]
+            recording = power.record(f"{seed}/{mode}/{first}", scene)
+            for outcome in power.cuts(recording, f"{seed}/{mode}/{first}", count, policies):
+                outcomes.append(outcome)
+                _report(outcome)
+        power.end()
     return outcomes
 
 
@@ -481,37 +581,90 @@ def _report(outcome: Outcome) -> None:
     for problem in outcome.problems:
         sorts.setdefault(re.sub(r"[0-9a-f-]{8,}|\d+", "", problem)[:60], []).append(problem)
     for sort in sorts.values():
-        sys.stderr.write(f"cut {outcome.cut}: {len(sort)} times: {sort[0][:600]}\n")
+        cases = ", ".join(outcome.cases)
+        sys.stderr.write(f"cut {outcome.cut} ({cases}): {len(sort)} times: {sort[0][:600]}\n")
+
+
+def _tally(mode: str, outcomes: list[Outcome]) -> str:
+    """Return what the cuts under one mode came to, as one line."""
+    cases = Counter(case for outcome in outcomes for case in outcome.cases)
+    found = {
+        "lost": sum(len(each.lost) for each in outcomes),
+        "phantom": sum(len(each.phantoms) for each in outcomes),
+        "duplicated": sum(len(each.duplicated) for each in outcomes),
+        "gaps": sum(each.gaps for each in outcomes),
+        "cuts with any broken promise": sum(bool(each.problems) for each in outcomes),
+        "journals completed by recovery": sum(each.recovered for each in outcomes),
+        "committed rows that the engine hides": sum(each.hidden_rows for each in outcomes),
+    }
+    shares = ", ".join(f"{case} {count}" for case, count in sorted(cases.items()))
+    figures = ", ".join(f"{name} {count}" for name, count in found.items())
+    return f"{mode}: cuts {len(outcomes)}, {figures}; of the cuts: {shares or 'nothing special'}\n"
+
+
+def _scenes(arguments: argparse.Namespace) -> Sequence[Scene]:
+    """Return what is to be recorded, in turns."""
+    chosen = _SCENES
+    if arguments.first_run:
+        chosen = tuple(each for each in chosen if each.maker)
+    if arguments.directed:
+        chosen = (Scene(is_slow=True, is_directed=True),)
+    if arguments.slow_inventory:
+        chosen = tuple(dict.fromkeys(replace(each, is_slow=True) for each in chosen))
+    return chosen
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Cut the power while the engine is captured.")
-    parser.add_argument("--cuts", type=int, default=200)
+    parser.add_argument("--cuts", type=int, default=200, help="under each mode")
     parser.add_argument("--seed", default=str(int(time.time())))
+    parser.add_argument("--mode", choices=MODES, action="append", help="default: both")
     parser.add_argument("--policy", choices=POLICIES, action="append", help="default: both")
+    parser.add_argument("--jobs", type=int, default=2, help="processes that share the recordings")
+    parser.add_argument(
+        "--slow-inventory",
+        action="store_true",
+        help="inventory pages take long to be written in all recordings",
+    )
+    parser.add_argument(
+        "--directed",
+        action="store_true",
+        help="cut only between a header whose OIT has passed a transaction and the write of its "
+        "page; under Classic, where starts wait for that write, few come about",
+    )
+    parser.add_argument(
+        "--first-run", action="store_true", help="no recording begins with a journal folder"
+    )
     parser.add_argument("--no-fsync", action="store_true", help="connector.journal.fsync: false")
     parser.add_argument("--keep", type=Path, help="copy there what breaks a promise")
     arguments = parser.parse_args()
+    modes = arguments.mode or MODES
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="power-") as directory:
+    with tempfile.TemporaryDirectory(prefix="power-", dir=_fast_disk()) as directory:
         outcomes = run(
             Path(directory),
             arguments.cuts,
             arguments.seed,
             not arguments.no_fsync,
-            policies=arguments.policy or POLICIES,
-            keep=arguments.keep,
+            modes,
+            _scenes(arguments),
+            arguments.policy or POLICIES,
+            arguments.keep,
+            arguments.jobs,
         )
-    bad = [each for each in outcomes if each.problems]
+    for mode in modes:
+        sys.stdout.write(_tally(mode, [each for each in outcomes if each.mode == mode]))
     sys.stdout.write(
-        f"power cuts: {len(outcomes)}, seed {arguments.seed}, {time.monotonic() - started:.0f} s; "
-        f"journals completed by recovery: {sum(each.recovered for each in outcomes)}; "
-        f"gaps: {sum(each.gaps for each in outcomes)}; "
-        f"committed rows that the engine hides: {sum(each.hidden_rows for each in outcomes)}; "
-        f"cuts that lost a committed transaction: {sum(bool(each.lost) for each in outcomes)}; "
-        f"cuts with any broken promise: {len(bad)}\n"
+        f"power cuts: {len(outcomes)}, seed {arguments.seed}, {time.monotonic() - started:.0f} s\n"
     )
-    return 1 if bad else 0
+    return 1 if any(each.problems for each in outcomes) else 0
+
+
+def _fast_disk() -> Path | None:
+    """Return a folder in memory, if there is room: syncs are only played here."""
+    memory = Path("/dev/shm")
+    is_large = memory.is_dir() and shutil.disk_usage(memory).free > _ROOM
+    return memory if is_large else None
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@
  *              POWER_LOG    the record (appended to); if missing, syncs are skipped and that is all
  *              POWER_VICTIM a file of 4 bytes: the process whose id is in it kills itself right
  *                           after a record, so that no recorded operation is half done
+ *              POWER_TIP_SLOW  how many times as long the synchronous write of a transaction
+ *                           inventory page takes
  *
  * What it can't follow (a stream, a temporary name, a copy within the kernel) ends the process
  * when it concerns the folder: see `give_up`.
@@ -50,7 +52,8 @@ enum kind {
     SYNC_END,   /* the same */
     WRITTEN,    /* ino, pair: of the synchronous write that has returned */
     NOTE,       /* text */
-    MAPPED      /* as WRITE: what was changed through a shared mapping */
+    MAPPED,     /* as WRITE: what was changed through a shared mapping */
+    SYNC_FAILED /* ino (0: everything): what was to be written is lost, and counts as written */
 };
 
 struct record {
@@ -63,12 +66,13 @@ struct record {
 
 enum { DESCRIPTORS = 65536, MAPPINGS = 16, MAPPING_BYTES = 4096, MOST_PARTS = 16 };
 enum { COUNTERS_BYTES = 65536 };
+enum { INVENTORY_PAGE = 3, LEAST_PAGE = 4096 }; /* only the database is written so */
 enum { UNKNOWN, FOREIGN, TRACED, TRACED_SYNC }; /* of a descriptor */
 
 static char root[PATH_MAX];
 static size_t root_length;
 static int log_fd = -1;
-static long sync_us = 300;
+static long sync_us = 300, inventory_slowness = 1;
 static volatile int32_t *victim;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static volatile char descriptors[DESCRIPTORS];
@@ -105,6 +109,9 @@ __attribute__((constructor)) static void start(void) {
     root_length = (size_t)snprintf(root, sizeof root, "%s", folder);
     if (delay)
         sync_us = atol(delay);
+    const char *slowness = getenv("POWER_TIP_SLOW");
+    if (slowness)
+        inventory_slowness = atol(slowness);
     if (!log)
         return;
     int fd = REAL(int, open, const char *, int, ...)(log, O_WRONLY | O_APPEND | O_CLOEXEC);
@@ -271,13 +278,14 @@ static void unlock(void) {
     errno = saved;
 }
 
-static void take_time(void) {
+static void take_time(long slowness) {
     unsigned chance = 0;
     if (getrandom(&chance, sizeof chance, 0) != (ssize_t)sizeof chance)
         give_up("without", "random bytes");
     long us = sync_us / 2 + (long)(chance % (unsigned)(sync_us + 1));
     if (chance % 37 == 0)
         us *= 8;
+    us *= slowness;
     struct timespec pause = {us / 1000000, us % 1000000 * 1000};
     nanosleep(&pause, NULL);
 }
@@ -290,7 +298,7 @@ static void sync_inode(uint64_t inode, int data_only) {
     lock();
     record(head, NULL, 0, 0);
     unlock();
-    take_time();
+    take_time(1);
     head.kind = SYNC_END;
     lock();
     record(head, NULL, 0, 0);
@@ -462,7 +470,9 @@ static ssize_t write_traced(int fd, const struct iovec *parts, int count, off_t 
         record(head, parts, count, (size_t)written);
     unlock();
     if (written > 0 && head.pair) {
-        take_time();
+        const unsigned char *content = parts[0].iov_base;
+        int is_inventory = parts[0].iov_len >= LEAST_PAGE && content[0] == INVENTORY_PAGE;
+        take_time(is_inventory ? inventory_slowness : 1);
         head.kind = WRITTEN;
         lock();
         record(head, NULL, 0, 0);
@@ -584,6 +594,47 @@ static int sync_descriptor(int fd, int data_only) {
     return data_only ? REAL(int, fdatasync, int)(fd) : REAL(int, fsync, int)(fd);
 }
 
+/* Called before each sync, by wrappers that a test puts around them (failing_calls.h, sync_calls.py):
+ * CALL names the place. Returns whether it is to fail, with errno set, which it does once.
+ *
+ * Environment: POWER_REACHED the places, one a line (appended to)
+ *              POWER_FAILS   the place whose sync fails
+ *              POWER_HIT     at which coming to it in a process; if missing, at the first
+ *              POWER_FAILED  a file that is made when it does; from then on all work
+ */
+int power_fails(const char *call, int fd, int is_all) {
+    static _Atomic(int) hits;
+    const char *reached = getenv("POWER_REACHED"), *fails = getenv("POWER_FAILS");
+    const char *hit = getenv("POWER_HIT");
+    int (*open_)(const char *, int, ...) = REAL(int, open, const char *, int, ...);
+    int (*close_)(int) = REAL(int, close, int);
+    int saved = errno;
+    char line[2048];
+    int length = snprintf(line, sizeof line, "%s\n", call);
+    int at = reached && length < (int)sizeof line ? open_(reached, O_WRONLY | O_APPEND) : -1;
+    if (at >= 0) {
+        if (REAL(ssize_t, write, int, const void *, size_t)(at, line, (size_t)length) != length)
+            give_up("the list of places", call);
+        close_(at);
+    }
+    errno = saved;
+    if (!fails || strcmp(call, fails) != 0 || ++hits < (hit ? atoi(hit) : 1))
+        return 0;
+    at = open_(getenv("POWER_FAILED"), O_WRONLY | O_CREAT | O_EXCL, 0600);
+    errno = saved;
+    if (at < 0)
+        return 0;
+    close_(at);
+    if (is_all || is_traced(fd)) {
+        struct record head = {.kind = SYNC_FAILED, .inode = is_all ? 0 : inode_of(fd)};
+        lock();
+        record(head, NULL, 0, 0);
+        unlock();
+    }
+    errno = EIO;
+    return 1;
+}
+
 int fsync(int fd) {
     return sync_descriptor(fd, 0);
 }
@@ -609,7 +660,7 @@ void sync(void) {
 int sync_file_range(int fd, off64_t offset, off64_t length, unsigned flags) {
     if (is_traced(fd)) {
         if (flags & SYNC_FILE_RANGE_WAIT_AFTER)
-            take_time();
+            take_time(1);
         return 0;
     }
     if (state_of(fd) >= TRACED)

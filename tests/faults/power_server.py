@@ -1,10 +1,10 @@
 """Engine processes, each fresh, for the disks that power cuts left.
 
 A line on standard input, ``DATABASE MARK``, makes this process fork: the child loads the engine,
-attaches, commits a transaction with that mark, and answers with the rows of all tables and how many
-of them the engine hides (hidden_rows.py); with the next line it ends in peace, and this process
-answers. Answers are pickled: (error, rows, hidden). What takes time to import is imported before,
-once.
+attaches, commits a transaction with that mark, and answers; with the line ``rows`` it answers with
+the rows of all tables and how many of them the engine hides (hidden_rows.py); with an empty one it
+ends in peace, and this process answers. Answers are pickled: (error, rows, hidden). What takes time
+to import is imported before, once.
 """
 
 from __future__ import annotations
@@ -64,15 +64,17 @@ def _serve(database: str, mark: int, stream: int) -> None:
     connection = connect(database, user="SYSDBA", charset="UTF8")
     connection.execute_immediate(f"INSERT INTO MARK VALUES ({mark})")
     connection.commit()
-    found = {
-        table: all_rows(
-            _Attachment(connection), Path(database), table, WITHOUT_BLOBS.get(table, "T.*")
-        )
-        for table in _TABLES
-    }
-    rows = {table: rows for table, (rows, _) in found.items()}
-    _answer(stream, (None, rows, sum(hidden for _, hidden in found.values())))
-    _line()  # and the parent answers when this process has ended
+    _answer(stream, (None, {}, 0))
+    if _line():
+        found = {
+            table: all_rows(
+                _Attachment(connection), Path(database), table, WITHOUT_BLOBS.get(table, "T.*")
+            )
+            for table in _TABLES
+        }
+        rows = {table: rows for table, (rows, _) in found.items()}
+        _answer(stream, (None, rows, sum(hidden for _, hidden in found.values())))
+        _line()  # and the parent answers when this process has ended
     connection.close()
 
 

@@ -5,6 +5,7 @@ Run in a client process (``Client.perform``) with power_recorder.c preloaded.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import random
 import runpy
@@ -12,11 +13,20 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from firebird.driver import Connection, DatabaseError, Isolation, connect, get_api, tpb
+from firebird.driver import (
+    Connection,
+    DatabaseError,
+    Isolation,
+    TraAccessMode,
+    connect,
+    get_api,
+    tpb,
+)
 
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.dispose import dispose_shipped
 from firebird_cdc.journal.format import read_envelope
+from firebird_cdc.journal.lock import ShipperLock
 
 _WORK: dict[str, Any] = runpy.run_path(
     str(Path(__file__).resolve().parents[1] / "engine/random_work.py")
@@ -32,16 +42,33 @@ BIG = (
     "EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN WHILE (I < {rows}) DO BEGIN"
     " INSERT INTO LOG_ VALUES ({mark}, 'big ' || :I); I = I + 1; END END"
 )
+_STARTS = 4  # in a row
 _READ_COMMITTED = Isolation.READ_COMMITTED_RECORD_VERSION
 
 
 def note(text: str) -> None:
-    """Have the recorder tell TEXT at this place."""
+    """Have the recorder tell TEXT at this place: the number of a transaction that is about to
+    commit, the mark of one that has, the path of a journal that is shipped."""
     ctypes.CDLL(None).power_note(text.encode())
 
 
-def work(database: str, seed: str, connections: int, turns: int, first: int) -> None:
-    """Have CONNECTIONS threads do TURNS transactions each; a mark is FIRST or more."""
+def fill(database: str) -> None:
+    """Commit what the work expects to be there: the first that is captured."""
+    with connect(database, user="SYSDBA", charset="UTF8") as connection:
+        connection.execute_immediate(FILL)
+        connection.commit()
+
+
+def work(
+    database: str, seed: str, connections: int, turns: int, first: int, has_reader: bool
+) -> None:
+    """Have CONNECTIONS threads do TURNS transactions each; a mark is FIRST or more.
+
+    HAS_READER: beside them one starts transactions that only read, which makes the OIT go on. Only
+    for a process that is not killed: the engine gives their numbers once more after that, though
+    their bits may be on disk, and so say of a later transaction that it is committed.
+    """
+    is_over = threading.Event()
 
     def run(number: int) -> None:
         connection = connect(database, user="SYSDBA", charset="UTF8")
@@ -54,10 +81,25 @@ def work(database: str, seed: str, connections: int, turns: int, first: int) -> 
 
     get_api()  # loaded by one thread: the driver doesn't expect several
     threads = [threading.Thread(target=run, args=(number,)) for number in range(connections)]
-    for thread in threads:
+    reader = threading.Thread(target=_read, args=(database, is_over))
+    for thread in [*threads, *[reader] * has_reader]:
         thread.start()
     for thread in threads:
         thread.join()
+    is_over.set()
+    if has_reader:
+        reader.join()
+
+
+def _read(database: str, is_over: threading.Event) -> None:
+    with connect(database, user="SYSDBA", charset="UTF8") as connection:
+        # The first one computes the OIT, the next one writes it; an end waits for commits.
+        transactions = [connection.transaction_manager() for _ in range(_STARTS)]
+        while not is_over.wait(0.001):
+            for transaction in transactions:
+                transaction.begin(tpb(_READ_COMMITTED, access_mode=TraAccessMode.READ))
+            for transaction in transactions:
+                transaction.commit()
 
 
 def _transact(connection: Connection, chance: random.Random, mark: int) -> None:
@@ -76,6 +118,7 @@ def _transact(connection: Connection, chance: random.Random, mark: int) -> None:
         if 0.06 < kind < 0.18:
             transaction.rollback()
             return
+        note(f"number {transaction.info.id}")
         transaction.commit(retaining=0.18 < kind < 0.25)
         note(f"commit {mark}")
     except DatabaseError:  # a collision, a key that is there already, the index
@@ -84,9 +127,14 @@ def _transact(connection: Connection, chance: random.Random, mark: int) -> None:
         transaction.rollback()
 
 
-def ship(folder: str, keep: int, stop: str) -> None:
+def ship(folder: str, keep: int, stop: str, makes_folder: bool) -> None:
     """Take journals as a shipper does, in order, note them and remove them, until STOP exists;
-    leave the last KEEP."""
+    leave the last KEEP. MAKES_FOLDER: take the lock of the folder, which makes it."""
+    with ShipperLock(Path(folder)) if makes_folder else contextlib.nullcontext():
+        _ship(folder, keep, stop)
+
+
+def _ship(folder: str, keep: int, stop: str) -> None:
     while not Path(stop).exists():
         found = []
         for path in Path(folder).glob("*.log"):
@@ -97,7 +145,7 @@ def ship(folder: str, keep: int, stop: str) -> None:
             if stamp is not None:
                 found.append((stamp.sequence, path))
         found.sort()
-        taken = [path for _, path in found[:-keep]]
+        taken = [path for _, path in found[: len(found) - keep]]
         for path in taken:
             note(f"ship {path}")
         dispose_shipped(taken, None)

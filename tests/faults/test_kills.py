@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from harness import Libraries, Plan, Tally, most_hits, random_lives, run_lives
-from points import CONFIRMING, RECOVERING, native_points, python_points
+from points import CONFIRMING, RECOVERING, python_points, work_points
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
@@ -23,7 +23,7 @@ def test_killed_at_random_in_50_rounds(tmp_path: Path, libraries: Libraries) -> 
 
 def test_killed_on_each_side_of_every_step(tmp_path: Path, libraries: Libraries) -> None:
     tally = Tally()
-    work = native_points() + python_points(CONFIRMING)
+    work = work_points()
     # The second kill is in the recovery from the first one: in a server, then in a shipper, which
     # writes no journals of its own.
     starts = python_points(RECOVERING)

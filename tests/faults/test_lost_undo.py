@@ -93,6 +93,7 @@ def test_a_journal_of_what_was_undone_is_a_fault(
     ("change", "undo"),
     [
         ("UPDATE ITEM SET N = 6 WHERE ID = 12", "UPDATE ITEM SET N = 5 WHERE ID = 12"),
+        ("DELETE FROM ITEM WHERE ID = 12", "INSERT INTO ITEM (ID, N) VALUES (12, 5)"),
         ("INSERT INTO ITEM (ID, N) VALUES (13, 1)", "DELETE FROM ITEM WHERE ID = 13"),
     ],
 )

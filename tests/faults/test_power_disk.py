@@ -232,3 +232,23 @@ def test_an_ended_process_is_known_as_long_as_its_journals_may_be_in_its_pool(
             in_place = {journals / "some.log.live", journals / "some.log"} & found
             assert in_place or in_pool, f"lost by a cut after {record}"
     assert is_visible
+
+
+def test_what_a_failed_sync_did_not_write_comes_only_when_it_is_written_again(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail = """
+recorder = ctypes.CDLL(None)
+assert recorder.power_fails(b"it", fd, 0)
+assert not recorder.power_fails(b"it", fd, 0)
+os.fsync(fd)
+"""
+    failed = recorded.root.parent / "failed"
+    monkeypatch.setenv("POWER_FAILS", "it")
+    monkeypatch.setenv("POWER_FAILED", str(failed))
+    assert recorded.found(_WRITE + _SYNC_NAME + fail, "posix", _at_end) == {"f=0100"}
+    failed.unlink()
+    recorded.root.joinpath("f").unlink()
+    again = 'os.pwrite(fd, b"b", 50)\nos.fsync(fd)\n'
+    program = _WRITE + _SYNC_NAME + fail + again
+    assert recorded.found(program, "posix", _at_end) == {"f=a50+b1+a49"}

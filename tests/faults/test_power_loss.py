@@ -5,22 +5,47 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from power_loss import run
+from power_loss import MODES, Outcome, Scene, run
 
 pytestmark = pytest.mark.engine
+
+_BOTH = "two processes at the restart"
+
+
+def _problems(outcomes: list[Outcome]) -> list[str]:
+    return [f"{outcome.cut}: {outcome.problems[:3]}" for outcome in outcomes if outcome.problems]
 
 
 def test_what_was_committed_is_in_the_journals_after_a_power_cut(tmp_path: Path) -> None:
     """A seeded share; `make soak` runs all."""
-    outcomes = run(tmp_path, cuts=25, seed="share", classic=0.4)
-    assert len(outcomes) == 25
-    assert not [
-        f"{outcome.cut}: {outcome.problems[:3]}" for outcome in outcomes if outcome.problems
-    ]
-    assert sum(outcome.recovered for outcome in outcomes) > 25, "the cuts left nothing to recover"
+    outcomes = run(tmp_path, cuts=12, seed="share", scenes=[Scene()])
+    assert [outcome.mode for outcome in outcomes] == ["Super"] * 12 + ["Classic"] * 12
+    assert not _problems(outcomes)
+    assert sum(outcome.recovered for outcome in outcomes) > 24, "the cuts left nothing to recover"
+    assert {case for outcome in outcomes for case in outcome.cases} == {
+        "two processes at the restart"
+    }
+
+
+def test_a_cut_between_the_header_and_the_page_with_the_commit_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    scene = Scene(is_slow=True, is_directed=True)
+    outcomes = run(tmp_path, cuts=10, seed="directed", modes=["Super"], scenes=[scene])
+    assert all("in a window" in outcome.cases for outcome in outcomes)
+    assert not _problems(outcomes)
+
+
+@pytest.mark.parametrize("maker", ["bridge", "shipper"])
+def test_a_cut_in_a_first_run_loses_nothing_though_no_folder_was_there(
+    tmp_path: Path, maker: str
+) -> None:
+    scene = Scene(is_slow=True, maker=maker)
+    outcomes = run(tmp_path, cuts=8, seed="first", modes=MODES[:1], scenes=[scene])
+    assert not _problems(outcomes)
 
 
 def test_without_syncs_a_power_cut_loses_what_was_committed(tmp_path: Path) -> None:
     """What the option connector.journal.fsync: false says of itself; and the cuts can fail."""
-    outcomes = run(tmp_path, cuts=4, seed="unsynced", fsync=False, classic=0)
+    outcomes = run(tmp_path, cuts=4, seed="unsynced", fsync=False, modes=["Super"])
     assert any(outcome.lost for outcome in outcomes)

@@ -107,9 +107,8 @@ def test_running_shipper_sends_a_journal_as_soon_as_it_is_renamed(
 
 
 def test_live_journals_and_our_own_folder_are_left_alone(ship: Ship, folder: Folder) -> None:
-    live = folder.write(1).rename(
-        folder.directory / "aaaaaaaa-0000-4000-8000-000000000000.log.live"
-    )
+    unconfirmed = folder.write(1)
+    live = unconfirmed.rename(unconfirmed.with_suffix(".log.live"))
     own = folder.directory / ".firebird-cdc"
     own.mkdir()
     journal = folder.write(2)

@@ -21,6 +21,7 @@ from capture import Capture
 from random_work import TABLES
 from witness import WITNESS, assert_adds_up
 
+from firebird_cdc.bridge.folder import JournalFolder as OpenFolder
 from firebird_cdc.bridge.inventory import Incarnation
 from firebird_cdc.bridge.sequence import SequenceLedger, database_key
 from firebird_cdc.config import load_config
@@ -67,9 +68,8 @@ class JournalFolder:
         history.commit(("c", "T", None, (1, 0)))
         for number in range(1, journals):
             history.commit(("u", "T", (1, number - 1), (1, number)))
-        ledger = SequenceLedger(
-            self.state / "databases", database_key(history.database), False, lambda: None
-        )
+        folder = OpenFolder(self.live, writes=False)
+        ledger = SequenceLedger(folder, database_key(history.database), False, lambda: None)
         stamps = []
         for path in history.paths:
             with JournalReader(path) as reader:
@@ -79,6 +79,7 @@ class JournalFolder:
             ledger.incarnation = Incarnation(uuid4(), (1, 2), 3)
             ledger.record(stamps, journals)
         ledger.close()
+        folder.close()
         return history
 
     def ship(self, history: History, first: int, last: int, *, archives: bool = True) -> None:

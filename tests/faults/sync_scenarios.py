@@ -1,0 +1,419 @@
+"""What else is synced than what an engine's lives come to (failing_syncs.py), each in one process.
+
+A scenario prepares a folder and returns what is done there, which may be done again after an error,
+and what has to be there after a power cut then.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID, uuid4
+
+from power_disk import forget_start
+from test_confirmer import GUID, PlayedServer
+
+from firebird_cdc.bridge import confirmer as confirmer_module
+from firebird_cdc.bridge import sequence
+from firebird_cdc.bridge.confirmer import Confirmer
+from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.host import CommittedJournal, CountedGap, GapsCounted
+from firebird_cdc.bridge.recovery import _NoServer
+from firebird_cdc.journal.archive import ArchiveKeeper, Retention
+from firebird_cdc.journal.backlog import Entry
+from firebird_cdc.journal.dispose import dispose_shipped
+from firebird_cdc.journal.format import (
+    STAMP_OFFSET,
+    Column,
+    JournalReader,
+    JournalWriter,
+    Storage,
+    TableChange,
+    append_catalogue,
+    read_envelope,
+)
+from firebird_cdc.journal.lock import STATE_DIRECTORY, ShipperLock
+from firebird_cdc.journal.quarantine import Quarantine, journals_in, read_note
+from firebird_cdc.journal.repairs import Place, Repair, RepairFolder, RepairWriter
+from firebird_cdc.journal.replay.compact import _Target
+from firebird_cdc.journal.retry import write_request
+from firebird_cdc.journal.retry_desk import RetryDesk
+from firebird_cdc.journal.segments import is_segment_name, open_journal
+from firebird_cdc.journal.shipped import Shipped
+from firebird_cdc.journal.statistics import Statistics
+from firebird_cdc.packaging.files import FileChanges
+
+Step = Callable[[], None]
+Scenario = Callable[[Path], tuple[Step, Step]]
+
+_DATABASE = "/data/shop.fdb"
+_CHANGES = (TableChange("ALTER", "T", None),)
+
+
+class NotYet(OSError):
+    """It goes on by itself, and is not done."""
+
+
+def _work(confirmer: Confirmer, is_done: Callable[[], bool]) -> None:
+    until = time.monotonic() + 5
+    while not is_done():
+        if time.monotonic() > until:
+            raise NotYet("not done")
+        confirmer.turn()
+
+
+def _shippers(folder: Path) -> Confirmer:
+    """Return the confirmer of a shipper's recovery."""
+    waits_for_nothing = threading.Event()
+    waits_for_nothing.set()
+    opened = JournalFolder(folder, writes=False)
+    return Confirmer(_NoServer(opened, waits_for_nothing), opened, fsync=True)
+
+
+def _ship_last(folder: Path) -> None:
+    """Ship the journal with the last number."""
+    given = {read_envelope(path)[1]: path for path in folder.glob("*.log")}
+    given[max(given, key=lambda stamp: stamp.sequence if stamp else 0)].unlink()
+
+
+def _assert_numbered(folder: Path, count: int) -> None:
+    """After the cut a shipper comes: of COUNT journals the last one was shipped, the others have
+    numbers of their own and can be read to their ends; the next one gets the next number."""
+    for mark in (folder / STATE_DIRECTORY / "owners").iterdir():
+        mark.unlink()  # nobody lives
+    forget_start(folder)
+    server = PlayedServer(folder.parent)
+    (server.folder.owners / str(server.folder.owner)).unlink()
+    server._number = 100
+    confirmer = _shippers(folder)
+    for is_next in (False, True):
+        if is_next:
+            server.commit_elsewhere(0, uuid4())
+        for _ in range(5):
+            confirmer._scan_wanted = True
+            confirmer.turn()
+    confirmer.let_go()
+    numbers = []
+    for path in folder.glob("*.log"):
+        with JournalReader(path) as reader:
+            for _ in reader.changes():
+                pass
+            assert reader.stamp is not None, path
+            numbers.append(reader.stamp.sequence)
+    assert sorted(numbers) == [*range(1, count), count + 1]
+
+
+def _unresolved(server: PlayedServer) -> CommittedJournal:
+    """Leave a journal whose table's definition is to be completed."""
+    uuid = server.commit(0)
+    event = cast("CommittedJournal", server.events.pop())
+    server.folder.live(uuid).unlink()
+    column = Column("ID", 0, 0, 0, 8, 4, 40, 0, False, False, 1, Storage.BIGINT)
+    with JournalWriter(
+        server.folder.live(uuid),
+        uuid=uuid,
+        database=str(server.database_path),
+        database_guid=GUID,
+        owner=server.folder.owner,
+    ) as writer:
+        writer.insert(writer.table("T", [column], resolved=False), [1])
+        writer.seal()
+        writer.commit(event.ticket, event.commit_us)
+        length = writer.journal_length or 0
+    return event._replace(is_unresolved=True, length=length)
+
+
+def own_journals(root: Path) -> tuple[Step, Step]:
+    """A server's own: one unsynced, one removed, one whose DDL another told of, one with a table
+    that is to be completed, a counted gap, and one in limbo."""
+    server = PlayedServer(root)
+    server.create_database()
+    with server.database_path.open("r+b") as file:
+        file.seek(4096 + 20 + 3)
+        file.write(b"\1")  # 12 is in limbo
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    confirmer.turn()
+    confirmer_module._PAUSE_S = confirmer_module._TROUBLE_S = 0.01
+    uuids = [server.commit(0, is_unsynced=True), server.commit(0)]
+    server.folder.live(uuids[1]).unlink()
+    ddl = server.commit(0, ddl="ALTER TABLE T ADD N INTEGER")
+    with JournalReader(server.folder.live(ddl)) as reader:
+        seal = reader.seal
+    assert seal is not None
+    with server.folder.live(ddl).open("r+b") as file:
+        append_catalogue(file.fileno(), ddl, seal, {}, {1: _CHANGES})
+    server.events.append(_unresolved(server))
+    server.gap = CountedGap(1, 0, 0, "it")
+    server.events.append(GapsCounted(9, 1))
+    limbo = server.abandon(12)
+
+    def act() -> None:
+        _work(confirmer, lambda: len(list(server.folder.path.glob("*.log"))) == 5)
+        for _ in range(20):
+            confirmer._mark_at = 0.0
+            confirmer.turn()
+        _ship_last(server.folder.path)
+
+    def check() -> None:
+        with JournalReader(server.folder.live(limbo)) as reader:
+            assert reader.commit_mark is not None
+        _assert_numbered(server.folder.path, 5)
+        with JournalReader(server.folder.committed(ddl)) as reader:
+            [change] = reader.changes()
+            assert cast("Any", change).table_changes == _CHANGES
+
+    return act, check
+
+
+def left_journals(root: Path) -> tuple[Step, Step]:
+    """What processes left that ended: journals, one of them in a pool, damage, and a ledger that
+    has become long while a sync of the file system had failed."""
+    server = PlayedServer(root)
+    server.create_database()
+    folder = server.folder
+    dead = uuid4()
+    server.commit_elsewhere(0, dead)
+    confirmer = _shippers(folder.path)
+    _work(confirmer, lambda: bool(list(folder.path.glob("*.log"))))
+    confirmer.let_go()
+    folder.count_failed_sync()
+    first = server.commit_elsewhere(0, dead)
+    told = server.commit_elsewhere(0, dead, "ALTER TABLE T ADD N INTEGER", changes=_CHANGES)
+    pool = folder.pools / str(dead)
+    pool.mkdir()
+    (folder.owners / str(dead)).touch()
+    server.commit_elsewhere(0, dead)
+    folder.live(first).rename(pool / str(first))
+    damaged = uuid4()
+    (pool / str(damaged)).write_bytes(b"x" * 4096)
+    sequence._LEDGER_LIMIT = 1
+    confirmer = _shippers(folder.path)
+
+    def act() -> None:
+        _work(
+            confirmer,
+            lambda: len(list(folder.path.glob("*.log"))) == 4 and not pool.exists(),
+        )
+        confirmer._host.sync_file_system(folder.journal_fd)
+        _ship_last(folder.path)
+
+    def check() -> None:
+        assert journals_in(folder.quarantine) == [damaged]
+        assert (folder.quarantine / f"{damaged}.reason").read_text()
+        with JournalReader(folder.committed(told)) as reader:
+            [change] = reader.changes()
+            assert cast("Any", change).table_changes == _CHANGES
+        _assert_numbered(folder.path, 4)
+
+    return act, check
+
+
+def lost_stamps(root: Path) -> tuple[Step, Step]:
+    """A power cut took a stamp."""
+    server = PlayedServer(root)
+    first = server.commit_elsewhere(0, uuid4())
+    server.commit_elsewhere(0, uuid4())
+    (server.folder.owners / str(server.folder.owner)).unlink()  # nobody lives
+    confirmer = _shippers(server.folder.path)
+    _work(confirmer, lambda: len(list(server.folder.path.glob("*.log"))) == 2)
+    confirmer.let_go()
+    _ship_last(server.folder.path)
+    journal = server.folder.committed(first)
+    with journal.open("r+b") as file:
+        file.seek(STAMP_OFFSET)
+        file.write(bytes(512))
+
+    def act() -> None:
+        confirmer = _shippers(server.folder.path)
+        for _ in range(5):
+            confirmer.turn()
+        confirmer.let_go()
+
+    return act, lambda: _assert_numbered(server.folder.path, 2)
+
+
+def _journal(path: Path, sequence: int = 1) -> Path:
+    with JournalWriter(path, uuid=UUID(path.stem), transaction=7, database=_DATABASE) as writer:
+        writer.gap("it")
+        writer.seal()
+        writer.commit(sequence, 1)
+        writer.stamp(sequence)
+    return path
+
+
+def archived(root: Path) -> tuple[Step, Step]:
+    """Shipped journals go to an archive, where they are packed."""
+    archive, uuids = root / "archive", [uuid4(), uuid4()]
+    journals = [_journal(root / f"{uuid}.log", at) for at, uuid in enumerate(uuids, 1)]
+    archive.mkdir()
+    (archive / f".{journals[0].name}.part").touch()  # a sync of it failed in another process
+
+    def act() -> None:
+        dispose_shipped([each for each in journals if each.exists()], archive)
+        ArchiveKeeper(archive, 10**6, Retention(0, 0), Statistics()).look()
+
+    def check() -> None:
+        kept = [path for path in archive.iterdir() if is_segment_name(path.name)]
+        kept += archive.glob("*.log")
+        assert kept
+        for path in kept:
+            if not is_segment_name(path.name):
+                with open_journal(path) as reader:
+                    assert list(reader.changes())
+
+    return act, check
+
+
+def set_aside(root: Path) -> tuple[Step, Step]:
+    """Journals are set aside, one of them as a whole; notes change, and one goes."""
+    quarantine = Quarantine(root)
+    entries = [Entry(0, number, uuid4()) for number in (1, 2, 3)]
+    for entry in entries:
+        _journal(root / entry.name, entry.sequence)
+
+    def act() -> None:
+        if (root / entries[0].name).exists():
+            if not quarantine.is_draft(entries[0].uuid):
+                quarantine.leave_out(entries[0], _DATABASE, 1, "too large", [("t", b"k")])
+            assert quarantine.keep([entries[0]])
+            (root / entries[0].name).unlink()
+        for entry in entries[1:]:
+            if (root / entry.name).exists():
+                quarantine.set_aside(root / entry.name, entry, _DATABASE, "it can't be read")
+        note = quarantine.find(entries[1].uuid)
+        assert note is not None
+        quarantine.update(note)
+        quarantine.remove(entries[2].uuid)
+
+    def check() -> None:
+        assert sorted(journals_in(quarantine.folder)) == sorted(each.uuid for each in entries[:2])
+        for entry in entries[:2]:
+            assert read_note(quarantine.folder, entry.uuid)
+            with JournalReader(quarantine.folder / entry.name) as reader:
+                assert list(reader.changes())
+
+    return act, check
+
+
+def repaired(root: Path) -> tuple[Step, Step]:
+    """Repairs are written, published and remembered as sent, one of them in part."""
+    (root / STATE_DIRECTORY).mkdir()
+    files = RepairFolder(root)
+    repairs = [Repair(uuid4(), _DATABASE, None, Place(0, 1), 1, (), ((),), 1) for _ in range(3)]
+    waits, in_part, gone = (each.uuid for each in repairs)
+
+    def act() -> None:
+        files.make()
+        for repair in repairs:
+            if not files.is_sent(repair.uuid):
+                with RepairWriter(files, repair.uuid, _DATABASE, Place(0, 1)) as writer:
+                    writer._writer.ddl("ALTER TABLE T ADD N INTEGER")
+                    writer._changes[1] = _CHANGES
+                    writer.finish(1)
+                files.publish(repair)
+        files.note_sent(in_part, repairs[1])
+        files.remove(gone)
+
+    def check() -> None:
+        assert files.pending() == [waits]
+        assert files.is_sent(in_part)
+        with JournalReader(files.journal(waits)) as reader:
+            assert list(reader.changes())
+
+    return act, check
+
+
+def remembered(root: Path) -> tuple[Step, Step]:
+    """What identifies a folder in Kafka."""
+    (root / STATE_DIRECTORY).mkdir()
+    shown: list[str] = []
+
+    def act() -> None:
+        memory = Shipped(root, "positions")
+        memory.load()
+        shown.append(memory.identity)
+
+    def check() -> None:
+        memory = Shipped(root, "positions")
+        memory.load()
+        assert memory.identity == shown[-1]
+
+    return act, check
+
+
+def asked(root: Path) -> tuple[Step, Step]:
+    """A request to the shipper, and the answer."""
+    (root / STATE_DIRECTORY).mkdir()
+    found: list[Path] = []
+    desk = cast("Any", SimpleNamespace(_of_repairs=set()))
+
+    def act() -> None:
+        if not found:
+            found.append(write_request(root, {"it": 1}))
+        if not RetryDesk._answer(desk, found[0], {"it": 2}):
+            raise NotYet("no answer")
+
+    def check() -> None:
+        assert found[0].with_suffix(".answer").read_text() == '{"it": 2}'
+
+    return act, check
+
+
+def locked(root: Path) -> tuple[Step, Step]:
+    """The shipper makes its folder."""
+    lock = ShipperLock(root / "a" / "journals")
+
+    def act() -> None:
+        lock.take()
+        lock.release()
+
+    return act, lambda: None
+
+
+def installed(root: Path) -> tuple[Step, Step]:
+    """A file of a server is changed."""
+
+    def act() -> None:
+        with FileChanges() as changes:
+            changes.write(root / "plugins.conf", b"it\n")
+
+    def check() -> None:
+        assert (root / "plugins.conf").read_bytes() == b"it\n"
+
+    return act, check
+
+
+def compacted(root: Path) -> tuple[Step, Step]:
+    """An archive is written anew in large files."""
+    target = _Target(str(root / "new"))
+
+    def act() -> None:
+        target.make()
+        name = os.urandom(4).hex()
+        target.write(name, [b"it"])
+        target.name(name, "it")
+
+    def check() -> None:
+        assert (root / "new/it").read_bytes() == b"it"
+
+    return act, check
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    own_journals,
+    left_journals,
+    lost_stamps,
+    archived,
+    set_aside,
+    repaired,
+    remembered,
+    asked,
+    locked,
+    installed,
+    compacted,
+)

@@ -1,0 +1,108 @@
+"""Rows that several transactions changed one after the other, before a crash that took the marks of
+their commits and under a clock that was set back: published in the order of each row's history."""
+
+from __future__ import annotations
+
+import struct
+
+import google_crc32c
+import pytest
+from capture import Attachment, Capture, SqlError, fold, until
+from harness import HERE
+
+from firebird_cdc.journal.format import (
+    BLOCK_HEADER,
+    COMMIT_OFFSET,
+    SEAL_BLOCK,
+    SECTOR,
+    JournalReader,
+)
+
+pytestmark = pytest.mark.engine
+
+_POINTS = HERE / "points.py"
+_HOUR_US = 3_600_000_000
+
+
+def _stalled(capture: Capture) -> tuple[Attachment, Attachment]:
+    """Return two connections to a server that publishes nothing from now on."""
+    client = capture.client()
+    one, two = client.attach(capture.database), client.attach(capture.database)
+    one.execute("UPDATE OR INSERT INTO T VALUES (1, 0)")
+    one.commit()
+    until("the first journal", capture.committed)
+    client.perform(_POINTS, "stall", "number.before")
+    two.execute("INSERT INTO T VALUES (2, 0)")  # this one is where it stalls
+    two.commit()
+    return one, two
+
+
+def _crash(capture: Capture, marked: int = -1) -> None:
+    """Kill the server, set the clock back by an hour before each of its seals, and take the commit
+    mark of each transaction that it did not publish but the MARKED-th, from 0."""
+    capture.clients.pop().kill()
+    found = []
+    for path in capture.live():
+        with JournalReader(path) as reader:
+            mark, seal = reader.commit_mark, reader.seal
+            assert mark is not None and seal is not None
+            found.append((mark.ticket, path, reader.header.uuid, seal))
+    for number, (_, path, uuid, seal) in enumerate(sorted(found)):
+        content = bytearray(path.read_bytes())
+        at = seal.end - SEAL_BLOCK
+        struct.pack_into("<q", content, seal.end - 8, seal.sealed_us - number * _HOUR_US)
+        covered = content[at : at + 36] + content[at + BLOCK_HEADER : seal.end]
+        struct.pack_into("<I", content, at + 36, google_crc32c.value(uuid.bytes + covered))
+        if number != marked:
+            content[COMMIT_OFFSET : COMMIT_OFFSET + SECTOR] = bytes(SECTOR)
+        path.write_bytes(content)
+
+
+def _values(capture: Capture) -> list[int]:
+    """Return what row 1 was set to, in the order of the journals, after another commit."""
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO T VALUES (3, 0)")
+    attachment.commit()
+    rows = [row for journal in capture.journals() for _, _, row in journal.brief() if row]
+    assert fold(capture.journals())["T"] == attachment.rows("T")
+    return [row["N"] for row in rows if row["ID"] == 1 and "N" in row]
+
+
+@pytest.mark.parametrize("marked", [-1, 1, 2, 3])
+def test_a_row_that_several_transactions_changed(capture: Capture, marked: int) -> None:
+    capture.create("CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, N INTEGER)")
+    one, two = _stalled(capture)
+    for number, attachment in ((1, one), (2, two), (3, one)):
+        attachment.execute("UPDATE T SET N = ? WHERE ID = 1", number)
+        attachment.commit()
+    _crash(capture, marked)
+    assert _values(capture) == [0, 1, 2, 3]
+
+
+def test_a_row_that_was_taken_over_after_a_commit_had_failed(capture: Capture) -> None:
+    """What counts is the seal of the prepare that was followed by a commit, not the first one."""
+    capture.create(
+        "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, N INTEGER)",
+        "CREATE TABLE TWICE (ID INTEGER NOT NULL)",
+    )
+    client = capture.client()
+    attachment = client.attach(capture.database)
+    for _ in range(2):
+        attachment.execute("INSERT INTO TWICE VALUES (1)")
+    attachment.commit()
+    attachment.close()
+    client.end()
+    capture.clients.remove(client)
+    one, two = _stalled(capture)
+    one.begin("READ_COMMITTED_RECORD_VERSION")
+    one.execute("INSERT INTO T VALUES (4, 0)")
+    one.immediate("CREATE UNIQUE INDEX TWICE_X ON TWICE (ID)")
+    with pytest.raises(SqlError, match="duplicate"):
+        one.commit()
+    two.execute("UPDATE T SET N = 1 WHERE ID = 1")
+    two.commit()
+    one.execute("UPDATE T SET N = 2 WHERE ID = 1")
+    one.execute("DELETE FROM TWICE ROWS 1")
+    one.commit()
+    _crash(capture)
+    assert _values(capture) == [0, 1, 2]

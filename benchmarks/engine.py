@@ -11,6 +11,11 @@ transaction.
 
     --quick     done in under 50 s
     --rounds N  interleaved rounds (default 15, quick 9)
+    --against COMMIT
+                compare this clone with another commit of the project instead (_against.py), in 90
+                pairs of rounds (quick 9); it ends with 1 if a commit takes more than 1.03 of that
+                one's CPU time, or their rate is less than 0.95 of that one's. With HEAD of a clone
+                without changes, which shows what chance does, all ratios are near 1.
 
 The last line is one JSON object:
     commits_vs_bare, commits_vs_bare_4, commits_vs_bare_16   rates relative to the bare server's
@@ -20,6 +25,12 @@ The last line is one JSON object:
                           of one row, and of ten million (not in quick)
     confirmed_after_s     from the last commit of 16 connections until all are confirmed
     ..._per_s             medians of the rates themselves
+with --against, for 1, 4 and 16 connections:
+    cpu_ratio_N           CPU time of a commit, relative to the other commit's
+    rate_ratio_N          rate of commits, likewise: medians of the pairs' ratios;
+                          ..._quartiles: half of the ratios lie between these
+    new_..., old_...      medians of this clone and of the other commit
+    against, pairs, met   the other commit's hash, how many pairs, and whether no limit was missed
 """
 
 from __future__ import annotations
@@ -31,6 +42,7 @@ import re
 import shutil
 import statistics
 import subprocess
+import sys
 import sysconfig
 import tempfile
 import time
@@ -42,10 +54,14 @@ from firebird_cdc.demo import trixie
 from firebird_cdc.demo.engine import EmbeddedRoot
 from firebird_cdc.demo.firebird4 import Firebird4
 from firebird_cdc.demo.paths import cache_directory
-from firebird_cdc.demo.processes import Stack, await_condition
+from firebird_cdc.demo.processes import Stack, await_condition, members
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE))  # which `make` keeps Python from doing
+import _against  # noqa: E402
+
 CONNECTIONS = (1, 4, 16)
+FEW_COMMITS = {1: 400, 4: 200, 16: 60}  # of each connection
 WARM = 20  # transactions per connection that are not timed
 OPTIONS = """\
 connector.name: bench
@@ -71,32 +87,33 @@ class Variant:
     def __init__(self, name: str, system: trixie.Trixie, directory: Path, client: Path) -> None:
         self.name = name
         self.transactions = 0  # that changed rows
+        self._captures = name not in ("bare", "own")
         self._client_command = [client, EmbeddedRoot(directory / "library").client_library]
         sibling = system.sibling(directory / name)
         folder = sibling.outer(trixie.DATA)
         self._stack = Stack(directory / f"{name}-processes")
-        self._server = Firebird4(sibling, folder, self._stack)
-        self._journals = self._server.own_directory("journals")
+        self.server = Firebird4(sibling, folder, self._stack)
+        self._journals = self.server.own_directory("journals")
         if name == "own":
-            archive = self._server.own_directory("archive")
+            archive = self.server.own_directory("archive")
             text = OWN_REPLICATION.format(
                 journals=sibling.inner(self._journals), archive=sibling.inner(archive)
             )
-            (self._server.server_directory / "replication.conf").write_text(text)
-        elif name == "ours":
+            (self.server.server_directory / "replication.conf").write_text(text)
+        elif self._captures:
             options = folder / "connector.yaml"
             options.write_text(OPTIONS.format(journals=sibling.inner(self._journals)))
-            self._server.give_to_server(options)
+            self.server.give_to_server(options)
             inner = str(sibling.inner(options))
-            self._server.command("install", "--server", "/", "--config", inner)
-        self._database = self._server.dsn(folder / "bench.fdb")
+            self.server.command("install", "--server", "/", "--config", inner)
+        self._database = self.server.dsn(folder / "bench.fdb")
         self.start()
         self.run("create", 0 if name == "bare" else 1)
 
     def start(self) -> None:
         """Start the server and a client."""
-        self._server.start()
-        argv = [*self._client_command, self._database, self._server.password]
+        self.server.start()
+        argv = [*self._client_command, self._database, self.server.password]
         self._client = subprocess.Popen(
             [str(word) for word in argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -106,7 +123,7 @@ class Variant:
         if self._client.stdin:
             self._client.stdin.close()
         self._client.wait(20)
-        self._server.stop()
+        self.server.stop()
 
     def close(self) -> None:
         """End what is left of both, however far they got."""
@@ -121,7 +138,7 @@ class Variant:
         print(work, *numbers, file=self._client.stdin, flush=True)
         answer = self._client.stdout.readline()
         if not answer:
-            raise SystemExit(f"{work} on the {self.name} server failed\n{self._server.evidence()}")
+            raise SystemExit(f"{work} on the {self.name} server failed\n{self.server.evidence()}")
         return float(answer)
 
     def commits(self, connections: int, count: int) -> float:
@@ -135,9 +152,23 @@ class Variant:
         self.transactions += 1
         return self.run("bulk", rows)
 
+    def sample(self, connections: int, count: int) -> _against.Sample:
+        """Measure COUNT transactions on each of CONNECTIONS connections."""
+        before, done = self._processor_s(), self.transactions
+        seconds = self.commits(connections, count)
+        self.await_rest()
+        cpu_us = (self._processor_s() - before) * 1e6 / (self.transactions - done)
+        return _against.Sample(connections * count / seconds, cpu_us)
+
+    def _processor_s(self) -> float:
+        """Return the CPU time that the server's processes took so far, user and system."""
+        # clock_getcpuclockid(3), which Python does not have: in ns, unlike /proc/PID/stat
+        clocks = ((~process << 3) | 2 for process in members(self._stack.mark))
+        return sum(time.clock_gettime(clock) for clock in clocks)
+
     def await_rest(self) -> float:
         """Wait until all of its journals are confirmed; return how long that took, seconds."""
-        if self.name != "ours":
+        if not self._captures:
             return 0.0
         begun = time.monotonic()
 
@@ -149,10 +180,19 @@ class Variant:
 
     def peak_memory_mib(self) -> float:
         """Return the most memory that the server's process ever had resident, MiB."""
-        status = Path(f"/proc/{self._server.process_id}/status").read_text()
+        status = Path(f"/proc/{self.server.process_id}/status").read_text()
         found = re.search(r"^VmHWM:\s+(\d+) kB", status, re.M)
         assert found is not None
         return int(found[1]) / 1024
+
+    def restart(self) -> None:
+        """Start the server anew, without the journals so far, as if they had been shipped."""
+        self.stop()
+        self.check()
+        for journal in self._journals.glob("*.log"):
+            journal.unlink()
+        self.transactions = 0
+        self.start()
 
     def check(self) -> None:
         """Fail unless capture really took place: a bench of nothing shows nothing."""
@@ -161,7 +201,7 @@ class Variant:
             raise SystemExit("the engine's own replication wrote no journal")
         found = sum(name.endswith(".log") for name in names)
         # creation and publication of the table may be captured or not
-        if self.name == "ours" and not 0 <= found - self.transactions <= 2:
+        if self._captures and not 0 <= found - self.transactions <= 2:
             raise SystemExit(f"{found} journals for {self.transactions} transactions")
 
 
@@ -194,7 +234,7 @@ class Rounds:
         self._variants = variants
         self._seconds: dict[tuple[str, str], list[float]] = {}
         self._rest: list[float] = []
-        self._commits = {1: 400, 4: 200, 16: 60} if quick else {1: 1000, 4: 500, 16: 150}
+        self._commits = FEW_COMMITS if quick else {1: 1000, 4: 500, 16: 150}
         self._rows = 100_000
 
     def run(self, number: int) -> None:
@@ -278,7 +318,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rounds", type=int)
+    parser.add_argument("--against", metavar="COMMIT")
     arguments = parser.parse_args()
+    if arguments.against:
+        count = arguments.rounds or (_against.FEWEST_PAIRS if arguments.quick else 90)
+        if count < _against.FEWEST_PAIRS:
+            parser.error(f"--against needs {_against.FEWEST_PAIRS} rounds or more")
+        with workspace() as (directory, client):
+            _against.run(
+                arguments.against,
+                HERE.parent,
+                cache_directory(),
+                FEW_COMMITS,
+                count,
+                lambda name, system: Variant(name, system, directory, client),
+                say,
+            )
+        return
     count = arguments.rounds or (9 if arguments.quick else 15)
     sizes = {"memory_rise_mib_1": 1}
     if arguments.quick:

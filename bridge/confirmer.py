@@ -27,14 +27,12 @@ and is never given twice. No attachment of ours is opened but for what the file 
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -45,6 +43,7 @@ import logbook
 from firebird_cdc.bridge.completion import Completion
 from firebird_cdc.bridge.counters import ConfirmTimes
 from firebird_cdc.bridge.folder import JournalFolder, check_name, is_live_name, is_unfilled
+from firebird_cdc.bridge.gaps import GapMarker
 from firebird_cdc.bridge.history import History
 from firebird_cdc.bridge.host import (
     CommittedJournal,
@@ -53,8 +52,6 @@ from firebird_cdc.bridge.host import (
     DatabaseSeen,
     DeadTransactions,
     Event,
-    GapsCounted,
-    JournalAbandoned,
     LastSessionLeft,
     Verdict,
     Witness,
@@ -63,14 +60,13 @@ from firebird_cdc.bridge.pacing import AGAIN_MOST_S, GATHER_S, Pacing
 from firebird_cdc.bridge.pending import LAST_TICKET, LIMBO_TICKET, Pending, found, groups, in_order
 from firebird_cdc.bridge.rewriting import Rewriting
 from firebird_cdc.bridge.sequence import SequenceLedger
+from firebird_cdc.bridge.troubles import DatabaseTroubles, UnreadableFiles, is_of_this_process
 from firebird_cdc.bridge.verdicts import Verdicts
 from firebird_cdc.errors import CaptureError, JournalError
 from firebird_cdc.journal.confirming import LOCK
 from firebird_cdc.journal.format import (
-    CommitMark,
     JournalReader,
     Stamp,
-    write_commit_mark,
     write_stamp,
 )
 from firebird_cdc.journal.lock import try_lock
@@ -79,8 +75,8 @@ _log = logbook.Logger("firebird_cdc.bridge.confirmer")
 
 _TROUBLE_S = 1.0  # pause when a database can't be asked
 _LEDGER_TROUBLE_S = 5.0  # the same when its numbers can't be given
-_OF_THIS_PROCESS = (errno.EMFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
 _PAUSE_S = 0.5  # when nothing works: who leaves takes a second of silence for our end (host.c)
+_FOLLOWED_S = 0.2  # in which a leader that works has published what it can
 _UNREAD_S = 0.002  # to look for somebody who waits for that
 _WAIT_MS = 1000  # with nothing to do, how often to look for what dead processes left
 _LOOK_AGAIN_MOST_S = 15.0  # the same while what they left can't be decided
@@ -125,23 +121,23 @@ class Confirmer:
         self._ended: list[UUID] = []  # processes whose journals were found
         self._let_go = False  # of database files, as soon as nothing is pending
         self._look_at = 0.0  # when to look again for what dead processes left, monotonic
+        self._scanned_at = 0.0  # when all journals were last looked through, monotonic
         self._left_undecided = 0  # how often in a row
         self._accounted = -1  # by whoever leads, when it was last looked around
         self._last_number = 0
         self._verdicts = Verdicts(folder, fsync, host.open_witness)
         self._rewriting = Rewriting(folder, fsync)
         self._history = History(folder, fsync, self._verdicts, host.sync_file_system)
-        self._troubled: dict[str, float] = {}  # databases that can't be decided, until when
+        self._troubles = DatabaseTroubles()
+        self._unreadable = UnreadableFiles()
+        self._follow_until = 0.0  # another process may be able to do what failed here, monotonic
         self._unfinished: set[str] = set()  # databases whose ledger may be ahead of their journals
         self._pacing = Pacing()
         self._published = 0  # in this turn
         self._published_ddl = False  # in this turn, too
         self._completion = Completion(host, folder, fsync, self._verdicts, self._tell_trouble)
-        self._abandoned: list[JournalAbandoned] = []
-        self._mark_at = 0.0  # when to try again to mark what could not be, monotonic
         self._times = ConfirmTimes(folder.state)
-        # databases whose counters of gaps are to be read, and which event first said so
-        self._uncounted: dict[int, int] = {}
+        self._gaps = GapMarker(host, self._verdicts, self._rewriting, self._history)
 
     def use(self, folder: JournalFolder, fsync: bool) -> None:
         """Work in another folder as soon as nothing is pending in the present one."""
@@ -149,8 +145,7 @@ class Confirmer:
 
     def take_over(self, former: Confirmer) -> None:
         """Go on with what one whose thread has ended had heard of, and no scan finds."""
-        self._uncounted = dict(former._uncounted)
-        self._abandoned = list(former._abandoned)
+        self._gaps.take_over(former._gaps)
 
     def start(self, at_end: Callable[[], None]) -> None:
         """Work on a thread of its own, to the end of the process. AT_END is called, on that
@@ -187,6 +182,7 @@ class Confirmer:
             return self._turn()
         except Exception:
             _log.exception("confirming journals in {folder} failed", folder=self._folder.path)
+            self._folder.undecided = max(1, len(self._pending))  # until a turn succeeds
             self._scan_wanted = True  # what the ledger has already must be finished first
             self._rest()
             time.sleep(_PAUSE_S)
@@ -204,7 +200,8 @@ class Confirmer:
             self._move()
         self._look_around()
         busy = bool(self._pending) or self._scan_wanted or self._can_mark()
-        self._mark_what_can_be()
+        if self._can_mark():
+            self._gaps.mark(self._folder, self._take_up_marked)
         pause = 0.0
         if self._pending and not self._folder.is_in_place():
             self._release()
@@ -222,50 +219,30 @@ class Confirmer:
         return heard or busy
 
     def _can_mark(self) -> bool:
-        """Return whether there is anything to mark, a place for it, and it did not just fail."""
-        return (
-            bool(self._uncounted or self._abandoned)
-            and time.monotonic() >= self._mark_at
-            and self._folder.is_in_place()
-        )
+        return self._gaps.is_due() and self._folder.is_in_place()
 
-    def _mark_what_can_be(self) -> None:
-        """Mark gaps that were counted, and journals in limbo. What can't be now, as the disk is
-        full or a database can't be asked, is tried again and holds up nothing else."""
-        if not self._can_mark():
+    def _take_up_marked(self, marked: Pending | None) -> None:
+        if marked is None:
+            self._scan_wanted = True
             return
-        marks = [
-            *(partial(self._mark_gap, database) for database in list(self._uncounted)),
-            *(partial(self._settle_abandoned, event) for event in list(self._abandoned)),
-        ]
-        for mark in marks:
-            try:
-                mark()
-            except (OSError, CaptureError) as error:
-                _log.error("cannot mark a gap or limbo yet, will keep trying: {}", error)
-                self._mark_at = time.monotonic() + _TROUBLE_S
+        self._own_tickets.add(marked.ticket)
+        self._pending[marked.uuid] = marked
 
     def _receive(self, timeout_ms: int) -> bool:
         """Take what the plugin has to tell; return whether there was anything."""
         events = self._host.take_events(timeout_ms)
         for event in events:
             self._last_number = event.number
+            self._gaps.hear(event)
             if isinstance(event, CommittedJournal):
                 self._accept(event)
             elif isinstance(event, DatabaseSeen):
                 self._meet(event.database)
-                # a process that has ended may have counted
-                self._uncounted.setdefault(event.database, event.number)
-            elif isinstance(event, JournalAbandoned):
-                self._abandoned.append(event)
-            elif isinstance(event, GapsCounted):
-                self._uncounted.setdefault(event.database, event.number)
             elif isinstance(event, DeadTransactions):
                 self._scan_wanted = True
             elif isinstance(event, LastSessionLeft):
                 self._let_go = True
-                # The process may end: what was in the way may be gone.
-                self._mark_at, self._troubled = 0.0, dict.fromkeys(self._troubled, 0.0)
+                self._troubles.try_again()  # the process may end, what was in the way be gone
         return bool(events)
 
     def _meet(self, number: int) -> None:
@@ -309,71 +286,12 @@ class Confirmer:
         if len(self._pending) > _MOST_OPEN:
             self._pending[event.uuid].close()  # a server's descriptors are not ours to use up
 
-    def _settle_abandoned(self, event: JournalAbandoned) -> None:
-        """Mark or remove the journal of a transaction that the engine let go."""
-        self._mark_limbo(event)
-        self._abandoned.remove(event)
-
-    def _mark_limbo(self, event: JournalAbandoned) -> None:
-        """Mark the journal of a transaction that is in limbo now, so that whoever leads keeps it
-        until that is resolved. What is not goes: publication was switched off."""
-        database = self._host.database(event.database)
-        live = self._folder.live(event.uuid)
-        try:
-            with JournalReader(live) as reader:
-                pending = found(reader, is_orphan=False)
-        except (FileNotFoundError, JournalError):
-            return  # found and decided already, by a scan of another process
-        (verdict,) = self._verdicts.ask(database.path, [pending])
-        if verdict is Verdict.COMMITTED:  # undone, or resolved meanwhile: nobody can tell
-            self._rewriting.replace_by_gap(pending)
-        elif verdict in (Verdict.DEAD, Verdict.ACTIVE):
-            _log.error(
-                "the engine let transaction {transaction} of {database} go before its end, as "
-                "publication was switched off: its changes are not captured",
-                transaction=event.transaction,
-                database=database.path,
-                journal=event.uuid,
-            )
-            live.unlink(missing_ok=True)
-            return
-        if event.is_unsynced:
-            self._rewriting.copy_anew(pending)
-        mark = CommitMark(LIMBO_TICKET, pending.commit_us, event.transaction)
-        with self._history.written(live) as fd:
-            write_commit_mark(fd, event.uuid, mark)
-        self._scan_wanted = True
-
-    def _mark_gap(self, number: int) -> None:
-        """Leave a gap for transactions that could leave nothing themselves. Raises OSError;
-        what is counted stays so until the gap is on disk."""
-        gap = self._host.read_gap(number)
-        if gap is None:
-            del self._uncounted[number]
-            return
-        path, guid = self._host.database(number)
-        first, last = (
-            datetime.fromtimestamp(us / 1_000_000, UTC).isoformat(timespec="milliseconds")
-            for us in (gap.first_us, gap.last_us)
-        )
-        reason = (
-            f"{gap.transactions} transactions were committed from {first} to {last}, but "
-            "their changes could not be recorded: "
-            + (gap.reason or "their process has ended, see the server's log")
-        )
-        _log.error("{database}: a gap: {reason}", database=path, reason=reason)
-        pending = self._rewriting.new_gap(path, guid, reason, gap.last_us, self._uncounted[number])
-        self._own_tickets.add(pending.ticket)
-        self._pending[pending.uuid] = pending
-        # Read once more in the next turn: only the first one that is counted tells us.
-        self._host.clear_gap(number, gap)
-
     def _settle(self) -> None:
         """Tell sessions that wait to leave how far their commits are decided."""
         pending = self._pending.values()
         waiting = [each.number for each in pending if each.number and not each.is_stuck]
         if self._can_mark():
-            waiting += [*self._uncounted.values(), *(event.number for event in self._abandoned)]
+            waiting += self._gaps.numbers()
         self._host.settle(min(waiting) - 1 if waiting else self._last_number)
 
     def _move(self) -> None:
@@ -409,6 +327,8 @@ class Confirmer:
         if self._lock_fd is not None:
             self._folder.tell_heartbeat(os.getpid())
             return True
+        if time.monotonic() < self._follow_until and self._folder.has_other_owner():
+            return False
         self._lock_fd = try_lock(self._folder.state / LOCK, fcntl.LOCK_EX)
         if self._lock_fd is None:
             return False
@@ -419,7 +339,7 @@ class Confirmer:
         for pending in list(self._pending.values()):
             if pending.ticket <= self._led_from and not self._live_exists(pending):
                 self._forget(pending)  # the leader before us has decided it
-        if self._folder.undecided or self._folder.is_publishing or not self._folder.is_restored:
+        if self._folder.undecided or self._folder.is_publishing or self._history.is_restore_due():
             self._scan_wanted = True
         return True
 
@@ -441,15 +361,18 @@ class Confirmer:
         return {(pending.database, pending.guid) for pending in self._pending.values()}
 
     def _look_around(self) -> None:
-        """Have a process that died looked after, soon and without anybody's help."""
-        if not self._pending and time.monotonic() >= self._look_at:
-            self._look_at = time.monotonic() + _WAIT_MS / 1000
-            self._scan_wanted = (
-                self._scan_wanted
-                or self._folder.undecided > 0
-                or self._folder.has_dead_owner()
-                or self._is_left_lying()
-            )
+        """Have a process that died looked after, soon and without anybody's help. What waits for
+        a database in trouble keeps nobody from that."""
+        now = time.monotonic()
+        if now < self._look_at or not all(each.is_stuck for each in self._pending.values()):
+            return
+        self._look_at = now + _WAIT_MS / 1000
+        ended = set(self._folder.dead_owners())
+        if self._pending or self._unreadable:  # a scan changes little, unless a process has ended
+            is_wanted = not ended <= set(self._ended) or now > self._scanned_at + _LOOK_AGAIN_MOST_S
+        else:
+            is_wanted = self._folder.undecided > 0 or bool(ended) or self._is_left_lying()
+        self._scan_wanted = self._scan_wanted or is_wanted
 
     def _is_left_lying(self) -> bool:
         """Tell whether there are commits, and nobody has decided any since the last look: the
@@ -465,6 +388,11 @@ class Confirmer:
         if not self._pending:
             self._scan_wanted = False  # it looks around as well
             return 0.0
+        if self._folder.undecided:
+            for pending in self._pending.values():
+                # The leader knows of it by now, and who leaves need not wait for it.
+                pending.is_stuck = pending.met_at < time.monotonic() - _FOLLOWED_S
+            return AGAIN_MOST_S
         return GATHER_S
 
     def _forget_renamed(self) -> None:
@@ -510,6 +438,7 @@ class Confirmer:
         self._leave_undecided()
         if has_failed:
             self._rest()
+            self._follow_until = time.monotonic() + 2 * _WAIT_MS / 1000
             return 2 * GATHER_S
         if decided:
             pause = self._pacing.after_group(self._published, time.monotonic() - began)
@@ -522,10 +451,11 @@ class Confirmer:
         return self._pacing.after_nothing() if active else AGAIN_MOST_S
 
     def _leave_undecided(self) -> None:
-        """What a dead process left and nobody can decide now, as it is in limbo, must not keep
-        others from leading once it is all that is left: whoever leads next finds it again."""
+        """Tell how many journals nobody can decide or publish now, and forget those of dead
+        processes once they are all that is left, so that others may lead: whoever leads next finds
+        them again."""
         stuck = [each for each in self._pending.values() if each.is_stuck]
-        self._folder.undecided = len(stuck)
+        self._folder.undecided = len(stuck) + len(self._unreadable)
         left = [each for each in stuck if not each.number]
         if len(left) < len(self._pending):
             return
@@ -544,23 +474,26 @@ class Confirmer:
         anything is still active, and whether something failed that another process may be able to
         do."""
         decided = active = has_failed = False
-        now = time.monotonic()
         ready: defaultdict[str, list[Pending]] = defaultdict(list)
         for each in self._pending.values():
             if each.ticket <= last or not each.has_ticket:
                 ready[each.database].append(each)
-                each.is_stuck = each.is_stuck or self._troubled.get(each.database, 0.0) > now
+                each.is_stuck = each.is_stuck or self._troubles.is_waiting(each.database)
         for database, journals in ready.items():
-            if self._troubled.get(database, 0.0) > now:
+            if self._troubles.is_waiting(database):
                 continue
             try:
                 is_decided, is_active = self._decide_in(database, in_order(journals, last))
-            except (CaptureError, JournalError, OSError) as error:  # no other database waits
+            except Exception as error:  # of whatever kind: no other database waits for this one
                 self._tell_trouble(database, journals, error)
-                has_failed = has_failed or getattr(error, "errno", None) in _OF_THIS_PROCESS
+                for each in journals:
+                    each.close()  # there may be many such databases
+                has_failed = has_failed or is_of_this_process(error)
                 continue
-            self._troubled.pop(database, None)
+            if not self._troubles.is_waiting(database):
+                self._troubles.end(database)
             decided, active = decided or is_decided, active or is_active
+        self._troubles.keep_only({each.database for each in self._pending.values()})
         self._folder.is_publishing = bool(self._unfinished)
         return decided, active, has_failed
 
@@ -589,15 +522,8 @@ class Confirmer:
         return decided, blocked
 
     def _tell_trouble(self, database: str, waiting: Sequence[Pending], error: Exception) -> None:
-        if database not in self._troubled:
-            _log.warning(
-                "cannot decide {count} transactions of {database}, will keep trying: {cause}",
-                database=database,
-                count=len(waiting),
-                cause=str(error).replace("\n", " "),
-            )
         pause = _LEDGER_TROUBLE_S if database in self._unfinished else _TROUBLE_S
-        self._troubled[database] = time.monotonic() + pause
+        self._troubles.tell(database, len(waiting), error, pause)
         self._verdicts.close_witness(database)  # it may have ended, and is in the way if not
         for pending in waiting:
             pending.is_stuck, pending.is_unread = True, False
@@ -610,6 +536,7 @@ class Confirmer:
         self._unfinished.add(database)
         ledger = self._history.ledger(database)
         with ledger.exclusive():
+            self._unfinished.discard(database)  # nothing is cut off that is not in the ledger yet
             if removed := [each for each in committed if not self._live_exists(each)]:
                 given = {uuid for uuid, _ in ledger.entries()}
                 for pending in removed:
@@ -625,8 +552,8 @@ class Confirmer:
                     self._rewriting.copy_anew(pending)
             committed = self._completion.complete(database, committed, self._let_go)
             if not committed:
-                self._unfinished.discard(database)
                 return False
+            self._unfinished.add(database)
             self._history.begin_epoch_if_replaced(database, committed[0].guid, ledger)
             self._folder.is_publishing = True
             self._stamp(committed, ledger)
@@ -706,29 +633,46 @@ class Confirmer:
     def _scan(self, last: int) -> None:
         """Take up every journal marked up to ticket ``last``, whoever wrote it, and what dead
         processes left; remove what they never prepared."""
-        dead = self._folder.dead_owners()
-        self._folder.rescue(dead, self._fsync)
+        seen: list[Path] = []
+        ended = []
+        for owner in self._folder.dead_owners():
+            pool = self._folder.pools / str(owner)
+            seen.append(pool)
+            with self._unreadable.passing_over(pool):
+                self._folder.rescue(owner, self._fsync)
+                ended.append(owner)
         with os.scandir(self._folder.path) as entries:
             # All else is nobody's: a copy, or something that was put here; or it waits to be
             # shipped, and of these there may be a million.
             live = [entry for entry in entries if is_live_name(entry.name)]
         for entry in live:
             self._folder.tell_heartbeat(os.getpid())
-            owner = None
-            try:
-                with JournalReader(entry.path) as reader:
-                    owner = reader.header.owner
-                    check_name(reader, UUID(entry.name.partition(".")[0]))
-                    self._take_up(reader, last)
-            except FileNotFoundError:
-                continue
-            except JournalError as error:
-                self._remove_if_abandoned(Path(entry.path), owner, error)
+            seen.append(Path(entry.path))
+            with (
+                contextlib.suppress(FileNotFoundError),
+                self._unreadable.passing_over(seen[-1]),
+            ):
+                self._look_at_journal(entry, last)
+        self._unreadable.keep_only(seen)
         if self._scan_wanted:
             self._unfinished = {each.database for each in self._pending.values()}
             self._history.restore_stamps()
-        self._ended = dead
+        self._ended = ended
         self._scan_wanted = False
+        self._scanned_at = time.monotonic()
+
+    def _look_at_journal(self, entry: os.DirEntry[str], last: int) -> None:
+        """Take up a journal if it is marked up to ticket ``last`` or its process has ended."""
+        uuid, owner = UUID(entry.name.partition(".")[0]), None
+        if uuid in self._pending:
+            return
+        try:
+            with JournalReader(entry.path) as reader:
+                owner = reader.header.owner
+                check_name(reader, uuid)
+                self._take_up(reader, last)
+        except JournalError as error:
+            self._remove_if_abandoned(Path(entry.path), owner, error)
 
     def _forget_ended(self) -> None:
         """Tidy up after the processes whose journals are all decided; while one is left,
@@ -751,9 +695,10 @@ class Confirmer:
         is_orphan = is_limbo or self._folder.owner_is_gone(header.owner)
         if not is_orphan and (mark is None or mark.ticket > last):
             return  # still being written, or marked since we looked: the next turn's
-        pending = self._pending[header.uuid] = found(reader, is_orphan)
+        pending = found(reader, is_orphan)
         if pending.is_described:  # whoever did that may have died before it kept the key indexes
             self._completion.key_indexes(pending.database, pending.guid).remove()
+        self._pending[header.uuid] = pending
 
     def _remove_if_abandoned(self, path: Path, owner: UUID | None, error: JournalError) -> None:
         """What was never filled goes once nobody can be at work on it; damage is kept, but for

@@ -27,7 +27,7 @@ import shutil
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -432,10 +432,6 @@ class JournalFolder:
                 owners.append(UUID(entry.name))
         return [owner for owner in owners if self.owner_is_gone(owner)]
 
-    def has_dead_owner(self) -> bool:
-        """Tell whether a process has ended whose journals were not looked at since."""
-        return bool(self.dead_owners())
-
     def has_other_owner(self) -> bool:
         """Tell whether another process lives that writes journals here."""
         living = len(list(os.scandir(self.owners))) - len(self.dead_owners())
@@ -456,14 +452,14 @@ class JournalFolder:
             return False
         return boot == boot_id() and int(namespace) != _pid_namespace()
 
-    def rescue(self, owners: Sequence[UUID], fsync: bool) -> None:
-        """Empty the pools of ended processes: what they did not use goes. A journal, whose name a
-        power cut has taken back, is brought to its place; what is damaged is set aside."""
-        for owner in owners:
-            with contextlib.suppress(FileNotFoundError):
-                for entry in list(os.scandir(self.pools / str(owner))):
-                    with contextlib.suppress(FileNotFoundError, ValueError):
-                        self._rescue(Path(entry.path), UUID(entry.name), fsync)
+    def rescue(self, owner: UUID, fsync: bool) -> None:
+        """Empty the pool of an ended process: what it did not use goes. A journal, whose name a
+        power cut has taken back, is brought to its place; what is damaged is set aside. Raises
+        OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            for entry in list(os.scandir(self.pools / str(owner))):
+                with contextlib.suppress(FileNotFoundError, ValueError):
+                    self._rescue(Path(entry.path), UUID(entry.name), fsync)
 
     def _rescue(self, path: Path, uuid: UUID, fsync: bool) -> None:
         try:

@@ -22,6 +22,7 @@ from firebird_cdc.journal.format import JournalReader, Stamp, read_envelope, wri
 _log = logbook.Logger("firebird_cdc.bridge.history")
 
 _COMPARE_S = 1.0  # after so long without a commit, a database may have been replaced
+_RESTORE_AGAIN_S = 15.0  # when stamps could not be written again
 
 
 class History:
@@ -43,6 +44,8 @@ class History:
     def use(self, folder: JournalFolder, fsync: bool) -> None:
         """Go on with the journals of another folder."""
         self.close()
+        self._restored: set[str] = set()  # keys of databases whose stamps are whole again
+        self._restore_at = 0.0  # when to try again to restore the others', monotonic
         self._folder = folder
         self._fsync = fsync
 
@@ -113,19 +116,32 @@ class History:
         (verdict,) = inventory.verdicts([ledger.highest_transaction], durable=False)
         return verdict is not Verdict.COMMITTED
 
+    def is_restore_due(self) -> bool:
+        """Tell whether the stamps that a power cut took are still to be written again, and that
+        did not just fail."""
+        return not self._folder.is_restored and time.monotonic() >= self._restore_at
+
     def restore_stamps(self) -> None:
         """Write again what a power cut took from journals that had their names already; once
         after each start of the machine, as one that stays up loses none."""
-        if self._folder.is_restored:
+        if not self.is_restore_due():
             return
         is_restored = True
         for path in self._folder.databases.glob("*.ledger"):
+            if path.stem in self._restored:
+                continue
             try:
                 self._restore_stamps_of(path.stem)
+                self._restored.add(path.stem)
             except OSError as error:
-                is_restored = False  # the next leader tries again
+                is_restored = False
                 _log.error("cannot restore the stamps that {} names: {}", path, error)
-        self._folder.is_restored = is_restored
+        try:
+            self._folder.is_restored = is_restored
+        except OSError as error:  # nothing is lost by doing it once more
+            _log.warning("cannot note that stamps are restored: {}", error)
+        if not self._folder.is_restored:
+            self._restore_at = time.monotonic() + _RESTORE_AGAIN_S
 
     def _restore_stamps_of(self, key: str) -> None:
         ledger = SequenceLedger(self._folder, key, self._fsync, self._sync_stamps)

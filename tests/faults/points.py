@@ -22,6 +22,7 @@ from typing import Any
 _NATIVE = Path(__file__).parents[2] / "native"
 _INVENTORY = "inventory.write"
 _CONFIRMER = "firebird_cdc.bridge.confirmer"
+_GAPS = "firebird_cdc.bridge.gaps"
 
 Step = tuple[str, str, Callable[[tuple[Any, ...]], bool]]
 """What is wrapped: module, name in it, and which of its calls are meant."""
@@ -70,7 +71,7 @@ RECOVERING: dict[str, Step] = {
 }
 
 # What is told of in the folder without being confirmed.
-MARKING: dict[str, Step] = {"mark_limbo": (_CONFIRMER, "Confirmer._mark_limbo", anything)}
+MARKING: dict[str, Step] = {"mark_limbo": (_GAPS, "GapMarker._mark_limbo", anything)}
 
 
 def python_points(steps: dict[str, Any]) -> list[str]:

@@ -19,7 +19,7 @@ from power_disk import forget_start
 from test_confirmer import GUID, PlayedServer
 
 from firebird_cdc.bridge import confirmer as confirmer_module
-from firebird_cdc.bridge import sequence
+from firebird_cdc.bridge import gaps, sequence
 from firebird_cdc.bridge.confirmer import Confirmer
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import CommittedJournal, CountedGap, GapsCounted
@@ -139,6 +139,7 @@ def own_journals(root: Path) -> tuple[Step, Step]:
     confirmer = Confirmer(server, server.folder, fsync=True)
     confirmer.turn()
     confirmer_module._PAUSE_S = confirmer_module._TROUBLE_S = 0.01
+    gaps._TROUBLE_S = 0.0
     uuids = [server.commit(0, is_unsynced=True), server.commit(0)]
     server.folder.live(uuids[1]).unlink()
     ddl = server.commit(0, ddl="ALTER TABLE T ADD N INTEGER")
@@ -155,7 +156,6 @@ def own_journals(root: Path) -> tuple[Step, Step]:
     def act() -> None:
         _work(confirmer, lambda: len(list(server.folder.path.glob("*.log"))) == 5)
         for _ in range(20):
-            confirmer._mark_at = 0.0
             confirmer.turn()
         _ship_last(server.folder.path)
 

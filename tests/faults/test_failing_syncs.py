@@ -16,7 +16,7 @@ sys.path.insert(1, str(Path(__file__).parents[1] / "unit"))
 from losing_disk import LosingDisk
 from sync_scenarios import SCENARIOS, Scenario
 
-from firebird_cdc.bridge import confirmer, recovery, sequence
+from firebird_cdc.bridge import confirmer, gaps, recovery, sequence
 from firebird_cdc.demo.processes import Stack
 from firebird_cdc.errors import FirebirdCdcError
 
@@ -72,6 +72,7 @@ class Trial:
             (sequence, "_LEDGER_LIMIT"),
             (confirmer, "_PAUSE_S"),
             (confirmer, "_TROUBLE_S"),
+            (gaps, "_TROUBLE_S"),
         ):
             patch.setattr(module, name, getattr(module, name))  # as it was afterwards
         root.mkdir()

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pytest
 
-from firebird_cdc.bridge import completion, history, sequence
+from firebird_cdc.bridge import completion, gaps, history, sequence
 from firebird_cdc.bridge import confirmer as module
 from firebird_cdc.bridge.confirmer import Confirmer
 from firebird_cdc.bridge.folder import JournalFolder
@@ -127,12 +127,15 @@ class PlayedServer:
         self._number += 1
         return UUID(int=(transaction << 32) + self._number, version=4), self._number
 
-    def commit_elsewhere(self, transaction: int, owner: UUID, ddl: str = "", **more: Any) -> UUID:
+    def commit_elsewhere(
+        self, transaction: int, owner: UUID, ddl: str = "", has_ticket: bool = True, **more: Any
+    ) -> UUID:
         """Leave a journal as another process does, which tells us nothing."""
         uuid, _ = self._journal(transaction)
         ticket = self.folder.last_ticket + 1
-        self._write(uuid, transaction, ticket, owner, ddl, **more)
-        self.folder.tickets[:8] = ticket.to_bytes(8, "little")
+        self._write(uuid, transaction, ticket if has_ticket else None, owner, ddl, **more)
+        if has_ticket:
+            self.folder.tickets[:8] = ticket.to_bytes(8, "little")
         return uuid
 
     def create_database(self) -> None:
@@ -224,6 +227,7 @@ class PlayedServer:
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedServer:
     for pause in ("_TROUBLE_S", "_LEDGER_TROUBLE_S", "_PAUSE_S"):
         monkeypatch.setattr(module, pause, 0.01)
+    monkeypatch.setattr(gaps, "_TROUBLE_S", 0.01)
     return PlayedServer(tmp_path)
 
 
@@ -453,7 +457,7 @@ def test_a_gap_that_cannot_be_marked_keeps_no_session(
 ) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
     _work(confirmer)
-    monkeypatch.setattr(module, "_TROUBLE_S", 60.0)
+    monkeypatch.setattr(gaps, "_TROUBLE_S", 60.0)
     monkeypatch.setattr(journal_format, "_pwrite", _full)
     server.gap = CountedGap(1, 0, 0, "it")
     server.events += [GapsCounted(1, 1), LastSessionLeft(2)]
@@ -466,7 +470,7 @@ def test_a_gap_that_could_not_be_marked_is_tried_again_before_the_last_session_l
 ) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
     _work(confirmer)
-    monkeypatch.setattr(module, "_TROUBLE_S", 60.0)
+    monkeypatch.setattr(gaps, "_TROUBLE_S", 60.0)
     server.gap = CountedGap(1, 0, 0, "it")
     server.events.append(GapsCounted(1, 1))
     with monkeypatch.context() as full:

@@ -8,18 +8,21 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
+import logbook
 import pytest
 from test_confirmer import PlayedServer
 
+from firebird_cdc.bridge import completion, gaps, history, sequence, troubles
 from firebird_cdc.bridge import confirmer as module
-from firebird_cdc.bridge import history, sequence
+from firebird_cdc.bridge import folder as folder_module
 from firebird_cdc.bridge.confirmer import Confirmer
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import LastSessionLeft
+from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.confirming import read_confirmer
-from firebird_cdc.journal.format import read_envelope, write_stamp
+from firebird_cdc.journal.format import JournalReader, read_envelope, write_stamp
 
 _PATIENCE_S = 10
 
@@ -28,6 +31,7 @@ _PATIENCE_S = 10
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedServer:
     for pause in ("_TROUBLE_S", "_LEDGER_TROUBLE_S", "_PAUSE_S"):
         monkeypatch.setattr(module, pause, 0.0)
+    monkeypatch.setattr(gaps, "_TROUBLE_S", 0.0)
     return PlayedServer(tmp_path)
 
 
@@ -183,3 +187,205 @@ def test_what_failed_is_tried_again_before_the_last_session_leaves(
     confirmer.turn()
     assert server.folder.committed(uuid).exists()
     assert server.settled == 2
+
+
+def test_a_process_that_ended_is_looked_after_while_a_ledger_is_damaged(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _damaged_ledger(server)
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    waits = server.commit(0)
+    confirmer.turn()
+    server.database_path = server.database_path.with_name("other.fdb")
+    left = server.commit_elsewhere(0, _ended_process(server.folder), has_ticket=False)
+    for _ in range(5):
+        monkeypatch.setattr(confirmer, "_look_at", 0.0)  # a second later
+        confirmer.turn()
+    assert server.folder.committed(left).exists()
+    assert server.folder.live(waits).exists()
+    assert not server.folder.dead_owners()
+
+
+def _ended_process(folder: JournalFolder) -> UUID:
+    owner = uuid4()
+    (folder.owners / str(owner)).touch()
+    return owner
+
+
+@pytest.fixture
+def unreadable(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The names of journals that the disk doesn't give back."""
+    names: set[str] = set()
+
+    class Reader(JournalReader):
+        def __init__(self, path: Path | str) -> None:
+            if Path(path).name in names:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+            super().__init__(path)
+
+    monkeypatch.setattr(module, "JournalReader", Reader)
+    monkeypatch.setattr(folder_module, "JournalReader", Reader)
+    return names
+
+
+@pytest.mark.parametrize("place", ["folder", "pool"])
+def test_a_journal_that_cannot_be_read_holds_up_the_others_for_some_seconds_and_is_shown(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch, unreadable: set[str], place: str
+) -> None:
+    folder, owner = server.folder, _ended_process(server.folder)
+    lost = server.commit_elsewhere(0, owner)
+    unreadable.add(f"{lost}.log.live")
+    if place == "pool":
+        (folder.pools / str(owner)).mkdir()
+        folder.live(lost).rename(folder.pools / str(owner) / str(lost))
+        unreadable.add(str(lost))
+    confirmer = Confirmer(server, folder, fsync=True)
+    server.database_path = server.database_path.with_name("other.fdb")
+    other = server.commit(0)
+    for _ in range(5):
+        confirmer.turn()
+    assert folder.live(other).exists()  # it may have to come after the one that can't be read
+    assert read_confirmer(folder.path).undecided > 0
+
+    monkeypatch.setattr(troubles, "_PATIENCE_S", 0.0)  # later
+    with logbook.TestHandler() as log:
+        _work_until(confirmer, folder.committed(other).exists)
+        for _ in range(3):
+            monkeypatch.setattr(confirmer, "_look_at", 0.0)
+            monkeypatch.setattr(confirmer, "_scanned_at", 0.0)
+            confirmer.turn()
+    assert sum("can't be read (Input/output error)" in text for text in _texts(log)) == 1
+    assert read_confirmer(folder.path).undecided == 1
+
+    unreadable.clear()
+    monkeypatch.setattr(confirmer, "_look_at", 0.0)
+    monkeypatch.setattr(confirmer, "_scanned_at", 0.0)
+    _work_until(confirmer, folder.committed(lost).exists)
+    _work_until(confirmer, lambda: read_confirmer(folder.path).undecided == 0)
+    assert not folder.dead_owners()
+
+
+def _texts(log: logbook.TestHandler) -> list[str]:
+    return [record.message for record in log.records]
+
+
+def test_that_stamps_were_restored_cannot_be_noted_and_holds_up_nobody(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    server.folder.is_restored = False
+
+    def full(*given: Any, **more: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(folder_module, "replace_file", full)
+    uuid = server.commit(0)
+    _work_until(confirmer, server.folder.committed(uuid).exists)
+
+
+def test_whoever_cannot_be_asked_is_asked_again_after_the_pause(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TROUBLE_S", 3600.0)
+    monkeypatch.setattr(completion, "_QUIET_S", 0.0)
+    server.create_database()
+    server.ended_attachments = 10**6
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    server.commit(0, ddl="ALTER TABLE T ADD N INTEGER")
+    with logbook.TestHandler() as log:
+        _work_until(confirmer, lambda: bool(server.attachments))
+        for _ in range(10):
+            confirmer.turn()
+    assert len(server.attachments) == 1
+    assert sum("cannot decide" in text for text in _texts(log)) == 1
+
+
+def test_a_cause_that_changes_is_told(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    server.commit(0)
+    reasons = iter(["first", "first", "second", "second"])
+
+    def refuse(*given: Any) -> Any:
+        raise CaptureError(next(reasons))
+
+    monkeypatch.setattr(history, "SequenceLedger", refuse)
+    with logbook.TestHandler() as log:
+        for _ in range(4):
+            confirmer.turn()
+    told = [text.rpartition(" ")[2] for text in _texts(log) if "cannot decide" in text]
+    assert told == ["first", "second"]
+
+
+def test_an_error_that_nobody_expected_holds_up_one_database(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    confirmer.turn()
+    server.commit(0)
+    confirmer._receive(0)
+    damaged = str(server.database_path)
+    server.database_path = server.database_path.with_name("other.fdb")
+    other = server.commit(0)
+    ask = confirmer._verdicts.ask
+
+    def fail(database: str, waiting: Any) -> Any:
+        if database == damaged:
+            raise ValueError("a fault of ours")
+        return ask(database, waiting)
+
+    monkeypatch.setattr(confirmer._verdicts, "ask", fail)
+    _work_until(confirmer, server.folder.committed(other).exists)
+    assert read_confirmer(server.folder.path).undecided == 1
+
+
+def test_journals_of_databases_in_trouble_are_closed(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    for count in (1, 20):
+        for database in range(3):
+            server.database_path = server.database_path.with_name(f"{database}.fdb")
+            uuids = [server.commit(0) for _ in range(count)]
+            confirmer._receive(0)
+        if count == 1:
+            _work_until(confirmer, server.folder.committed(uuids[0]).exists)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+
+    def full(*given: Any, **more: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(sequence.SequenceLedger, "record", full)
+    for _ in range(3):
+        confirmer.turn()
+    assert len(list(Path("/proc/self/fd").iterdir())) < before + 20
+
+
+def test_stamps_that_cannot_be_restored_are_not_tried_at_each_commit(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _damaged_ledger(server)
+    server.folder.is_restored = False
+    server.database_path = server.database_path.with_name("other.fdb")
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    with logbook.TestHandler() as log:
+        for _ in range(5):
+            _work_until(confirmer, server.folder.committed(server.commit(0)).exists)
+            confirmer.turn()
+    assert sum("cannot restore the stamps" in text for text in _texts(log)) == 1
+
+
+def test_who_leaves_does_not_wait_for_a_leader_that_cannot_publish(server: PlayedServer) -> None:
+    _damaged_ledger(server)
+    leader = Confirmer(server, server.folder, fsync=True)
+    server.commit(0)
+    leader.turn()
+    assert server.folder.undecided == 1
+    another = PlayedServer.__new__(PlayedServer)
+    another.__dict__ = {**server.__dict__, "folder": JournalFolder(server.folder.path)}
+    another.events = []
+    follower = Confirmer(another, another.folder, fsync=True)
+    another.commit(0)
+    another.events.append(LastSessionLeft(another._number))
+    _work_until(follower, lambda: another.settled == another._number)

@@ -62,7 +62,7 @@ def _damage(journal: Path) -> None:
 
 
 def _confirm(folder: JournalFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    for pause in ("_LEDGER_TROUBLE_S", "_PAUSE_S"):
+    for pause in ("_TROUBLE_S", "_LEDGER_TROUBLE_S", "_PAUSE_S"):
         monkeypatch.setattr(module, pause, 0.0)
     waits_for_nothing = threading.Event()
     waits_for_nothing.set()

@@ -107,10 +107,22 @@ class Completion:
                 continue
             try:
                 self._complete_definitions(database, pending)
+            except JournalError as error:
+                self._tell_damage(pending, error)
+                pending.is_unresolved = False
             except CaptureError as error:
                 self._tell_trouble(database, committed[index:], error)
                 return committed[:index]
         return committed
+
+    def _tell_damage(self, pending: Pending, error: JournalError) -> None:
+        """Tell of a journal that can't be read: it is published, and the shipper sets it aside."""
+        _log.error(
+            "journal {journal}: {cause}",
+            journal=pending.uuid,
+            cause=error,
+            database=pending.database,
+        )
 
     def _sync(self, pending: Pending) -> None:
         """Wait until all of a journal is on disk. Raises OSError; then it is copied before it
@@ -209,13 +221,8 @@ class Completion:
             with JournalReader(self._folder.live(pending.uuid)) as reader:
                 parsed = {pos: parse(text_of(sql)) for pos, sql in reader.statements().items()}
                 seal, catalogue = reader.seal, reader.unstamped_catalogue()
-        except JournalError as error:  # the shipper sets it aside
-            _log.error(
-                "journal {journal}: {cause}",
-                journal=pending.uuid,
-                cause=error,
-                database=pending.database,
-            )
+        except JournalError as error:
+            self._tell_damage(pending, error)
             pending.is_described = True
             return
         statements = {pos: each for pos, each in parsed.items() if each is not None}

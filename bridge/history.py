@@ -127,15 +127,17 @@ class History:
         if not self.is_restore_due():
             return
         is_restored = True
-        for path in self._folder.databases.glob("*.ledger"):
-            if path.stem in self._restored:
-                continue
+        # One that is missing has its lock: it may be brought back.
+        found = [
+            each for end in ("ledger", "lock") for each in self._folder.databases.glob(f"*.{end}")
+        ]
+        for key in sorted({path.stem for path in found} - self._restored):
             try:
-                self._restore_stamps_of(path.stem)
-                self._restored.add(path.stem)
+                self._restore_stamps_of(key)
+                self._restored.add(key)
             except OSError as error:
                 is_restored = False
-                _log.error("cannot restore the stamps that {} names: {}", path, error)
+                _log.error("cannot restore the stamps that {} names: {}", f"{key}.ledger", error)
         try:
             self._folder.is_restored = is_restored
         except OSError as error:  # nothing is lost by doing it once more

@@ -8,10 +8,15 @@ is long, all stamped journals are synced and a new ledger begins.
 After a sync that failed, the system may take bytes for written that are not, and says so only
 once, to one process. So the lock file says which bytes of which ledger a sync has covered, and
 whoever finds records behind them writes the ledger anew, into another file, before anything in
-it counts. A ledger of which less can be read than was synced is damaged, and stays as it is: its
-numbers were given. What the lock file says is synced only where it is emptied, before a ledger
-takes the place of another: it never tells of more than is on disk, and the worst that an old word
-can do is one more ledger.
+it counts. It also says which number was the last of them: numbers and epochs only go up, whatever
+file they are in. So a ledger that ends before it (damaged, cut, an older copy) or is missing has
+lost numbers that were given, and stays as it is, until the latest copy takes its place or somebody
+asks for a new epoch: an empty file beside it, ``<key>.anew``.
+
+The lock file is synced itself before a ledger takes the place of another, with the first number,
+and with each epoch. Otherwise the system writes it when it likes. So it never tells of more than
+is on disk, and after a power cut perhaps of less: then a missing ledger is still noticed, and so is
+an older copy as far as the word goes; an old word about bytes costs one more ledger.
 
     record:  4s magic, u32 epoch, u32 entries, u32 attachments that the database had had, modulo
              2^32 (0: not known), u64 last number before the group, u64 highest transaction so far,
@@ -46,11 +51,31 @@ _log = logbook.Logger("firebird_cdc.bridge.sequence")
 _HEAD = struct.Struct("<4sIIIQQ16siiQ")
 _ENTRY = struct.Struct("<16sqqQQQQ")
 _CRC = struct.Struct("<I")
-_SYNCED = struct.Struct("<QQQ")  # in the lock file: inode and length of what a sync has covered,
-# and how many syncs of the folder's file system had failed when stamps were last sure to be on disk
+_NOTED = struct.Struct("<QQQQI")  # in the lock file; earlier versions wrote the first three only
 _MAGIC = b"FBCL"
 _UNKNOWN = Incarnation(UUID(int=0), (0, 0), 0)
 _LEDGER_LIMIT = 4 * 1024 * 1024  # bytes; about 70,000 journals
+
+
+class _NumbersLost(OSError):
+    """A ledger lacks numbers that were given."""
+
+
+class _Noted(NamedTuple):
+    """What the lock file says: inode and length of what a sync has covered, how many syncs of the
+    folder's file system had failed when stamps were last sure to be on disk, and the last number
+    that is on disk, with its epoch."""
+
+    inode: int = 0
+    end: int = 0
+    failed: int = 0
+    last: int = 0
+    epoch: int = 0
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """Epoch and number, which only go up."""
+        return self.epoch, self.last
 
 
 def _write(fd: int, content: bytes, offset: int) -> None:
@@ -135,6 +160,7 @@ class SequenceLedger:
         self._sync_stamps = sync_stamps
         self._folder = folder
         self._path = folder.databases / f"{key}.ledger"
+        self._wish = self._path.with_suffix(".anew")
         self._fd = -1
         self.compared_at = float("-inf")  # with the database, monotonic
         self._reset()
@@ -164,7 +190,7 @@ class SequenceLedger:
         """Keep other processes from giving numbers meanwhile, and learn what they gave."""
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
-            self._catch_up()
+            self._catch_up_or_begin()
             yield
         except BaseException:
             self._reset()  # what was begun may be in the file or not: the file is read anew
@@ -172,26 +198,56 @@ class SequenceLedger:
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
+    def _catch_up_or_begin(self) -> None:
+        """Learn what was given; where that is lost, do as somebody has asked."""
+        try:
+            self._catch_up()
+        except _NumbersLost:
+            if not self._wish.exists():
+                raise
+            self._begin_after_loss()
+        else:
+            if not self._wish.exists():
+                return
+            _log.warning(
+                "{ledger} lacks no number: no epoch is begun, and {wish} is removed",
+                ledger=self._path,
+                wish=self._wish,
+            )
+        self._wish.unlink(missing_ok=True)  # or it would approve a loss to come
+
     def _catch_up(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            if self._fd >= 0 and self._path.stat().st_ino != os.fstat(self._fd).st_ino:
+        try:
+            inode = self._path.stat().st_ino
+        except FileNotFoundError:
+            noted = self._noted()
+            if self._end or noted.end or any(noted.number):
+                raise self._loss() from None
+            self._write_anew(b"")
+        else:
+            if self._fd >= 0 and inode != os.fstat(self._fd).st_ino:
                 self._reset()  # another process began a new ledger
-        if self._fd < 0:
-            try:
+            if self._fd < 0:
                 self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-            except FileNotFoundError:
-                self._write_anew(b"")
         for _ in self._read(self._end):
             pass
+        if not self._fsync:
+            return
         # Whoever wrote what is behind that may have died before its sync, or that may have failed.
-        if self._fsync and self._synced()[:2] != (os.fstat(self._fd).st_ino, self._end):
+        noted = self._noted()
+        if (noted.inode, noted.end) != (os.fstat(self._fd).st_ino, self._end):
             self._write_anew(self._content())
+        elif noted.number != (self.epoch, self.last):
+            self._note_synced(noted.failed)  # an earlier version does not
 
     def _read(self, start: int) -> Iterator[tuple[UUID, Stamp]]:
         """Yield what was given from byte ``start`` on; a torn record ends the ledger. Raises
         OSError if it ends before what is known to be on disk: those numbers were given."""
-        inode, synced, _ = self._synced()
-        known = max(self._end, synced if inode == os.fstat(self._fd).st_ino else 0)
+        noted = self._noted()
+        # Of another file the length says nothing, as a new ledger is short; if there is no number,
+        # it is an earlier version's, which emptied it before a ledger took another's place.
+        is_its = noted.inode == os.fstat(self._fd).st_ino or not any(noted.number)
+        known = max(self._end, noted.end if is_its else 0)
         content = os.pread(self._fd, max(0, os.fstat(self._fd).st_size - start), start)
         end = 0
         for record in _records(content):
@@ -202,8 +258,8 @@ class SequenceLedger:
             self.incarnation = record.incarnation
             end = record.end
         self._end = start + end
-        if self._end < known:
-            raise self._damage()
+        if self._end < known or (self.epoch, self.last) < noted.number:
+            raise self._loss()
 
     def close(self) -> None:
         """Close the ledger's files."""
@@ -233,6 +289,8 @@ class SequenceLedger:
         body += _CRC.pack(google_crc32c.value(body))
         if self._end + len(body) > _LEDGER_LIMIT:
             self._begin_anew()
+        self.last = last
+        self.highest_transaction = highest
         _write(self._fd, body, self._end)
         try:
             if self._fsync:
@@ -247,9 +305,7 @@ class SequenceLedger:
         else:
             self._end += len(body)
             if self._fsync:
-                self._note_synced(self._synced()[2])
-        self.last = last
-        self.highest_transaction = highest
+                self._note_synced(self._noted().failed)
 
     def is_ahead_of(self, seen: Seen) -> bool:
         """Tell whether the numbers here are those of another database than the one that was SEEN,
@@ -286,8 +342,13 @@ class SequenceLedger:
         """Replace a long ledger by one that only knows the last number. All stamps written so
         far are put on disk first: nothing could write them again."""
         failed = self._folder.failed_syncs
-        if self._fsync and self._synced()[2] != failed:
+        if self._fsync and self._noted().failed != failed:
             self._write_stamps_again()
+        self._write_summary(failed)
+
+    def _write_summary(self, failed: int) -> None:
+        """Begin a ledger that only knows the last number, once all stamps are on disk. FAILED: how
+        many syncs of the file system had failed before."""
         try:
             self._sync_stamps()
         except OSError:
@@ -295,6 +356,24 @@ class SequenceLedger:
             raise
         head = self._head(0, self.last, self.highest_transaction)
         self._write_anew(head + _CRC.pack(google_crc32c.value(head)), failed)
+
+    def _begin_after_loss(self) -> None:
+        """Number from 1 in a new epoch, as nobody knows any more which numbers were given. What is
+        left of the ledger is kept beside it."""
+        epoch = max(self.epoch, self._noted().epoch) + 1
+        self._reset()
+        self.epoch = epoch
+        kept = self._path.with_suffix(".damaged")
+        with contextlib.suppress(FileNotFoundError):
+            self._path.rename(kept)
+        self._write_summary(self._folder.failed_syncs)
+        _log.warning(
+            "{ledger} had lost numbers, and somebody made {wish}: journals are numbered from 1 "
+            "again, in epoch {epoch}",
+            ledger=self._path,
+            wish=self._wish,
+            epoch=epoch,
+        )
 
     def _write_stamps_again(self) -> None:
         """Write the stamps of all journals that are here, each synced: a sync of the whole file
@@ -315,15 +394,16 @@ class SequenceLedger:
         be read any more."""
         content = os.pread(self._fd, self._end, 0)
         if self._end and not any(record.end == self._end for record in _records(content)):
-            raise self._damage()
+            raise self._loss()
         return content
 
-    def _damage(self) -> OSError:
+    def _loss(self) -> _NumbersLost:
         """Return the error that says that records are lost which were on disk."""
-        return OSError(
+        return _NumbersLost(
             errno.EIO,
-            "a disk error took numbers that were given: no journal is published until this "
-            "file is brought back from a copy of the disk",
+            "a disk error, or an older copy of this file, took numbers that were given: no journal "
+            "is published until its latest copy is brought back; if there is none, make the empty "
+            f"file {self._wish.name} beside it, and a new epoch begins",
             str(self._path),
         )
 
@@ -332,7 +412,8 @@ class SequenceLedger:
 
         FAILED: how many syncs of the file system had failed before all stamps were on disk.
         """
-        failed = self._synced()[2] if failed is None else failed
+        noted = self._noted()
+        failed = noted.failed if failed is None else failed
         temporary = self._path.with_suffix(".new")
         temporary.unlink(missing_ok=True)  # another file: of that one a sync may have failed
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -340,8 +421,8 @@ class SequenceLedger:
             _write(fd, content, 0)
             os.fsync(fd)
             # An earlier ledger may have had this inode number: what was synced of that one must
-            # not be said of this one, after a kill or a power cut either.
-            _write(self._lock, _SYNCED.pack(0, 0, failed), 0)
+            # not be said of this one, after a kill or a power cut either. Both have its number.
+            self._note(noted._replace(inode=0, end=0, failed=failed))
             os.fdatasync(self._lock)
             temporary.rename(self._path)
             sync_directory(self._folder.databases)
@@ -354,13 +435,23 @@ class SequenceLedger:
         self._end = len(content)
         self._note_synced(failed)
 
-    def _synced(self) -> tuple[int, int, int]:
-        """Return inode and length of the ledger that is on disk, as far as anybody knows, and how
-        many syncs of the file system had failed before all stamps were."""
-        content = os.pread(self._lock, _SYNCED.size, 0).ljust(_SYNCED.size, b"\0")
-        inode, end, failed = _SYNCED.unpack(content)
-        return inode, end, failed
+    def _noted(self) -> _Noted:
+        """Return what is on disk, as far as anybody knows."""
+        content = os.pread(self._lock, _NOTED.size, 0).ljust(_NOTED.size, b"\0")
+        return _Noted(*_NOTED.unpack(content))
+
+    def _note(self, noted: _Noted) -> None:
+        _write(self._lock, _NOTED.pack(*noted), 0)
 
     def _note_synced(self, failed: int) -> None:
-        """Let all processes know that the ledger is on disk up to its end."""
-        _write(self._lock, _SYNCED.pack(os.fstat(self._fd).st_ino, self._end, failed), 0)
+        """Let all processes know that the ledger is on disk up to its end. Raises OSError."""
+        before = self._noted()
+        inode = os.fstat(self._fd).st_ino
+        self._note(_Noted(inode, self._end, failed, self.last, self.epoch))
+        if (self.epoch, self.last > 0) == (before.epoch, before.last > 0):
+            return
+        try:
+            os.fdatasync(self._lock)
+        except OSError:
+            self._note(before)  # so that it is synced once more
+            raise

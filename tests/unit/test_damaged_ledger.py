@@ -115,6 +115,50 @@ def test_stamps_are_restored_beside_a_damaged_ledger(server: PlayedServer) -> No
     assert server.folder.is_restored
 
 
+def test_stamps_are_still_to_be_restored_while_a_ledger_is_missing(server: PlayedServer) -> None:
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    stamped = server.commit(0)
+    _work_until(confirmer, server.folder.committed(stamped).exists)
+    confirmer.let_go()
+    key = sequence.database_key(str(server.database_path))
+    ledger = server.folder.databases / f"{key}.ledger"
+    elsewhere = ledger.rename(server.folder.path.parent / "lost+found")
+
+    server.folder.is_restored = False  # the machine started anew
+    _lose_stamp(server.folder.committed(stamped), stamped)
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    confirmer.turn()
+    assert not server.folder.is_restored
+    elsewhere.rename(ledger)
+    waits = server.commit(0)
+    _work_until(confirmer, server.folder.committed(waits).exists)
+    confirmer.let_go()
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    _work_until(confirmer, lambda: server.folder.is_restored)
+    assert [_number(server.folder, uuid) for uuid in (stamped, waits)] == [1, 2]
+
+
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_a_database_whose_ledger_is_gone_for_good_goes_on_in_a_new_epoch(
+    server: PlayedServer, is_missing: bool
+) -> None:
+    ledger, _ = _damaged_ledger(server)
+    if is_missing:
+        ledger.unlink()
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    waits = [server.commit(0), server.commit(0)]
+    for _ in range(3):
+        confirmer.turn()
+    assert all(server.folder.live(uuid).exists() for uuid in waits)
+    ledger.with_suffix(".anew").touch()  # as docs/operations.md says
+    _work_until(confirmer, server.folder.committed(waits[1]).exists)
+    for number, uuid in enumerate(waits, 1):
+        stamp = read_envelope(server.folder.committed(uuid))[1]
+        assert stamp is not None
+        assert (stamp.epoch, stamp.sequence) == (1, number)
+    _work_until(confirmer, lambda: read_confirmer(server.folder.path).undecided == 0)
+
+
 def _lose_stamp(journal: Path, uuid: UUID) -> None:
     """Write a stamp of another epoch, as a leader leaves that dies before its ledger has it."""
     stamp = read_envelope(journal)[1]

@@ -1,0 +1,373 @@
+"""A ledger of given numbers that is missing, or that an older copy took the place of."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from losing_disk import LosingDisk, once
+from test_ledger import Process
+
+from firebird_cdc.bridge import sequence
+from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.inventory import Incarnation
+from firebird_cdc.bridge.sequence import SequenceLedger
+from firebird_cdc.journal.format import Stamp
+
+_LOST = "took numbers that were given"
+_EARLIER_LOCK = 24  # bytes, by earlier versions
+
+
+class Copies:
+    """A ledger, and what was in it after each number."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.process = Process(path)
+        self.ledger = self.process.folder.databases / "d.ledger"
+        self.lock = self.ledger.with_suffix(".lock")
+        self.wish = self.ledger.with_suffix(".anew")
+        self.after = [b""]
+
+    def give(self, numbers: int) -> None:
+        for _ in range(numbers):
+            assert self.process.publish() == len(self.after)
+            self.after.append(self.ledger.read_bytes())
+
+    def put(self, content: bytes | None) -> None:
+        """Let another file take the ledger's place; None: nothing does."""
+        if content is None:
+            self.ledger.unlink()
+            return
+        copy = self.ledger.with_suffix(".copy")
+        copy.write_bytes(content)
+        copy.rename(self.ledger)
+
+    def assert_waiting(self, *processes: Process) -> None:
+        """Assert that nobody gives a number, and that the ledger stays as it is."""
+        content = self.ledger.read_bytes() if self.ledger.exists() else None
+        for process in processes or (Process(self.path), self.process):
+            for _ in range(2):
+                with pytest.raises(OSError, match=_LOST) as caught:
+                    process.publish()
+                assert caught.value.errno == errno.EIO
+                assert caught.value.filename == str(self.ledger)
+                assert self.wish.name in str(caught.value)
+        assert (self.ledger.read_bytes() if self.ledger.exists() else None) == content
+
+
+@pytest.fixture
+def copies(tmp_path: Path) -> Copies:
+    return Copies(tmp_path / "journals")
+
+
+_LOSSES: dict[str, Callable[[Copies], bytes | None]] = {
+    "missing": lambda _: None,
+    "empty": lambda _: b"",
+    "older": lambda copies: copies.after[1],
+    "one record less": lambda copies: copies.after[3],
+}
+
+
+@pytest.mark.parametrize("loss", _LOSSES)
+def test_no_number_is_given_again_where_the_ledger_is_missing_or_older(
+    copies: Copies, loss: str
+) -> None:
+    copies.give(4)
+    copies.put(_LOSSES[loss](copies))
+    copies.assert_waiting()
+    copies.put(copies.after[4])
+    assert Process(copies.path).publish() == 5
+    assert copies.process.publish() == 6
+
+
+def test_an_older_copy_that_is_longer_is_older_all_the_same(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies.give(4)
+    monkeypatch.setattr(sequence, "_LEDGER_LIMIT", 1)  # a new one begins with each number
+    copies.give(1)
+    assert len(copies.after[5]) < len(copies.after[4])
+    copies.put(copies.after[4])
+    copies.assert_waiting()
+    copies.put(copies.after[5])
+    assert Process(copies.path).publish() == 6
+
+
+def test_numbers_are_dense_over_many_new_ledgers_and_two_processes(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sequence, "_LEDGER_LIMIT", 500)
+    processes = [copies.process, Process(copies.path)]
+    given = [processes[number % 2].publish() for number in range(40)]
+    assert given == list(range(1, 41))
+
+
+@pytest.mark.parametrize("length", [None, 0, _EARLIER_LOCK])
+def test_a_lock_file_that_says_less_stops_nothing(copies: Copies, length: int | None) -> None:
+    copies.give(4)
+    copies.process.ledger.close()
+    if length is None:
+        copies.lock.unlink()
+    else:
+        os.truncate(copies.lock, length)
+    process = Process(copies.path)
+    assert process.last() == 4
+    copies.put(copies.after[3])  # it is told by now
+    copies.assert_waiting(process, Process(copies.path))
+
+
+@pytest.mark.parametrize("loss", _LOSSES)
+def test_an_earlier_versions_lock_file_tells_of_a_loss(copies: Copies, loss: str) -> None:
+    copies.give(4)
+    copies.process.ledger.close()
+    os.truncate(copies.lock, _EARLIER_LOCK)
+    copies.put(_LOSSES[loss](copies))
+    copies.assert_waiting(Process(copies.path))
+
+
+def test_an_earlier_version_that_works_beside_this_one_stops_nothing(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def note(ledger: SequenceLedger, noted: sequence._Noted) -> None:
+        os.pwrite(ledger._lock, sequence._NOTED.pack(*noted)[:_EARLIER_LOCK], 0)
+
+    monkeypatch.setattr(sequence, "_LEDGER_LIMIT", 500)
+    copies.give(3)
+    for _ in range(5):
+        with monkeypatch.context() as patch:
+            patch.setattr(SequenceLedger, "_note", note)
+            copies.give(3)
+        copies.process = Process(copies.path)
+        copies.give(1)
+
+
+def test_a_lock_file_that_is_removed_while_processes_work_stops_none(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies.give(4)
+    copies.lock.unlink()
+    another = Process(copies.path)
+    monkeypatch.setattr(sequence, "_LEDGER_LIMIT", 1)
+    assert [another.publish(), copies.process.publish(), another.publish()] == [5, 6, 7]
+
+
+def test_numbers_of_a_new_epoch_are_not_taken_for_lost(copies: Copies) -> None:
+    copies.give(4)
+    ledger = copies.process.ledger
+    with ledger.exclusive():
+        ledger.begin_epoch(Incarnation(UUID(int=1), (1, 2), 3))
+    assert copies.process.publish() == 1
+    another = Process(copies.path)
+    assert another.publish() == 2
+    assert another.ledger.epoch == 1
+    copies.put(copies.after[4])
+    copies.assert_waiting()
+
+
+def test_a_folder_that_is_copied_to_another_disk_goes_on(copies: Copies, tmp_path: Path) -> None:
+    copies.give(4)
+    copies.process.ledger.close()
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(copies.path, elsewhere, copy_function=shutil.copy2)
+    assert Process(elsewhere).publish() == 5
+    assert Process(elsewhere).publish() == 6
+
+
+def test_a_database_of_which_all_files_were_removed_begins_anew(copies: Copies) -> None:
+    copies.give(4)
+    copies.process.ledger.close()
+    for path in copies.ledger.parent.glob("d.*"):
+        path.unlink()
+    assert Process(copies.path).publish() == 1
+
+
+# -- a new epoch, where no copy is left ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", _LOSSES)
+def test_a_new_epoch_begins_once_somebody_asks_for_it(copies: Copies, loss: str) -> None:
+    copies.give(4)
+    left = _LOSSES[loss](copies)
+    copies.put(left)
+    copies.assert_waiting()
+    copies.wish.touch()
+    another = Process(copies.path)
+    assert [copies.process.publish(), another.publish(), copies.process.publish()] == [1, 2, 3]
+    assert copies.process.ledger.epoch == another.ledger.epoch == 1
+    assert not copies.wish.exists()
+    kept = copies.ledger.with_suffix(".damaged")
+    assert (kept.read_bytes() if kept.exists() else None) == left
+    copies.put(copies.after[4])  # found after all, but too late
+    copies.assert_waiting()
+
+
+def test_an_epoch_that_the_ledger_alone_can_not_tell_is_not_begun_again(copies: Copies) -> None:
+    copies.give(1)
+    ledger = copies.process.ledger
+    for _ in range(3):
+        with ledger.exclusive():
+            ledger.begin_epoch(Incarnation(UUID(int=1), (1, 2), 3))
+    copies.put(copies.after[1])
+    copies.wish.touch()
+    process = Process(copies.path)
+    assert process.publish() == 1
+    assert process.ledger.epoch == 4
+
+
+def test_a_wish_for_a_whole_ledger_approves_no_loss_to_come(copies: Copies) -> None:
+    copies.give(4)
+    copies.wish.touch()
+    copies.give(1)
+    assert copies.process.ledger.epoch == 0
+    copies.put(None)
+    copies.assert_waiting()
+
+
+# -- kills, power cuts, and syncs that fail --------------------------------------------------------
+
+
+@pytest.fixture
+def disk(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> Iterator[LosingDisk]:
+    with monkeypatch.context() as patch:
+        yield LosingDisk(copies.path, patch)
+
+
+_STEPS = [(os, "fsync"), (os, "fdatasync"), (Path, "rename"), (sequence, "_write")]
+
+
+class _KillAt:
+    """Ends a process before or after the step of a number."""
+
+    def __init__(self, step: int, is_after: bool, patch: pytest.MonkeyPatch) -> None:
+        self._left = step
+        self._is_after = is_after
+        self.has_ended = False
+        for place, name in _STEPS:
+            patch.setattr(place, name, self._step(getattr(place, name)))
+
+    def _step(self, real: Callable[..., object]) -> Callable[..., object]:
+        def step(*given: object, **named: object) -> object:
+            self._left -= 1
+            if self._left or self._is_after:
+                result = real(*given, **named)
+            if not self._left:
+                self.has_ended = True
+                raise KeyboardInterrupt
+            return result
+
+        return step
+
+
+def _reached(copies: Copies, process: Process, step: int, is_after: bool) -> bool:
+    """Publish one more, and end the process at a step; tell whether it came to it."""
+    with pytest.MonkeyPatch.context() as patch:
+        kill = _KillAt(step, is_after, patch)
+        try:
+            process.publish()
+        except KeyboardInterrupt:
+            return True
+        assert not kill.has_ended
+        return False
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+@pytest.mark.parametrize("is_after", [False, True])
+@pytest.mark.parametrize("limit", [1, sequence._LEDGER_LIMIT])
+def test_wherever_a_process_ends_the_whole_ledger_goes_on_and_a_missing_one_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, is_after: bool, is_cut: bool
+) -> None:
+    step = 0
+    is_reached = True
+    while is_reached:
+        step += 1
+        path = tmp_path / str(step)
+        JournalFolder(path, writes=False).close()
+        with monkeypatch.context() as patch:
+            disk = LosingDisk(path, patch)
+            copies = Copies(path)
+            copies.give(4)
+            patch.setattr(sequence, "_LEDGER_LIMIT", limit)
+            is_reached = _reached(copies, Process(path), step, is_after)
+            if is_cut:
+                disk.cut()
+            following = Process(path).publish()
+            assert following == 5 or (following == 6 and (is_after or step > 2)), step
+            if is_reached and is_cut:
+                disk.cut()
+            copies.put(None)
+            copies.assert_waiting(Process(path))
+    assert step > 4
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+def test_wherever_the_first_process_ends_the_next_one_begins(
+    tmp_path: Path, is_after: bool
+) -> None:
+    step = 0
+    is_reached = True
+    while is_reached:
+        step += 1
+        copies = Copies(tmp_path / str(step))
+        is_reached = _reached(copies, copies.process, step, is_after)
+        assert Process(copies.path).publish() in (1, 2)
+
+
+def test_wherever_a_process_ends_that_begins_an_epoch_after_a_loss(tmp_path: Path) -> None:
+    step = 0
+    is_reached = True
+    while is_reached:
+        step += 1
+        copies = Copies(tmp_path / str(step))
+        copies.give(4)
+        copies.put(copies.after[1])
+        copies.wish.touch()
+        is_reached = _reached(copies, Process(copies.path), step, step % 2 == 0)
+        process = Process(copies.path)
+        assert process.publish() in (1, 2)
+        assert process.ledger.epoch == 1
+        assert not copies.wish.exists()
+    assert step > 6
+
+
+@pytest.mark.parametrize("given", [1, 4])
+def test_a_power_cut_and_the_loss_of_the_ledger_give_no_number_again(
+    copies: Copies, disk: LosingDisk, given: int
+) -> None:
+    copies.give(given)
+    disk.cut()
+    copies.put(None)
+    copies.assert_waiting(Process(copies.path))
+
+
+def test_a_power_cut_does_not_take_which_epoch_it_was(copies: Copies, disk: LosingDisk) -> None:
+    copies.give(4)
+    ledger = copies.process.ledger
+    with ledger.exclusive():
+        ledger.begin_epoch(Incarnation(UUID(int=1), (1, 2), 3))
+    disk.cut()
+    copies.put(copies.after[4])
+    copies.assert_waiting(Process(copies.path))
+
+
+def test_what_is_noted_is_synced_once_more_after_a_sync_that_failed(
+    copies: Copies, disk: LosingDisk
+) -> None:
+    with copies.process.ledger.exclusive():
+        pass  # the ledger is there, and empty
+    disk.fails = once(".lock")
+    with pytest.raises(OSError, match="Input/output error"):
+        copies.process.publish()
+    assert disk.failed
+    uuid = UUID(int=0, version=4)
+    with copies.process.ledger.exclusive():
+        assert uuid in dict(copies.process.ledger.entries())  # it may have it
+        copies.process.ledger.record([(UUID(int=9), Stamp(0, 2, 1, 1, 1, 1, 7, 0))], 2)
+    disk.cut()
+    copies.put(None)
+    copies.assert_waiting(Process(copies.path))

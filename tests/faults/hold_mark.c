@@ -2,7 +2,9 @@
  *
  * A commit is a write of a transaction inventory page (its first byte is 3) into the database,
  * which is named by FBC_HOLD_DATABASE. Such a write waits
- *   while the file FBC_HOLD_WHILE exists; "<that file>.held" appears once one waits;
+ *   while the file FBC_HOLD_WHILE exists; "<that file>.held" appears once one waits. If a number is
+ *   in that file, only a write waits that shows this transaction (of the first page) as committed:
+ *   a page is also written when another process wants it;
  *   for FBC_HOLD_US microseconds in any case, which widens the window in which a kill undoes a
  *   commit that the plugin was told of.
  * FBC_HOLD_DIE=<side>:<count> has the process die at the count-th such write, before or after it,
@@ -21,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { INVENTORY_PAGE = 3, POLL_US = 1000 };
+enum { INVENTORY_PAGE = 3, INVENTORY_HEAD = 20, COMMITTED = 3, POLL_US = 1000 };
 
 static const char TICKETS[] = "/.firebird-cdc/tickets";
 static __thread int has_left_commit;
@@ -40,9 +42,23 @@ static int is_mark(int fd, const void *content, size_t length) {
            ours.st_dev == its.st_dev;
 }
 
-static void hold(void) {
+/* Tell whether a write of CONTENT is to wait for CONTROL to go. */
+static int is_awaited(const char *control, const unsigned char *content) {
+    char text[32] = "";
+    int fd = open(control, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    ssize_t length = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (length <= 0)
+        return 1;
+    unsigned long number = strtoul(text, NULL, 10);
+    return (content[INVENTORY_HEAD + number / 4] >> number % 4 * 2 & 3) == COMMITTED;
+}
+
+static void hold(const void *content) {
     const char *control = getenv("FBC_HOLD_WHILE");
-    if (control && access(control, F_OK) == 0) {
+    if (control && is_awaited(control, content)) {
         char held[4096];
         snprintf(held, sizeof held, "%s.held", control);
         close(open(held, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
@@ -66,7 +82,7 @@ static void die(const char *side, long mark) {
 static long begin(int fd, const void *content, size_t length) {
     if (!is_mark(fd, content, length))
         return 0;
-    hold();
+    hold(content);
     if (!has_left_commit || !getenv("FBC_HOLD_DIE"))
         return 0;
     has_left_commit = 0;

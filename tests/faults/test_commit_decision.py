@@ -138,7 +138,9 @@ class _Survived:
         self.transaction: int = row["N"]
         _insert(self.other, 102)
         until("the survivor's commit to be published", lambda: _keys(capture) == [102])
-        _hold(capture).touch()
+        number = _hold(capture).with_suffix(".number")
+        number.write_text(str(self.transaction))
+        number.rename(_hold(capture))  # at once: an empty file holds any write
         dying.start("commit", attachment.number, False)
         until("the commit mark to be held back", Path(f"{_hold(capture)}.held").exists)
         [self.journal] = [path for path in capture.live() if self._wrote(path)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +19,11 @@ from test_confirmer import PlayedServer
 from firebird_cdc.bridge import folder, orphans
 from firebird_cdc.bridge.confirmer import Confirmer
 from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.host import Verdict, Witness
+from firebird_cdc.bridge.orphans import Orphans
+from firebird_cdc.bridge.pending import Pending
 from firebird_cdc.bridge.recovery import Recovery
+from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.format import JournalReader, Stamp, read_envelope
 
 _COMMITTED = 3
@@ -27,6 +33,7 @@ _STATES_AT = 4096 + 20
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedServer:
     monkeypatch.setattr(orphans, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(orphans, "_APART_S", 0.0)  # each turn looks, where it needs several looks
     server = PlayedServer(tmp_path)
     server.create_database()
     return server
@@ -57,11 +64,17 @@ def _set_oldest(database: Path, transaction: int) -> None:
         file.write(struct.pack("<I", transaction))
 
 
+def _turn(confirmer: Confirmer) -> None:
+    """Have CONFIRMER look once, also for what it keeps."""
+    confirmer._look_at = 0.0
+    confirmer.turn()
+
+
 def _work_until_decided(server: PlayedServer, confirmer: Confirmer, uuid: UUID) -> None:
     until = time.monotonic() + 10
     while server.folder.live(uuid).exists():
         assert time.monotonic() < until, "it is not decided"
-        confirmer.turn()
+        _turn(confirmer)
 
 
 def _decided(server: PlayedServer, orphan: UUID) -> bool:
@@ -114,7 +127,7 @@ def _hold(server: PlayedServer, orphan: UUID) -> tuple[Confirmer, UUID]:
 
 
 def test_one_that_others_may_know_of_is_kept_and_counted_and_passed(
-    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+    server: PlayedServer,
 ) -> None:
     orphan = server.commit_elsewhere(7, owner=uuid4())
     with _open_as(server.database_path, fcntl.LOCK_SH):
@@ -123,20 +136,16 @@ def test_one_that_others_may_know_of_is_kept_and_counted_and_passed(
         assert server.folder.undecided == 1
         assert server.attachments, "the engine was asked, so that it writes what it knows"
         assert all(each.is_closed for each in server.attachments)
-    monkeypatch.setattr(confirmer, "_look_at", 0.0)
     _work_until_decided(server, confirmer, orphan)
     assert not server.folder.committed(orphan).exists(), "nobody is left who knew it as committed"
     assert server.folder.undecided == 0
 
 
-def test_one_that_was_kept_is_published_once_the_file_says_so(
-    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_was_kept_is_published_once_the_file_says_so(server: PlayedServer) -> None:
     orphan = server.commit_elsewhere(7, owner=uuid4())
     with _open_as(server.database_path, fcntl.LOCK_SH):
         confirmer, other = _hold(server, orphan)
         _set_oldest(server.database_path, 8)
-        monkeypatch.setattr(confirmer, "_look_at", 0.0)
         _work_until_decided(server, confirmer, orphan)
     numbers = []
     for uuid in (other, orphan):
@@ -181,6 +190,7 @@ def test_a_server_that_ended_with_the_machine_has_left_nobody(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orphan = server.commit_elsewhere(7, owner=server.folder.owner)
+    monkeypatch.setattr(orphans, "_PATIENCE_S", 60.0)  # it looks until it is certain
     mark = server.folder.owners / str(server.folder.owner)
     tickets, process, _, _ = mark.read_text().split()
     mark.write_text(f"{tickets} {process} 4711 another-boot\n")
@@ -199,18 +209,201 @@ def test_a_database_goes_on_where_nobody_can_tell_who_has_it_open(
     assert server.folder.live(orphan).exists()
 
 
-def test_one_that_is_kept_is_asked_about_once(
-    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_is_kept_is_asked_about_once(server: PlayedServer) -> None:
     """Each question is an attachment, which is in a DBA's way."""
     orphan = server.commit_elsewhere(7, owner=uuid4())
     with _open_as(server.database_path, fcntl.LOCK_SH):
         confirmer, _ = _hold(server, orphan)
         for _ in range(5):
-            monkeypatch.setattr(confirmer, "_look_at", 0.0)
-            confirmer.turn()
+            _turn(confirmer)
         assert server.folder.undecided == 1
         assert len(server.attachments) == 1
+
+
+# ---- Lists of locks that the kernel gives in pieces, and that may lack some ----------------------
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_IN_ONE_PIECE, _NEARLY_FULL, _IN_PIECES = 10, _PAGE // 68, _PAGE // 10  # locks, of 57 bytes
+
+
+class PlayedLocks:
+    """A list of locks, with those of the bridges that live."""
+
+    def __init__(self, path: Path, server: PlayedServer, others: int) -> None:
+        self._path = path
+        self._inode = server.database_path.stat().st_ino
+        marks = [(inode, "WRITE") for inode in server.folder.living_owner_inodes()]
+        self._always = [*((1 << 40 | number, "WRITE") for number in range(others)), *marks]
+
+    def show(self, survivor: bool) -> None:
+        """Have the list tell, or not, of a SURVIVOR with the database open."""
+        held = [*self._always, *([(self._inode, "READ")] if survivor else [])]
+        self._path.write_text(
+            "".join(
+                f"{number}: FLOCK  ADVISORY  {access} 4711 fe:00:{inode} 0 EOF\n"
+                for number, (inode, access) in enumerate(held, 1)
+            )
+        )
+
+
+@pytest.fixture
+def locks(
+    server: PlayedServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> PlayedLocks:
+    monkeypatch.setattr(orphans, "_LOCKS", tmp_path / "locks")
+    locks = PlayedLocks(tmp_path / "locks", server, request.param)
+    locks.show(survivor=True)
+    return locks
+
+
+def _start_keeping(server: PlayedServer, orphan: UUID, is_held: bool) -> Confirmer:
+    if is_held:
+        return _hold(server, orphan)[0]
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    for _ in range(3):
+        _turn(confirmer)
+    return confirmer
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("locks", [_NEARLY_FULL, _IN_PIECES], indirect=True)
+def test_a_survivor_that_is_missing_in_some_looks_is_still_there(
+    server: PlayedServer, locks: PlayedLocks, is_held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_held:
+        monkeypatch.setattr(orphans, "_PATIENCE_S", 60.0)
+    orphan = server.commit_elsewhere(7, owner=uuid4())
+    confirmer = _start_keeping(server, orphan, is_held)
+    for _ in range(3):
+        for survivor in [False] * 9 + [True]:
+            locks.show(survivor)
+            _turn(confirmer)
+            assert server.folder.live(orphan).exists()
+            assert server.folder.undecided == is_held
+    _set_oldest(server.database_path, 8)  # by the survivor
+    _work_until_decided(server, confirmer, orphan)
+    assert server.folder.committed(orphan).exists()
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("locks", [_NEARLY_FULL, _IN_PIECES], indirect=True)
+def test_a_survivor_that_is_missing_in_ten_looks_is_gone(
+    server: PlayedServer, locks: PlayedLocks, is_held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though each scan finds a kept journal anew."""
+    if not is_held:
+        monkeypatch.setattr(orphans, "_PATIENCE_S", 60.0)
+    orphan = server.commit_elsewhere(7, owner=uuid4())
+    confirmer = _start_keeping(server, orphan, is_held)
+    locks.show(survivor=False)
+    for _ in range(10):
+        _turn(confirmer)
+        assert server.folder.live(orphan).exists()
+    _turn(confirmer)  # reads once more what the file says
+    assert not server.folder.live(orphan).exists()
+    assert not server.folder.committed(orphan).exists()
+
+
+@pytest.mark.parametrize("locks", [_IN_ONE_PIECE], indirect=True)
+def test_one_look_at_all_locks_at_once_is_enough(server: PlayedServer, locks: PlayedLocks) -> None:
+    orphan = server.commit_elsewhere(7, owner=uuid4())
+    confirmer = _start_keeping(server, orphan, is_held=True)
+    locks.show(survivor=False)
+    for _ in range(2):
+        assert server.folder.live(orphan).exists()
+        _turn(confirmer)
+    assert not server.folder.live(orphan).exists()
+
+
+@pytest.mark.parametrize("locks", [_IN_PIECES], indirect=True)
+def test_looks_count_only_with_a_pause_between_them(
+    server: PlayedServer, locks: PlayedLocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What hides a lock may last for some looks."""
+    monkeypatch.setattr(orphans, "_PATIENCE_S", 60.0)
+    monkeypatch.setattr(orphans, "_APART_S", 60.0)
+    orphan = server.commit_elsewhere(7, owner=uuid4())
+    locks.show(survivor=False)
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    for _ in range(15):
+        _turn(confirmer)
+    assert server.folder.live(orphan).exists()
+
+
+@pytest.mark.parametrize("locks", [_IN_PIECES], indirect=True)
+def test_one_whose_survivors_are_uncertain_lets_others_pass_after_a_while(
+    server: PlayedServer, locks: PlayedLocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orphans, "_APART_S", 60.0)
+    orphan = server.commit_elsewhere(7, owner=uuid4())
+    locks.show(survivor=False)
+    _hold(server, orphan)
+    assert server.folder.live(orphan).exists()
+
+
+def _no_witness(database: str) -> Witness:
+    raise CaptureError(f"no engine for {database}")
+
+
+def _orphan(uuid: UUID) -> Pending:
+    now_us = time.time_ns() // 1000
+    return Pending(uuid, "", 7, 1, now_us, 0, 1, is_orphan=True)
+
+
+@pytest.mark.parametrize("locks", [_IN_PIECES], indirect=True)
+def test_what_was_seen_for_journals_that_others_have_decided_is_forgotten(
+    server: PlayedServer, locks: PlayedLocks
+) -> None:
+    kept = server.commit_elsewhere(7, owner=uuid4())
+    watching = Orphans(server.folder, _no_witness)
+    for uuid in (kept, *(uuid4() for _ in range(300))):
+        watching.verdict(_orphan(uuid), Verdict.ACTIVE, 4711)
+    assert kept in watching._watched
+    assert len(watching._watched) <= 64
+
+
+_HOLDER = """
+import fcntl, os, sys
+files = [os.open(path, os.O_RDWR | os.O_CREAT) for path in sys.argv[1:]]
+for file in files[3:]:
+    fcntl.flock(file, fcntl.LOCK_SH)
+print("ready", flush=True)
+while True:  # these come and go
+    for kind in (fcntl.LOCK_SH, fcntl.LOCK_UN):
+        for file in files[:3]:
+            fcntl.flock(file, kind)
+"""
+
+
+def test_of_many_locks_none_that_is_held_is_taken_for_released(
+    server: PlayedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the kernel's own list, which lacks one of them in every tenth to hundredth look."""
+    monkeypatch.setattr(orphans, "_PATIENCE_S", 60.0)
+    paths = [tmp_path / f"{number}.lock" for number in range(153)]
+    with subprocess.Popen(
+        [sys.executable, "-I", "-c", _HOLDER, *map(str, paths)], stdout=subprocess.PIPE
+    ) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == b"ready\n"
+            held = [(_orphan(uuid4()), path.stat().st_ino) for path in paths[3:]]
+            for orphan, _ in held:
+                server.folder.live(orphan.uuid).touch()  # what is not there is forgotten
+            watching = Orphans(server.folder, _no_witness)
+            until = time.monotonic() + 1.5
+            while time.monotonic() < until:
+                for orphan, inode in held:
+                    watching.verdict(orphan, Verdict.ACTIVE, inode)
+                    assert not orphan.is_alone
+        finally:
+            holder.kill()
+
+
+# ---- Stamps --------------------------------------------------------------------------------------
 
 
 def _lose_stamp(journal: Path) -> None:

@@ -63,11 +63,12 @@ from power_disk import (  # noqa: E402
 )
 from power_places import places, windows  # noqa: E402
 from power_workload import FILL, TABLES  # noqa: E402
+from transaction_pages import ACTIVE, DEAD, on_disk  # noqa: E402
 from witness import WITNESS, assert_adds_up  # noqa: E402
 
 from firebird_cdc.demo.processes import Stack  # noqa: E402
 from firebird_cdc.errors import JournalError  # noqa: E402
-from firebird_cdc.journal.format import Gap, read_envelope  # noqa: E402
+from firebird_cdc.journal.format import DATA_OFFSET, Gap, read_envelope  # noqa: E402
 
 _WORKLOAD = _HERE / "power_workload.py"
 _PAGE_SIZE = 8192
@@ -433,6 +434,17 @@ class PowerLoss:
 
     # -- what has to hold
 
+    def _is_torn(self, journal: Path) -> bool:
+        """Tell whether a journal lacks its first block, which names the database, and was never
+        synced: later parts were written before the cut. What did not commit is set aside for
+        nothing then, as one of which the disk lost what it had would look the same."""
+        content = journal.read_bytes()
+        if any(content[DATA_OFFSET : DATA_OFFSET + 512]):
+            return False
+        transaction = int.from_bytes(content[32:40], "little")
+        state, oldest = on_disk(self._capture.database, transaction)
+        return state in (ACTIVE, DEAD) and oldest <= transaction
+
     def _examine(
         self, cut: Outcome, rows: dict[str, list[Row]], seen: Seen, starts: int
     ) -> Outcome:
@@ -451,7 +463,11 @@ class PowerLoss:
                 wrong.append(f"{path.name} was shipped as {before.stamp}, is {journal.stamp}")
         wrong += [f"{path.name} is not decided" for path in self._undecided(starts)]
         state = self._capture.journal_directory / ".firebird-cdc"
-        wrong += [f"set aside: {p.read_text()}" for p in state.glob("quarantine/*.reason")]
+        wrong += [
+            f"set aside: {reason.read_text()}"
+            for reason in state.glob("quarantine/*.reason")
+            if not self._is_torn(reason.with_suffix(".log"))
+        ]
 
         stamps = {uuid: (each.stamp.epoch, each.sequence) for uuid, each in found.items()}
         for uuid, number in seen.numbers.items():

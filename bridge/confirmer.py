@@ -32,7 +32,7 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -60,7 +60,7 @@ from firebird_cdc.bridge.pacing import AGAIN_MOST_S, GATHER_S, Pacing
 from firebird_cdc.bridge.pending import LAST_TICKET, LIMBO_TICKET, Pending, found, groups, in_order
 from firebird_cdc.bridge.rewriting import Rewriting
 from firebird_cdc.bridge.sequence import SequenceLedger
-from firebird_cdc.bridge.troubles import DatabaseTroubles, UnreadableFiles, is_of_this_process
+from firebird_cdc.bridge.troubles import DatabaseTroubles, UnreadableFiles, is_shortage
 from firebird_cdc.bridge.verdicts import Verdicts
 from firebird_cdc.errors import CaptureError, JournalError
 from firebird_cdc.journal.confirming import LOCK
@@ -81,6 +81,17 @@ _UNREAD_S = 0.002  # to look for somebody who waits for that
 _WAIT_MS = 1000  # with nothing to do, how often to look for what dead processes left
 _LOOK_AGAIN_MOST_S = 15.0  # the same while what they left can't be decided
 _MOST_OPEN = 256  # journals held open, and published with one ledger record
+
+
+@contextlib.contextmanager
+def _kept(failed: list[OSError]) -> Iterator[None]:
+    """Add an OSError to FAILED in place of raising it, unless no other file would do better."""
+    try:
+        yield
+    except OSError as error:
+        if is_shortage(error):
+            raise
+        failed.append(error)
 
 
 class Surroundings(Protocol):
@@ -388,12 +399,11 @@ class Confirmer:
         if not self._pending:
             self._scan_wanted = False  # it looks around as well
             return 0.0
-        if self._folder.undecided:
-            for pending in self._pending.values():
-                # The leader knows of it by now, and who leaves need not wait for it.
-                pending.is_stuck = pending.met_at < time.monotonic() - _FOLLOWED_S
-            return AGAIN_MOST_S
-        return GATHER_S
+        # The leader knows of older ones by now, and who leaves need not wait for them.
+        is_stuck = self._folder.undecided > 0
+        for pending in self._pending.values():
+            pending.is_stuck = is_stuck and pending.met_at < time.monotonic() - _FOLLOWED_S
+        return AGAIN_MOST_S if is_stuck else GATHER_S
 
     def _forget_renamed(self) -> None:
         for pending in list(self._pending.values()):
@@ -438,7 +448,6 @@ class Confirmer:
         self._leave_undecided()
         if has_failed:
             self._rest()
-            self._follow_until = time.monotonic() + 2 * _WAIT_MS / 1000
             return 2 * GATHER_S
         if decided:
             pause = self._pacing.after_group(self._published, time.monotonic() - began)
@@ -464,6 +473,8 @@ class Confirmer:
         self._left_undecided = self._left_undecided + 1 if left else 0
         if left:
             pause = min(2.0**self._left_undecided, _LOOK_AGAIN_MOST_S)
+            if self._verdicts.is_counting_looks():
+                pause = _WAIT_MS / 1000  # some more, and one of them is decided
             self._look_at = time.monotonic() + pause
 
     # -- questions and answers ------------------------------------------------------------------
@@ -488,7 +499,9 @@ class Confirmer:
                 self._tell_trouble(database, journals, error)
                 for each in journals:
                     each.close()  # there may be many such databases
-                has_failed = has_failed or is_of_this_process(error)
+                if is_shortage(error):
+                    has_failed, self._follow_until = True, time.monotonic() + 2 * _WAIT_MS / 1000
+                has_failed = has_failed or isinstance(error, PermissionError)
                 continue
             if not self._troubles.is_waiting(database):
                 self._troubles.end(database)
@@ -632,13 +645,15 @@ class Confirmer:
 
     def _scan(self, last: int) -> None:
         """Take up every journal marked up to ticket ``last``, whoever wrote it, and what dead
-        processes left; remove what they never prepared."""
+        processes left; remove what they never prepared. Raises OSError of a file that can't be read
+        and that others wait for, when all have been looked at."""
         seen: list[Path] = []
+        failed: list[OSError] = []
         ended = []
         for owner in self._folder.dead_owners():
             pool = self._folder.pools / str(owner)
             seen.append(pool)
-            with self._unreadable.passing_over(pool):
+            with _kept(failed), self._unreadable.passing_over(pool):
                 self._folder.rescue(owner, self._fsync)
                 ended.append(owner)
         with os.scandir(self._folder.path) as entries:
@@ -649,11 +664,14 @@ class Confirmer:
             self._folder.tell_heartbeat(os.getpid())
             seen.append(Path(entry.path))
             with (
+                _kept(failed),
                 contextlib.suppress(FileNotFoundError),
                 self._unreadable.passing_over(seen[-1]),
             ):
                 self._look_at_journal(entry, last)
         self._unreadable.keep_only(seen)
+        if failed:
+            raise failed[0]
         if self._scan_wanted:
             self._unfinished = {each.database for each in self._pending.values()}
             self._history.restore_stamps()

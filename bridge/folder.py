@@ -156,6 +156,7 @@ class JournalFolder:
         self._restored = self.state / "restored"
         self._knows_restored = False
         self.owner = uuid4()
+        self._unknown_owners: set[UUID] = set()  # of which it was said that nobody can tell
         self.pool = self.pools / str(self.owner)
         self.began_ns = sys.maxsize  # by the file system's clock; journals of ours are younger
         self.pool_fd = self._owner_fd = -1
@@ -422,7 +423,18 @@ class JournalFolder:
         """Tell whether the bridge process that wrote a journal has ended, and forget it."""
         if owner == self.owner:
             return False
-        return not is_held(self.owners / str(owner))
+        try:
+            return not is_held(self.owners / str(owner))
+        except OSError as error:  # nothing of its is touched while nobody can tell
+            if owner not in self._unknown_owners:
+                self._unknown_owners.add(owner)
+                _log.error(
+                    "cannot tell whether a server process lives ({cause}), so what it may have "
+                    "left is not looked for: check {mark}; once no server runs it may be removed",
+                    mark=self.owners / str(owner),
+                    cause=error.strerror,
+                )
+            return False
 
     def dead_owners(self) -> list[UUID]:
         """Return the bridge processes that have ended and left their mark."""

@@ -116,6 +116,10 @@ class Orphans:
         self._tell_held(orphan)
         return Verdict.LIMBO
 
+    def is_counting(self) -> bool:
+        """Tell whether some looks more may decide one that is kept."""
+        return any(each.is_held and each.absences for each in self._watched.values())
+
     def _watch(self, uuid: UUID) -> _Watch:
         """Return what was seen for an orphan, which is nothing for one that is met now."""
         watch = self._watched.get(uuid)

@@ -160,6 +160,7 @@ class SequenceLedger:
         self._sync_stamps = sync_stamps
         self._folder = folder
         self._path = folder.databases / f"{key}.ledger"
+        self._known = (0, 0)  # epoch and number that were given, whatever the file has
         self._wish = self._path.with_suffix(".anew")
         self._fd = -1
         self.compared_at = float("-inf")  # with the database, monotonic
@@ -221,7 +222,7 @@ class SequenceLedger:
             inode = self._path.stat().st_ino
         except FileNotFoundError:
             noted = self._noted()
-            if self._end or noted.end or any(noted.number):
+            if noted.end or any(noted.number) or any(self._known):
                 raise self._loss() from None
             self._write_anew(b"")
         else:
@@ -248,7 +249,10 @@ class SequenceLedger:
         # it is an earlier version's, which emptied it before a ledger took another's place.
         is_its = noted.inode == os.fstat(self._fd).st_ino or not any(noted.number)
         known = max(self._end, noted.end if is_its else 0)
-        content = os.pread(self._fd, max(0, os.fstat(self._fd).st_size - start), start)
+        size = os.fstat(self._fd).st_size
+        if size < start:
+            raise self._loss()
+        content = os.pread(self._fd, size - start, start)
         end = 0
         for record in _records(content):
             yield from record.given
@@ -258,8 +262,9 @@ class SequenceLedger:
             self.incarnation = record.incarnation
             end = record.end
         self._end = start + end
-        if self._end < known or (self.epoch, self.last) < noted.number:
+        if self._end < known or (self.epoch, self.last) < max(noted.number, self._known):
             raise self._loss()
+        self._known = self.epoch, self.last
 
     def close(self) -> None:
         """Close the ledger's files."""
@@ -306,6 +311,7 @@ class SequenceLedger:
             self._end += len(body)
             if self._fsync:
                 self._note_synced(self._noted().failed)
+        self._known = self.epoch, self.last
 
     def is_ahead_of(self, seen: Seen) -> bool:
         """Tell whether the numbers here are those of another database than the one that was SEEN,
@@ -378,7 +384,8 @@ class SequenceLedger:
     def _write_stamps_again(self) -> None:
         """Write the stamps of all journals that are here, each synced: a sync of the whole file
         system has failed, and the next one says nothing of what that did not write."""
-        for uuid, stamp in self.entries():
+        given = [each for record in _records(self._content()) for each in record.given]
+        for uuid, stamp in given:
             try:
                 fd = os.open(self._folder.committed(uuid), os.O_RDWR | os.O_CLOEXEC)
             except FileNotFoundError:  # nearly all are shipped

@@ -15,12 +15,12 @@ from firebird_cdc.errors import CaptureError, JournalError
 _log = logbook.Logger("firebird_cdc.bridge.troubles")
 
 _PATIENCE_S = 5.0  # for which what can't be read holds up what may come after it
-_OF_THIS_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
+_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
-def is_of_this_process(error: Exception) -> bool:
-    """Tell whether another process may be able to do what failed here with ERROR."""
-    return getattr(error, "errno", None) in _OF_THIS_PROCESS
+def is_shortage(error: Exception) -> bool:
+    """Tell whether ERROR is of what this process lacks for anything that it tries."""
+    return getattr(error, "errno", None) in _SHORTAGES
 
 
 class DatabaseTroubles:
@@ -89,7 +89,7 @@ class UnreadableFiles:
         except FileNotFoundError:
             raise
         except OSError as error:
-            if is_of_this_process(error):
+            if is_shortage(error):
                 raise
             since = self._since.setdefault(path, time.monotonic())
             if time.monotonic() < since + _PATIENCE_S:

@@ -42,6 +42,10 @@ class Verdicts:
         self._fsync = fsync
         self._orphans = Orphans(folder, self._open_witness)
 
+    def is_counting_looks(self) -> bool:
+        """Tell whether looking again soon may decide a journal that is kept."""
+        return self._orphans.is_counting()
+
     def ask(self, database: str, journals: list[Pending]) -> list[Verdict]:
         """Return the verdict on each, from the file, or from the engine if that can't tell."""
         # A gap of ours is of no transaction, and perhaps of a database that can't be opened.

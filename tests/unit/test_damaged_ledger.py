@@ -23,6 +23,7 @@ from firebird_cdc.bridge.host import LastSessionLeft
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.confirming import read_confirmer
 from firebird_cdc.journal.format import JournalReader, read_envelope, write_stamp
+from firebird_cdc.journal.lock import is_held
 
 _PATIENCE_S = 10
 
@@ -257,14 +258,15 @@ def _ended_process(folder: JournalFolder) -> UUID:
 
 
 @pytest.fixture
-def unreadable(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+def unreadable(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> set[str]:
     """The names of journals that the disk doesn't give back."""
     names: set[str] = set()
+    number = getattr(request, "param", errno.EIO)
 
     class Reader(JournalReader):
         def __init__(self, path: Path | str) -> None:
             if Path(path).name in names:
-                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+                raise OSError(number, os.strerror(number), str(path))
             super().__init__(path)
 
     monkeypatch.setattr(module, "JournalReader", Reader)
@@ -307,6 +309,68 @@ def test_a_journal_that_cannot_be_read_holds_up_the_others_for_some_seconds_and_
     _work_until(confirmer, folder.committed(lost).exists)
     _work_until(confirmer, lambda: read_confirmer(folder.path).undecided == 0)
     assert not folder.dead_owners()
+
+
+@pytest.mark.parametrize("unreadable", [errno.EIO, errno.EACCES], indirect=True)
+def test_others_wait_for_all_that_cannot_be_read_at_once(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch, unreadable: set[str]
+) -> None:
+    monkeypatch.setattr(troubles, "_PATIENCE_S", 0.3)
+    owner = _ended_process(server.folder)
+    unreadable |= {f"{server.commit_elsewhere(0, owner)}.log.live" for _ in range(20)}
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    server.database_path = server.database_path.with_name("other.fdb")
+    other = server.commit(0)
+    began = time.monotonic()
+    _work_until(confirmer, server.folder.committed(other).exists)
+    assert time.monotonic() < began + 20 * 0.3
+    assert read_confirmer(server.folder.path).undecided == 20
+
+
+def test_a_mark_of_a_process_that_cannot_be_read_holds_up_nobody(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = server.folder.owners / str(_ended_process(server.folder))
+
+    def held(path: Path) -> bool:
+        if path == unknown:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return is_held(path)
+
+    monkeypatch.setattr(folder_module, "is_held", held)
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    with logbook.TestHandler() as log:
+        for _ in range(3):
+            _work_until(confirmer, server.folder.committed(server.commit(0)).exists)
+            monkeypatch.setattr(confirmer, "_look_at", 0.0)
+    assert sum("cannot tell whether a server process lives" in text for text in _texts(log)) == 1
+    assert unknown.exists()
+
+
+def test_a_database_that_may_not_be_opened_does_not_make_others_wait_for_a_leader(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_WAIT_MS", 3_600_000)
+    another = PlayedServer.__new__(PlayedServer)
+    another.__dict__ = {**server.__dict__, "folder": JournalFolder(server.folder.path)}
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    ledger = history.SequenceLedger
+
+    def refuse(folder: JournalFolder, key: str, *more: Any) -> Any:
+        if key == sequence.database_key(closed):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), key)
+        return ledger(folder, key, *more)
+
+    closed = str(server.database_path)
+    monkeypatch.setattr(history, "SequenceLedger", refuse)
+    server.commit(0)
+    confirmer.turn()
+    server.database_path = server.database_path.with_name("other.fdb")
+    other = server.commit(0)
+    for _ in range(5):
+        confirmer.turn()
+    assert server.folder.committed(other).exists()
+    another.folder.close()
 
 
 def _texts(log: logbook.TestHandler) -> list[str]:

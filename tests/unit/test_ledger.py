@@ -22,9 +22,11 @@ from firebird_cdc.journal.format import JournalReader, JournalWriter, Stamp, wri
 class Process:
     """One of several that give numbers in a folder: it stamps, records and renames."""
 
-    def __init__(self, path: Path, sync_stamps: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, path: Path, sync_stamps: Callable[[], None] = lambda: None, fsync: bool = True
+    ) -> None:
         self.folder = JournalFolder(path, writes=False)
-        self.ledger = SequenceLedger(self.folder, "d", True, sync_stamps)
+        self.ledger = SequenceLedger(self.folder, "d", fsync, sync_stamps)
 
     def publish(self) -> int:
         """Publish a journal; return its number. Raises OSError."""

@@ -21,6 +21,7 @@ from firebird_cdc.journal.format import Stamp
 
 _LOST = "took numbers that were given"
 _EARLIER_LOCK = 24  # bytes, by earlier versions
+_INCARNATION = Incarnation(UUID(int=9), (1, 1), 1)
 
 
 class Copies:
@@ -84,6 +85,35 @@ def test_no_number_is_given_again_where_the_ledger_is_missing_or_older(
     copies.put(copies.after[4])
     assert Process(copies.path).publish() == 5
     assert copies.process.publish() == 6
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_process_that_syncs_nothing_gives_no_number_again_either(
+    copies: Copies, is_cut: bool
+) -> None:
+    process = Process(copies.path, fsync=False)
+    assert [process.publish() for _ in range(3)] == [1, 2, 3]
+    whole = copies.ledger.read_bytes()
+    if is_cut:
+        os.truncate(copies.ledger, len(whole) - 1)
+    else:
+        copies.ledger.unlink()
+    copies.assert_waiting(process)
+    copies.put(whole)
+    assert process.publish() == 4
+
+
+def test_an_epoch_that_begins_with_a_new_ledger_after_a_failed_sync_is_a_new_one(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies.give(3)
+    copies.process.folder.count_failed_sync()
+    monkeypatch.setattr(sequence, "_LEDGER_LIMIT", 1)
+    ledger = copies.process.ledger
+    with ledger.exclusive():
+        ledger.begin_epoch(_INCARNATION)
+    with ledger.exclusive():
+        assert (ledger.epoch, ledger.last) == (1, 0)
 
 
 def test_an_older_copy_that_is_longer_is_older_all_the_same(

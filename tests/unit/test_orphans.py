@@ -307,6 +307,21 @@ def test_a_survivor_that_is_missing_in_ten_looks_is_gone(
     assert not server.folder.committed(orphan).exists()
 
 
+@pytest.mark.parametrize("locks", [_IN_PIECES], indirect=True)
+def test_a_kept_one_is_looked_at_again_soon_while_looks_count(
+    server: PlayedServer, locks: PlayedLocks
+) -> None:
+    orphan = server.commit_elsewhere(7, owner=uuid4())
+    confirmer = _start_keeping(server, orphan, is_held=True)
+    for _ in range(5):
+        _turn(confirmer)
+    assert confirmer._look_at > time.monotonic() + 5
+    locks.show(survivor=False)
+    for _ in range(5):
+        _turn(confirmer)
+        assert confirmer._look_at < time.monotonic() + 2
+
+
 @pytest.mark.parametrize("locks", [_IN_ONE_PIECE], indirect=True)
 def test_one_look_at_all_locks_at_once_is_enough(server: PlayedServer, locks: PlayedLocks) -> None:
     orphan = server.commit_elsewhere(7, owner=uuid4())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import IO, Any, TypeVar
 
 from firebird_cdc.errors import SetupError
 
@@ -70,6 +71,14 @@ def end_members(mark: str, patience_s: float = _PATIENCE_S) -> list[int]:
                 os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
         time.sleep(_POLL_S)
     return sorted(killed)
+
+
+def has_input(stream: IO[Any] | int, timeout_s: float) -> bool:
+    """Tell whether there is something to read, or the end of it, within timeout_s. Any descriptor
+    will do, other than for select(2)."""
+    poller = select.poll()
+    poller.register(stream, select.POLLIN)
+    return bool(poller.poll(timeout_s * 1000))
 
 
 def await_condition(

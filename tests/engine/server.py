@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ import instruments
 import pytest
 from capture import PATIENCE_S, Capture, SqlError
 
-from firebird_cdc.demo.processes import tail
+from firebird_cdc.demo.processes import has_input, tail
 
 _SOURCE = Path(__file__).with_name("bare_server.c")
 
@@ -59,8 +58,7 @@ class Server:
         assert self.process.stdout is not None
         self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
-        ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE_S)
-        assert ready, f"the server hangs: {tail(self._errors)}"
+        assert has_input(self.process.stdout, PATIENCE_S), f"the server hangs: {tail(self._errors)}"
         line = self.process.stdout.readline()
         if not line:
             code = self.process.wait()

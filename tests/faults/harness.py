@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import random
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -48,7 +47,7 @@ from points import CONFIRMING, RECOVERING, python_points, work_points
 from ship_program import TURNS
 from witness import BLOB, WITNESS, Follower, OwnDoings, Witness
 
-from firebird_cdc.demo.processes import Stack
+from firebird_cdc.demo.processes import Stack, has_input
 from firebird_cdc.errors import SetupError
 
 HERE = Path(__file__).parent
@@ -419,7 +418,7 @@ class Series:
         assert client.process.stdout is not None
         hangs = 0
         for _ in range(int(_PATIENCE_S)):
-            if select.select([client.process.stdout], [], [], 1)[0]:
+            if has_input(client.process.stdout, 1):
                 client.finish()
                 return True
             waits = any(_waits_in_vain(each.pid) for each in self.capture.clients)

@@ -21,7 +21,6 @@ import multiprocessing
 import pickle
 import random
 import re
-import select
 import shutil
 import subprocess
 import sys
@@ -66,7 +65,7 @@ from power_workload import FILL, TABLES  # noqa: E402
 from transaction_pages import ACTIVE, DEAD, on_disk  # noqa: E402
 from witness import WITNESS, assert_adds_up  # noqa: E402
 
-from firebird_cdc.demo.processes import Stack  # noqa: E402
+from firebird_cdc.demo.processes import Stack, has_input  # noqa: E402
 from firebird_cdc.errors import JournalError  # noqa: E402
 from firebird_cdc.journal.format import DATA_OFFSET, Gap, read_envelope  # noqa: E402
 
@@ -423,8 +422,8 @@ class PowerLoss:
     @staticmethod
     def _answer(server: subprocess.Popen[bytes]) -> Any:
         assert server.stdout is not None
-        ready, _, _ = select.select([server.stdout], [], [], _PATIENCE_S)
-        assert ready, f"process {server.pid} or its child hangs on this disk"
+        is_ready = has_input(server.stdout, _PATIENCE_S)
+        assert is_ready, f"process {server.pid} or its child hangs on this disk"
         return pickle.load(server.stdout)
 
     def end(self) -> None:
@@ -504,8 +503,9 @@ class PowerLoss:
 
 def _finish(client: Client) -> None:
     """Wait for what a client is at, but not for ever."""
-    ready, _, _ = select.select([client.process.stdout], [], [], _PATIENCE_S)
-    assert ready, f"the recorded process {client.pid} hangs"
+    assert client.process.stdout is not None
+    is_ready = has_input(client.process.stdout, _PATIENCE_S)
+    assert is_ready, f"the recorded process {client.pid} hangs"
     client.finish()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from time import monotonic
 from typing import Any
 
 from firebird_cdc.demo.paths import cache_directory
+from firebird_cdc.demo.processes import has_input
 
 PATIENCE_S = 30.0
 
@@ -141,8 +141,8 @@ class Browser:
                 self._buffer = rest
                 yield json.loads(message)
                 continue
-            ready, _, _ = select.select([self._in], [], [], max(deadline - monotonic(), 0))
-            assert ready, "the browser does not answer"
+            is_ready = has_input(self._in, max(deadline - monotonic(), 0))
+            assert is_ready, "the browser does not answer"
             content = os.read(self._in, 1 << 16)
             if not content:
                 return

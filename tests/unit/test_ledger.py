@@ -8,6 +8,7 @@ import os
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ClassVar
 from uuid import UUID
 
 import pytest
@@ -22,11 +23,21 @@ from firebird_cdc.journal.format import JournalReader, JournalWriter, Stamp, wri
 class Process:
     """One of several that give numbers in a folder: it stamps, records and renames."""
 
+    living: ClassVar[list[Process]] = []
+
     def __init__(
         self, path: Path, sync_stamps: Callable[[], None] = lambda: None, fsync: bool = True
     ) -> None:
         self.folder = JournalFolder(path, writes=False)
         self.ledger = SequenceLedger(self.folder, "d", fsync, sync_stamps)
+        self.living.append(self)
+
+    def end(self) -> None:
+        """Close what it has open."""
+        if self in self.living:
+            self.living.remove(self)
+            self.ledger.close()
+            self.folder.close()
 
     def publish(self) -> int:
         """Publish a journal; return its number. Raises OSError."""
@@ -56,6 +67,14 @@ class Process:
         """Return the numbers that can still be written again."""
         with self.ledger.exclusive():
             return [stamp.sequence for _, stamp in self.ledger.entries()]
+
+
+@pytest.fixture(autouse=True)
+def end_processes() -> Iterator[None]:
+    """End those that a test left: select(2) takes no descriptor above 1023 in tests to come."""
+    yield
+    for process in [*Process.living]:
+        process.end()
 
 
 @pytest.fixture
@@ -177,7 +196,7 @@ def _give_three(path: Path) -> tuple[Path, list[int]]:
     for number in (1, 2, 3):
         starts.append(ledger.stat().st_size if number > 1 else 0)
         assert process.publish() == number
-    process.ledger.close()
+    process.end()
     return ledger, starts
 
 

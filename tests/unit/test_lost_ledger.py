@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 from losing_disk import LosingDisk, once
-from test_ledger import Process
+from test_ledger import Process, end_processes  # noqa: F401
 
 from firebird_cdc.bridge import sequence
 from firebird_cdc.bridge.folder import JournalFolder
@@ -141,7 +141,7 @@ def test_numbers_are_dense_over_many_new_ledgers_and_two_processes(
 @pytest.mark.parametrize("length", [None, 0, _EARLIER_LOCK])
 def test_a_lock_file_that_says_less_stops_nothing(copies: Copies, length: int | None) -> None:
     copies.give(4)
-    copies.process.ledger.close()
+    copies.process.end()
     if length is None:
         copies.lock.unlink()
     else:
@@ -155,7 +155,7 @@ def test_a_lock_file_that_says_less_stops_nothing(copies: Copies, length: int | 
 @pytest.mark.parametrize("loss", _LOSSES)
 def test_an_earlier_versions_lock_file_tells_of_a_loss(copies: Copies, loss: str) -> None:
     copies.give(4)
-    copies.process.ledger.close()
+    copies.process.end()
     os.truncate(copies.lock, _EARLIER_LOCK)
     copies.put(_LOSSES[loss](copies))
     copies.assert_waiting(Process(copies.path))
@@ -202,7 +202,7 @@ def test_numbers_of_a_new_epoch_are_not_taken_for_lost(copies: Copies) -> None:
 
 def test_a_folder_that_is_copied_to_another_disk_goes_on(copies: Copies, tmp_path: Path) -> None:
     copies.give(4)
-    copies.process.ledger.close()
+    copies.process.end()
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(copies.path, elsewhere, copy_function=shutil.copy2)
     assert Process(elsewhere).publish() == 5
@@ -211,7 +211,7 @@ def test_a_folder_that_is_copied_to_another_disk_goes_on(copies: Copies, tmp_pat
 
 def test_a_database_of_which_all_files_were_removed_begins_anew(copies: Copies) -> None:
     copies.give(4)
-    copies.process.ledger.close()
+    copies.process.end()
     for path in copies.ledger.parent.glob("d.*"):
         path.unlink()
     assert Process(copies.path).publish() == 1

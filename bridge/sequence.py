@@ -9,14 +9,15 @@ After a sync that failed, the system may take bytes for written that are not, an
 once, to one process. So the lock file says which bytes of which ledger a sync has covered, and
 whoever finds records behind them writes the ledger anew, into another file, before anything in
 it counts. It also says which number was the last of them: numbers and epochs only go up, whatever
-file they are in. So a ledger that ends before it (damaged, cut, an older copy) or is missing has
-lost numbers that were given, and stays as it is, until the latest copy takes its place or somebody
-asks for a new epoch: an empty file beside it, ``<key>.anew``.
+file they are in. So a ledger that ends before it (damaged, cut, an older copy), can't be read
+or is missing has lost numbers that were given, and stays as it is, until the latest copy takes its
+place or somebody asks for a new epoch: an empty file beside it, ``<key>.anew``.
 
 The lock file is synced itself before a ledger takes the place of another, with the first number,
 and with each epoch. Otherwise the system writes it when it likes. So it never tells of more than
 is on disk, and after a power cut perhaps of less: then a missing ledger is still noticed, and so is
 an older copy as far as the word goes; an old word about bytes costs one more ledger.
+Where nothing is synced it tells of epochs alone.
 
     record:  4s magic, u32 epoch, u32 entries, u32 attachments that the database had had, modulo
              2^32 (0: not known), u64 last number before the group, u64 highest transaction so far,
@@ -33,6 +34,7 @@ import fcntl
 import hashlib
 import os
 import struct
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -55,6 +57,7 @@ _NOTED = struct.Struct("<QQQQI")  # in the lock file; earlier versions wrote the
 _MAGIC = b"FBCL"
 _UNKNOWN = Incarnation(UUID(int=0), (0, 0), 0)
 _LEDGER_LIMIT = 4 * 1024 * 1024  # bytes; about 70,000 journals
+_DISK_ERRORS = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)
 
 
 class _NumbersLost(OSError):
@@ -222,24 +225,25 @@ class SequenceLedger:
             inode = self._path.stat().st_ino
         except FileNotFoundError:
             noted = self._noted()
-            if noted.end or any(noted.number) or any(self._known):
+            is_lost = noted.end or any(noted.number) or any(self._known)
+            if is_lost or self._wish.exists():  # or who was asked for an epoch died before it began
                 raise self._loss() from None
             self._write_anew(b"")
         else:
             if self._fd >= 0 and inode != os.fstat(self._fd).st_ino:
                 self._reset()  # another process began a new ledger
             if self._fd < 0:
-                self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+                with self._reading():
+                    self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         for _ in self._read(self._end):
             pass
-        if not self._fsync:
-            return
         # Whoever wrote what is behind that may have died before its sync, or that may have failed.
         noted = self._noted()
-        if (noted.inode, noted.end) != (os.fstat(self._fd).st_ino, self._end):
+        if self._fsync and (noted.inode, noted.end) != (os.fstat(self._fd).st_ino, self._end):
             self._write_anew(self._content())
-        elif noted.number != (self.epoch, self.last):
+        elif self._fsync and noted.number != (self.epoch, self.last):
             self._note_synced(noted.failed)  # an earlier version does not
+        self._known = self.epoch, self.last  # only now: it may not have been on disk
 
     def _read(self, start: int) -> Iterator[tuple[UUID, Stamp]]:
         """Yield what was given from byte ``start`` on; a torn record ends the ledger. Raises
@@ -252,7 +256,8 @@ class SequenceLedger:
         size = os.fstat(self._fd).st_size
         if size < start:
             raise self._loss()
-        content = os.pread(self._fd, size - start, start)
+        with self._reading():
+            content = os.pread(self._fd, size - start, start)
         end = 0
         for record in _records(content):
             yield from record.given
@@ -264,7 +269,6 @@ class SequenceLedger:
         self._end = start + end
         if self._end < known or (self.epoch, self.last) < max(noted.number, self._known):
             raise self._loss()
-        self._known = self.epoch, self.last
 
     def close(self) -> None:
         """Close the ledger's files."""
@@ -309,8 +313,11 @@ class SequenceLedger:
             self._write_anew(self._content() + body)
         else:
             self._end += len(body)
+            noted = self._noted()
             if self._fsync:
-                self._note_synced(self._noted().failed)
+                self._note_synced(noted.failed)
+            elif noted.epoch != self.epoch:
+                self._note(noted._replace(last=0, epoch=self.epoch))
         self._known = self.epoch, self.last
 
     def is_ahead_of(self, seen: Seen) -> bool:
@@ -366,7 +373,11 @@ class SequenceLedger:
     def _begin_after_loss(self) -> None:
         """Number from 1 in a new epoch, as nobody knows any more which numbers were given. What is
         left of the ledger is kept beside it."""
-        epoch = max(self.epoch, self._noted().epoch) + 1
+        noted = self._noted()
+        epoch = max(self.epoch, self._known[0], noted.epoch) + 1
+        if not any(noted.number):
+            # Nobody noted epochs here: the time is above any number of them, and they go on there.
+            epoch = max(epoch, int(time.time()))
         self._reset()
         self.epoch = epoch
         kept = self._path.with_suffix(".damaged")
@@ -399,10 +410,21 @@ class SequenceLedger:
     def _content(self) -> bytes:
         """Return the records of the ledger as far as they are known. Raises OSError if they can't
         be read any more."""
-        content = os.pread(self._fd, self._end, 0)
+        with self._reading():
+            content = os.pread(self._fd, self._end, 0)
         if self._end and not any(record.end == self._end for record in _records(content)):
             raise self._loss()
         return content
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Take what the disk does not give back of the ledger for lost."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in _DISK_ERRORS:
+                raise
+            raise self._loss() from error
 
     def _loss(self) -> _NumbersLost:
         """Return the error that says that records are lost which were on disk."""
@@ -421,7 +443,7 @@ class SequenceLedger:
         """
         noted = self._noted()
         failed = noted.failed if failed is None else failed
-        temporary = self._path.with_suffix(".new")
+        temporary = self._path.with_suffix(".ledger-new")  # of this lock alone
         temporary.unlink(missing_ok=True)  # another file: of that one a sync may have failed
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:

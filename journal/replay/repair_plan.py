@@ -907,7 +907,9 @@ class Scanner:
     def last_hole(self) -> tuple[Place, str] | None:
         """The last journal behind the first missing event that could not be read, and a text that
         says so; None if there is no such hole."""
-        for epoch in range(self.as_of.epoch, self._first.epoch - 1, -1):
+        for epoch in sorted({self.as_of.epoch, *self._found}, reverse=True):
+            if not self._first.epoch <= epoch <= self.as_of.epoch:
+                continue
             found = self._found.get(epoch, bytearray())
             start = self._first.sequence if epoch == self._first.epoch else 1
             length = self.as_of.sequence - start + 1 if epoch == self.as_of.epoch else len(found)

@@ -20,6 +20,11 @@ from firebird_cdc.bridge.sequence import SequenceLedger
 from firebird_cdc.journal.format import JournalReader, JournalWriter, Stamp, write_stamp
 
 
+def journal_uuid(number: int) -> UUID:
+    """Return the uuid of the journal that is published after NUMBER others."""
+    return UUID(bytes=number.to_bytes(16, "big"), version=4)
+
+
 class Process:
     """One of several that give numbers in a folder: it stamps, records and renames."""
 
@@ -41,7 +46,7 @@ class Process:
 
     def publish(self) -> int:
         """Publish a journal; return its number. Raises OSError."""
-        uuid = UUID(bytes=len(list(self.folder.path.glob("*.log*"))).to_bytes(16, "big"), version=4)
+        uuid = journal_uuid(len(list(self.folder.path.glob("*.log*"))))
         live = self.folder.live(uuid)
         live.unlink(missing_ok=True)
         with JournalWriter(live, uuid=uuid, transaction=7) as writer:
@@ -118,7 +123,7 @@ def test_another_process_does_not_trust_what_the_failed_sync_left(
 ) -> None:
     first, second = Process(path), Process(path)
     assert [second.publish(), first.publish()] == [1, 2]
-    disk.fails = lambda file: ".ledger" in file.name or file.name.endswith(".new")
+    disk.fails = lambda file: ".ledger" in file.name
     with pytest.raises(OSError, match="Input/output error"):
         first.publish()
     disk.fails = lambda _: False
@@ -250,7 +255,7 @@ def test_a_new_ledger_is_not_measured_by_an_older_one_of_the_same_inode_number(
 
     def sync(fd: int) -> None:
         fsync(fd)
-        if Path(f"/proc/self/fd/{fd}").readlink().suffix == ".new":
+        if Path(f"/proc/self/fd/{fd}").readlink().suffix == ".ledger-new":
             older = struct.pack("<QQQ", os.fstat(fd).st_ino, 10**6, 0)
             ledger.with_suffix(".lock").write_bytes(older)
 

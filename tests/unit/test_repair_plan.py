@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +29,7 @@ from firebird_cdc.journal.format import (
 )
 from firebird_cdc.journal.repairs import Place, RepairFolder, RepairWriter
 from firebird_cdc.journal.replay import repair_plan
-from firebird_cdc.journal.replay.repair_plan import Plan, read_ends, read_findings
+from firebird_cdc.journal.replay.repair_plan import Keys, Plan, Scanner, read_ends, read_findings
 from firebird_cdc.journal.segments import database_digest
 
 DATABASE = "/data/shop.fdb"
@@ -253,3 +254,21 @@ def test_message_key_of_the_options_is_the_key(history: History, tmp_path: Path)
         [("original", "c", {"ID": 2, "NAME": "b"}, [(1, 2)])],
         [("state", "c", {"ID": 3, "NAME": "a"}, [(1, 1)])],
     ]
+
+
+def test_a_hole_is_found_at_once_where_epochs_lie_far_apart(history: History) -> None:
+    """As after a loss of the ledger, where an epoch may be a time."""
+    first, last = Place(1, 5), Place(1_800_000_000, 3)
+    keys = Keys(history.config, DATABASE)
+    scanner = Scanner(sqlite3.connect(":memory:"), keys, DATABASE, first, frozenset(), [])
+    scanner.as_of = last
+    found = scanner.last_hole()
+    assert found is not None
+    assert found[0][:2] == last[:2]
+    scanner._mark(Place(1, 5))
+    scanner._mark(Place(1, 7))
+    for sequence in (1, 2, 3):
+        scanner._mark(Place(last.epoch, sequence))
+    found = scanner.last_hole()
+    assert found is not None
+    assert found[0][:2] == (1, 6)

@@ -32,7 +32,7 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -60,7 +60,7 @@ from firebird_cdc.bridge.pacing import AGAIN_MOST_S, GATHER_S, Pacing
 from firebird_cdc.bridge.pending import LAST_TICKET, LIMBO_TICKET, Pending, found, groups, in_order
 from firebird_cdc.bridge.rewriting import Rewriting
 from firebird_cdc.bridge.sequence import SequenceLedger
-from firebird_cdc.bridge.troubles import DatabaseTroubles, UnreadableFiles, is_shortage
+from firebird_cdc.bridge.troubles import DatabaseTroubles, UnreadableFiles, is_shortage, kept
 from firebird_cdc.bridge.verdicts import Verdicts
 from firebird_cdc.errors import CaptureError, JournalError
 from firebird_cdc.journal.confirming import LOCK
@@ -80,18 +80,8 @@ _FOLLOWED_S = 0.2  # in which a leader that works has published what it can
 _UNREAD_S = 0.002  # to look for somebody who waits for that
 _WAIT_MS = 1000  # with nothing to do, how often to look for what dead processes left
 _LOOK_AGAIN_MOST_S = 15.0  # the same while what they left can't be decided
+_IDLE_SHARE = 20  # pause so many times as long as it took to ask in vain
 _MOST_OPEN = 256  # journals held open, and published with one ledger record
-
-
-@contextlib.contextmanager
-def _kept(failed: list[OSError]) -> Iterator[None]:
-    """Add an OSError to FAILED in place of raising it, unless no other file would do better."""
-    try:
-        yield
-    except OSError as error:
-        if is_shortage(error):
-            raise
-        failed.append(error)
 
 
 class Surroundings(Protocol):
@@ -186,13 +176,22 @@ class Confirmer:
         self._verdicts.close_inventories(self._waiting())
         self._history.close()
 
+    def is_restore_due(self) -> bool:
+        """Tell whether stamps that a power cut took are still to be written again."""
+        return self._history.is_restore_due()
+
     def turn(self) -> bool:
         """Do what there is to do, or wait a second for it; return whether anything was done or
         waits to be. An error is logged, and what it concerned tried again."""
         try:
             return self._turn()
-        except Exception:
-            _log.exception("confirming journals in {folder} failed", folder=self._folder.path)
+        except Exception as error:
+            _log.error(
+                "confirming journals in {folder} failed, and is tried again: {cause}",
+                folder=self._folder.path,
+                cause=error,
+                exc_info=not isinstance(error, OSError),
+            )
             self._folder.undecided = max(1, len(self._pending))  # until a turn succeeds
             self._scan_wanted = True  # what the ledger has already must be finished first
             self._rest()
@@ -457,7 +456,10 @@ class Confirmer:
             return 0.0
         if any(each.is_unread for each in self._pending.values()):
             return _UNREAD_S
-        return self._pacing.after_nothing() if active else AGAIN_MOST_S
+        if active:
+            return self._pacing.after_nothing()
+        # What waits for somebody may be much: asking about it again is not to keep a core busy.
+        return max(AGAIN_MOST_S, _IDLE_SHARE * (time.monotonic() - began))
 
     def _leave_undecided(self) -> None:
         """Tell how many journals nobody can decide or publish now, and forget those of dead
@@ -649,13 +651,19 @@ class Confirmer:
         and that others wait for, when all have been looked at."""
         seen: list[Path] = []
         failed: list[OSError] = []
-        ended = []
-        for owner in self._folder.dead_owners():
-            pool = self._folder.pools / str(owner)
-            seen.append(pool)
-            with _kept(failed), self._unreadable.passing_over(pool):
-                self._folder.rescue(owner, self._fsync)
-                ended.append(owner)
+        ended = self._folder.dead_owners()
+        for owner in ended:
+            left = [self._folder.pools / str(owner)]
+            with kept(failed), self._unreadable.passing_over(left[0]):
+                left += self._folder.left_in_pool(owner)
+            for path in left[1:]:
+                with (
+                    kept(failed),
+                    contextlib.suppress(FileNotFoundError),
+                    self._unreadable.passing_over(path),
+                ):
+                    self._folder.rescue(path, self._fsync)
+            seen += left
         with os.scandir(self._folder.path) as entries:
             # All else is nobody's: a copy, or something that was put here; or it waits to be
             # shipped, and of these there may be a million.
@@ -664,7 +672,7 @@ class Confirmer:
             self._folder.tell_heartbeat(os.getpid())
             seen.append(Path(entry.path))
             with (
-                _kept(failed),
+                kept(failed),
                 contextlib.suppress(FileNotFoundError),
                 self._unreadable.passing_over(seen[-1]),
             ):
@@ -696,6 +704,11 @@ class Confirmer:
         """Tidy up after the processes whose journals are all decided; while one is left,
         somebody has to look again."""
         busy = {each.header.owner for each in self._pending.values() if each.header}
+        busy |= {
+            each
+            for each in self._ended
+            if self._unreadable.has_some_of(self._folder.pools / str(each))
+        }
         done = [each for each in self._ended if each not in busy]
         if done and self._fsync:
             # Until then a power cut may take a journal back into its pool, to which only the mark

@@ -33,6 +33,7 @@ from uuid import UUID, uuid4
 
 import logbook
 
+from firebird_cdc.bridge.troubles import is_shortage
 from firebird_cdc.errors import (
     CaptureError,
     JournalCorrupt,
@@ -420,12 +421,15 @@ class JournalFolder:
         self.tickets[16:24] = following.to_bytes(8, "little")
 
     def owner_is_gone(self, owner: UUID) -> bool:
-        """Tell whether the bridge process that wrote a journal has ended, and forget it."""
+        """Tell whether the bridge process that wrote a journal has ended. Raises OSError if this
+        process lacks what it takes to tell."""
         if owner == self.owner:
             return False
         try:
             return not is_held(self.owners / str(owner))
         except OSError as error:  # nothing of its is touched while nobody can tell
+            if is_shortage(error):
+                raise
             if owner not in self._unknown_owners:
                 self._unknown_owners.add(owner)
                 _log.error(
@@ -450,10 +454,14 @@ class JournalFolder:
         return living > (self.owners / str(self.owner)).exists()
 
     def living_owner_inodes(self) -> set[int]:
-        """Return the inodes of the marks of all processes that live and write journals here."""
-        return {
-            entry.inode() for entry in os.scandir(self.owners) if is_held(self.owners / entry.name)
-        }
+        """Return the inodes of the marks of all processes that live and write journals here, or of
+        which nobody can tell."""
+        inodes = set()
+        for entry in os.scandir(self.owners):
+            with contextlib.suppress(ValueError):
+                if not self.owner_is_gone(UUID(entry.name)):
+                    inodes.add(entry.inode())
+        return inodes
 
     def may_hide_others(self, owner: UUID) -> bool:
         """Tell whether processes beside OWNER's may be at work whose locks are not shown here, as
@@ -464,16 +472,20 @@ class JournalFolder:
             return False
         return boot == boot_id() and int(namespace) != _pid_namespace()
 
-    def rescue(self, owner: UUID, fsync: bool) -> None:
-        """Empty the pool of an ended process: what it did not use goes. A journal, whose name a
-        power cut has taken back, is brought to its place; what is damaged is set aside. Raises
-        OSError."""
+    def left_in_pool(self, owner: UUID) -> list[Path]:
+        """Return what the pool of an ended process holds. Raises OSError."""
         with contextlib.suppress(FileNotFoundError):
-            for entry in list(os.scandir(self.pools / str(owner))):
-                with contextlib.suppress(FileNotFoundError, ValueError):
-                    self._rescue(Path(entry.path), UUID(entry.name), fsync)
+            return [Path(entry.path) for entry in os.scandir(self.pools / str(owner))]
+        return []
 
-    def _rescue(self, path: Path, uuid: UUID, fsync: bool) -> None:
+    def rescue(self, path: Path, fsync: bool) -> None:
+        """Remove what an ended process did not use of its pool. A journal, whose name a power cut
+        has taken back, is brought to its place; what is damaged is set aside, and what is not ours
+        left alone. Raises OSError."""
+        try:
+            uuid = UUID(path.name)
+        except ValueError:
+            return
         try:
             with JournalReader(path) as reader:
                 check_name(reader, uuid)

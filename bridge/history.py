@@ -15,6 +15,7 @@ from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Verdict
 from firebird_cdc.bridge.inventory import TransactionInventory
 from firebird_cdc.bridge.sequence import SequenceLedger, database_key
+from firebird_cdc.bridge.troubles import kept
 from firebird_cdc.bridge.verdicts import Verdicts
 from firebird_cdc.errors import CaptureError, JournalError
 from firebird_cdc.journal.format import JournalReader, Stamp, read_envelope, write_stamp
@@ -46,6 +47,7 @@ class History:
         self.close()
         self._restored: set[str] = set()  # keys of databases whose stamps are whole again
         self._restore_at = 0.0  # when to try again to restore the others', monotonic
+        self._told: dict[str, str] = {}  # by key, why the log says that they are not
         self._folder = folder
         self._fsync = fsync
 
@@ -126,18 +128,20 @@ class History:
         after each start of the machine, as one that stays up loses none."""
         if not self.is_restore_due():
             return
-        is_restored = True
         # One that is missing has its lock: it may be brought back.
         found = [
             each for end in ("ledger", "lock") for each in self._folder.databases.glob(f"*.{end}")
         ]
-        for key in sorted({path.stem for path in found} - self._restored):
+        keys = {path.stem for path in found}
+        for key in sorted(keys - self._restored):
             try:
                 self._restore_stamps_of(key)
-                self._restored.add(key)
             except OSError as error:
-                is_restored = False
-                _log.error("cannot restore the stamps that {} names: {}", f"{key}.ledger", error)
+                if key in self._told or self._has_journals(key):
+                    self._tell_unrestored(key, error)
+                    continue
+            self._restored.add(key)
+        is_restored = keys <= self._restored
         try:
             self._folder.is_restored = is_restored
         except OSError as error:  # nothing is lost by doing it once more
@@ -145,13 +149,47 @@ class History:
         if not self._folder.is_restored:
             self._restore_at = time.monotonic() + _RESTORE_AGAIN_S
 
+    def _has_journals(self, key: str) -> bool:
+        """Tell whether journals wait to be shipped whose database has KEY, or may have it."""
+        with os.scandir(self._folder.path) as entries:
+            return any(
+                self._may_have(key, Path(entry.path))
+                for entry in entries
+                if entry.name.endswith(".log")
+            )
+
+    def _may_have(self, key: str, journal: Path) -> bool:
+        self._folder.tell_heartbeat(os.getpid())
+        try:
+            return database_key(read_envelope(journal)[2]) == key
+        except FileNotFoundError:  # shipped meanwhile
+            return False
+        except (JournalError, OSError):
+            return True
+
+    def _tell_unrestored(self, key: str, error: OSError) -> None:
+        if self._told.get(key) == str(error):
+            return
+        self._told[key] = str(error)
+        _log.error(
+            "cannot restore the stamps that {ledger} names, and is tried again: {cause}",
+            ledger=f"{key}.ledger",
+            cause=error,
+        )
+
     def _restore_stamps_of(self, key: str) -> None:
+        """Write again what stamps the journals of one database lost. Raises OSError of one that
+        can't be read or written, when all have been looked at."""
         ledger = SequenceLedger(self._folder, key, self._fsync, self._sync_stamps)
+        failed: list[OSError] = []
         with contextlib.closing(ledger), ledger.exclusive():
             for uuid, stamp in dict(ledger.entries()).items():
                 self._folder.tell_heartbeat(os.getpid())
-                with contextlib.suppress(FileNotFoundError):  # nearly all are shipped
+                # Nearly all are shipped.
+                with kept(failed), contextlib.suppress(FileNotFoundError):
                     self._restore_stamp(self._folder.committed(uuid), uuid, stamp)
+        if failed:
+            raise failed[0]
 
     def _restore_stamp(self, journal: Path, uuid: UUID, stamp: Stamp) -> None:
         with contextlib.suppress(JournalError), JournalReader(journal) as reader:

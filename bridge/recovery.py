@@ -105,8 +105,8 @@ class Recovery:
 
     def _awaits_stamps(self) -> bool:
         """Tell, after a moment, whether a server still restores what a power cut took of
-        journals that are to be shipped."""
-        if self._folder is None or self._folder.is_restored:
+        journals that are to be shipped. For what we ourselves can't restore nobody waits."""
+        if self._confirmer is None or not self._confirmer.is_restore_due():
             return False
         time.sleep(_MOMENT_S)
         return True

@@ -23,6 +23,17 @@ def is_shortage(error: Exception) -> bool:
     return getattr(error, "errno", None) in _SHORTAGES
 
 
+@contextlib.contextmanager
+def kept(failed: list[OSError]) -> Iterator[None]:
+    """Add an OSError to FAILED in place of raising it, unless no other file would do better."""
+    try:
+        yield
+    except OSError as error:
+        if is_shortage(error):
+            raise
+        failed.append(error)
+
+
 class DatabaseTroubles:
     """The databases in which nothing can be decided now, and when each is tried again."""
 
@@ -97,16 +108,20 @@ class UnreadableFiles:
             if path not in self._told:
                 self._told.add(path)
                 _log.error(
-                    "{path} can't be read ({cause}); later commits are published without it, and "
-                    "it is tried again every few seconds. Check the disk. If the file can't be "
-                    "read any more, move it elsewhere, and find what is missing with: "
-                    "firebird-cdc replay audit",
+                    "{path} can't be read or moved ({cause}); later commits are published without "
+                    "it, and it is tried again every few seconds. Check the disk and its free "
+                    "space. If the file can't be read any more, move it elsewhere, and find what "
+                    "is missing with: firebird-cdc replay audit",
                     path=path,
                     cause=error.strerror,
                 )
         else:
             self._since.pop(path, None)
             self._told.discard(path)
+
+    def has_some_of(self, folder: Path) -> bool:
+        """Tell whether FOLDER, or a file in it, can't be read."""
+        return any(folder in (path, path.parent) for path in self._since)
 
     def keep_only(self, paths: Iterable[Path]) -> None:
         """Forget all other files: they are no longer there."""

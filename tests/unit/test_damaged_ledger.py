@@ -20,6 +20,7 @@ from firebird_cdc.bridge import folder as folder_module
 from firebird_cdc.bridge.confirmer import Confirmer
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import LastSessionLeft
+from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.confirming import read_confirmer
 from firebird_cdc.journal.format import JournalReader, read_envelope, write_stamp
@@ -300,7 +301,7 @@ def test_a_journal_that_cannot_be_read_holds_up_the_others_for_some_seconds_and_
             monkeypatch.setattr(confirmer, "_look_at", 0.0)
             monkeypatch.setattr(confirmer, "_scanned_at", 0.0)
             confirmer.turn()
-    assert sum("can't be read (Input/output error)" in text for text in _texts(log)) == 1
+    assert sum("can't be read or moved (Input/output error)" in text for text in _texts(log)) == 1
     assert read_confirmer(folder.path).undecided == 1
 
     unreadable.clear()
@@ -309,6 +310,50 @@ def test_a_journal_that_cannot_be_read_holds_up_the_others_for_some_seconds_and_
     _work_until(confirmer, folder.committed(lost).exists)
     _work_until(confirmer, lambda: read_confirmer(folder.path).undecided == 0)
     assert not folder.dead_owners()
+
+
+def test_all_others_in_a_pool_are_brought_to_their_place_before_later_commits(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch, unreadable: set[str]
+) -> None:
+    folder, owner = server.folder, _ended_process(server.folder)
+    pool = folder.pools / str(owner)
+    pool.mkdir()
+    left = [server.commit_elsewhere(0, owner) for _ in range(6)]
+    for uuid in left:
+        folder.live(uuid).rename(pool / str(uuid))
+    first = next(iter(pool.iterdir())).name
+    unreadable |= {first, f"{first}.log.live"}
+    confirmer = Confirmer(server, folder, fsync=True)
+    later = server.commit(0)
+    for _ in range(3):
+        confirmer.turn()
+    assert [path.name for path in pool.iterdir()] == [first]
+    monkeypatch.setattr(troubles, "_PATIENCE_S", 0.0)  # later
+    _work_until(confirmer, folder.committed(later).exists)
+    assert _number(folder, later) == 6
+    scans = _count_scans(confirmer, monkeypatch)
+    for _ in range(5):
+        monkeypatch.setattr(confirmer, "_look_at", 0.0)
+        confirmer.turn()
+    assert not scans  # a folder of a million is not gone through each second
+
+    unreadable.clear()
+    monkeypatch.setattr(confirmer, "_look_at", 0.0)
+    monkeypatch.setattr(confirmer, "_scanned_at", 0.0)
+    _work_until(confirmer, folder.committed(UUID(first)).exists)
+    assert not folder.dead_owners()
+
+
+def _count_scans(confirmer: Confirmer, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    scans: list[int] = []
+    scan = confirmer._scan
+
+    def counted(last: int) -> None:
+        scans.append(last)
+        scan(last)
+
+    monkeypatch.setattr(confirmer, "_scan", counted)
+    return scans
 
 
 @pytest.mark.parametrize("unreadable", [errno.EIO, errno.EACCES], indirect=True)
@@ -347,6 +392,26 @@ def test_a_mark_of_a_process_that_cannot_be_read_holds_up_nobody(
     assert unknown.exists()
 
 
+def test_a_process_without_descriptors_takes_none_that_ended_for_alive(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what that one left would come behind what was committed later."""
+    left = server.commit_elsewhere(0, _ended_process(server.folder), has_ticket=False)
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    later = server.commit(0)
+
+    def refuse(_path: Path) -> bool:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folder_module, "is_held", refuse)
+        for _ in range(3):
+            confirmer.turn()
+    _work_until(confirmer, server.folder.committed(later).exists)
+    _work_until(confirmer, server.folder.committed(left).exists)
+    assert [_number(server.folder, uuid) for uuid in (left, later)] == [1, 2]
+
+
 def test_a_database_that_may_not_be_opened_does_not_make_others_wait_for_a_leader(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,6 +436,77 @@ def test_a_database_that_may_not_be_opened_does_not_make_others_wait_for_a_leade
         confirmer.turn()
     assert server.folder.committed(other).exists()
     another.folder.close()
+
+
+def test_one_journal_that_cannot_be_read_keeps_no_other_from_its_stamp(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    stamped = [server.commit(0) for _ in range(5)]
+    _work_until(confirmer, lambda: all(map(Path.exists, map(server.folder.committed, stamped))))
+    confirmer.let_go()
+    server.folder.is_restored = False  # the machine started anew
+    for uuid in stamped:
+        _lose_stamp(server.folder.committed(uuid), uuid)
+    bad = f"{stamped[2]}.log"
+
+    class Reader(JournalReader):
+        def __init__(self, path: Path | str) -> None:
+            if Path(path).name == bad:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+            super().__init__(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(history, "JournalReader", Reader)
+        confirmer = Confirmer(server, server.folder, fsync=True)
+        confirmer.turn()
+    assert [_number(server.folder, uuid) for uuid in stamped] == [1, 2, 99, 4, 5]
+    assert not server.folder.is_restored
+    confirmer.let_go()
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    _work_until(confirmer, lambda: server.folder.is_restored)
+    assert _number(server.folder, stamped[2]) == 3
+
+
+def test_a_ledger_that_was_removed_with_its_database_is_not_waited_for(
+    server: PlayedServer,
+) -> None:
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    stamped = server.commit(0)
+    _work_until(confirmer, server.folder.committed(stamped).exists)
+    confirmer.let_go()
+    for ledger in server.folder.databases.glob("*.ledger"):
+        ledger.unlink()
+    server.folder.committed(stamped).unlink()  # shipped long ago
+    server.folder.is_restored = False  # the machine started anew
+    with logbook.TestHandler() as log:
+        confirmer = Confirmer(server, server.folder, fsync=True)
+        _work_until(confirmer, lambda: server.folder.is_restored)
+    assert not any("cannot restore" in text for text in _texts(log))
+
+
+def test_why_stamps_are_not_restored_is_told_once(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "_RESTORE_AGAIN_S", 0.0)
+    _damaged_ledger(server)
+    server.folder.is_restored = False
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    with logbook.TestHandler() as log:
+        for _ in range(5):
+            confirmer._scan_wanted = True
+            confirmer.turn()
+    assert sum("cannot restore the stamps" in text for text in _texts(log)) == 1
+
+
+def test_a_shipper_does_not_wait_for_stamps_that_cannot_be_restored(server: PlayedServer) -> None:
+    _damaged_ledger(server)
+    server.folder.is_restored = False
+    recovery = Recovery(server.folder.path, fsync=True)
+    began = time.monotonic()
+    recovery.look()
+    assert time.monotonic() < began + _PATIENCE_S
+    assert not server.folder.is_restored
 
 
 def _texts(log: logbook.TestHandler) -> list[str]:

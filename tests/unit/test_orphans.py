@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -205,6 +206,24 @@ def test_a_database_goes_on_where_nobody_can_tell_who_has_it_open(
 ) -> None:
     monkeypatch.setattr(orphans, "_LOCKS", tmp_path / "missing")
     orphan = server.commit_elsewhere(7, owner=uuid4())
+    _hold(server, orphan)
+    assert server.folder.live(orphan).exists()
+
+
+def test_one_is_kept_while_a_mark_that_cannot_be_read_may_be_of_another_process(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orphan = server.commit_elsewhere(7, owner=uuid4())
+    unknown = server.folder.owners / str(uuid4())
+    unknown.touch()
+    is_held = folder.is_held
+
+    def held(path: Path) -> bool:
+        if path == unknown:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return is_held(path)
+
+    monkeypatch.setattr(folder, "is_held", held)
     _hold(server, orphan)
     assert server.folder.live(orphan).exists()
 

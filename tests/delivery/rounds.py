@@ -21,7 +21,7 @@ import zipfile
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -393,10 +393,27 @@ class Round:
         )
         self._drafts = [journal.write(self._staging) for journal in self.history.journals]
         if self._partitions > 1:
-            admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
-            wanted = [NewTopic(name, self._partitions) for name in self.history.topics()]
-            for made in admin.create_topics(wanted, operation_timeout=60).values():
-                made.result(_PATIENCE_S)
+            self._make_topics()
+
+    def _make_topics(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
+        wanted = [NewTopic(name, self._partitions) for name in self.history.topics()]
+        deadline = time.monotonic() + _PATIENCE_S
+        while wanted:  # the broker may end amid a request
+            made = admin.create_topics(wanted, operation_timeout=60)
+            wanted = [topic for topic in wanted if not self._is_made(made[topic.topic], deadline)]
+
+    @staticmethod
+    def _is_made(made: Future[None], deadline: float) -> bool:
+        try:
+            made.result(_PATIENCE_S)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return True
+            if time.monotonic() > deadline:
+                raise
+            return False
+        return True
 
     def _arrive(self) -> None:
         """Have the next journal appear, as a server makes it: committed, and then renamed."""

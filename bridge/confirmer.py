@@ -80,7 +80,6 @@ _FOLLOWED_S = 0.2  # in which a leader that works has published what it can
 _UNREAD_S = 0.002  # to look for somebody who waits for that
 _WAIT_MS = 1000  # with nothing to do, how often to look for what dead processes left
 _LOOK_AGAIN_MOST_S = 15.0  # the same while what they left can't be decided
-_IDLE_SHARE = 20  # pause so many times as long as it took to ask in vain
 _MOST_OPEN = 256  # journals held open, and published with one ledger record
 
 
@@ -456,10 +455,7 @@ class Confirmer:
             return 0.0
         if any(each.is_unread for each in self._pending.values()):
             return _UNREAD_S
-        if active:
-            return self._pacing.after_nothing()
-        # What waits for somebody may be much: asking about it again is not to keep a core busy.
-        return max(AGAIN_MOST_S, _IDLE_SHARE * (time.monotonic() - began))
+        return self._pacing.after_nothing() if active else AGAIN_MOST_S
 
     def _leave_undecided(self) -> None:
         """Tell how many journals nobody can decide or publish now, and forget those of dead

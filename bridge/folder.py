@@ -33,7 +33,7 @@ from uuid import UUID, uuid4
 
 import logbook
 
-from firebird_cdc.bridge.troubles import is_shortage
+from firebird_cdc.bridge.troubles import is_shortage, kept
 from firebird_cdc.errors import (
     CaptureError,
     JournalCorrupt,
@@ -281,7 +281,11 @@ class JournalFolder:
         highest = 0
         floors = []
         for path in self._unconfirmed():  # many, under Classic: nobody's commit waits for that
-            with contextlib.suppress(JournalError, OSError), JournalReader(path) as reader:
+            with (
+                kept([]),  # but what this process lacks
+                contextlib.suppress(JournalError),
+                JournalReader(path) as reader,
+            ):
                 mark = reader.commit_mark
                 if mark is not None and mark.ticket:
                     highest = max(highest, mark.ticket)
@@ -295,12 +299,12 @@ class JournalFolder:
     def _unconfirmed(self) -> Iterator[str]:
         """Yield the paths of all journals that may bear a ticket, also of those that a power cut
         took back into the pool; pools first: others may be bringing them to their place."""
-        for pool in os.scandir(self.pools):
+        for pool in [entry.path for entry in os.scandir(self.pools)]:
             with contextlib.suppress(FileNotFoundError):  # tidied up meanwhile
                 yield from [entry.path for entry in os.scandir(pool)]
-        for entry in os.scandir(self.path):
-            if entry.name.endswith(".log.live"):
-                yield entry.path
+        yield from [
+            entry.path for entry in os.scandir(self.path) if entry.name.endswith(".log.live")
+        ]
 
     @contextlib.contextmanager
     def locked_tickets(self) -> Iterator[None]:
@@ -513,6 +517,7 @@ class JournalFolder:
         """Move an unconfirmed journal, at PATH if that is not its own, to the quarantine, with one
         sentence why. Raises OSError; then it may be done again."""
         path = path or self.live(uuid)
+        _make(self.quarantine)  # somebody may have tidied up
         replace_file(self.quarantine / f"{uuid}.reason", f"{reason}\n".encode())
         sync_directory(self.quarantine)
         path.rename(self.quarantine / f"{uuid}.log")

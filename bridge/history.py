@@ -23,6 +23,7 @@ from firebird_cdc.journal.format import JournalReader, Stamp, read_envelope, wri
 _log = logbook.Logger("firebird_cdc.bridge.history")
 
 _COMPARE_S = 1.0  # after so long without a commit, a database may have been replaced
+_MOST_LOOKED_AT = 1000  # journals, to tell whether one is of a database; takes some 20 ms
 _RESTORE_AGAIN_S = 15.0  # when stamps could not be written again
 
 
@@ -150,12 +151,13 @@ class History:
             self._restore_at = time.monotonic() + _RESTORE_AGAIN_S
 
     def _has_journals(self, key: str) -> bool:
-        """Tell whether journals wait to be shipped whose database has KEY, or may have it."""
+        """Tell whether journals wait to be shipped whose database has KEY, or may have it: where
+        there are very many, nobody waits until all were looked at."""
         with os.scandir(self._folder.path) as entries:
+            waiting = (Path(entry.path) for entry in entries if entry.name.endswith(".log"))
             return any(
-                self._may_have(key, Path(entry.path))
-                for entry in entries
-                if entry.name.endswith(".log")
+                number > _MOST_LOOKED_AT or self._may_have(key, journal)
+                for number, journal in enumerate(waiting, 1)
             )
 
     def _may_have(self, key: str, journal: Path) -> bool:

@@ -17,7 +17,8 @@ The lock file is synced itself before a ledger takes the place of another, with 
 and with each epoch. Otherwise the system writes it when it likes. So it never tells of more than
 is on disk, and after a power cut perhaps of less: then a missing ledger is still noticed, and so is
 an older copy as far as the word goes; an old word about bytes costs one more ledger.
-Where nothing is synced it tells of epochs alone.
+Where nothing is synced it tells of epochs alone, and after a power cut perhaps of one that the
+ledger lacks, which then counts as lost.
 
     record:  4s magic, u32 epoch, u32 entries, u32 attachments that the database had had, modulo
              2^32 (0: not known), u64 last number before the group, u64 highest transaction so far,
@@ -57,6 +58,7 @@ _NOTED = struct.Struct("<QQQQI")  # in the lock file; earlier versions wrote the
 _MAGIC = b"FBCL"
 _UNKNOWN = Incarnation(UUID(int=0), (0, 0), 0)
 _LEDGER_LIMIT = 4 * 1024 * 1024  # bytes; about 70,000 journals
+_DAY_S = 86_400
 _DISK_ERRORS = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)
 
 
@@ -243,6 +245,8 @@ class SequenceLedger:
             self._write_anew(self._content())
         elif self._fsync and noted.number != (self.epoch, self.last):
             self._note_synced(noted.failed)  # an earlier version does not
+        elif not self._fsync:
+            self._note_epoch(noted)
         self._known = self.epoch, self.last  # only now: it may not have been on disk
 
     def _read(self, start: int) -> Iterator[tuple[UUID, Stamp]]:
@@ -316,8 +320,8 @@ class SequenceLedger:
             noted = self._noted()
             if self._fsync:
                 self._note_synced(noted.failed)
-            elif noted.epoch != self.epoch:
-                self._note(noted._replace(last=0, epoch=self.epoch))
+            else:
+                self._note_epoch(noted)
         self._known = self.epoch, self.last
 
     def is_ahead_of(self, seen: Seen) -> bool:
@@ -376,8 +380,8 @@ class SequenceLedger:
         noted = self._noted()
         epoch = max(self.epoch, self._known[0], noted.epoch) + 1
         if not any(noted.number):
-            # Nobody noted epochs here: the time is above any number of them, and they go on there.
-            epoch = max(epoch, int(time.time()))
+            # Nobody noted epochs here: the days since 1970 are more than any database has had.
+            epoch = max(epoch, int(time.time() // _DAY_S))
         self._reset()
         self.epoch = epoch
         kept = self._path.with_suffix(".damaged")
@@ -471,6 +475,11 @@ class SequenceLedger:
 
     def _note(self, noted: _Noted) -> None:
         _write(self._lock, _NOTED.pack(*noted), 0)
+
+    def _note_epoch(self, noted: _Noted) -> None:
+        """Let all processes know of the epoch, where nothing is synced."""
+        if noted.epoch != self.epoch:
+            self._note(noted._replace(last=0, epoch=self.epoch))
 
     def _note_synced(self, failed: int) -> None:
         """Let all processes know that the ledger is on disk up to its end. Raises OSError."""

@@ -23,7 +23,7 @@ from firebird_cdc.bridge.host import LastSessionLeft
 from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.confirming import read_confirmer
-from firebird_cdc.journal.format import JournalReader, read_envelope, write_stamp
+from firebird_cdc.journal.format import DATA_OFFSET, JournalReader, read_envelope, write_stamp
 from firebird_cdc.journal.lock import is_held
 
 _PATIENCE_S = 10
@@ -633,3 +633,77 @@ def test_who_leaves_does_not_wait_for_a_leader_that_cannot_publish(server: Playe
     another.commit(0)
     another.events.append(LastSessionLeft(another._number))
     _work_until(follower, lambda: another.settled == another._number)
+
+
+def test_a_database_in_trouble_that_takes_long_to_ask_has_no_other_wait_for_longer(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    server.commit(0)
+    sleep, pauses = time.sleep, []
+
+    def fail_late(*_given: Any) -> Any:
+        sleep(0.2)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(history, "SequenceLedger", fail_late)
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    for _ in range(3):
+        confirmer.turn()
+    assert pauses
+    assert max(pauses) < 0.5
+
+
+def test_a_quarantine_that_was_removed_is_made_again(server: PlayedServer) -> None:
+    folder, owner = server.folder, _ended_process(server.folder)
+    damaged = server.commit_elsewhere(0, owner)
+    (folder.pools / str(owner)).mkdir()
+    in_pool = folder.live(damaged).rename(folder.pools / str(owner) / str(damaged))
+    with in_pool.open("r+b") as file:
+        file.seek(DATA_OFFSET + 20)
+        file.write(b"\xff" * 40)
+    folder.quarantine.rmdir()
+    confirmer = Confirmer(server, folder, fsync=True)
+    _work_until(confirmer, (folder.quarantine / f"{damaged}.log").exists)
+    _work_until(confirmer, lambda: not folder.dead_owners())
+
+
+def test_whether_stamps_are_of_a_lost_ledger_is_not_looked_for_without_end(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, _ = _damaged_ledger(server)
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    server.database_path = server.database_path.with_name("other.fdb")
+    uuids = [server.commit(0) for _ in range(20)]
+    _work_until(confirmer, lambda: all(server.folder.committed(uuid).exists() for uuid in uuids))
+    for path in server.folder.path.glob("*.log"):
+        if UUID(path.stem) not in uuids:
+            path.unlink()
+    looked_at = []
+
+    def envelope(path: Path) -> Any:
+        looked_at.append(path)
+        return read_envelope(path)
+
+    monkeypatch.setattr(history, "read_envelope", envelope)
+    monkeypatch.setattr(history, "_MOST_LOOKED_AT", 5)
+    assert confirmer._history._has_journals(ledger.stem)
+    assert len(looked_at) == 5
+    monkeypatch.setattr(history, "_MOST_LOOKED_AT", 100)
+    assert not confirmer._history._has_journals(ledger.stem)
+
+
+def test_a_process_that_lacks_descriptors_does_not_begin_below_tickets_that_were_drawn(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.commit(0)
+
+    class Reader(JournalReader):
+        def __init__(self, path: Path | str) -> None:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folder_module, "JournalReader", Reader)
+        with pytest.raises(CaptureError, match="can't be used"):
+            JournalFolder(server.folder.path)
+    JournalFolder(server.folder.path, writes=False).close()

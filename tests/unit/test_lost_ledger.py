@@ -24,7 +24,7 @@ from firebird_cdc.journal.format import Stamp
 _LOST = "took numbers that were given"
 _EARLIER_LOCK = 24  # bytes, by earlier versions
 _INCARNATION = Incarnation(UUID(int=9), (1, 1), 1)
-_NOT_COUNTED = 1_000_000_000  # epochs from here on are times
+_NOT_COUNTED = 10_000  # epochs from here on are days since 1970
 
 
 class Copies:
@@ -306,6 +306,28 @@ def test_an_epoch_that_nobody_noted_is_not_guessed(
 
 def _end_here(*_given: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_epochs_that_an_earlier_version_did_not_note_are_noted_at_the_first_look(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies.give(1)
+    copies.process.end()
+    process = Process(copies.path, fsync=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(SequenceLedger, "_note_epoch", lambda *_given: None)
+        for _ in range(3):
+            with process.ledger.exclusive():
+                process.ledger.begin_epoch(_INCARNATION)
+    process.end()
+    process = Process(copies.path, fsync=False)
+    process.last()
+    process.end()
+    copies.put(None)
+    copies.wish.touch()
+    process = Process(copies.path)
+    assert process.publish() == 1
+    assert process.ledger.epoch == 4
 
 
 @pytest.mark.parametrize("is_opened", [False, True])

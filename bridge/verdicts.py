@@ -85,10 +85,13 @@ class Verdicts:
     def _final_verdict(self, pending: Pending, verdict: Verdict, inode: int | None) -> Verdict:
         """Return what the state means, now that we know who asks, and who answers."""
         if not pending.is_orphan:
-            if verdict not in (Verdict.ACTIVE, Verdict.UNKNOWN):
+            is_word = verdict is Verdict.COMMITTED and inode is None  # of an engine alone
+            if verdict not in (Verdict.ACTIVE, Verdict.UNKNOWN) and not is_word:
                 return verdict
             # Its process may have ended since it was found, but also have committed before that
-            # and since we asked: what the state means then, the next answer tells.
+            # and since we asked: what the state means then, the next answer tells. If it lives
+            # now, the page with a commit that an engine told of is written: to end its own
+            # transaction that engine had to wait for it (witness.c).
             if pending.header is not None:
                 pending.is_orphan = self._folder.owner_is_gone(pending.header.owner)
             return Verdict.ACTIVE if pending.is_orphan else verdict

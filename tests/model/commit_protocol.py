@@ -28,6 +28,7 @@ class Rule(Enum):
 
     BELOW_OIT = "ACTIVE bits and a number below the header's OIT mean committed"
     FROM_FILE = "while an engine process has the database open, only the file decides an orphan"
+    ALONE = "once no engine process has the database open, an orphan is decided"
     NOT_ON_WORD = "the engine's word alone publishes nothing"
     LOOK_FIRST = "whether a process lives is looked at before the file is read"
     VERDICT_DURABLE = "a verdict is on disk before anybody acts on it"
@@ -355,7 +356,8 @@ class Protocol:
             return ACTIVE
         if state.up and txn.memory == COMMITTED and Rule.NOT_ON_WORD not in self._rules:
             return COMMITTED
-        return UNDECIDED if state.up and Rule.FROM_FILE in self._rules else DEAD
+        is_kept = state.up or Rule.ALONE not in self._rules
+        return UNDECIDED if is_kept and Rule.FROM_FILE in self._rules else DEAD
 
     def _orders(self, state: State, found: list[int]) -> Iterator[tuple[int, ...]]:
         """Yield the orders in which numbers may be given. What ties comes in any order."""

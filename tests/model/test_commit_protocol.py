@@ -13,6 +13,7 @@ _LIMBO = Setting(processes=1, transactions=2, crashes=1, has_limbo=True)
 _FAULTS = {
     Rule.BELOW_OIT: (_SUPER, "T1 is lost: it is committed, and its journal removed"),
     Rule.FROM_FILE: (_CLASSIC, "T1 is lost: it is committed, and its journal removed"),
+    Rule.ALONE: (_SUPER, "T1 is decided, and its journal stays for ever"),
     Rule.NOT_ON_WORD: (_CLASSIC, "a phantom: T1 is published and not committed"),
     Rule.LOOK_FIRST: (_SUPER, "T1 is lost: it is committed, and its journal removed"),
     Rule.VERDICT_DURABLE: (_SUPER, "a phantom: T1 is published and not committed"),

@@ -81,6 +81,54 @@ def test_another_database_over_its_file(tmp_path: Path) -> None:
     inventory.close()
 
 
+def _set_oldest(path: Path, oldest: int) -> None:
+    with path.open("r+b") as file:
+        for at, word in (
+            (28, struct.pack("<I", oldest % 2**32)),
+            (122, struct.pack("<H", oldest >> 32)),
+        ):
+            file.seek(at)
+            file.write(word)
+
+
+def test_an_oldest_interesting_transaction_above_32_bits_passes_all_below_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "test.fdb"
+    _database(path, 100)
+    _set_oldest(path, 2**32 + 10)
+    inventory = TransactionInventory(path, GUID)
+    assert inventory.verdicts([50], durable=False) == [Verdict.COMMITTED]
+    inventory.close()
+
+
+@pytest.mark.parametrize(
+    ("before_sweep", "verdict"), [(1, Verdict.DEAD), (2, Verdict.ACTIVE)], ids=["one", "both"]
+)
+def test_one_that_a_sweep_passes_between_two_readings_is_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before_sweep: int, verdict: Verdict
+) -> None:
+    """The header has to be read first: what it says was true of the states then."""
+    path = tmp_path / "test.fdb"
+    _database(path, 100)
+    inventory = TransactionInventory(path, GUID)
+    assert inventory.verdicts([50], durable=False) == [Verdict.ACTIVE]
+    real, readings = os.pread, []
+
+    def read_and_sweep(fd: int, length: int, offset: int) -> bytes:
+        content = real(fd, length, offset)
+        readings.append(offset)
+        if len(readings) == before_sweep:
+            _set_state(path, 50, 2)
+            _set_oldest(path, 60)
+        return content
+
+    monkeypatch.setattr(os, "pread", read_and_sweep)
+    assert inventory.verdicts([50], durable=False) == [verdict]
+    assert len(readings) >= 2
+    inventory.close()
+
+
 class FailingDisk:
     """A disk that did not take the last write of a file, and said so to one sync."""
 
@@ -108,13 +156,17 @@ class FailingDisk:
         self._copy.write_bytes(self._path.read_bytes())
 
 
-def _commit(path: Path, transaction: int) -> None:
+def _set_state(path: Path, transaction: int, state: int) -> None:
     with path.open("r+b") as file:
         at = PAGE + 20 + transaction // 4
         file.seek(at)
         was = file.read(1)[0]
         file.seek(at)
-        file.write(bytes([was | 3 << 2 * (transaction % 4)]))
+        file.write(bytes([was | state << 2 * (transaction % 4)]))
+
+
+def _commit(path: Path, transaction: int) -> None:
+    _set_state(path, transaction, 3)
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-from test_confirmer import PlayedServer
+from test_confirmer import Attachment, PlayedServer
 
 from firebird_cdc.bridge import folder, orphans
 from firebird_cdc.bridge.confirmer import Confirmer
@@ -154,6 +154,35 @@ def test_one_that_was_kept_is_published_once_the_file_says_so(server: PlayedServ
         assert stamp is not None
         numbers.append(stamp.sequence)
     assert numbers == [1, 2]
+
+
+def test_the_word_of_an_engine_publishes_nothing_of_a_process_that_died_meanwhile(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file can't tell, as beside nbackup: the survivors may be wrong."""
+    server.database_path.write_bytes(bytes(8192))
+    owner = uuid4()
+    mark = os.open(server.folder.owners / str(owner), os.O_RDWR | os.O_CREAT)
+    fcntl.flock(mark, fcntl.LOCK_EX)
+    journal = server.commit_elsewhere(7, owner)
+    is_alive = True
+
+    def ask(_: Attachment, transactions: Sequence[int]) -> list[Verdict]:
+        nonlocal is_alive
+        if is_alive:
+            os.close(mark)
+        is_alive = False
+        return [Verdict.COMMITTED] * len(transactions)
+
+    monkeypatch.setattr(Attachment, "ask", ask)
+    with _open_as(server.database_path, fcntl.LOCK_SH):
+        confirmer = Confirmer(server, server.folder, fsync=True)
+        until = time.monotonic() + 10
+        while not server.folder.undecided:
+            assert time.monotonic() < until, "it is not counted"
+            confirmer.turn()
+        assert not is_alive
+        assert server.folder.live(journal).exists()
 
 
 @pytest.fixture

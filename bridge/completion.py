@@ -18,7 +18,7 @@ import logbook
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Witness
 from firebird_cdc.bridge.inventory import DatabaseReplaced, InventoryUnreadable
-from firebird_cdc.bridge.pending import Pending
+from firebird_cdc.bridge.pending import LIMBO_TICKET, Pending
 from firebird_cdc.bridge.structures import (
     Job,
     JournalStatements,
@@ -132,9 +132,9 @@ class Completion:
                 os.fdatasync(pending.fd)
         except OSError:
             pending.is_unsynced = True
-            if pending.has_ticket:
-                mark = CommitMark(pending.ticket, pending.commit_us, pending.transaction)
-                write_commit_mark(pending.fd, pending.uuid, mark, is_unsynced=True)
+            ticket = pending.ticket if pending.has_ticket else LIMBO_TICKET
+            mark = CommitMark(ticket, pending.commit_us, pending.transaction)
+            write_commit_mark(pending.fd, pending.uuid, mark, is_unsynced=True)
             raise
 
     def _complete_definitions(self, database: str, pending: Pending) -> None:

@@ -137,7 +137,7 @@ class Confirmer:
         self._published_ddl = False  # in this turn, too
         self._completion = Completion(host, folder, fsync, self._verdicts, self._tell_trouble)
         self._times = ConfirmTimes(folder.state)
-        self._gaps = GapMarker(host, self._verdicts, self._rewriting, self._history)
+        self._gaps = GapMarker(host, self._verdicts, self._rewriting)
 
     def use(self, folder: JournalFolder, fsync: bool) -> None:
         """Work in another folder as soon as nothing is pending in the present one."""
@@ -632,7 +632,10 @@ class Confirmer:
             database=pending.database,
             transaction=pending.transaction,
         )
-        self._folder.set_aside(pending.uuid, reason)
+        try:
+            self._folder.set_aside(pending.uuid, reason)
+        except FileNotFoundError:
+            _log.error("journal {journal} was removed by somebody", journal=pending.uuid)
         self._forget(pending)
 
     def _forget(self, pending: Pending) -> None:
@@ -647,6 +650,7 @@ class Confirmer:
         and that others wait for, when all have been looked at."""
         seen: list[Path] = []
         failed: list[OSError] = []
+        self._unreadable.go_on(0.0 if self._unreadable else self._folder.unread_since)
         ended = self._folder.dead_owners()
         for owner in ended:
             left = [self._folder.pools / str(owner)]
@@ -674,6 +678,7 @@ class Confirmer:
             ):
                 self._look_at_journal(entry, last)
         self._unreadable.keep_only(seen)
+        self._folder.unread_since = self._unreadable.since
         if failed:
             raise failed[0]
         if self._scan_wanted:

@@ -29,7 +29,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import UUID, uuid4, uuid5
 
 import logbook
 
@@ -50,7 +50,7 @@ from firebird_cdc.journal.confirming import (
     UNDECIDED_AT,
 )
 from firebird_cdc.journal.dispose import copy_file, replace_file
-from firebird_cdc.journal.durable import boot_id, sync_directory, sync_name
+from firebird_cdc.journal.durable import boot_id, sync_directory, sync_names
 from firebird_cdc.journal.format import DATA_OFFSET, JournalReader, write_commit_mark
 from firebird_cdc.journal.lock import STATE_DIRECTORY, is_held
 
@@ -190,7 +190,7 @@ class JournalFolder:
         self.tickets[RETIRED_AT] = bytes(8)  # it has its name, perhaps again
         if writes:
             self._join(undo)
-        sync_name(self.path)
+        sync_names(self.path)
         for folder in (self.path, self.state, self.owners, self.pools):
             sync_directory(folder)  # whoever made what is in it may have died before its own sync
         if writes:
@@ -414,6 +414,16 @@ class JournalFolder:
             self.tickets[80:88] = (self.failed_syncs + 1).to_bytes(8, "little")
 
     @property
+    def unread_since(self) -> float:
+        """The moment at which the last leader met a file that it can't read, monotonic; 0: it
+        reads all of them."""
+        return int.from_bytes(self.tickets[112:120], "little") / 1000
+
+    @unread_since.setter
+    def unread_since(self, moment: float) -> None:
+        self.tickets[112:120] = int(moment * 1000).to_bytes(8, "little")
+
+    @property
     def generation(self) -> int:
         """How often the system tables changed, in all databases of the folder together."""
         return int.from_bytes(self.tickets[16:24], "little")
@@ -515,14 +525,35 @@ class JournalFolder:
 
     def set_aside(self, uuid: UUID, reason: str, path: Path | None = None) -> None:
         """Move an unconfirmed journal, at PATH if that is not its own, to the quarantine, with one
-        sentence why. Raises OSError; then it may be done again."""
+        sentence why. Raises OSError; then it may be done again. FileNotFoundError: somebody has
+        removed it."""
         path = path or self.live(uuid)
-        _make(self.quarantine)  # somebody may have tidied up
-        replace_file(self.quarantine / f"{uuid}.reason", f"{reason}\n".encode())
-        sync_directory(self.quarantine)
-        path.rename(self.quarantine / f"{uuid}.log")
+        kept = self._in_quarantine(uuid, reason)
+        try:
+            path.rename(kept)
+        except FileNotFoundError:
+            if not kept.exists():  # else done before, up to a sync that failed
+                raise
         sync_directory(self.quarantine)
         sync_directory(path.parent)
+
+    def keep_damaged(self, uuid: UUID, damage: JournalError) -> UUID:
+        """Keep a copy of an unconfirmed journal in the quarantine, before it is written anew.
+        Return the name of the copy: the journal may be set aside itself. Raises OSError; then it
+        may be done again."""
+        name = uuid5(uuid, "damaged")
+        reason = f"a gap took the place of journal {uuid}, which is damaged: {damage}"
+        copy_file(self.live(uuid), self._in_quarantine(name, reason))
+        sync_directory(self.quarantine)
+        return name
+
+    def _in_quarantine(self, uuid: UUID, reason: str) -> Path:
+        """Write in the quarantine why a journal comes there; return the path that it is to have."""
+        _make(self.quarantine)  # somebody may have tidied up
+        sync_directory(self.state)
+        replace_file(self.quarantine / f"{uuid}.reason", f"{reason}\n".encode())
+        sync_directory(self.quarantine)
+        return self.quarantine / f"{uuid}.log"
 
     def copy_anew(self, uuid: UUID, length: int) -> None:
         """Put a copy in the place of an unconfirmed journal, of LENGTH bytes, of which a sync
@@ -536,7 +567,7 @@ class JournalFolder:
             with JournalReader(copy) as reader:
                 check_name(reader, uuid)
                 for _ in reader.changes():
-                    pass
+                    self.tell_heartbeat(os.getpid())  # it may be large
                 seal, catalogue, mark = (
                     reader.seal,
                     reader.unstamped_catalogue(),

@@ -11,7 +11,6 @@ from typing import Protocol
 import logbook
 
 from firebird_cdc.bridge.folder import JournalFolder
-from firebird_cdc.bridge.history import History
 from firebird_cdc.bridge.host import (
     CountedGap,
     DatabaseIdentity,
@@ -22,11 +21,11 @@ from firebird_cdc.bridge.host import (
     LastSessionLeft,
     Verdict,
 )
-from firebird_cdc.bridge.pending import LIMBO_TICKET, Pending, found
+from firebird_cdc.bridge.pending import Pending, found
 from firebird_cdc.bridge.rewriting import Rewriting
 from firebird_cdc.bridge.verdicts import Verdicts
 from firebird_cdc.errors import CaptureError, JournalError
-from firebird_cdc.journal.format import CommitMark, JournalReader, write_commit_mark
+from firebird_cdc.journal.format import JournalReader
 
 _log = logbook.Logger("firebird_cdc.bridge.gaps")
 
@@ -47,13 +46,10 @@ class GapMarker:
     Belongs to the confirmer's thread.
     """
 
-    def __init__(
-        self, host: Surroundings, verdicts: Verdicts, rewriting: Rewriting, history: History
-    ) -> None:
+    def __init__(self, host: Surroundings, verdicts: Verdicts, rewriting: Rewriting) -> None:
         self._host = host
         self._verdicts = verdicts
         self._rewriting = rewriting
-        self._history = history
         self._again_at = 0.0  # when to try again what could not be marked, monotonic
         # databases whose counters of gaps are to be read, and which event first said so
         self._uncounted: dict[int, int] = {}
@@ -136,9 +132,7 @@ class GapMarker:
             return False
         if event.is_unsynced:
             self._rewriting.copy_anew(pending)
-        mark = CommitMark(LIMBO_TICKET, pending.commit_us, event.transaction)
-        with self._history.written(live) as fd:
-            write_commit_mark(fd, event.uuid, mark)
+        self._rewriting.mark_limbo(pending)
         return True
 
     def _mark_gap(self, number: int, take_up: Callable[[Pending | None], None]) -> None:

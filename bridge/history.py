@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -206,20 +206,12 @@ class History:
         )
         self.write_stamp(journal, uuid, stamp)
 
-    def write_stamp(self, journal: Path, uuid: UUID, stamp: Stamp) -> None:
-        with self.written(journal) as fd:
-            write_stamp(fd, uuid, stamp)
-
-    @contextlib.contextmanager
-    def written(self, journal: Path) -> Iterator[int]:
-        """Open a journal to be written to, and have that on disk at the end."""
+    @staticmethod
+    def write_stamp(journal: Path, uuid: UUID, stamp: Stamp) -> None:
+        """Write the stamp of a journal. It is not synced: what a power cut takes of it, the ledger
+        still has, and thousands of syncs would let the shipper wait for longer than it does."""
         fd = os.open(journal, os.O_RDWR | os.O_CLOEXEC)
         try:
-            yield fd
-            if self._fsync:
-                os.fdatasync(fd)
-        except OSError:
-            self._folder.count_failed_sync()  # the ledger keeps what a stamp may have lost
-            raise
+            write_stamp(fd, uuid, stamp)
         finally:
             os.close(fd)

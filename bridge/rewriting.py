@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 import logbook
 
 from firebird_cdc.bridge.folder import JournalFolder
-from firebird_cdc.bridge.pending import Pending
-from firebird_cdc.errors import JournalError
-from firebird_cdc.journal.format import JournalWriter
+from firebird_cdc.bridge.pending import LIMBO_TICKET, Pending
+from firebird_cdc.errors import JournalCorrupt, JournalError
+from firebird_cdc.journal.format import CommitMark, JournalReader, JournalWriter, write_commit_mark
 
 _log = logbook.Logger("firebird_cdc.bridge.rewriting")
 
@@ -30,7 +30,12 @@ class Rewriting:
 
     def replace_by_gap(self, pending: Pending, why: str = "") -> None:
         """Put a gap in the place of a journal that was not recorded to its end, or is gone, though
-        the engine committed its transaction."""
+        the engine committed its transaction. One that is damaged is kept in the quarantine."""
+        damage = self._damage(pending.uuid)
+        if damage is not None:
+            kept = self._folder.keep_damaged(pending.uuid, damage)
+            why = why or f"its journal is damaged ({damage.what} at byte {damage.offset})"
+            why += f"; what is left of that is kept in the quarantine as {kept}"
         reason = (
             f"transaction {pending.transaction} was committed, but {why}"
             if why
@@ -45,6 +50,19 @@ class Rewriting:
             transaction=pending.transaction,
         )
         self._write_gap(pending, reason)
+
+    def _damage(self, uuid: UUID) -> JournalCorrupt | None:
+        """Return what is damaged in an unconfirmed journal; None: nothing, or it just ends too
+        early. Raises OSError."""
+        try:
+            with JournalReader(self._folder.live(uuid)) as reader:
+                for _ in reader.changes():
+                    self._folder.tell_heartbeat(os.getpid())  # it may be large
+        except JournalCorrupt as error:
+            return error
+        except (FileNotFoundError, JournalError):
+            return None
+        return None
 
     def copy_anew(self, pending: Pending) -> None:
         """Put a copy in the place of a journal of which a sync failed: after that the system may
@@ -62,6 +80,17 @@ class Rewriting:
             journal=pending.uuid,
             database=pending.database,
         )
+
+    def mark_limbo(self, pending: Pending) -> None:
+        """Mark a journal that its process let go of: its transaction may still be committed."""
+        fd = os.open(self._folder.live(pending.uuid), os.O_RDWR | os.O_CLOEXEC)
+        try:
+            mark = CommitMark(LIMBO_TICKET, pending.commit_us, pending.transaction)
+            write_commit_mark(fd, pending.uuid, mark)
+            if self._fsync:
+                os.fdatasync(fd)
+        finally:
+            os.close(fd)
 
     def _write_gap(self, pending: Pending, reason: str) -> None:
         """Make PENDING's journal one gap, whole on disk before it takes its place."""

@@ -87,6 +87,17 @@ class UnreadableFiles:
     def __init__(self) -> None:
         self._since: dict[Path, float] = {}  # monotonic
         self._told: set[Path] = set()
+        self._met_before = 0.0
+
+    def go_on(self, met: float) -> None:
+        """Go on after a leader that met such files at the moment MET, monotonic; 0: it met none.
+        Under Classic each process that leads would have the others wait anew."""
+        self._met_before = met if met <= time.monotonic() else 0.0  # before the machine started
+
+    @property
+    def since(self) -> float:
+        """The moment at which the first of them was met, monotonic; 0: there is none."""
+        return min(self._since.values(), default=0.0)
 
     def __len__(self) -> int:
         return len(self._since)
@@ -102,7 +113,7 @@ class UnreadableFiles:
         except OSError as error:
             if is_shortage(error):
                 raise
-            since = self._since.setdefault(path, time.monotonic())
+            since = self._since.setdefault(path, self._met_before or time.monotonic())
             if time.monotonic() < since + _PATIENCE_S:
                 raise
             if path not in self._told:

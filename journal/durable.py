@@ -34,10 +34,15 @@ def sync_name(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make FOLDER, for this user alone, and all that is missing above it. Their names are durable
-    then, also where another process has just made them: those of all folders from it upwards that
-    belong to this user, up to the file system's own beginning. Raises OSError."""
+    """Make FOLDER, for this user alone, and all that is missing above it, with durable names.
+    Raises OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    sync_names(folder)
+
+
+def sync_names(folder: Path) -> None:
+    """Make durable the name of FOLDER and of all above it that belong to this user, up to the file
+    system's own beginning: another process may have just made them. Raises OSError."""
     sync_name(folder)
     folder = folder.resolve()
     here = folder.stat().st_dev

@@ -475,7 +475,7 @@ def refusal(note: Note | None, uuid: UUID, quarantine: Path, *, is_forced: bool)
         if not (quarantine / f"{uuid}.log").exists():
             return "it is not in the quarantine"
         return (
-            "it was set aside before anybody knew whether its transaction was committed"
+            "it was set aside before it had a number"
             f" ({read_reason(quarantine, uuid)}), so it is never sent by a retry, not with --force"
             " either. Look at it (firebird-cdc journal show) and at the database; then bring the"
             " database to what is right, and give the journal up with firebird-cdc journal discard"

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pytest
 
-from firebird_cdc.bridge import completion, gaps, history, sequence
+from firebird_cdc.bridge import completion, gaps, history, sequence, troubles
 from firebird_cdc.bridge import confirmer as module
 from firebird_cdc.bridge.confirmer import Confirmer
 from firebird_cdc.bridge.folder import JournalFolder
@@ -37,6 +37,8 @@ from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal import format as journal_format
 from firebird_cdc.journal.doubt import Doubt
 from firebird_cdc.journal.format import (
+    SECTOR,
+    STAMP_OFFSET,
     DdlChange,
     Gap,
     JournalReader,
@@ -397,6 +399,84 @@ def test_a_power_cut_leaves_the_stamp_of_a_process_that_died_before_the_ledger_h
     server.folder.is_restored = False  # the machine started anew
     _work(Confirmer(server, server.folder, fsync=True))
     assert _stamp_of(journal) == given
+
+
+def test_the_shipper_waits_for_no_sync_of_each_stamp_that_is_written_again(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journals = [server.folder.committed(server.commit(0)) for _ in range(20)]
+    _work(Confirmer(server, server.folder, fsync=True))
+    given = [_stamp_of(journal) for journal in journals]
+    for journal in journals:
+        with journal.open("r+b") as file:
+            file.seek(STAMP_OFFSET)
+            file.write(bytes(SECTOR))
+    server.folder.is_restored = False  # the machine started anew
+    synced = []
+    real = os.fdatasync
+
+    def fdatasync(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink())
+        real(fd)
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    _work(Confirmer(server, server.folder, fsync=True))
+    assert [_stamp_of(journal) for journal in journals] == given
+    assert not set(journals) & set(synced)
+
+
+def test_definitions_that_a_leader_could_not_sync_before_it_died_are_copied_by_the_next(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nobody knows the ticket: it was committed from limbo."""
+    server.create_database()
+    server.set_state(12, 3)
+    dead = UUID(int=5, version=4)
+    changes = (TableChange("ALTER", "T", None),)
+    ddl = "ALTER TABLE T ADD N INTEGER"
+    uuid = server.commit_elsewhere(12, dead, ddl, has_ticket=False, changes=changes)
+    inode = server.folder.live(uuid).stat().st_ino
+    with monkeypatch.context() as patch:
+
+        def fails(fd: int) -> None:
+            if Path(f"/proc/self/fd/{fd}").readlink() == server.folder.live(uuid):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        patch.setattr(os, "fdatasync", fails)
+        former = Confirmer(server, server.folder, fsync=True)
+        _work(former)
+        assert server.folder.live(uuid).exists()
+        former.let_go()
+    _work_until_committed(Confirmer(server, server.folder, fsync=True), server.folder, uuid)
+    assert server.folder.committed(uuid).stat().st_ino != inode
+    assert _statement(server.folder, uuid).table_changes == changes
+
+
+def test_each_process_that_leads_does_not_wait_anew_for_a_file_that_cannot_be_read(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = server.folder.live(server.commit_elsewhere(0, UUID(int=5, version=4)))
+
+    def read(path: str) -> JournalReader:
+        if Path(path) == bad:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return JournalReader(path)
+
+    monkeypatch.setattr(module, "JournalReader", read)
+    monkeypatch.setattr(troubles, "_PATIENCE_S", 0.05)
+    _work_until_committed(
+        Confirmer(server, server.folder, fsync=True), server.folder, server.commit(0)
+    )
+    monkeypatch.setattr(troubles, "_PATIENCE_S", time.monotonic() - 1.0)  # too long for a test
+    assert server.folder.unread_since
+    server.folder.unread_since = 0.001  # and over
+    following = Confirmer(server, server.folder, fsync=True)
+    _work_until_committed(following, server.folder, server.commit(0))
+    following.let_go()
+    bad.unlink()
+    last = Confirmer(server, server.folder, fsync=True)
+    _work_until_committed(last, server.folder, server.commit(0))
+    assert server.folder.unread_since == 0
 
 
 def _descriptors() -> int:

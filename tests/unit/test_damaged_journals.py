@@ -3,18 +3,22 @@ aside, and hold up nothing."""
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import logbook
 import pytest
 from test_confirmer import PlayedServer
 
 from firebird_cdc.bridge import confirmer as module
+from firebird_cdc.bridge import folder
 from firebird_cdc.bridge.confirmer import Confirmer
 from firebird_cdc.errors import JournalCorrupt
-from firebird_cdc.journal.format import JournalReader
+from firebird_cdc.journal.format import Gap, JournalReader
+from firebird_cdc.journal.quarantine import journals_in
 
 _PATIENCE_S = 10
 
@@ -65,3 +69,100 @@ def test_a_damaged_journal_is_published_and_holds_up_nothing(
     if is_unresolved or ddl:
         assert {record.kwargs["journal"] for record in told} == {damaged}
         assert all(str(damaged) in record.message for record in told)
+
+
+def _flip(path: Path, at: int) -> bytes:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+    return bytes(content)
+
+
+def test_a_damaged_seal_leaves_a_gap_and_the_journal_in_the_quarantine(
+    server: PlayedServer,
+) -> None:
+    server.create_database()
+    server.set_state(12, 3)
+    damaged = server.commit_elsewhere(12, uuid4())
+    live = server.folder.live(damaged)
+    with JournalReader(live) as reader:
+        *_, seal_at = reader.block_offsets()
+    content = _flip(live, seal_at + 20)
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    until = time.monotonic() + _PATIENCE_S
+    while not server.folder.committed(damaged).exists():
+        assert time.monotonic() < until
+        confirmer.turn()
+    with JournalReader(server.folder.committed(damaged)) as reader:
+        [gap] = reader.changes()
+    [kept] = journals_in(server.folder.quarantine)
+    assert isinstance(gap, Gap)
+    assert "damaged" in gap.reason
+    assert str(kept) in gap.reason
+    assert (server.folder.quarantine / f"{kept}.log").read_bytes() == content
+    assert str(damaged) in (server.folder.quarantine / f"{kept}.reason").read_text("utf-8")
+
+
+def _ends_too_early(path: Path) -> None:
+    with JournalReader(path) as reader:
+        *_, seal_at = reader.block_offsets()
+    os.truncate(path, seal_at)
+
+
+def test_what_was_never_written_leaves_a_gap_alone(server: PlayedServer) -> None:
+    server.create_database()
+    server.set_state(12, 3)
+    uuid = server.commit_elsewhere(12, uuid4(), has_ticket=False)  # from limbo
+    _ends_too_early(server.folder.live(uuid))
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    until = time.monotonic() + _PATIENCE_S
+    while not server.folder.committed(uuid).exists():
+        assert time.monotonic() < until
+        confirmer.turn()
+    with JournalReader(server.folder.committed(uuid)) as reader:
+        [gap] = reader.changes()
+    assert isinstance(gap, Gap)
+    assert not list(server.folder.quarantine.iterdir())
+
+
+def test_what_could_be_set_aside_but_for_one_sync_holds_up_nothing(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.create_database()
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    confirmer.turn()
+    server.set_state(12, 3)
+    real, failed = folder.sync_directory, []
+
+    def fails_once(directory: Path) -> None:
+        if directory == server.folder.path and not failed:
+            failed.append(directory)
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(directory))
+        real(directory)
+
+    monkeypatch.setattr(folder, "sync_directory", fails_once)
+    strange = server.commit(2000)  # the database knows of no such transaction
+    later = server.commit(12)
+    until = time.monotonic() + _PATIENCE_S
+    while not server.folder.committed(later).exists():
+        assert time.monotonic() < until
+        confirmer.turn()
+    assert failed
+    assert journals_in(server.folder.quarantine) == [strange]
+
+
+def test_one_to_be_set_aside_that_somebody_removed_holds_up_nothing(
+    server: PlayedServer,
+) -> None:
+    server.create_database()
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    confirmer.turn()
+    server.set_state(12, 3)
+    strange, later = server.commit(2000), server.commit(12)
+    server.folder.live(strange).unlink()
+    with logbook.TestHandler() as log:
+        until = time.monotonic() + _PATIENCE_S
+        while not server.folder.committed(later).exists():
+            assert time.monotonic() < until
+            confirmer.turn()
+    assert any("was removed by somebody" in each.message for each in log.records)

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -32,6 +33,10 @@ class Syncs:
                 self._names.setdefault(path, set()).update(each.name for each in path.iterdir())
 
         monkeypatch.setattr(os, "fsync", fsync)
+
+    def forget(self, folder: Path) -> None:
+        """Know nothing of FOLDER."""
+        self._names.pop(folder)
 
     def missing(self, root: Path, *paths: Path) -> list[Path]:
         """Return the names that lead from ROOT to one of PATHS and may not outlast a power cut."""
@@ -62,6 +67,12 @@ def test_a_folder_that_a_bridge_has_made_which_died_before_its_syncs(
     path = tmp_path / "journals"
     for name in ("owners", "pool", "databases", "quarantine"):
         (path / STATE_DIRECTORY / name).mkdir(parents=True)
+    assert not syncs.missing(tmp_path, *_names_in(JournalFolder(path)))
+
+
+def test_folders_above_a_bridges_that_a_shipper_has_just_made(tmp_path: Path, syncs: Syncs) -> None:
+    path = tmp_path / "some" / "where" / "journals"
+    path.mkdir(parents=True)
     assert not syncs.missing(tmp_path, *_names_in(JournalFolder(path)))
 
 
@@ -131,6 +142,18 @@ def test_what_remembers_repairs_has_its_name(tmp_path: Path, syncs: Syncs) -> No
         repairs.folder.mkdir()  # by a process that died then
         repairs.make()
         assert not syncs.missing(tmp_path, repairs.folder / "sent")
+
+
+def test_a_quarantine_that_is_made_again_has_its_name_before_a_journal_goes_there(
+    tmp_path: Path, syncs: Syncs
+) -> None:
+    folder = JournalFolder(tmp_path / "journals")
+    uuid = uuid4()
+    folder.live(uuid).write_bytes(b"it")
+    folder.quarantine.rmdir()
+    syncs.forget(folder.state)
+    folder.set_aside(uuid, "it")
+    assert not syncs.missing(tmp_path, folder.quarantine / f"{uuid}.log")
 
 
 def test_who_cannot_sync_the_names_does_not_begin(tmp_path: Path, syncs: Syncs) -> None:

@@ -728,6 +728,8 @@ class Confirmer:
         if not is_orphan and (mark is None or mark.ticket > last):
             return  # still being written, or marked since we looked: the next turn's
         pending = found(reader, is_orphan)
+        if is_orphan:
+            self._unfinished.add(pending.database)  # it may be one whose name a power cut took back
         if pending.is_described:  # whoever did that may have died before it kept the key indexes
             self._completion.key_indexes(pending.database, pending.guid).remove()
         self._pending[header.uuid] = pending

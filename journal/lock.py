@@ -37,14 +37,19 @@ def try_lock(path: Path, kind: int) -> int | None:
     return fd
 
 
-def is_held(path: Path) -> bool:
-    """Whether a process holds a lock on PATH; a file that is missing is not held."""
+def is_held(path: Path, kind: int = fcntl.LOCK_SH) -> bool:
+    """Tell whether a process holds a lock on PATH that keeps others from one of KIND; a file that
+    is missing is not held.
+
+    Who asks takes that lock for a moment. So it is a shared one, or two that ask at once would take
+    each other for a holder; one that is held as shared itself shows only to LOCK_EX.
+    """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     finally:
@@ -115,7 +120,7 @@ class ShipperLock:
 
 def bridge_present(directory: Path) -> bool:
     """Whether a server process with a bridge on DIRECTORY lives: it shares bridge.lock then."""
-    return is_held(directory / STATE_DIRECTORY / "bridge.lock")
+    return is_held(directory / STATE_DIRECTORY / "bridge.lock", fcntl.LOCK_EX)
 
 
 def shipper_present(directory: Path) -> bool:

@@ -35,6 +35,7 @@ from firebird_cdc.bridge.recovery import _NoServer
 from firebird_cdc.bridge.structures import KeyIndexFile
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal import format as journal_format
+from firebird_cdc.journal.confirming import LOCK
 from firebird_cdc.journal.doubt import Doubt
 from firebird_cdc.journal.format import (
     SECTOR,
@@ -48,7 +49,7 @@ from firebird_cdc.journal.format import (
     read_envelope,
     write_stamp,
 )
-from firebird_cdc.journal.lock import is_held
+from firebird_cdc.journal.lock import is_held, try_lock
 
 GUID = UUID(int=7)
 
@@ -477,6 +478,29 @@ def test_each_process_that_leads_does_not_wait_anew_for_a_file_that_cannot_be_re
     last = Confirmer(server, server.folder, fsync=True)
     _work_until_committed(last, server.folder, server.commit(0))
     assert server.folder.unread_since == 0
+
+
+def test_who_leads_after_another_gives_no_second_number_to_a_journal_whose_name_a_power_cut_took(
+    server: PlayedServer,
+) -> None:
+    """The one before may have ended between finding it and giving it its name again."""
+    uuid = server.commit_elsewhere(0, UUID(int=5, version=4))
+    others = [server.commit(0) for _ in range(3)]
+    first = Confirmer(server, server.folder, fsync=True)
+    _work_until_committed(first, server.folder, others[-1])
+    first.let_go()
+    given = _stamp_of(server.folder.committed(uuid))
+    server.folder.committed(uuid).rename(server.folder.live(uuid))
+    server.folder.accounted = 0
+    leads = try_lock(server.folder.state / LOCK, fcntl.LOCK_EX)
+    assert leads is not None
+    follower = Confirmer(server, server.folder, fsync=True)
+    _work(follower)
+    os.close(leads)
+    later = server.commit(0)
+    _work_until_committed(follower, server.folder, later)
+    assert _stamp_of(server.folder.committed(uuid)).sequence == given.sequence
+    assert _stamp_of(server.folder.committed(later)).sequence == 5
 
 
 def _descriptors() -> int:

@@ -1,0 +1,54 @@
+"""Asking for locks in the journal folder disturbs nobody."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from firebird_cdc.journal.lock import STATE_DIRECTORY, bridge_present, is_held, try_lock
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> Path:
+    path = tmp_path / "mark"
+    path.touch()
+    return path
+
+
+def test_two_that_ask_at_once_do_not_take_each_other_for_the_holder(
+    mark: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = []
+    real = os.close
+
+    def close(fd: int) -> None:
+        monkeypatch.setattr(os, "close", real)
+        answers.append(is_held(mark))  # before the first one lets go
+        real(fd)
+
+    monkeypatch.setattr(os, "close", close)
+    assert not is_held(mark)
+    assert answers == [False]
+
+
+def test_a_lock_is_held_until_its_holder_lets_go(mark: Path) -> None:
+    holder = try_lock(mark, fcntl.LOCK_EX)
+    assert holder is not None
+    assert is_held(mark)
+    os.close(holder)
+    assert not is_held(mark)
+
+
+def test_a_bridge_that_shares_its_lock_is_present(tmp_path: Path) -> None:
+    state = tmp_path / STATE_DIRECTORY
+    state.mkdir()
+    assert not bridge_present(tmp_path)
+    bridges = [try_lock(state / "bridge.lock", fcntl.LOCK_SH) for _ in range(2)]
+    for bridge in bridges:
+        assert bridge_present(tmp_path)
+        assert bridge is not None
+        os.close(bridge)
+    assert not bridge_present(tmp_path)

@@ -534,7 +534,11 @@ class JournalFolder:
         except FileNotFoundError:
             if not kept.exists():  # else done before, up to a sync that failed
                 raise
-        sync_directory(self.quarantine)
+        try:
+            sync_directory(self.quarantine)
+        except OSError:
+            kept.rename(path)  # to be named again: another sync would pass over its name
+            raise
         sync_directory(path.parent)
 
     def keep_damaged(self, uuid: UUID, damage: JournalError) -> UUID:

@@ -22,6 +22,7 @@ from uuid import uuid4
 import logbook
 
 from firebird_cdc.errors import JournalError
+from firebird_cdc.journal.dispose import copy_file
 from firebird_cdc.journal.durable import sync_directory
 from firebird_cdc.journal.format import JournalReader
 from firebird_cdc.journal.segments import (
@@ -259,10 +260,14 @@ class ArchiveKeeper:
         """Remove those of JOURNALS that SEGMENT holds; return their names."""
         members = {name for name, _ in list_segment(segment)}
         removed = set()
+        is_named_anew = False
         for journal in journals:
             if journal.name not in members:
                 continue
             if _member(segment, journal.name) == self._content(journal):
+                if not is_named_anew:
+                    self._name_anew(segment)
+                    is_named_anew = True
                 (self._archive / journal.name).unlink()
             else:
                 _log.error(
@@ -272,6 +277,23 @@ class ArchiveKeeper:
                 )
             removed.add(journal.name)
         return removed
+
+    def _name_anew(self, segment: Path) -> None:
+        """Have a copy of SEGMENT in its place: who made it may have died before the sync of its
+        name, or that failed, and another one would pass over it."""
+        part = self._new_part()
+        try:
+            copy_file(segment, part)
+            made = segment.stat()
+            os.utime(part, ns=(made.st_atime_ns, made.st_mtime_ns))
+            part.replace(segment)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        sync_directory(self._archive)
+
+    def _new_part(self) -> Path:
+        return self._archive / f".{uuid4()}{SEGMENT_SUFFIX}{_PART}"
 
     def _segments(self) -> list[Path]:
         with os.scandir(self._archive) as entries:
@@ -291,7 +313,7 @@ class ArchiveKeeper:
         target = self._archive / f"{name}{SEGMENT_SUFFIX}"
         if target.exists():
             return  # its journals are sorted out when it can be read
-        part = self._archive / f".{uuid4()}{SEGMENT_SUFFIX}{_PART}"
+        part = self._new_part()
         try:
             with _new_file(part) as file:
                 with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as content:

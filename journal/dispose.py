@@ -116,6 +116,9 @@ def keep_journal(journal: Path, folder: Path, *, has_stamp: bool = True) -> bool
     target = folder / journal.name
     part = target.with_name(f".{target.name}.part")
     try:
+        if target.exists():  # a sync of its name may have failed, and another would pass over it
+            check_same(journal, target)
+            target.unlink()
         if part.exists() or not _link(journal, target):
             part.touch(0o600)  # whoever tries again knows that it has to be copied
             copy_file(journal, part)

@@ -142,10 +142,16 @@ class Shipped:
         """The uuid of the folder, which moves with it; made if it has none."""
         known = read_folder_identity(self._directory)
         if known is not None:
+            sync_directory(self._folder)  # who made it may have died before
             return known
         identity = str(uuid4())
-        replace_file(self._folder / _IDENTITY, f"{identity}\n".encode())
-        sync_directory(self._folder)
+        path = self._folder / _IDENTITY
+        replace_file(path, f"{identity}\n".encode())
+        try:
+            sync_directory(self._folder)
+        except OSError:
+            path.unlink()  # nobody has seen it; another sync would pass over its name
+            raise
         return identity
 
     def _read(self) -> Iterator[Memory]:

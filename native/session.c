@@ -322,6 +322,12 @@ static int await_sync(struct transaction *txn, struct fbc_error *error) {
     return reason ? fbc_journal_sync_failed(&txn->journal, reason, error) : FBC_OK;
 }
 
+/* Whether the journal of TXN has to be on disk. Where no bridge runs nobody knows what the user
+ * wants of that: it has to, then. */
+static int needs_sync(const struct transaction *txn) {
+    return fbc_host_fsync() || txn->folder >= 0;
+}
+
 /* Take a seal back, durably, before anything but commit follows a prepare. Also fails where the
  * sync did that the prepare began: what it was to write would be missing in the next one's. */
 static int unseal(struct transaction *txn, struct fbc_error *error) {
@@ -331,7 +337,7 @@ static int unseal(struct transaction *txn, struct fbc_error *error) {
     int is_synced = await_sync(txn, error);
     FBC_FAILPOINT("unseal.before");
     int is_broken =
-        fbc_journal_break_seal(&txn->journal, fbc_host_fsync(), is_synced ? error : &ignored);
+        fbc_journal_break_seal(&txn->journal, needs_sync(txn), is_synced ? error : &ignored);
     FBC_FAILPOINT("unseal.after");
     release_tickets(txn);
     return is_synced && is_broken;
@@ -446,11 +452,11 @@ static int drop_journal(struct transaction *txn) {
         return FBC_OK;
     int is_void = await_sync(txn, &error); /* it has the descriptor */
     FBC_FAILPOINT("discard.before");
-    is_void = fbc_journal_void(&txn->journal, fbc_host_fsync(), &error) && is_void &&
+    is_void = fbc_journal_void(&txn->journal, needs_sync(txn), &error) && is_void &&
               !txn->journal.is_untrusted;
     FBC_FAILPOINT("discard.voided");
     account_less(txn, 0);
-    int is_gone = 1, must_go = !is_void && fbc_host_fsync();
+    int is_gone = 1, must_go = !is_void && needs_sync(txn);
     if (txn->folder >= 0) {
         char live[64];
         snprintf(live, sizeof live, "%s.log.live", txn->journal.name);
@@ -904,7 +910,7 @@ static void seal_gap(struct transaction *txn) {
         if (!txn->is_gap)
             drop_journal(txn);
     }
-    if (txn->is_gap && (fbc_host_fsync() || txn->folder >= 0))
+    if (txn->is_gap && needs_sync(txn))
         fbc_sync_start(&txn->sync, txn->journal.fd);
 }
 

@@ -339,7 +339,11 @@ class _Target:
         """Give a file that was made under the hidden name PART its own."""
         with self.naming_errors():
             self.system.move(self.path(part), self.path(target))
-            self.sync(self.path(target).rpartition("/")[0])
+            try:
+                self.sync(self.path(target).rpartition("/")[0])
+            except OSError:  # another sync would pass over the name
+                self.system.move(self.path(target), self.path(part))
+                raise
 
     def tidy(self) -> None:
         """Remove what got no name, and the folder if `make` made it and nothing is in it."""

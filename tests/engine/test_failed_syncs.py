@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import instruments
 import pytest
 from capture import Capture, SqlError, until
 from server import Server
-from test_gaps import lenient
-from test_refusals import failing_sync, program
+from test_gaps import _await_bridge, lenient
+from test_refusals import FAULTS, failing_sync, program
 from test_two_phase import Pair, pair
 
 from firebird_cdc.journal.format import Gap
@@ -20,6 +23,21 @@ __all__ = ["failing_sync", "lenient", "pair", "program"]
 pytestmark = pytest.mark.engine
 
 _CONSTRAINT = "ALTER TABLE T ADD CONSTRAINT U UNIQUE (N)"
+# More than the plugin leaves to the sync before the commit (WRITE_BACK_STEP).
+_LONG = (
+    "EXECUTE BLOCK AS DECLARE I INTEGER = 0; BEGIN WHILE (I < 1200) DO BEGIN"
+    " INSERT INTO LARGE VALUES (:I, LPAD('', 8000, 'x')); I = I + 1; END END"
+)
+_NO_BRIDGE = FAULTS["Python library missing"]
+_NOT_GONE = "could not be removed for good, and a power cut may bring it back: cannot sync"
+
+
+class Sync(NamedTuple):
+    """One sync: "failed" or "done", the call, and the path."""
+
+    what: str
+    call: str
+    path: str
 
 
 class Disk:
@@ -28,20 +46,27 @@ class Disk:
     def __init__(self, directory: Path) -> None:
         self.flag = directory / "failing"
 
-    def fail(self) -> None:
-        self.flag.touch()
+    def fail(self, *words: str) -> None:
+        """Have syncs fail, of WORDS those that one of them means (failing_sync.c)."""
+        fresh = self.flag.with_suffix(".new")
+        fresh.write_text(" ".join(words))
+        fresh.rename(self.flag)
+
+    def watch(self) -> None:
+        """Have all work, and ``syncs`` tell of them."""
+        self.fail("nothing")
 
     def work(self) -> None:
         self.flag.unlink()
 
-    def syncs(self) -> list[tuple[str, str]]:
-        """Return what was synced while syncs failed: "failed" or "done", and the path."""
+    def syncs(self) -> list[Sync]:
+        """Return what was synced, or was to be, since the first ``fail`` until ``work``."""
         log = Path(f"{self.flag}.log")
         lines = log.read_text().splitlines() if log.exists() else []
-        return [(line.split(" ", 1)[0], line.split(" ", 1)[1]) for line in lines]
+        return [Sync(*line.split(" ", 2)) for line in lines]
 
     def has_failed(self) -> bool:
-        return any(what == "failed" and ".log.live" in path for what, path in self.syncs())
+        return any(each.what == "failed" and ".log.live" in each.path for each in self.syncs())
 
 
 StartServer = Callable[..., Server]
@@ -54,20 +79,30 @@ def disk(tmp_path: Path) -> Disk:
 
 @pytest.fixture
 def start(tmp_path: Path, program: Path, failing_sync: Path, disk: Disk) -> Iterator[StartServer]:
-    """Starts a server on a table T that a transaction may commit into as soon as syncs fail."""
+    """Starts a server that obeys file permissions, on a table T that a transaction may commit into
+    as soon as syncs fail; or one that has no bridge."""
     servers: list[Server] = []
+    plainly = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
 
-    def start_on(capture: Capture, only: str = "") -> Server:
-        capture.create("CREATE TABLE T (ID INTEGER, N INTEGER)")
+    def start_on(capture: Capture, has_bridge: bool = True) -> Server:
+        rows = [f"INSERT INTO T VALUES ({number}, 7)" for number in (1, 2)]
+        capture.create(
+            "CREATE TABLE T (ID INTEGER, N INTEGER)",
+            "CREATE TABLE LARGE (ID INTEGER, V VARCHAR(8000))",
+            *(() if has_bridge else rows),
+        )
+        if not has_bridge:
+            _NO_BRIDGE.cause(capture)
         preload = f"LD_PRELOAD={instruments.preload(failing_sync)}"
-        environment = ["env", preload, f"FAILING_SYNC={disk.flag}", f"FAILING_SYNC_OF={only}"]
-        server = Server(capture, program, environment)
+        before = plainly if os.geteuid() == 0 else []
+        server = Server(capture, program, [*before, "env", preload, f"FAILING_SYNC={disk.flag}"])
         servers.append(server)
-        for number in (1, 2):
-            server.execute(f"INSERT INTO T VALUES ({number}, 7)")
-            server.commit()
-        until("both to be confirmed", lambda: len(capture.committed()) == 2)
-        capture.await_pool()
+        if has_bridge:
+            for row in rows:
+                server.execute(row)
+                server.commit()
+            until("both to be confirmed", lambda: len(capture.committed()) == 2)
+            capture.await_pool()
         return server
 
     yield start_on
@@ -75,17 +110,22 @@ def start(tmp_path: Path, program: Path, failing_sync: Path, disk: Disk) -> Iter
         server.kill()
 
 
-def _fail_after_prepare(capture: Capture, server: Server, disk: Disk) -> str:
-    """Have the sync of a journal fail, and then the commit in its deferred work; return the
-    journal's name."""
+def _fail_after_prepare(capture: Capture, server: Server, disk: Disk, *words: str) -> str:
+    """Have the sync of a journal fail, if WORDS don't mean others, and then the commit in its
+    deferred work; return the journal's name."""
     server.execute("INSERT INTO T VALUES (3, 8)")
     server.execute(_CONSTRAINT)
-    [live] = capture.live()
-    disk.fail()
+    disk.fail(*words)
     with pytest.raises(SqlError, match="UNIQUE"):
         server.commit()
-    until("the sync to have failed", disk.has_failed)
+    until("the sync", lambda: any(".log.live" in each.path for each in disk.syncs()))
+    [live] = capture.live()
     return live.name.partition(".")[0]
+
+
+def _told(capture: Capture) -> str:
+    """Return what the server's process said."""
+    return (capture.directory / "server.log").read_text()
 
 
 def _captured(capture: Capture) -> list[int]:
@@ -140,33 +180,37 @@ def test_a_gap_takes_its_place_in_another_file(
 def test_a_rollback_whose_journal_cannot_be_made_void_removes_its_name_for_good(
     capture: Capture, start: StartServer, disk: Disk
 ) -> None:
-    server = start(capture, only=".log.live")
-    name = _fail_after_prepare(capture, server, disk)
+    server = start(capture)
+    name = _fail_after_prepare(capture, server, disk, ".log.live")
     before = len(disk.syncs())
     server.call("rollback")
     later = disk.syncs()[before:]
     disk.work()
     folder = str(capture.journal_directory)
-    assert later[-2][0] == later[-1][0] == "done"
-    assert later[-2][1] == folder
-    assert later[-1][1].startswith(f"{folder}/.firebird-cdc/pool/")
-    assert ("failed", f"{folder}/{name}.log.live") in later
+    assert later[-2] == ("done", "fsync", folder)
+    assert later[-1][:2] == ("done", "fsync")
+    assert later[-1].path.startswith(f"{folder}/.firebird-cdc/pool/")
+    assert ("failed", "fdatasync", f"{folder}/{name}.log.live") in later
     server.execute("INSERT INTO T VALUES (4, 9)")
     server.commit()
     server.end()
     assert _captured(capture) == [1, 2, 4]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [(), (".log.live", "/journals"), (".log.live", "/pool/")],
+    ids=["nothing", "no name in the folder", "no name in the pool"],
+)
 def test_a_rollback_of_which_nothing_reaches_the_disk_refuses_what_comes_then(
-    capture: Capture, start: StartServer, disk: Disk
+    capture: Capture, start: StartServer, disk: Disk, words: tuple[str, ...]
 ) -> None:
     """The engine may mark that transaction committed, and a power cut may bring its journal back.
     Nobody can take that away any more, but it is said, and nothing is built on such a disk."""
     server = start(capture)
-    _fail_after_prepare(capture, server, disk)
+    _fail_after_prepare(capture, server, disk, *words)
     server.call("rollback")
-    told = (capture.directory / "server.log").read_text()
-    assert "could not be removed for good, and a power cut may bring it back: cannot sync" in told
+    assert _NOT_GONE in _told(capture)
     with pytest.raises(SqlError, match=r"firebird-cdc.*(removed for good|can't be written)"):
         server.execute("INSERT INTO T VALUES (4, 9)")
     disk.work()
@@ -185,6 +229,110 @@ def test_a_rollback_of_which_nothing_reaches_the_disk_refuses_what_comes_then(
     assert _captured(capture) == [1, 2, 5]
 
 
+def test_a_long_transaction_whose_writing_fails_is_refused(
+    capture: Capture, start: StartServer, disk: Disk
+) -> None:
+    server = start(capture)
+    disk.fail("sync_file_range")
+    with pytest.raises(
+        SqlError,
+        match=r"firebird-cdc: cannot sync \S+\.log\.live: .* \(errno 5\); .* can't be committed",
+    ):
+        server.execute(_LONG)
+    with pytest.raises(SqlError, match="can't be committed"):  # after that statement, too
+        server.execute("INSERT INTO T VALUES (3, 9)")
+    assert disk.has_failed()
+    server.call("rollback")
+    disk.work()
+    server.execute("INSERT INTO T VALUES (4, 9)")
+    server.commit()
+    server.end()
+    assert _captured(capture) == [1, 2, 4]
+    assert [row["ID"] for row in capture.attach().execute("SELECT ID FROM T")] == [1, 2, 4]
+
+
+def test_a_long_transaction_whose_writing_fails_leaves_a_gap_in_another_file(
+    lenient: Capture, start: StartServer, disk: Disk
+) -> None:
+    server = start(lenient)
+    disk.fail("sync_file_range")
+    server.execute(_LONG)
+    [name] = {Path(each.path).name for each in disk.syncs() if ".log.live" in each.path}
+    server.commit()
+    disk.work()
+    server.end()
+    [(gap, reason)] = _gaps(lenient)
+    assert f"{gap}.log.live" != name
+    assert f"cannot sync {name}: Input/output error (errno 5)" in reason
+    assert _captured(lenient) == [1, 2]
+
+
+def test_a_count_of_gaps_that_cannot_be_synced_is_said_and_still_marked(
+    lenient: Capture, start: StartServer, disk: Disk
+) -> None:
+    server = start(lenient)
+    lenient.journal_directory.chmod(0o500)  # not even a gap can be left there
+    disk.fail("msync")
+    server.execute("INSERT INTO T VALUES (3, 8)")
+    server.commit()
+    lenient.journal_directory.chmod(0o700)
+    disk.work()
+    assert re.search(
+        r"the count of gaps in .firebird-cdc/tickets .* can't be synced: a power cut may take it "
+        r"back: Input/output error \(errno 5\)",
+        _told(lenient),
+    )
+    lenient.log.unlink()
+    _await_bridge(lenient, server)
+    server.end()
+    [(_, reason)] = _gaps(lenient)
+    assert reason.startswith("1 transactions were committed from ")
+    assert _captured(lenient) == [1, 2]
+
+
+def test_a_gap_without_a_bridge_whose_name_cannot_be_synced_is_counted(
+    lenient: Capture, start: StartServer, disk: Disk
+) -> None:
+    server = start(lenient, has_bridge=False)
+    disk.fail("/journals")
+    server.execute("INSERT INTO T VALUES (3, 8)")
+    server.commit()
+    disk.work()
+    assert ("failed", "fsync", str(lenient.journal_directory)) in disk.syncs()
+    [live] = lenient.live()
+    live.unlink()  # as a power cut may
+    _NO_BRIDGE.mend(lenient)
+    _await_bridge(lenient, server)
+    server.end()
+    [(_, reason)] = _gaps(lenient)
+    assert reason.startswith("1 transactions were committed from ")
+    assert re.search(_NO_BRIDGE.words, reason)
+
+
+def test_a_gap_without_a_bridge_is_void_on_disk_once_it_is_rolled_back(
+    lenient: Capture, start: StartServer, disk: Disk
+) -> None:
+    server = start(lenient, has_bridge=False)
+    name = _fail_after_prepare(lenient, server, disk, "nothing")
+    path = f"{lenient.journal_directory}/{name}.log.live"
+    before = len(disk.syncs())
+    server.call("rollback")
+    assert disk.syncs()[before:] == [("done", "fdatasync", path)] * 2  # seal, header
+
+
+def test_a_gap_without_a_bridge_that_is_rolled_back_may_come_back_and_that_is_said(
+    lenient: Capture, start: StartServer, disk: Disk
+) -> None:
+    server = start(lenient, has_bridge=False)
+    name = _fail_after_prepare(lenient, server, disk, ".log.live", "/journals")
+    server.call("rollback")
+    disk.work()
+    told = _told(lenient)
+    assert _NOT_GONE in told
+    assert f"cannot sync {name}.log.live: Input/output error (errno 5)" in told
+    assert not lenient.live()
+
+
 def test_a_journal_in_limbo_that_could_not_be_synced_is_copied(
     pair: Pair, failing_sync: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,18 +340,17 @@ def test_a_journal_in_limbo_that_could_not_be_synced_is_copied(
     environment = capture.environment() | {
         "LD_PRELOAD": instruments.preload(failing_sync),
         "FAILING_SYNC": str(disk.flag),
-        "FAILING_SYNC_OF": ".log.live",
     }
     with monkeypatch.context() as patch:
         patch.setattr(capture, "environment", lambda: environment)
         client = pair.start("INSERT INTO T VALUES (1, 0)")
     with pair.decision.open("w") as decision:  # it is through with the first phase
         before = {path.name: path.stat().st_ino for path in capture.live()}
-        disk.fail()
+        disk.fail(".log.live")
         decision.write("leave")
 
     def have_both_failed() -> bool:
-        return len({path for what, path in disk.syncs() if what == "failed"}) == 2
+        return len({each.path for each in disk.syncs() if each.what == "failed"}) == 2
 
     until("both syncs to have failed", have_both_failed)
     disk.work()

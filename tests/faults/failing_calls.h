@@ -1,5 +1,6 @@
 /* Included before every source of a plugin that is built for tests (failing_syncs.py): each call
- * that syncs asks power_recorder.c first whether it is to fail. */
+ * that syncs asks power_recorder.c first whether it is to fail. It is told as FILE:LINE CALL, from
+ * which sync_calls.py finds it in the source. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -9,7 +10,9 @@
 
 __attribute__((weak)) int power_fails(const char *call, int fd, int is_all);
 
-#define FAILS(text, fd, is_all) (power_fails && power_fails(__FILE__ " " text, fd, is_all))
+#define TEXT_OF(line) #line
+#define AT(line) __FILE__ ":" TEXT_OF(line) " "
+#define FAILS(text, fd, is_all) (power_fails && power_fails(AT(__LINE__) text, fd, is_all))
 #define fsync(fd) (FAILS("fsync(" #fd ")", fd, 0) ? -1 : fsync(fd))
 #define fdatasync(fd) (FAILS("fdatasync(" #fd ")", fd, 0) ? -1 : fdatasync(fd))
 #define syncfs(fd) (FAILS("syncfs(" #fd ")", fd, 1) ? -1 : syncfs(fd))

@@ -19,6 +19,7 @@ from builds import built
 from capture import Client, SqlError, until
 from power_disk import POLICIES, RENAME, SYNC_FAILED, UNLINK, Disk, read_records
 from power_loss import Outcome, PowerLoss, Seen
+from sync_calls import native_call_at
 
 from firebird_cdc.demo.processes import Stack
 
@@ -40,6 +41,7 @@ class FailingSyncs(PowerLoss):
 
     def __init__(self, directory: Path, stack: Stack) -> None:
         super().__init__(directory, stack, "Super")
+        self._told: dict[str, str] = {}  # how the plugin tells of a native call
         digest = hashlib.sha256(_HEADER.read_bytes()).hexdigest()
         options = {
             "FIREBIRD_CDC_FAILPOINTS": "1",  # the plugin alone
@@ -70,7 +72,7 @@ class FailingSyncs(PowerLoss):
             POWER_LOG=str(log),
             POWER_VICTIM=str(control),
             POWER_REACHED=str(reached),
-            POWER_FAILS=chain,
+            POWER_FAILS=self._told.get(chain, chain),
             POWER_FAILED=str(failed),
             POWER_HIT=str(1 if attempt else _HIT),
             POWER_SYNC_US="100",
@@ -133,7 +135,9 @@ class FailingSyncs(PowerLoss):
                 outcomes.append(self._cut_off(f"{record.order} {policy} {seed}", disk, seen))
                 due.remove(record.kind)
         outcomes.append(self._cut_off(f"{policy} {seed}", disk, seen))
-        return set(reached.read_text("utf-8").splitlines()), failed.exists(), outcomes
+        told = {native_call_at(each): each for each in reached.read_text("utf-8").splitlines()}
+        self._told.update(told)
+        return set(told), failed.exists(), outcomes
 
     def _cut_off(self, name: str, disk: Disk, seen: Seen) -> Outcome:
         disk.write_to(self._disk, random.Random(name))

@@ -1,10 +1,14 @@
 """Every call of the product that syncs something, found in its source, and a way to have one fail.
 
-``python_calls`` and ``native_calls`` read the source: a call that is new is in the list at once.
-A Python call is ``FILE FUNCTION CALL``, be it of ``os.fsync`` and its like or of a function of ours
-that calls these (``_HELPERS``); a native one is ``FILE CALL``. ``watch`` wraps the functions of
-``os`` in a process, and finds the calls that lead to them on the stack: a sync is told as the chain
-of these, the innermost first, with ``BY`` between them.
+``python_calls`` and ``native_calls`` read the source: a call that is new is in the list at once, as
+``FILE FUNCTION CALL``, and with `` #2`` where the function has the same once more. In Python it is
+one of ``os.fsync`` and its like, or of a function of ours that calls these (``_HELPERS``).
+``python_mentions`` and ``native_mentions`` give every other place with a name that syncs: a call in
+a form that is not known here is among them.
+
+``watch`` wraps the functions of ``os`` in a process, and finds the calls that lead to them on the
+stack: a sync is told as the chain of these, the innermost first, with ``BY`` between them. A native
+call is told by its place (failing_calls.h), of which ``native_call_at`` makes what the list has.
 """
 
 from __future__ import annotations
@@ -24,21 +28,32 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 _HOME = Path(__file__).resolve().parents[2]
-_ROOMS = ("bridge", "config", "journal", "packaging")
+_PACKAGE = _HOME / "firebird_cdc"  # with a link to each room
 _SYSTEM = ("fsync", "fdatasync", "sync")  # of the module os
 _HELPERS = (
     "_sync",
-    "_written",
     "copy_file",
     "keep_journal",
     "make_folder",
     "replace_file",
+    "sync",
     "sync_directory",
     "sync_file",
     "sync_file_system",
     "sync_name",
+    "sync_names",
 )
-_NATIVE = re.compile(r"\b(?:fsync|fdatasync|syncfs|sync|sync_file_range|msync)\((?=[^)])")
+_NAME = re.compile(  # of whatever syncs: functions, system calls, flags of open and of write
+    r"\b(?:(?:SYS_|__NR_|aio_)?(?:fsync|fdatasync|sync|syncfs|sync_file_range2?|msync)"
+    r"|(?:O|F|RWF)_[A-Z]*SYNC|IORING_OP_[A-Z_]*SYNC[A-Z_]*)\b"
+)
+_NO_CODE = re.compile(  # comments, literals, and lines for the preprocessor that hold no code
+    r"/\*.*?\*/|//[^\n]*|^ *#(?! *define)[^\n]*"
+    r"|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'",
+    re.DOTALL | re.MULTILINE,
+)
+_MACRO = re.compile(r"^ *#(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
+_ATTRIBUTE = re.compile(r"__attribute__\s*\(\([^()]*(?:\([^()]*\))?[^()]*\)\)")
 
 BY = " <- "
 
@@ -47,87 +62,230 @@ Fails = Callable[[str, int], bool]
 
 
 class _Place(NamedTuple):
+    """A call, or another mention, with the lines that it is on."""
+
     first: int
     last: int
-    call: str
+    text: str
+
+
+class _Found(NamedTuple):
+    """What is in one file."""
+
+    calls: list[_Place]
+    mentions: list[_Place]
 
 
 def python_calls() -> list[str]:
     """Return the calls in Python."""
-    return [place.call for places in _places().values() for place in places]
+    return [place.text for found in _python().values() for place in found.calls]
 
 
 def native_calls() -> list[str]:
     """Return the calls in C, but in what the tests generate."""
-    found = []
-    for path in sorted((_HOME / "native").glob("*.c")):
-        if path.name == "_embedding.c":  # made by the build, and of declarations only
-            continue
-        text = re.sub(r"/\*.*?\*/", "", path.read_text("utf-8"), flags=re.DOTALL)
-        for match in _NATIVE.finditer(text):
-            call = text[match.start() : _closing(text, match.end())]
-            found.append(f"native/{path.name} {' '.join(call.split())}")
-    return found
+    return [place.text for found in _native().values() for place in found.calls]
 
 
-def _closing(text: str, at: int) -> int:
-    """Return the place behind the parenthesis that closes the one before AT."""
-    depth = 1
-    while depth:
-        depth += {"(": 1, ")": -1}.get(text[at], 0)
-        at += 1
-    return at
+def python_mentions() -> list[str]:
+    """Return what else names something that syncs, in Python; a method ``flush`` may be of mmap."""
+    return [place.text for found in _python().values() for place in found.mentions]
+
+
+def native_mentions() -> list[str]:
+    """Return what else names something that syncs, in C; members of a structure are none."""
+    return [place.text for found in _native().values() for place in found.mentions]
+
+
+def native_call_at(place: str) -> str:
+    """Return the call that failing_calls.h tells of as ``FILE:LINE CALL``; any other chain as it
+    is. The line of a call on several of them is one of these."""
+    told = re.fullmatch(r"(native/\S+):(\d+) (.*)", place)
+    if told is None:
+        return place
+    line, text = int(told[2]), f" {told[3]}"
+    [call] = [
+        each.text
+        for each in _native()[told[1]].calls
+        if each.first <= line <= each.last and each.text.partition(" #")[0].endswith(text)
+    ]
+    return call
 
 
 @functools.cache
-def _places() -> dict[str, list[_Place]]:
-    """Return where Python calls are, by file."""
-    found = {}
-    for room in _ROOMS:
-        for path in sorted((_HOME / room).rglob("*.py")):
-            name = str(path.relative_to(_HOME))
-            if places := list(_in_source(name, ast.parse(path.read_text("utf-8")))):
-                found[name] = places
-    return found
+def _python() -> dict[str, _Found]:
+    """Return what is in each file of the package."""
+    paths = [path for path in _PACKAGE.iterdir() if path.suffix == ".py"]
+    for room in _PACKAGE.iterdir():
+        paths += room.rglob("*.py") if room.is_dir() else ()
+    return {
+        name: in_python(name, path.read_text("utf-8"))
+        for path in sorted(paths)
+        if (name := str(path.relative_to(_PACKAGE)))
+    }
 
 
-def _in_source(file: str, tree: ast.Module) -> Iterator[_Place]:
-    counts: Counter[str] = Counter()
-    for function in ast.walk(tree):
-        if not isinstance(function, ast.FunctionDef):
-            continue
-        for node in ast.walk(function):
-            if isinstance(node, ast.Call) and _syncs(node):
-                call = f"{file} {function.name} {ast.unparse(node)}"
-                counts[call] += 1
-                again = f" #{counts[call]}" if counts[call] > 1 else ""
-                yield _Place(node.lineno, node.end_lineno or node.lineno, call + again)
+@functools.cache
+def _native() -> dict[str, _Found]:
+    return {
+        name: in_c(name, path.read_text("utf-8"))
+        for path in sorted((_HOME / "native").glob("*.[ch]"))
+        if path.name != "_embedding.c"  # made by the build, and of declarations only
+        and (name := f"native/{path.name}")
+    }
 
 
-def _syncs(call: ast.Call) -> bool:
-    if any(
-        each.arg == "is_synced" and isinstance(each.value, ast.Constant) and not each.value.value
-        for each in call.keywords
-    ):
-        return False
-    function = call.func
+# ---- Python ------------------------------------------------------------------------------------
+
+
+def in_python(file: str, source: str) -> _Found:
+    """Find what syncs in the SOURCE of a FILE."""
+    visitor = _Visitor(file)
+    visitor.visit(ast.parse(source))
+    return visitor.found
+
+
+class _Visitor(ast.NodeVisitor):
+    def __init__(self, file: str) -> None:
+        self.found = _Found([], [])
+        self._file = file
+        self._functions = ["<module>"]
+        self._counts: Counter[str] = Counter()
+        self._called: set[ast.expr] = set()  # what a call in the list names is no other mention
+
+    def _place(self, node: ast.expr | ast.alias, text: str) -> _Place:
+        text = f"{self._file} {self._functions[-1]} {text}"
+        return _Place(node.lineno, node.end_lineno or node.lineno, text)
+
+    def _mention(self, node: ast.expr | ast.alias, text: str) -> None:
+        self.found.mentions.append(self._place(node, text))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self._functions.append(node.name)
+        self.generic_visit(node)
+        self._functions.pop()
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if _syncs(node.func):
+            self._called.add(node.func)
+            if not any(
+                each.arg == "is_synced" and getattr(each.value, "value", True) is False
+                for each in node.keywords
+            ):
+                place = self._place(node, ast.unparse(node))
+                self._counts[place.text] += 1
+                if (count := self._counts[place.text]) > 1:
+                    place = place._replace(text=f"{place.text} #{count}")
+                self.found.calls.append(place)
+        self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        is_name = node.attr in ("flush", *_HELPERS) or _NAME.fullmatch(node.attr)
+        if is_name and node not in self._called:
+            self._mention(node, ast.unparse(node))
+        self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        # Nothing of the system's has a name of its own without an import or an assignment.
+        if node.id in _HELPERS and node not in self._called:
+            self._mention(node, node.id)
+
+    def visit_alias(self, node: ast.alias) -> None:
+        is_helper = node.name in _HELPERS and node.asname is None
+        names = (node.name, node.asname or "")
+        if not is_helper and any(
+            name == "*" or name in _HELPERS or _NAME.fullmatch(name) for name in names
+        ):
+            self._mention(node, f"import {ast.unparse(node)}")
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str) and _NAME.fullmatch(node.value):  # getattr(os, "fsync")
+            self._mention(node, repr(node.value))
+
+
+def _syncs(function: ast.expr) -> bool:
     if isinstance(function, ast.Name):
         return function.id in _HELPERS
     if not isinstance(function, ast.Attribute):
         return False
     if isinstance(function.value, ast.Name) and function.value.id == "os":
         return function.attr in _SYSTEM
-    # A method: of what has to do with messages there are namesakes.
-    return function.attr in _HELPERS and not (function.attr == "_written" and len(call.args) > 1)
+    return function.attr in _HELPERS
+
+
+# ---- C -----------------------------------------------------------------------------------------
+
+
+def in_c(file: str, source: str) -> _Found:
+    """Find what syncs in the SOURCE of a FILE; what is outside functions is said to be in
+    ``<file>``."""
+    code = _NO_CODE.sub(_blank, source)
+    functions = list(_functions(code))
+    found = _Found([], [])
+    counts: Counter[str] = Counter()
+    for match in _NAME.finditer(code):
+        before, behind = code[: match.start()].rstrip(), code[match.end() :].lstrip()
+        if before.endswith((".", "->")):
+            continue
+        inside = [name for start, end, name in functions if start <= match.start() < end]
+        where = f"{file} {inside[0] if inside else '<file>'} "
+        first = code.count("\n", 0, match.start()) + 1
+        if not inside or not behind.startswith("("):
+            found.mentions.append(_Place(first, first, where + match[0]))
+            continue
+        end = _closing(code, match.end())
+        text = where + " ".join(source[match.start() : end].split())
+        counts[text] += 1
+        again = f" #{counts[text]}" if counts[text] > 1 else ""
+        found.calls.append(_Place(first, code.count("\n", 0, end) + 1, text + again))
+    return found
+
+
+def _blank(match: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", match[0])
+
+
+def _functions(code: str) -> Iterator[tuple[int, int, str]]:
+    """Yield where each function begins, with its type, and ends, and its name."""
+    code = _MACRO.sub(_blank, code)
+    begin = start = depth = 0
+    function = ""
+    for match in re.finditer(r"[;{}]", code):
+        if match[0] == "{":
+            depth += 1
+            head = _ATTRIBUTE.sub(_blank, code[begin : match.start()])
+            if depth == 1:
+                name = re.search(r"(\w+)\s*\(.*\)\s*$", head, re.DOTALL)
+                start, function = begin, name[1] if name else ""
+            continue
+        depth -= match[0] == "}"
+        if depth == 0:
+            if match[0] == "}" and function:
+                yield start, match.end(), function
+            begin = match.end()
+
+
+def _closing(code: str, at: int) -> int:
+    """Return the place behind the parenthesis that closes the first one behind AT."""
+    at = code.index("(", at) + 1
+    depth = 1
+    while depth:
+        depth += {"(": 1, ")": -1}.get(code[at], 0)
+        at += 1
+    return at
+
+
+# ---- While it runs -----------------------------------------------------------------------------
 
 
 def _on_stack(frame: FrameType | None) -> Iterator[str]:
     """Yield the calls of ours that led to FRAME, the innermost first."""
     while frame is not None:
         _, is_ours, name = frame.f_code.co_filename.rpartition("/firebird_cdc/")
-        for place in _places().get(name, ()) if is_ours else ():
+        for place in _python()[name].calls if is_ours and name in _python() else ():
             if place.first <= frame.f_lineno <= place.last:
-                yield place.call
+                yield place.text
         frame = frame.f_back
 
 

@@ -6,7 +6,6 @@ and what has to be there after a power cut then.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from firebird_cdc.journal.dispose import dispose_shipped
 from firebird_cdc.journal.format import (
     STAMP_OFFSET,
     Column,
+    Gap,
     JournalReader,
     JournalWriter,
     Storage,
@@ -40,10 +40,17 @@ from firebird_cdc.journal.format import (
 from firebird_cdc.journal.lock import STATE_DIRECTORY, ShipperLock
 from firebird_cdc.journal.quarantine import Quarantine, journals_in, read_note
 from firebird_cdc.journal.repairs import Place, Repair, RepairFolder, RepairWriter
-from firebird_cdc.journal.replay.compact import _Target
+from firebird_cdc.journal.replay.compact import (
+    PARQUET,
+    SEGMENTS,
+    _Job,
+    _Source,
+    _Target,
+    _Worker,
+)
 from firebird_cdc.journal.retry import write_request
 from firebird_cdc.journal.retry_desk import RetryDesk
-from firebird_cdc.journal.segments import is_segment_name, open_journal
+from firebird_cdc.journal.segments import is_segment_name, list_segment
 from firebird_cdc.journal.shipped import Shipped
 from firebird_cdc.journal.statistics import Statistics
 from firebird_cdc.packaging.files import FileChanges
@@ -67,6 +74,13 @@ def _work(confirmer: Confirmer, is_done: Callable[[], bool]) -> None:
         confirmer.turn()
 
 
+def _hurry() -> None:
+    """Have nothing wait long after an error."""
+    confirmer_module._PAUSE_S = confirmer_module._TROUBLE_S = 0.01
+    confirmer_module._LEDGER_TROUBLE_S = 0.01
+    gaps._TROUBLE_S = 0.0
+
+
 def _shippers(folder: Path) -> Confirmer:
     """Return the confirmer of a shipper's recovery."""
     waits_for_nothing = threading.Event()
@@ -82,8 +96,9 @@ def _ship_last(folder: Path) -> None:
 
 
 def _assert_numbered(folder: Path, count: int) -> None:
-    """After the cut a shipper comes: of COUNT journals the last one was shipped, the others have
-    numbers of their own and can be read to their ends; the next one gets the next number."""
+    """After the cut a shipper comes: of COUNT journals the last one was shipped, and is gone, or
+    back with its number; the others have numbers of their own and can be read to their ends; the
+    next one gets the next number."""
     for mark in (folder / STATE_DIRECTORY / "owners").iterdir():
         mark.unlink()  # nobody lives
     forget_start(folder)
@@ -105,7 +120,8 @@ def _assert_numbered(folder: Path, count: int) -> None:
                 pass
             assert reader.stamp is not None, path
             numbers.append(reader.stamp.sequence)
-    assert sorted(numbers) == [*range(1, count), count + 1]
+    is_back = count in numbers
+    assert sorted(numbers) == [*range(1, count), *[count] * is_back, count + 1]
 
 
 def _unresolved(server: PlayedServer) -> CommittedJournal:
@@ -138,8 +154,7 @@ def own_journals(root: Path) -> tuple[Step, Step]:
         file.write(b"\1")  # 12 is in limbo
     confirmer = Confirmer(server, server.folder, fsync=True)
     confirmer.turn()
-    confirmer_module._PAUSE_S = confirmer_module._TROUBLE_S = 0.01
-    gaps._TROUBLE_S = 0.0
+    _hurry()
     uuids = [server.commit(0, is_unsynced=True), server.commit(0)]
     server.folder.live(uuids[1]).unlink()
     ddl = server.commit(0, ddl="ALTER TABLE T ADD N INTEGER")
@@ -192,6 +207,7 @@ def left_journals(root: Path) -> tuple[Step, Step]:
     damaged = uuid4()
     (pool / str(damaged)).write_bytes(b"x" * 4096)
     sequence._LEDGER_LIMIT = 1
+    _hurry()
     confirmer = _shippers(folder.path)
 
     def act() -> None:
@@ -205,10 +221,39 @@ def left_journals(root: Path) -> tuple[Step, Step]:
     def check() -> None:
         assert journals_in(folder.quarantine) == [damaged]
         assert (folder.quarantine / f"{damaged}.reason").read_text()
+        _assert_numbered(folder.path, 4)
         with JournalReader(folder.committed(told)) as reader:
             [change] = reader.changes()
             assert cast("Any", change).table_changes == _CHANGES
-        _assert_numbered(folder.path, 4)
+
+    return act, check
+
+
+def damaged_journal(root: Path) -> tuple[Step, Step]:
+    """A gap takes the place of a journal that is damaged, which is kept."""
+    server = PlayedServer(root)
+    server.create_database()
+    server.set_state(12, 3)
+    uuid = server.commit_elsewhere(12, uuid4())
+    live = server.folder.live(uuid)
+    with JournalReader(live) as reader:
+        *_, seal_at = reader.block_offsets()
+    content = bytearray(live.read_bytes())
+    content[seal_at + 20] ^= 1
+    live.write_bytes(content)
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    _hurry()
+
+    def act() -> None:
+        _work(confirmer, lambda: server.folder.committed(uuid).exists())
+
+    def check() -> None:
+        [kept] = journals_in(server.folder.quarantine)
+        assert (server.folder.quarantine / f"{kept}.log").read_bytes() == content
+        assert (server.folder.quarantine / f"{kept}.reason").read_text()
+        with JournalReader(server.folder.committed(uuid)) as reader:
+            [gap] = reader.changes()
+        assert isinstance(gap, Gap)
 
     return act, check
 
@@ -247,7 +292,7 @@ def _journal(path: Path, sequence: int = 1) -> Path:
 
 
 def archived(root: Path) -> tuple[Step, Step]:
-    """Shipped journals go to an archive, where they are packed."""
+    """Shipped journals go to an archive."""
     archive, uuids = root / "archive", [uuid4(), uuid4()]
     journals = [_journal(root / f"{uuid}.log", at) for at, uuid in enumerate(uuids, 1)]
     archive.mkdir()
@@ -255,16 +300,35 @@ def archived(root: Path) -> tuple[Step, Step]:
 
     def act() -> None:
         dispose_shipped([each for each in journals if each.exists()], archive)
-        ArchiveKeeper(archive, 10**6, Retention(0, 0), Statistics()).look()
 
     def check() -> None:
-        kept = [path for path in archive.iterdir() if is_segment_name(path.name)]
-        kept += archive.glob("*.log")
-        assert kept
-        for path in kept:
-            if not is_segment_name(path.name):
-                with open_journal(path) as reader:
-                    assert list(reader.changes())
+        for journal in journals:
+            with JournalReader(archive / journal.name) as reader:
+                assert list(reader.changes())
+
+    return act, check
+
+
+def packed(root: Path) -> tuple[Step, Step]:
+    """What lies in an archive is packed; a keeper that was killed has left journals beside the
+    segment that it had made of them."""
+    names = {_journal(root / f"{uuid4()}.log", number).name for number in (1, 2)}
+
+    def act() -> None:
+        ArchiveKeeper(root, 10**6, Retention(0, 0), Statistics()).look()
+
+    killed = {name: (root / name).read_bytes() for name in names}
+    act()
+    for name, content in killed.items():
+        (root / name).write_bytes(content)
+    names |= {_journal(root / f"{uuid4()}.log", number).name for number in (3, 4)}
+
+    def check() -> None:
+        kept = {path.name for path in root.glob("*.log")}
+        for path in root.iterdir():
+            if is_segment_name(path.name):
+                kept.update(name for name, _ in list_segment(path))
+        assert kept == names
 
     return act, check
 
@@ -289,9 +353,10 @@ def set_aside(root: Path) -> tuple[Step, Step]:
         assert note is not None
         quarantine.update(note)
         quarantine.remove(entries[2].uuid)
+        assert sorted(journals_in(quarantine.folder)) == sorted(each.uuid for each in entries[:2])
 
     def check() -> None:
-        assert sorted(journals_in(quarantine.folder)) == sorted(each.uuid for each in entries[:2])
+        assert {each.uuid for each in entries[:2]} <= {*journals_in(quarantine.folder)}
         for entry in entries[:2]:
             assert read_note(quarantine.folder, entry.uuid)
             with JournalReader(quarantine.folder / entry.name) as reader:
@@ -389,17 +454,26 @@ def installed(root: Path) -> tuple[Step, Step]:
 
 
 def compacted(root: Path) -> tuple[Step, Step]:
-    """An archive is written anew in large files."""
-    target = _Target(str(root / "new"))
+    """An archive is written anew, a journal as it is and another one into Parquet."""
+    journal = _journal(root / f"{uuid4()}.log")
+    with JournalReader(journal) as reader:
+        assert reader.stamp is not None
+        length = reader.stamp.journal_length
+    source = _Source(str(journal), length, 1, 1, journal.stem, 1)
+    jobs = [_Job((str(root),), str(root / kind), kind, "UTF-8") for kind in (SEGMENTS, PARQUET)]
 
     def act() -> None:
-        target.make()
-        name = os.urandom(4).hex()
-        target.write(name, [b"it"])
-        target.name(name, "it")
+        for job in jobs:
+            target = _Target(job.output)
+            target.make()
+            made = _Worker(job).make(_DATABASE, 0, True, [source])
+            if made.part is not None:
+                target.name(made.part, made.target)
 
     def check() -> None:
-        assert (root / "new/it").read_bytes() == b"it"
+        assert (root / SEGMENTS / journal.name).read_bytes() == journal.read_bytes()[:length]
+        [table] = (root / PARQUET).rglob("*.parquet")
+        assert _Worker(jobs[1])._parquet_content(str(table.relative_to(root / PARQUET)))
 
     return act, check
 
@@ -407,8 +481,10 @@ def compacted(root: Path) -> tuple[Step, Step]:
 SCENARIOS: tuple[Scenario, ...] = (
     own_journals,
     left_journals,
+    damaged_journal,
     lost_stamps,
     archived,
+    packed,
     set_aside,
     repaired,
     remembered,

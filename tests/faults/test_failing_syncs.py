@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 from failing_syncs import FailingSyncs, broken_promises
-from sync_calls import BY, native_calls, python_calls, watch
+from sync_calls import (
+    BY,
+    in_c,
+    in_python,
+    native_calls,
+    native_mentions,
+    python_calls,
+    python_mentions,
+    watch,
+)
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "unit"))
 
@@ -22,28 +31,99 @@ from firebird_cdc.errors import FirebirdCdcError
 
 _LIVES = 3  # in which a chain is waited for
 
+_FAILED = "engine/test_failed_syncs.py"
+_HERE = "faults/test_failing_syncs.py"
+
 _NOT_REACHED = {
-    "native/journal.c sync_file_range(journal->fd, 0, 0, SYNC_FILE_RANGE_WRITE)": (
-        "starts the writing of a long journal; its sync at the end tells of errors"
+    "native/journal.c write_all sync_file_range(journal->fd, 0, 0, SYNC_FILE_RANGE_WRITE)": (
+        "only for a transaction that writes more than 8 MiB",
+        f"{_FAILED}::test_a_long_transaction_whose_writing_fails_is_refused",
     ),
-    "native/session.c fsync(txn->folder)": (
-        "only where no bridge runs, after the commit: the error is said, nothing else can be done"
+    "native/session.c drop_journal fsync(txn->folder)": (
+        "only for a gap that no bridge runs for, and that is rolled back after a sync has failed",
+        f"{_FAILED}::test_a_gap_without_a_bridge_that_is_rolled_back_may_come_back_and_that_is_said",
     ),
-    "native/host.c fsync(host.journal_directory)": (
-        "only after another sync of the same journal has failed: tests/engine/test_failed_syncs.py"
+    "native/session.c leave_ownerless fsync(txn->folder)": (
+        "only for a gap that no bridge runs for; it is counted as well, then",
+        f"{_FAILED}::test_a_gap_without_a_bridge_whose_name_cannot_be_synced_is_counted",
     ),
-    "native/host.c fsync(host.pool_directory)": (
-        "only after another sync of the same journal has failed: tests/engine/test_failed_syncs.py"
+    "native/host.c fbc_host_discard_journal fsync(host.journal_directory)": (
+        "only after another sync of the same journal has failed",
+        f"{_FAILED}::test_a_rollback_of_which_nothing_reaches_the_disk_refuses_what_comes_then",
     ),
-    "native/host.c msync(host.shared, FBC_SHARED_BYTES, MS_SYNC)": (
-        "only where not even a gap can be written: the error is said, and the page has the count"
+    "native/host.c fbc_host_discard_journal fsync(host.pool_directory)": (
+        "only after another sync of the same journal has failed",
+        f"{_FAILED}::test_a_rollback_of_which_nothing_reaches_the_disk_refuses_what_comes_then",
     ),
-    "native/journal_files.c syncfs(fd)": "what recovery.py calls: the scenarios have that fail",
+    "native/host.c sync_page msync(host.shared, FBC_SHARED_BYTES, MS_SYNC)": (
+        "only for gaps that are counted, as none can be written",
+        f"{_FAILED}::test_a_count_of_gaps_that_cannot_be_synced_is_said_and_still_marked",
+    ),
+    "native/journal_files.c sync_file_system syncfs(fd)": (
+        "what recovery.py calls: watch() has that fail",
+        f"{_HERE}::test_a_sync_fails_in_one_process",
+    ),
     "bridge/host.py sync_file_system self._api.sync_file_system(fd)": (
-        "calls native/host.c, which fails in an engine's life"
+        "calls native/host.c, which fails in an engine's life",
+        f"{_HERE}::test_a_sync_fails_while_an_engine_works",
     ),
 }
-"""Calls that no scenario comes to, and why that is right."""
+"""Calls that no scenario comes to, why that is so, and the test that has them fail."""
+
+_MENTIONS = {
+    "passed on, to be called as History._sync_file_system: how it fails is told by its chain": (
+        "bridge/confirmer.py __init__ host.sync_file_system",
+        "bridge/history.py __init__ sync_file_system",
+    ),
+    "a stream's, which syncs nothing": (
+        "demo/console.py line self._stream.flush",
+        "demo/console.py overwrite self._stream.flush",
+        "journal/archive.py _write_segment file.flush",
+        "journal/dispose.py copy_file copy.flush",
+        "journal/dispose.py replace_file file.flush",
+        "journal/replay/package.py _write part.flush",
+        "journal/replay/progress.py _clear self._stream.flush",
+        "journal/replay/progress.py _draw self._stream.flush",
+        "packaging/files.py write file.flush",
+    ),
+    "of what is to be sent or written, and syncs nothing": (
+        "journal/format.py _add self.flush",
+        "journal/producer.py hurry self.producer.flush",
+        "journal/replay/datasource.py _gather batch.flush",
+        "journal/replay/datasource.py _read_journal batch.flush",
+        "journal/replay/datasource.py missing_numbers batch.flush",
+        "journal/replay/datasource.py read_changes batch.flush",
+        "journal/replay/images.py _images fold.flush",
+        "journal/replay/images.py read self.flush",
+    ),
+    "of the quarantine; what it calls is in the list": (
+        "journal/late.py _finish_repair self._plan.quarantine.flush",
+        "journal/late.py finish quarantine.flush",
+        "journal/quarantine.py keep self.flush",
+        "journal/transactions.py _write_notes self.plan.quarantine.flush",
+    ),
+    "a word of an error": ("packaging/files.py __exit__ 'sync'",),
+    "a variable of this name": (
+        "native/bridge_api.h <file> fsync",
+        "native/host.c <file> fsync",
+        "native/host.c configure fsync",
+        "native/journal.c fbc_journal_break_seal sync",
+        "native/journal.c fbc_journal_void sync",
+        "native/journal.h <file> sync",
+        "native/pool.c <file> sync",
+        "native/pool.c fbc_pool_use sync",
+        "native/pool.c fill sync",
+        "native/pool.c make_batch sync",
+        "native/pool.h <file> sync",
+        "native/session.c <file> sync",
+        "native/sync.c fbc_sync_start sync",
+        "native/sync.c fbc_sync_wait sync",
+        "native/sync.c finish sync",
+        "native/sync.c serve sync",
+        "native/sync.h <file> sync",
+    ),
+}
+"""What else has the name of something that syncs, by why it is none of the calls."""
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +152,7 @@ class Trial:
             (sequence, "_LEDGER_LIMIT"),
             (confirmer, "_PAUSE_S"),
             (confirmer, "_TROUBLE_S"),
+            (confirmer, "_LEDGER_TROUBLE_S"),
             (gaps, "_TROUBLE_S"),
         ):
             patch.setattr(module, name, getattr(module, name))  # as it was afterwards
@@ -168,3 +249,86 @@ def test_every_call_that_syncs_has_been_made_to_fail(
     assert not missing, "have them reached by a scenario (sync_scenarios.py):\n" + "\n".join(
         sorted(missing)
     )
+
+
+def test_what_no_scenario_comes_to_has_a_test_of_its_own() -> None:
+    for call, (_, test) in _NOT_REACHED.items():
+        path, _, name = test.partition("::")
+        source = (Path(__file__).parents[1] / path).read_text("utf-8")
+        assert f"\ndef {name}(" in source, call
+
+
+def test_whatever_has_the_name_of_a_sync_is_known() -> None:
+    known = {mention for mentions in _MENTIONS.values() for mention in mentions}
+    found = {*python_mentions(), *native_mentions()}
+    assert not known - found, "it is not there any more"
+    new = "\n".join(sorted(found - known))
+    assert not new, f"call it in a form that sync_calls.py knows, or say why not:\n{new}"
+
+
+@pytest.mark.parametrize(
+    ("source", "call"),
+    [
+        ("import os\nos.fsync(fd)", "<module> os.fsync(fd)"),
+        ("class C:\n os.sync()", "<module> os.sync()"),
+        ("async def f():\n os.fdatasync(fd)", "f os.fdatasync(fd)"),
+        ("def f():\n def g():\n  sync_file(p)", "g sync_file(p)"),
+        ("def f():\n os.fsync(fd)\n os.fsync(fd)", "f os.fsync(fd) #2"),
+    ],
+)
+def test_a_call_in_python_is_in_the_list(source: str, call: str) -> None:
+    found = in_python("file.py", source)
+    assert f"file.py {call}" in [each.text for each in found.calls]
+    assert not found.mentions
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from os import fsync",
+        "from os import *",
+        "import os as o\no.fsync(fd)",
+        "write = os.fdatasync",
+        "pool.map(os.fsync, fds)",
+        "pool.map(sync_directory, folders)",
+        "from firebird_cdc.journal.durable import sync_name as keep",
+        "getattr(os, 'fsync')(fd)",
+        "os.open(path, os.O_WRONLY | os.O_DSYNC)",
+        "os.open(path, os.O_WRONLY | os.O_SYNC)",
+        "os.pwritev(fd, parts, 0, os.RWF_DSYNC)",
+        "ctypes.CDLL(None).syncfs(fd)",
+        "fcntl.fcntl(fd, fcntl.F_FULLFSYNC)",
+        "page.flush()",
+    ],
+)
+def test_another_form_in_python_is_a_mention(source: str) -> None:
+    found = in_python("file.py", source)
+    assert found.mentions
+    assert not found.calls
+
+
+@pytest.mark.parametrize(
+    ("source", "calls", "mentions"),
+    [
+        ("static int f(int fd) {\n    return fsync(fd);\n}", ["f fsync(fd)"], []),
+        ("int f(int fd) {\n    sync();\n}", ["f sync()"], []),
+        (
+            "int f(void) {\n    fsync(a);\n    if (x) {\n        fsync(b);\n        fsync(a);\n"
+            "    }\n}\nint g(void) {\n    fsync(a);\n}",
+            ["f fsync(a)", "f fsync(b)", "f fsync(a) #2", "g fsync(a)"],
+            [],
+        ),
+        ('/* fsync(fd) */\nstatic const char text[] = "fsync(fd)"; // fsync(fd)', [], []),
+        ("int f(int fd) {\n    return host.fsync && host->fsync;\n}", [], []),
+        ("int (*f)(int) = fsync;", [], ["<file> fsync"]),
+        ("int f(void) {\n    use(fdatasync);\n}", [], ["f fdatasync"]),
+        ("#define SYNC(fd) \\\n    fsync(fd)", [], ["<file> fsync"]),
+        ("int f(void) {\n    syscall(SYS_fsync, fd);\n}", [], ["f SYS_fsync"]),
+        ("int f(void) {\n    open(path, O_RDWR | O_DSYNC);\n}", [], ["f O_DSYNC"]),
+        ("int f(void) {\n    pwritev2(fd, p, 1, 0, RWF_SYNC);\n}", [], ["f RWF_SYNC"]),
+    ],
+)
+def test_what_syncs_in_c_is_found(source: str, calls: list[str], mentions: list[str]) -> None:
+    found = in_c("file.c", source)
+    assert [each.text for each in found.calls] == [f"file.c {each}" for each in calls]
+    assert [each.text for each in found.mentions] == [f"file.c {each}" for each in mentions]

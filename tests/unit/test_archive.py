@@ -13,6 +13,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from losing_disk import LosingDisk, once
 
 from firebird_cdc.errors import JournalCorrupt
 from firebird_cdc.journal import archive
@@ -212,6 +213,36 @@ def test_killed_at_any_step_nothing_is_lost_and_the_next_keeper_ends_it(
     (segment,) = segments(folder)
     assert {name for name, _ in list_segment(segment)} == names
     assert not list(folder.glob("*.log"))
+
+
+def test_a_failed_sync_of_its_name_and_a_power_cut_take_no_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "archive"
+    names = {write(folder, number).name for number in (1, 2)}
+    with monkeypatch.context() as patch:
+        disk = LosingDisk(tmp_path, patch)
+        disk.folder_fails = once("archive")
+        with pytest.raises(OSError, match="Input/output error"):
+            keeper(folder, 2 * 1700).look()
+        assert disk.failed == [folder]
+        keeper(folder, 2 * 1700).look()
+        assert not list(folder.glob("*.log"))
+        disk.cut()
+    (segment,) = segments(folder)
+    assert {name for name, _ in list_segment(segment)} == names
+
+
+def test_a_segment_that_is_named_anew_keeps_its_age(tmp_path: Path) -> None:
+    journal = write(tmp_path, 1, age_s=2 * HOUR_S)
+    content, made = journal.read_bytes(), journal.stat().st_mtime_ns
+    keeper(tmp_path).look()
+    journal.write_bytes(content)  # as after a crash before the removal
+    keeper(tmp_path).look()
+    (segment,) = segments(tmp_path)
+    assert not journal.exists()
+    assert segment.stat().st_mtime_ns // 1000 == made // 1000
+    assert set(tmp_path.iterdir()) == {segment}
 
 
 def test_files_older_than_the_retention_go_and_no_others(tmp_path: Path) -> None:

@@ -543,7 +543,7 @@ class Confirmer:
 
     def _publish(self, database: str, committed: list[Pending]) -> bool:
         """Give COMMITTED, all of one incarnation, numbers and names; return whether any got one."""
-        self._folder.tell_heartbeat(os.getpid())
+        self._folder.tell_progress()
         self._unfinished.add(database)
         ledger = self._history.ledger(database)
         with ledger.exclusive():
@@ -669,7 +669,7 @@ class Confirmer:
             # shipped, and of these there may be a million.
             live = [entry for entry in entries if is_live_name(entry.name)]
         for entry in live:
-            self._folder.tell_heartbeat(os.getpid())
+            self._folder.tell_progress()
             seen.append(Path(entry.path))
             with (
                 kept(failed),

@@ -361,6 +361,11 @@ class JournalFolder:
         self.tickets[HEARTBEAT_AT] = (time.monotonic_ns() // 1_000_000).to_bytes(8, "little")
         self.tickets[CONFIRMING_AT] = process.to_bytes(8, "little")
 
+    def tell_progress(self) -> None:
+        """Say that this process comes forward in long work, if it is the one that confirms."""
+        if int.from_bytes(self.tickets[CONFIRMING_AT], "little") == os.getpid():
+            self.tell_heartbeat(os.getpid())
+
     @property
     def is_publishing(self) -> bool:
         """Whether a leader is giving numbers and names just now, or died while it did."""
@@ -571,7 +576,7 @@ class JournalFolder:
             with JournalReader(copy) as reader:
                 check_name(reader, uuid)
                 for _ in reader.changes():
-                    self.tell_heartbeat(os.getpid())  # it may be large
+                    self.tell_progress()  # it may be large
                 seal, catalogue, mark = (
                     reader.seal,
                     reader.unstamped_catalogue(),

@@ -161,7 +161,7 @@ class History:
             )
 
     def _may_have(self, key: str, journal: Path) -> bool:
-        self._folder.tell_heartbeat(os.getpid())
+        self._folder.tell_progress()
         try:
             return database_key(read_envelope(journal)[2]) == key
         except FileNotFoundError:  # shipped meanwhile
@@ -186,7 +186,7 @@ class History:
         failed: list[OSError] = []
         with contextlib.closing(ledger), ledger.exclusive():
             for uuid, stamp in dict(ledger.entries()).items():
-                self._folder.tell_heartbeat(os.getpid())
+                self._folder.tell_progress()
                 # Nearly all are shipped.
                 with kept(failed), contextlib.suppress(FileNotFoundError):
                     self._restore_stamp(self._folder.committed(uuid), uuid, stamp)

@@ -57,7 +57,7 @@ class Rewriting:
         try:
             with JournalReader(self._folder.live(uuid)) as reader:
                 for _ in reader.changes():
-                    self._folder.tell_heartbeat(os.getpid())  # it may be large
+                    self._folder.tell_progress()  # it may be large
         except JournalCorrupt as error:
             return error
         except (FileNotFoundError, JournalError):

@@ -401,7 +401,7 @@ class SequenceLedger:
         system has failed, and the next one says nothing of what that did not write."""
         given = [each for record in _records(self._content()) for each in record.given]
         for uuid, stamp in given:
-            self._folder.tell_heartbeat(os.getpid())
+            self._folder.tell_progress()
             try:
                 fd = os.open(self._folder.committed(uuid), os.O_RDWR | os.O_CLOEXEC)
             except FileNotFoundError:  # nearly all are shipped

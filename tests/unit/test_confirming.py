@@ -105,3 +105,15 @@ def test_it_is_a_trouble_of_the_shippers_and_in_its_metrics(
     folder.undecided = 0
     watch.turn(4)
     assert not statistics.troubles
+
+
+def test_only_the_process_that_confirms_tells_of_its_progress(folder: JournalFolder) -> None:
+    def has_told() -> bool:
+        folder.tickets[HEARTBEAT_AT] = bytes(8)
+        folder.tell_progress()
+        return bytes(folder.tickets[HEARTBEAT_AT]) != bytes(8)
+
+    folder.tell_heartbeat(77)
+    assert not has_told()
+    folder.tell_heartbeat(os.getpid())
+    assert has_told()

@@ -540,7 +540,8 @@ def _forge_block(chance: random.Random, pieces: list[_Piece], subjects: Sequence
             gone = min(chance.randrange(20), start + 8 + size - at)
             del payload[at : at + gone]
             size -= gone
-        payload[start + 4 : start + 8] = max(size, 0).to_bytes(4, "little")
+        length = min(max(size, 0), 2**32 - 1)  # it may have been forged before
+        payload[start + 4 : start + 8] = length.to_bytes(4, "little")
     elif kind == 8:
         other = chance.randrange(len(pieces))
         pieces[number], pieces[other] = pieces[other], pieces[number]

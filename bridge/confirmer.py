@@ -650,7 +650,8 @@ class Confirmer:
         and that others wait for, when all have been looked at."""
         seen: list[Path] = []
         failed: list[OSError] = []
-        self._unreadable.go_on(0.0 if self._unreadable else self._folder.unread_since)
+        is_first = self._unreadable or not self._folder.is_restored  # since the machine started
+        self._unreadable.go_on(0.0 if is_first else self._folder.unread_since)
         ended = self._folder.dead_owners()
         for owner in ended:
             left = [self._folder.pools / str(owner)]

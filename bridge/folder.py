@@ -546,13 +546,15 @@ class JournalFolder:
             raise
         sync_directory(path.parent)
 
-    def keep_damaged(self, uuid: UUID, damage: JournalError) -> UUID:
-        """Keep a copy of an unconfirmed journal in the quarantine, before it is written anew.
-        Return the name of the copy: the journal may be set aside itself. Raises OSError; then it
+    def keep_damaged(self, uuid: UUID, damage: Exception) -> UUID:
+        """Give an unconfirmed journal a second name, in the quarantine, before another file takes
+        its place. Return that name: the journal may be set aside itself. Raises OSError; then it
         may be done again."""
         name = uuid5(uuid, "damaged")
         reason = f"a gap took the place of journal {uuid}, which is damaged: {damage}"
-        copy_file(self.live(uuid), self._in_quarantine(name, reason))
+        kept = self._in_quarantine(name, reason)
+        kept.unlink(missing_ok=True)  # a sync of its name may have failed
+        os.link(self.live(uuid), kept)  # neither reads it nor takes space
         sync_directory(self.quarantine)
         return name
 

@@ -10,6 +10,7 @@ import logbook
 
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.pending import LIMBO_TICKET, Pending
+from firebird_cdc.bridge.troubles import is_shortage
 from firebird_cdc.errors import JournalCorrupt, JournalError
 from firebird_cdc.journal.format import CommitMark, JournalReader, JournalWriter, write_commit_mark
 
@@ -34,7 +35,7 @@ class Rewriting:
         damage = self._damage(pending.uuid)
         if damage is not None:
             kept = self._folder.keep_damaged(pending.uuid, damage)
-            why = why or f"its journal is damaged ({damage.what} at byte {damage.offset})"
+            why = why or f"its journal is damaged ({damage})"
             why += f"; what is left of that is kept in the quarantine as {kept}"
         reason = (
             f"transaction {pending.transaction} was committed, but {why}"
@@ -51,9 +52,9 @@ class Rewriting:
         )
         self._write_gap(pending, reason)
 
-    def _damage(self, uuid: UUID) -> JournalCorrupt | None:
+    def _damage(self, uuid: UUID) -> Exception | None:
         """Return what is damaged in an unconfirmed journal; None: nothing, or it just ends too
-        early. Raises OSError."""
+        early. Raises OSError of what this process lacks."""
         try:
             with JournalReader(self._folder.live(uuid)) as reader:
                 for _ in reader.changes():
@@ -62,6 +63,10 @@ class Rewriting:
             return error
         except (FileNotFoundError, JournalError):
             return None
+        except OSError as error:  # what the disk does not give back holds up nothing
+            if is_shortage(error):
+                raise
+            return error
         return None
 
     def copy_anew(self, pending: Pending) -> None:

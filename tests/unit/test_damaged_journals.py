@@ -103,6 +103,26 @@ def test_a_damaged_seal_leaves_a_gap_and_the_journal_in_the_quarantine(
     assert str(damaged) in (server.folder.quarantine / f"{kept}.reason").read_text("utf-8")
 
 
+def test_a_page_that_cannot_be_read_leaves_a_gap_and_holds_up_nothing(
+    server: PlayedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.create_database()
+    server.set_state(12, 3)
+    uuid = server.commit_elsewhere(12, uuid4(), has_ticket=False)  # from limbo
+    _ends_too_early(server.folder.live(uuid))
+
+    def fails(reader: JournalReader) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(reader.path))
+
+    monkeypatch.setattr(JournalReader, "changes", fails)
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    until = time.monotonic() + _PATIENCE_S
+    while not server.folder.committed(uuid).exists():
+        assert time.monotonic() < until
+        confirmer.turn()
+    assert len(journals_in(server.folder.quarantine)) == 1
+
+
 def _ends_too_early(path: Path) -> None:
     with JournalReader(path) as reader:
         *_, seal_at = reader.block_offsets()

@@ -650,8 +650,9 @@ class Confirmer:
         and that others wait for, when all have been looked at."""
         seen: list[Path] = []
         failed: list[OSError] = []
-        is_first = self._unreadable or not self._folder.is_restored  # since the machine started
-        self._unreadable.go_on(0.0 if is_first else self._folder.unread_since)
+        # Before the first scan since the machine started it is a moment of the time before.
+        goes_on = not self._unreadable and self._folder.is_restored
+        self._unreadable.go_on(self._folder.unread_since if goes_on else 0.0)
         ended = self._folder.dead_owners()
         for owner in ended:
             left = [self._folder.pools / str(owner)]

@@ -48,6 +48,7 @@ from firebird_cdc.journal.confirming import (
     TICKETS,
     TICKETS_BYTES,
     UNDECIDED_AT,
+    UNREAD_AT,
 )
 from firebird_cdc.journal.dispose import copy_file, replace_file
 from firebird_cdc.journal.durable import boot_id, sync_directory, sync_names
@@ -422,11 +423,11 @@ class JournalFolder:
     def unread_since(self) -> float:
         """The moment at which the last leader met a file that it can't read, monotonic; 0: it
         reads all of them."""
-        return int.from_bytes(self.tickets[112:120], "little") / 1000
+        return int.from_bytes(self.tickets[UNREAD_AT], "little") / 1000
 
     @unread_since.setter
     def unread_since(self, moment: float) -> None:
-        self.tickets[112:120] = int(moment * 1000).to_bytes(8, "little")
+        self.tickets[UNREAD_AT] = int(moment * 1000).to_bytes(8, "little")
 
     @property
     def generation(self) -> int:

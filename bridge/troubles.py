@@ -92,7 +92,7 @@ class UnreadableFiles:
     def go_on(self, met: float) -> None:
         """Go on after a leader that met such files at the moment MET, monotonic; 0: it met none.
         Under Classic each process that leads would have the others wait anew."""
-        self._met_before = met if met <= time.monotonic() else 0.0  # before the machine started
+        self._met_before = met
 
     @property
     def since(self) -> float:

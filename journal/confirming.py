@@ -28,9 +28,11 @@ UNDECIDED_AT: Final = slice(24, 32)
 HEARTBEAT_AT: Final = slice(88, 96)
 CONFIRMING_AT: Final = slice(96, 104)
 RETIRED_AT: Final = slice(104, 112)
+UNREAD_AT: Final = slice(112, 120)
 """Places in it, as u64: how many journals can't be decided or published; when the process
 that confirms last came round, CLOCK_MONOTONIC in milliseconds; that process, 0: none; whether the
-file has lost its name, so that nobody may draw tickets from it."""
+file has lost its name, so that nobody may draw tickets from it; when a journal that can't be read
+was met, CLOCK_MONOTONIC in milliseconds, 0: all can."""
 
 LOCK: Final = "confirmer.lock"
 

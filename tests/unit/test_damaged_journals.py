@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import logbook
 import pytest
-from test_confirmer import PlayedServer
+from test_confirmer import PlayedServer, _work_until_committed
 
 from firebird_cdc.bridge import confirmer as module
 from firebird_cdc.bridge import folder
@@ -19,8 +18,6 @@ from firebird_cdc.bridge.confirmer import Confirmer
 from firebird_cdc.errors import JournalCorrupt
 from firebird_cdc.journal.format import Gap, JournalReader
 from firebird_cdc.journal.quarantine import journals_in
-
-_PATIENCE_S = 10
 
 
 @pytest.fixture
@@ -53,10 +50,7 @@ def test_a_damaged_journal_is_published_and_holds_up_nothing(
     _damage(server.folder.live(damaged))
     later = _commit(server, is_unresolved)
     with logbook.TestHandler() as log:
-        until = time.monotonic() + _PATIENCE_S
-        while not server.folder.committed(later).exists():
-            assert time.monotonic() < until
-            confirmer.turn()
+        _work_until_committed(confirmer, server.folder, later)
     numbers = []
     for uuid in (damaged, later):
         with JournalReader(server.folder.committed(uuid)) as reader:
@@ -89,10 +83,7 @@ def test_a_damaged_seal_leaves_a_gap_and_the_journal_in_the_quarantine(
         *_, seal_at = reader.block_offsets()
     content = _flip(live, seal_at + 20)
     confirmer = Confirmer(server, server.folder, fsync=True)
-    until = time.monotonic() + _PATIENCE_S
-    while not server.folder.committed(damaged).exists():
-        assert time.monotonic() < until
-        confirmer.turn()
+    _work_until_committed(confirmer, server.folder, damaged)
     with JournalReader(server.folder.committed(damaged)) as reader:
         [gap] = reader.changes()
     [kept] = journals_in(server.folder.quarantine)
@@ -116,10 +107,7 @@ def test_a_page_that_cannot_be_read_leaves_a_gap_and_holds_up_nothing(
 
     monkeypatch.setattr(JournalReader, "changes", fails)
     confirmer = Confirmer(server, server.folder, fsync=True)
-    until = time.monotonic() + _PATIENCE_S
-    while not server.folder.committed(uuid).exists():
-        assert time.monotonic() < until
-        confirmer.turn()
+    _work_until_committed(confirmer, server.folder, uuid)
     assert len(journals_in(server.folder.quarantine)) == 1
 
 
@@ -135,10 +123,7 @@ def test_what_was_never_written_leaves_a_gap_alone(server: PlayedServer) -> None
     uuid = server.commit_elsewhere(12, uuid4(), has_ticket=False)  # from limbo
     _ends_too_early(server.folder.live(uuid))
     confirmer = Confirmer(server, server.folder, fsync=True)
-    until = time.monotonic() + _PATIENCE_S
-    while not server.folder.committed(uuid).exists():
-        assert time.monotonic() < until
-        confirmer.turn()
+    _work_until_committed(confirmer, server.folder, uuid)
     with JournalReader(server.folder.committed(uuid)) as reader:
         [gap] = reader.changes()
     assert isinstance(gap, Gap)
@@ -163,10 +148,7 @@ def test_what_could_be_set_aside_but_for_one_sync_holds_up_nothing(
     monkeypatch.setattr(folder, "sync_directory", fails_once)
     strange = server.commit(2000)  # the database knows of no such transaction
     later = server.commit(12)
-    until = time.monotonic() + _PATIENCE_S
-    while not server.folder.committed(later).exists():
-        assert time.monotonic() < until
-        confirmer.turn()
+    _work_until_committed(confirmer, server.folder, later)
     assert failed
     assert journals_in(server.folder.quarantine) == [strange]
 
@@ -181,8 +163,5 @@ def test_one_to_be_set_aside_that_somebody_removed_holds_up_nothing(
     strange, later = server.commit(2000), server.commit(12)
     server.folder.live(strange).unlink()
     with logbook.TestHandler() as log:
-        until = time.monotonic() + _PATIENCE_S
-        while not server.folder.committed(later).exists():
-            assert time.monotonic() < until
-            confirmer.turn()
+        _work_until_committed(confirmer, server.folder, later)
     assert any("was removed by somebody" in each.message for each in log.records)

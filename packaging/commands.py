@@ -64,7 +64,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="say what is wrong with an installation",
         description=(
             "Looks for what would keep changes from being captured or delivered. Each finding "
-            "names the file or option and what to do. Exit code 0: nothing found, 1: something."
+            "names the file or option and what to do. Exit code 2: an error, 1: no more than "
+            "warnings, 0: nothing, or notes, which ask for nothing."
         ),
     )
     _server_option(check)
@@ -83,6 +84,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "also look at the publication of this database, PATH or HOST[/PORT]:PATH; repeatable. "
             "User and password come from ISC_USER and ISC_PASSWORD"
         ),
+    )
+    check.add_argument(
+        "--strict", action="store_true", help="exit code 2 for warnings, too; notes stay notes"
     )
     check.set_defaults(run=_check)
 
@@ -148,15 +152,16 @@ def _run(plan: Plan, dry_run: bool, idle: str) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    from firebird_cdc.packaging import findings as found
     from firebird_cdc.packaging.check import check_server
     from firebird_cdc.packaging.layout import find_server
 
     server = find_server(arguments.server)
     findings = check_server(server, arguments.config, arguments.database)
-    for finding in findings:
+    for finding in found.gravest_first(findings):
         print(finding)
-    if findings:
-        print(f"{len(findings)} finding{'s' if len(findings) > 1 else ''} at {server.root}")
-    else:
-        print(f"{server.root}: nothing is wrong")
-    return 1 if findings else 0
+    code = found.exit_code(findings, arguments.strict)
+    said = found.counted(findings)
+    verdict = [] if code else ["nothing is wrong"]
+    print(f"{server.root}: {'; '.join([*verdict, *([said] if said else [])])}")
+    return code

@@ -37,6 +37,13 @@ _OF_THIS_MACHINE = re.compile(
 )
 
 
+def _code(findings: list[str]) -> int:
+    """The exit code that check ought to end with."""
+    severities = {finding.partition(":")[0] for finding in findings}
+    assert severities <= {"error", "warning", "note"}
+    return 2 if "error" in severities else 1 if "warning" in severities else 0
+
+
 @dataclass
 class Installation:
     """A sound installation in an engine's root, for a test to break."""
@@ -54,9 +61,9 @@ class Installation:
         done = subprocess.run(argv, env=self.environment, capture_output=True, text=True)
         assert done.stderr == ""
         *findings, _ = re.split(r"\n(?=\S)", done.stdout.strip())
-        assert done.returncode == (1 if findings else 0)
+        assert done.returncode == _code(findings)
         findings = [finding for finding in findings if not _OF_THIS_MACHINE.search(finding)]
-        return (1 if findings else 0), findings
+        return _code(findings), findings
 
     def replace(self, name: str, old: str, new: str) -> None:
         """Change a configuration file."""
@@ -302,9 +309,11 @@ def test_every_defect_is_one_finding_that_names_place_and_remedy(
 ) -> None:
     defect(sound)
     code, findings = sound.check()
-    assert code == 1
+    assert code == 2
     assert len(findings) == 1, findings
-    place, said, todo = re.fullmatch(r"(.*?): (.*)\n +-> (.*)", findings[0], re.DOTALL).groups()  # type: ignore[union-attr]
+    parts = re.fullmatch(r"error: (.*?): (.*)\n +-> (.*)", findings[0], re.DOTALL)
+    assert parts is not None, findings
+    place, said, todo = parts.groups()
     assert where in place
     assert what in f"{place}: {said}"
     assert remedy in todo
@@ -346,15 +355,15 @@ def test_the_publication_of_a_database_is_looked_at(
         ],
     )
     code, findings = sound.check(str(database))
-    assert code == 1
+    assert code == 2
     assert ["publication is off" in f or "no table is in" in f for f in findings] == [True, True]
     work(database, published)
     code, findings = sound.check(str(database))
-    assert (code, len(findings)) == (1, 1), findings
+    assert (code, len(findings)) == (2, 1), findings
     assert "tables without primary or unique key: KEYLESS;" in findings[0]
     work(database, ["ALTER DATABASE EXCLUDE TABLE KEYLESS FROM PUBLICATION"])
     code, findings = sound.check(str(database))
-    assert (code, len(findings)) == (1, 1), findings
+    assert (code, len(findings)) == (2, 1), findings
     assert "outside its publication, whose changes are not captured: KEYLESS" in findings[0]
     assert "table.exclude.list" in findings[0]
     options = sound.options.read_text()
@@ -365,7 +374,7 @@ def test_the_publication_of_a_database_is_looked_at(
     work(database, ["CREATE TABLE A$1 (N INTEGER PRIMARY KEY)"])
     work(database, ['CREATE TABLE "A#1" (N INTEGER PRIMARY KEY)'])
     code, findings = sound.check(str(database))
-    assert (code, len(findings)) == (1, 1), findings
+    assert (code, len(findings)) == (2, 1), findings
     assert f"table A$1 in {database} and table A#1 in {database} would share the t" in findings[0]
     assert "-> leave one of them out with table.exclude.list" in findings[0]
     work(database, ["DROP TABLE A$1"])
@@ -373,13 +382,13 @@ def test_the_publication_of_a_database_is_looked_at(
     with sound.options.open("a") as file:
         file.write(f"connector.canary.tables: {database}.CANARY\n")
     code, findings = sound.check(str(database))
-    assert (code, len(findings)) == (1, 1), findings
+    assert (code, len(findings)) == (2, 1), findings
     assert "its canary: there is no table" in findings[0]
     work(database, ["CREATE TABLE CANARY (ID INTEGER PRIMARY KEY, WRITTEN_AT TIMESTAMP)"])
     assert sound.check(str(database)) == (0, [])
 
     sound.replace("replication.conf", "database\n", "database = /somewhere/else.fdb\n")
     code, findings = sound.check(str(database))
-    assert (code, len(findings)) == (1, 1), findings
+    assert (code, len(findings)) == (2, 1), findings
     assert f"{database} is not captured" in findings[0]
     assert f"--database {database}" in findings[0]

@@ -23,6 +23,7 @@ from firebird_cdc.journal.canonical import LargeBlob
 from firebird_cdc.journal.format import Blob
 from firebird_cdc.journal.replay.conversion import UNKNOWN
 from firebird_cdc.journal.replay.images import CONTROL, Images, Plan, RowMaker, read_pack
+from firebird_cdc.journal.replay.package import compiled_note
 from firebird_cdc.journal.replay.typed import Missing, TypedColumns
 
 MOST_SENTENCES = 1000
@@ -36,11 +37,13 @@ TEXT_SCHEMA = "database string, `table` string, value string"
 @dataclass
 class Tally:
     """What tasks counted, added up on the driver: by index of table rows, deletes that nothing
-    explains and missing content (by column and cause), and sentences on what was met."""
+    explains, missing content (by column and cause) and rows that had to be decoded one by one (by
+    cause); and sentences on what was met."""
 
     rows: Counter[int] = field(default_factory=Counter)
     unmatched: Counter[int] = field(default_factory=Counter)
     missing: dict[tuple[int, str], Missing] = field(default_factory=dict)
+    slowed: dict[int, Counter[str]] = field(default_factory=dict)
     sentences: dict[str, set[str]] = field(default_factory=dict)
 
     def add(self, other: Tally) -> None:
@@ -49,6 +52,8 @@ class Tally:
         self.unmatched.update(other.unmatched)
         for place, causes in other.missing.items():
             self.missing.setdefault(place, Counter()).update(causes)
+        for table, causes in other.slowed.items():
+            self.slowed.setdefault(table, Counter()).update(causes)
         for kind, sentences in other.sentences.items():
             mine = self.sentences.setdefault(kind, set())
             for sentence in sentences:
@@ -80,6 +85,8 @@ def rows_as(
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tally = Tally()
+        if note := compiled_note():
+            _note(f"slow {note}", tally)
         writer = _Texts(plan, tally) if only is None else _Typed(plan, only, tally)
         for table, form, images in _left(batches, plan, tally, only):
             tally.rows[table] += len(images)
@@ -244,7 +251,10 @@ class _Typed:
 
     def batch(self, table: int, maker: RowMaker, images: Images) -> pa.RecordBatch:
         missing: dict[str, Missing] = {}
-        batch = self._columns.batch(maker.value_lists(images), missing)
+        slowed: Counter[str] = Counter()
+        batch = self._columns.batch(maker.value_lists(images, slowed), missing)
+        if slowed:
+            self._tally.slowed.setdefault(table, Counter()).update(slowed)
         for column, causes in missing.items():
             self._tally.missing.setdefault((table, column), Counter()).update(causes)
         return batch

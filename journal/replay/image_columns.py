@@ -30,6 +30,10 @@ _TEXTS = (Storage.TEXT, Storage.PADDED_TEXT)
 _BYTES = (Storage.OCTETS, Storage.RAW)
 
 
+class NotUtf8(Exception):
+    """A text that is to be in UTF-8 is not."""
+
+
 class ImageColumns:
     """Makes columns of images of TABLE; `can_take` says of which tables it can."""
 
@@ -51,19 +55,20 @@ class ImageColumns:
         """Return the columns in the order of the table's definition: numbers as the image has them,
         texts as strings without the blanks of CHAR.
 
-        images: bytes, none null. Raises ValueError if an image is not one of the table's, or a
-        text is not UTF-8.
+        images: bytes, none null. Raises ValueError if an image is not one of the table's, and
+        NotUtf8.
         """
-        if pc.min(pc.binary_length(images)).as_py() < self._start:
+        extent = pc.min_max(pc.binary_length(images)).as_py()
+        if extent["min"] < self._start:
             raise ValueError("a row image is shorter than its fixed part")
         masks = self._masks(images)
-        texts = self._variable(images)
+        texts = self._variable(images, extent["max"])
         found = []
         for index, (column, place) in enumerate(zip(self._columns, self._places, strict=True)):
             if place.variable:
                 values = texts[index]
                 if column.storage in _TEXTS:
-                    values = values.cast(pa.string())  # checks that it is UTF-8
+                    values = _text(values)
             else:
                 values = _slice(images, place.offset, place.size, _FIXED[column.storage])
                 if column.storage is Storage.BOOLEAN:
@@ -84,10 +89,14 @@ class ImageColumns:
                     masks[index] = pc.not_equal(bit, 0)
         return masks
 
-    def _variable(self, images: pa.Array) -> dict[int, pa.Array]:
-        """Return the bytes of the columns that have some in the variable part."""
+    def _variable(self, images: pa.Array, longest: int) -> dict[int, pa.Array]:
+        """Return the bytes of the columns that have some in the variable part.
+
+        longest: bytes of the longest image.
+        """
         indexes = [index for index, place in enumerate(self._places) if place.variable]
-        rest = pc.binary_slice(images, self._start)
+        # Not without an end: from pyarrow 26 on that raises "Negative buffer resize".
+        rest = pc.binary_slice(images, self._start, longest)
         size = pc.sum(pc.binary_length(rest)).as_py()
         if not indexes:
             if size:
@@ -118,6 +127,16 @@ class ImageColumns:
 def _is_utf8(column: Column, none_charset: str) -> bool:
     codec = find_codec(none_charset) if column.charset_id == NONE else codec_of(column.charset_id)
     return codec is not None and codec.replace("_", "-").lower() in ("utf-8", "utf8")
+
+
+def _text(values: pa.Array) -> pa.Array:
+    """Return the bytes VALUES as strings; raises NotUtf8."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid as error:
+        if "UTF8" not in str(error):  # Arrow has one class for all that it refuses
+            raise
+        raise NotUtf8(str(error)) from error
 
 
 def _slice(images: pa.Array, offset: int, size: int, kind: pa.DataType) -> pa.Array:

@@ -54,7 +54,7 @@ from firebird_cdc.journal.replay.arrow import (
 )
 from firebird_cdc.journal.replay.conversion import UNKNOWN
 from firebird_cdc.journal.replay.evolution import Place, Source, TablePlan
-from firebird_cdc.journal.replay.image_columns import ImageColumns
+from firebird_cdc.journal.replay.image_columns import ImageColumns, NotUtf8
 from firebird_cdc.journal.replay.planning import (
     Found,
     JournalOptions,
@@ -99,6 +99,9 @@ ROW_SCHEMA = pa.schema(
 """What is in a pack. ``key``: of a table that is folded by key, its bytes; of any other a digest of
 the row. ``form``: version * 2**32 + index into ``Plan.shapes``; of a row that a multiset loses
 -1 - that. ``image``: null if the key has no row from here on."""
+
+NOT_UTF8 = "a text near them is not UTF-8"
+"""Why rows were decoded one by one where it lies in their content."""
 
 _FORM = 1 << 32
 _BLOBS = frozenset({Storage.BLOB, Storage.ARRAY})
@@ -255,12 +258,13 @@ class RowMaker:
                 values.append(value if value is None or convert is None else convert(value))
         return values
 
-    def value_lists(self, images: Images) -> list[Any]:
+    def value_lists(self, images: Images, slowed: Counter[str]) -> list[Any]:
         """Return the values of many rows, a sequence or an array of Arrow for each column of now.
 
-        A value of a column as in `stored`; CHARs may come without their blanks.
+        A value of a column as in `stored`; CHARs may come without their blanks. SLOWED: gets the
+        number of rows that had to be decoded one by one although their columns need not, by cause.
         """
-        stored = self._stored_lists(images)
+        stored = self._stored_lists(images, slowed)
         lists: list[Any] = []
         for index, convert, default in self.sources:
             if index is None:
@@ -271,10 +275,16 @@ class RowMaker:
                 lists.append([v if v is None else convert(v) for v in _listed(stored[index])])
         return lists
 
-    def _stored_lists(self, images: Images) -> list[Any]:
+    def _stored_lists(self, images: Images, slowed: Counter[str]) -> list[Any]:
         if self._image_columns is not None and not isinstance(images, list):
-            with suppress(ValueError):  # a text that is no UTF-8
+            try:
                 return self._image_columns.decode(images)
+            except NotUtf8:
+                slowed[NOT_UTF8] += len(images)
+            except pa.ArrowException as error:
+                # One release of Arrow for which a call of ours is none costs time, not the result.
+                reason = str(error).partition("\n")[0] or type(error).__name__
+                slowed[f"pyarrow {pa.__version__} failed: {reason}"] += len(images)
         if self.has_blobs:
             rows = [self.stored(image) for image in _listed(images)]
         else:

@@ -53,7 +53,8 @@ class RebuiltTable:
 
     ``by_key``: folded by key, else as a multiset; ``unmatched``: deletes of rows that no insert
     in the history explains (multisets only); ``dropped``: a DROP TABLE was its end. ``missing``:
-    by column, how often its content is not known, by cause (`typed.CAUSES`).
+    by column, how often its content is not known, by cause (`typed.CAUSES`). ``row_by_row``: how
+    many rows were decoded one by one where columns at once were to be expected, by cause.
     """
 
     database: str
@@ -64,6 +65,7 @@ class RebuiltTable:
     dropped: bool
     folder: str | None
     missing: dict[str, dict[str, int]] = field(default_factory=dict)
+    row_by_row: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,11 @@ def rebuild_state(
             spans=survey.spans,
             tables=list(_table_states(plan, tally, sink)),
             holes=holes,
-            notes=[*history.remarks(survey.spans), *notes],
+            notes=[
+                *history.remarks(survey.spans),
+                *notes,
+                *(f"in Spark's tasks {slow}" for slow in sorted(tally.sentences.get("slow", ()))),
+            ],
             point=None if point is None else str(point),
             places=limits,
         )
@@ -503,6 +509,7 @@ def _table_states(plan: Plan, tally: Tally, sink: _Sink) -> Iterator[RebuiltTabl
             dropped=table.is_dropped,
             folder=folder if is_there and sink.has_path else None,
             missing=missing,
+            row_by_row=dict(tally.slowed.get(index, {})),
         )
 
 
@@ -531,6 +538,12 @@ def describe(report: StateReport, output: str) -> Iterator[str]:
     yield ""
     for note in report.notes:
         yield f"note: {note}"
+    for table in report.tables:
+        for cause, count in table.row_by_row.items():
+            yield (
+                f"note: {table.database}  {table.table}: {count:,} rows were decoded one by one,"
+                f" which is slower: {cause}"
+            )
     for hole in report.holes:
         yield f"HOLE: {hole}"
     causes: Counter[str] = Counter()

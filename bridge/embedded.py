@@ -11,7 +11,7 @@ import logbook
 
 from firebird_cdc.bridge.host import CffiHost
 from firebird_cdc.bridge.service import Bridge
-from firebird_cdc.config import load_config, locate_files
+from firebird_cdc.config import load_capture, locate_files
 from firebird_cdc.config.logging import setup_logging
 from firebird_cdc.errors import ConfigError, FirebirdCdcError
 
@@ -30,12 +30,14 @@ def _start(host: CffiHost, connector_config: str, logging_config: str) -> None:
     if not _logging_set_up:
         setup_logging(files.logging)
         _logging_set_up = True
-    config = load_config(files.config)
+    config = load_capture(files.config)
     for warning in config.warnings:
         _log.warning("{}", warning)
     if _bridge is None:
         _bridge = Bridge(host)
     _bridge.start(config, files.logging)
+    for problem in config.problems:
+        _log.error("changes are captured, but none is sent until this is corrected: {}", problem)
     _reported = ""
 
 

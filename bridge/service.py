@@ -23,8 +23,8 @@ from firebird_cdc.bridge.definitions import DefinitionFinder
 from firebird_cdc.bridge.disk import DiskMeter
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Host
-from firebird_cdc.bridge.shipper import ShipperSupervisor, python_program
-from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.bridge.shipper import ShipperSupervisor
+from firebird_cdc.config import CaptureConfig
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.disk_watch import DiskLimits
 
@@ -74,13 +74,14 @@ class Bridge:
         assert self._folder is not None
         return self._folder.databases
 
-    def start(self, config: ConnectorConfig, logging: Path | None) -> None:
+    def start(self, config: CaptureConfig, logging: Path | None) -> None:
         """Open the journal folder and put everything to work.
 
+        What is wrong with the options of the rest (``config.problems``) changes nothing here: the
+        shipper that is started ends with it, and its supervisor waits for another file.
         Raises ConfigError or CaptureError with what the user has to mend; nothing is left half
         done then, and a later call tries again.
         """
-        python = python_program() if config.shipper == "embedded" else None
         folder = self._folder
         if folder is not None and self._confirmer is None:
             folder.let_tickets_go(self._host.count_prepared)  # there is no thread that would
@@ -109,8 +110,8 @@ class Bridge:
         if self._supervisor is not None:
             self._supervisor.retire()
             self._supervisor = None
-        if python is not None:
-            self._supervisor = ShipperSupervisor(self._host, folder, config.path, logging, python)
+        if config.shipper == "embedded":
+            self._supervisor = ShipperSupervisor(self._host, folder, config.path, logging)
             self._supervisor.start()
         _log.info(
             "capturing into {folder} (process {number}, {connector})",

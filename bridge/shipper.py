@@ -20,6 +20,7 @@ from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Host
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal import last_words
+from firebird_cdc.journal.last_words import LastWords
 from firebird_cdc.journal.lock import bridge_present, is_held, try_lock
 
 _log = logbook.Logger("firebird_cdc.bridge.shipper")
@@ -76,14 +77,13 @@ class ShipperSupervisor(threading.Thread):
     knows when the last server process has gone, and sees to it that a shipper runs."""
 
     def __init__(
-        self, host: Host, folder: JournalFolder, config: Path, logging: Path | None, python: Path
+        self, host: Host, folder: JournalFolder, config: Path, logging: Path | None
     ) -> None:
         super().__init__(name="fbc-shipper", daemon=True)
         self._host = host
         self._folder = folder
         self._config = config
         self._logging = logging
-        self._python = python
         self._bridge_lock: int | None = None
         self._retired = threading.Event()
         self._told_to_wait = 0.0  # about which last words, by their time
@@ -102,11 +102,17 @@ class ShipperSupervisor(threading.Thread):
                 try:
                     pause = self._turn()
                 except Exception as error:
-                    _log.error("cannot start the shipper: {}", error)
+                    self._tell_failure(f"it can't be started: {error}")
                     pause = _BACKOFF_MOST_S
         finally:
             if self._bridge_lock is not None:
                 os.close(self._bridge_lock)
+
+    def _tell_failure(self, why: str) -> None:
+        """Say why there is no shipper, in the log and where ``status`` looks."""
+        _log.error("the shipper does not run: {}", why)
+        changed = last_words.changed_ns(self._config)
+        last_words.leave(self._last_words, LastWords(1, why, changed, time.time()))
 
     def _turn(self) -> float:
         """Start a shipper if none runs; return how long to wait before the next look."""
@@ -147,7 +153,7 @@ class ShipperSupervisor(threading.Thread):
 
     @property
     def _last_words(self) -> Path:
-        return self._folder.state / "shipper.last-words"
+        return last_words.words_path(self._folder.path)
 
     def _must_wait(self) -> bool:
         """Whether the last shipper came to an end that the next one would come to as well."""
@@ -174,16 +180,17 @@ class ShipperSupervisor(threading.Thread):
                 return
 
     def _start(self) -> int:
-        """Start a shipper; return its process number."""
+        """Start a shipper; return its process number. Raises CaptureError without a Python."""
+        python = python_program()
         path = ":".join(str(Path(entry).absolute()) for entry in sys.path if entry)
         # -I: the server's path is its path, and the environment tells it nothing of Python.
-        arguments = [str(self._python), "-I", "-c", _PROGRAM, path]
+        arguments = [str(python), "-I", "-c", _PROGRAM, path]
         arguments += ["ship", "--embedded", "--config", str(self._config.absolute())]
         arguments += ["--last-words", str(self._last_words)]
         if self._logging is not None:
             arguments += ["--logging", str(self._logging.absolute())]
         environment = {k: v for k, v in os.environ.items() if k not in _NOT_INHERITED}
-        process = self._host.spawn(self._python, arguments, environment)
+        process = self._host.spawn(python, arguments, environment)
         _log.info("started the shipper, process {}", process)
         if os.getpid() == 1:
             self._adopted.add(process)

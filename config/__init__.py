@@ -1,6 +1,11 @@
 """The options of the connector as typed values, and the files they are read from."""
 
-from firebird_cdc.config.connector import ConnectorConfig, load_config
+from firebird_cdc.config.connector import (
+    CaptureConfig,
+    ConnectorConfig,
+    load_capture,
+    load_config,
+)
 from firebird_cdc.config.families import (
     ColumnHash,
     KeyColumns,
@@ -9,11 +14,13 @@ from firebird_cdc.config.families import (
 from firebird_cdc.config.locate import FileLocations, locate_files
 
 __all__ = [
+    "CaptureConfig",
     "ColumnHash",
     "ConnectorConfig",
     "FileLocations",
     "KeyColumns",
     "NamedConfig",
+    "load_capture",
     "load_config",
     "locate_files",
 ]

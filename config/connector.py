@@ -155,6 +155,27 @@ class ConnectorConfig:
     metric_tags: tuple[tuple[str, str], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class CaptureConfig:
+    """The options that a server process needs to record changes; bytes, as in ConnectorConfig.
+
+    ``problems``: one sentence for each thing that is wrong in the rest of the file. They keep the
+    shipper from running, and nothing else.
+    """
+
+    path: Path
+    warnings: tuple[str, ...]
+    problems: tuple[str, ...]
+    connector_name: str
+    journal_directory: Path
+    journal_fsync: bool
+    journal_warn_bytes: int
+    journal_max_bytes: int
+    journal_min_free_bytes: int
+    capture_failure_mode: str
+    shipper: str
+
+
 _SUBJECTS = ("key.converter", "value.converter")
 
 # Members of these take a list as well; whoever gets them knows their form.
@@ -188,7 +209,20 @@ def load_config(path: Path) -> ConnectorConfig:
     option, the value as given unless it is a secret, and what is allowed. Touches nothing
     but the file itself: whether directories exist is for their users to find out.
     """
-    return _Loader(read_flat_yaml(Path(path), "connector configuration")).load()
+    return _Loader(_read(path)).load()
+
+
+def load_capture(path: Path) -> CaptureConfig:
+    """Read what a server process needs from the YAML file PATH, whatever else is wrong there.
+
+    Raises ConfigError if the file can't be read as YAML, or for what is wrong with an option
+    ``for_capture``, and tells then of unknown keys that may be one, misspelt.
+    """
+    return _Loader(_read(path)).load_capture()
+
+
+def _read(path: Path) -> Source:
+    return read_flat_yaml(Path(path), "connector configuration")
 
 
 class _Loader:
@@ -196,7 +230,11 @@ class _Loader:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.problems = list(source.problems)
+        self.problems: list[str] = []
+        self.capture_problems: list[str] = []  # those that keep changes from being recorded
+        self.misspelt: list[str] = []  # those about unknown keys that may be meant for capture
+        for key, problem in source.problems:
+            self._note(find_option(key), problem)
         self.warnings: list[str] = []
         self.values: dict[str, Any] = {}
         self.entries: dict[str, Entry] = {}  # by the option's own name, whatever alias was used
@@ -209,6 +247,33 @@ class _Loader:
         self.topic_creation = topic_creation.TopicCreationOptions()
 
     def load(self) -> ConnectorConfig:
+        settings = self._settle()
+        if self.problems:
+            raise ConfigError([_without_logins(problem) for problem in self.problems])
+        return self._build(settings)
+
+    def load_capture(self) -> CaptureConfig:
+        self._settle()
+        if self.capture_problems:
+            told = [*self.capture_problems, *self.misspelt]
+            raise ConfigError([_without_logins(problem) for problem in told])
+        value = self.values
+        return CaptureConfig(
+            path=self.source.path,
+            warnings=tuple(map(_without_logins, self.warnings)),
+            problems=tuple(map(_without_logins, self.problems)),
+            connector_name=value.get("connector.name", ""),
+            journal_directory=value["connector.journal.directory"],
+            journal_fsync=value["connector.journal.fsync"],
+            journal_warn_bytes=value["connector.journal.warn.bytes"],
+            journal_max_bytes=value["connector.journal.max.bytes"],
+            journal_min_free_bytes=value["connector.journal.min.free.bytes"],
+            capture_failure_mode=value["connector.capture.failure.mode"],
+            shipper=value["connector.shipper"],
+        )
+
+    def _settle(self) -> kafka.ProducerSettings:
+        """Take all of the file, with notes of what is wrong; return the producer's settings."""
         for entry in self.source.entries.values():
             self._take(entry)
         self._fill_in_defaults()
@@ -221,20 +286,23 @@ class _Loader:
         self._check_password()
         self.values["topic.creation"] = self._topic_creation()
         self._settle_adjustment()
-        settings = kafka.ProducerSettings.from_entries(
+        return kafka.ProducerSettings.from_entries(
             self.producer, self.source.path, self.problems, self.warnings
         )
-        if self.problems:
-            raise ConfigError([_without_logins(problem) for problem in self.problems])
-        return self._build(settings)
 
     # -- one key
 
     def _place(self, entry: Entry) -> str:
         return f"{self.source.path}:{entry.line}"
 
+    def _note(self, option: Option | None, problem: str) -> None:
+        self.problems.append(problem)
+        if option is not None and option.for_capture:
+            self.capture_problems.append(problem)
+
     def _problem(self, entry: Entry, what: str) -> None:
-        self.problems.append(f"{self._place(entry)}: {shown_key(entry.key)} {what}")
+        option = find_option(entry.key)
+        self._note(option, f"{self._place(entry)}: {shown_key(entry.key)} {what}")
 
     def _warn(self, entry: Entry, what: str) -> None:
         self.warnings.append(f"{self._place(entry)}: {shown_key(entry.key)} {what}")
@@ -249,9 +317,14 @@ class _Loader:
         if option is None and dot and converter in self.converters.names:
             option = BY_NAME["<converter>.<parameter>"]
         if option is None:
-            self.problems.append(
-                f"{self._place(entry)}: {shown_key(entry.key)}: {_unknown(entry.key)}"
+            meant = _nearest(entry.key)
+            advice = (
+                f"did you mean {meant.name}?" if meant else "docs/reference.md lists all of them"
             )
+            problem = f"{self._place(entry)}: {shown_key(entry.key)}: no such option; {advice}"
+            self._note(None, problem)
+            if meant is not None and meant.for_capture:
+                self.misspelt.append(problem)
             return
         if option.status is Status.NEVER:
             self._warn(entry, f"has no effect: {option.instead}")
@@ -320,9 +393,10 @@ class _Loader:
             if option.is_family or option.name in self.values or option.status is Status.NEVER:
                 continue
             if option.required and not self._was_set(option):
-                self.problems.append(
+                self._note(
+                    option,
                     f"{self.source.path}: {option.name} is missing; it is required:"
-                    f" {option.meaning}"
+                    f" {option.meaning}",
                 )
             elif option.default is not None:
                 self.values[option.name] = _parse_value(
@@ -687,10 +761,8 @@ def _near(value: str, option: Option) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def _unknown(key: str) -> str:
+def _nearest(key: str) -> Option | None:
+    """Return the option that KEY may be meant for."""
     names = [option.name for option in OPTIONS if not option.name.startswith("<")]
     close = difflib.get_close_matches(key.lower(), [*names, *ALIASES], 1, 0.6)
-    if close:
-        option = ALIASES.get(close[0]) or BY_NAME[close[0]]
-        return f"no such option; did you mean {option.name}?"
-    return "no such option; docs/reference.md lists all of them"
+    return (ALIASES.get(close[0]) or BY_NAME[close[0]]) if close else None

@@ -94,7 +94,7 @@ def load_logging(path: Path) -> LoggingOptions:
     if path.suffix.lower() == ".xml" or read_text(path, _WHAT).lstrip().startswith("<"):
         raise ConfigError([_answer_to_logback(path)])
     source = read_flat_yaml(path, _WHAT)
-    problems = list(source.problems)
+    problems = [problem for _, problem in source.problems]
     values: dict[str, Any] = {}
     for entry in source.entries.values():
         _take(source, entry, values, problems)

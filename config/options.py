@@ -96,6 +96,13 @@ class Option:
     instead: str = ""
 
     @property
+    def for_capture(self) -> bool:
+        """Whether a server process needs it to record changes: only such an option, missing or
+        wrong, keeps transactions from being committed. Any other keeps the shipper from running."""
+        is_filter = self.group is Group.FILTERS and self.kind is Kind.PATTERNS
+        return is_filter or self.name.startswith(_CAPTURE_PREFIXES)
+
+    @property
     def is_family(self) -> bool:
         """Whether the name stands for many keys, e.g. ``column.mask.with.<n>.chars``."""
         return "<" in self.name
@@ -116,6 +123,8 @@ class Option:
         match = re.fullmatch(pattern, key, re.DOTALL)
         return match and match.groups()
 
+
+_CAPTURE_PREFIXES = ("connector.journal.", "connector.capture.")
 
 # What may stand for a part in angle brackets; for any other: everything.
 _PLACEHOLDERS = {"<n>": "[0-9]+", "<algorithm>": "[^.]+", "<name>": "[^.]+"}

@@ -44,7 +44,9 @@ A relative path starts at the server directory. The file has to be UTF-8.
 
 - A key may appear once. An unknown key, a missing required one or a value out of range is an
   error; all errors of a file are reported at once, each with its line. `firebird-cdc check`
-  shows them without a server.
+  shows them without a server. One in `connector.journal.*`, `connector.capture.*` or a list that
+  includes or excludes tables or columns keeps the server from capturing, so commits are refused or
+  leave gaps; any other keeps only the shipper from running.
 - Numbers and booleans may stand in quotes. Where some words are allowed, their case is free.
 - A list is text separated by commas, or a YAML list. `\\,` stands for a comma inside an item of
   such a text; a pattern with a comma, such as `t{1,3}`, is best written in a YAML list.

@@ -38,11 +38,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The entries of a file in the order written, and what is wrong with its form."""
+    """The entries of a file in the order written, and what is wrong with its form.
+
+    ``problems``: the key that each is about, empty if it is no text, and a sentence.
+    """
 
     path: Path
     entries: Mapping[str, Entry]
-    problems: tuple[str, ...]
+    problems: tuple[tuple[str, str], ...]
 
 
 def read_text(path: Path, what: str) -> str:
@@ -113,18 +116,19 @@ def read_flat_yaml(path: Path, what: str) -> Source:
 
 def _flatten(path: Path, node: yaml.MappingNode) -> Source:
     entries: dict[str, Entry] = {}
-    problems: list[str] = []
+    problems: list[tuple[str, str]] = []
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
-            problems.append(f"{path}:{line}: a key must be plain text, e.g. connector.name")
+            problems.append(("", f"{path}:{line}: a key must be plain text, e.g. connector.name"))
             continue
         key = key_node.value
         if key in entries:
-            problems.append(
+            said = (
                 f"{path}:{line}: {shown_key(key)} is set a second time, first in line"
                 f" {entries[key].line}; remove one of the two"
             )
+            problems.append((key, said))
             continue
         value: str | tuple[str, ...] | None
         if isinstance(value_node, yaml.ScalarNode):
@@ -134,10 +138,11 @@ def _flatten(path: Path, node: yaml.MappingNode) -> Source:
         ):
             value = tuple(item.value for item in value_node.value)
         else:
-            problems.append(
+            said = (
                 f"{path}:{line}: {shown_key(key)} holds a nested structure; write dotted keys on"
                 f" one level, e.g. '{shown_key(key)}.name: value'"
             )
+            problems.append((key, said))
             continue
         entries[key] = Entry(key, line, value)
     return Source(path, MappingProxyType(entries), tuple(problems))

@@ -51,18 +51,34 @@ def _ship(arguments: argparse.Namespace) -> int:
     from firebird_cdc.errors import FirebirdCdcError
     from firebird_cdc.journal import last_words
 
-    if arguments.last_words is None:
-        return _ship_to_the_end(arguments)
+    words_path: Path | None = arguments.last_words
     config_ns = last_words.changed_ns(arguments.config)
-    arguments.last_words.unlink(missing_ok=True)
+    if words_path is not None:
+        words_path.unlink(missing_ok=True)
     try:
         setup_logging(arguments.logging)
         return _ship_to_the_end(arguments)
     except Exception as error:
         code = error.exit_code if isinstance(error, FirebirdCdcError) else 1
         words = last_words.LastWords(code, str(error), config_ns, time.time())
-        last_words.leave(arguments.last_words, words)
+        if words_path is None and words.is_refusal:
+            words_path = _words_path(arguments.config)
+        if words_path is not None:
+            last_words.leave(words_path, words)
         raise
+
+
+def _words_path(config: Path) -> Path | None:
+    """Return where ``status`` looks for why there is no shipper, if CONFIG tells as much."""
+    from firebird_cdc.config import load_capture
+    from firebird_cdc.errors import ConfigError
+    from firebird_cdc.journal.last_words import words_path
+
+    try:
+        path = words_path(load_capture(config).journal_directory)
+    except ConfigError:
+        return None
+    return path if path.parent.is_dir() else None
 
 
 def _ship_to_the_end(arguments: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import logbook
 
 from firebird_cdc.bridge.counters import read_counters
-from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.config import CaptureConfig, ConnectorConfig
 from firebird_cdc.journal.lock import STATE_DIRECTORY, is_held
 from firebird_cdc.journal.statistics import DISK, Statistics
 
@@ -46,7 +46,7 @@ class DiskLimits:
     mode: str = "refuse"
 
     @classmethod
-    def of(cls, config: ConnectorConfig) -> DiskLimits:
+    def of(cls, config: CaptureConfig | ConnectorConfig) -> DiskLimits:
         """The limits that CONFIG sets."""
         return cls(
             config.journal_warn_bytes,

@@ -1,7 +1,7 @@
-"""What an embedded shipper leaves behind when it ends by itself: nobody waits for its exit code.
+"""What a shipper leaves when it ends by itself: nobody waits for an embedded one's exit code.
 
 Whoever starts shippers (``bridge.shipper``) reads why the last one ended, and doesn't start the
-next one into the same end.
+next one into the same end. ``firebird-cdc status`` shows it while none runs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from firebird_cdc.errors import ConfigError, ShipperFenced
 from firebird_cdc.journal.dispose import replace_file
+from firebird_cdc.journal.lock import STATE_DIRECTORY
 
 _FINAL = (ConfigError.exit_code, ShipperFenced.exit_code)
 _HOLD_S = 600.0
@@ -29,6 +30,11 @@ class LastWords:
     config_ns: int
     at: float
 
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the shipper ended because its configuration is wrong."""
+        return self.code == ConfigError.exit_code
+
     def hold_s(self, config: Path) -> float:
         """For how long no other shipper is to be started with CONFIG, seconds.
 
@@ -38,6 +44,11 @@ class LastWords:
         if self.code not in _FINAL or self.config_ns != changed_ns(config):
             return 0.0
         return min(max(self.at + _HOLD_S - time.time(), 0.0), _HOLD_S)
+
+
+def words_path(directory: Path) -> Path:
+    """Return where the shipper of the journal folder DIRECTORY leaves them."""
+    return directory / STATE_DIRECTORY / "shipper.last-words"
 
 
 def changed_ns(config: Path) -> int:
@@ -52,7 +63,7 @@ def leave(path: Path, words: LastWords) -> None:
     """Write WORDS; without a place for them, the next shipper comes to the same end sooner."""
     content = json.dumps([words.code, words.text, words.config_ns, words.at])
     with contextlib.suppress(OSError):
-        replace_file(path, content.encode(), is_synced=False)
+        replace_file(path, content.encode(), owner_of=path.parent, is_synced=False)
 
 
 def read(path: Path) -> LastWords | None:

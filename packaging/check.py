@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import firebird_cdc
-from firebird_cdc.config import ConnectorConfig, load_config, locate_files
+from firebird_cdc.config import ConnectorConfig, load_capture, load_config, locate_files
 from firebird_cdc.config.filters import TableFilter
 from firebird_cdc.config.logging import load_logging
 from firebird_cdc.errors import ConfigError, SetupError
@@ -34,6 +34,13 @@ LOG_AGE = datetime.timedelta(days=1)
 #: The version of the engine that the plugin refuses (native/engine_version.c).
 _UNSERVED = "4.0.0"
 
+_REFUSING = (
+    "correct the option; a server that starts with it refuses to commit what is to be captured"
+    " (or leaves gaps, with connector.capture.failure.mode: gap)"
+)
+_NOT_SHIPPING = (
+    "correct the option; no shipper starts with it, and journals wait on disk (commits go on)"
+)
 _YES = ("true", "yes", "on", "1")
 _NO = ("false", "no", "off", "0")
 _LOG_TAIL = 256 * 1024
@@ -367,7 +374,7 @@ def _configuration(
     try:
         options = load_config(path)
     except ConfigError as error:
-        found += [Finding(str(path), p, "correct the option") for p in error.problems]
+        found += _refused(path, error.problems)
     if located.logging is not None:
         try:
             load_logging(located.logging)
@@ -381,6 +388,18 @@ def _configuration(
                 Finding(str(file), f"{name} can't read it", f"chgrp and chmod it for {name}")
             )
     return options, found
+
+
+def _refused(path: Path, problems: Sequence[str]) -> Findings:
+    """Tell of each of PROBLEMS of the connector's file whether it stops capture or the shipper."""
+    try:
+        harmless = load_capture(path).problems
+    except ConfigError as error:
+        refusing = error.problems
+    else:
+        refusing = [problem for problem in problems if problem not in harmless]
+    for problem in problems:
+        yield Finding(str(path), problem, _REFUSING if problem in refusing else _NOT_SHIPPING)
 
 
 def _folders(server: Server, options: ConnectorConfig) -> Findings:

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from firebird_cdc.errors import SetupError
+from firebird_cdc.journal import last_words
 from firebird_cdc.journal.confirming import read_confirmer
 from firebird_cdc.journal.lock import bridge_present, shipper_present
 from firebird_cdc.journal.observability.folder import Owners, list_folder, reasons
@@ -50,9 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the status; 1 if something needs somebody."""
-    directory = _directory(arguments)
     while True:
-        status = read_status(directory)
+        directory, refusals = _directory(arguments)
+        status = read_status(directory, refusals)
         text = (
             json.dumps(status, indent=2)
             if arguments.json
@@ -77,37 +78,43 @@ def _cut(text: str) -> str:
     return "\n".join(line[:width] for line in text.splitlines()[: height - 1])
 
 
-def _directory(arguments: argparse.Namespace) -> Path:
+def _directory(arguments: argparse.Namespace) -> tuple[Path, Sequence[str]]:
+    """Return the journal folder, and why a shipper would refuse the configuration file."""
+    refusals: Sequence[str] = ()
     if arguments.directory is not None:
         directory: Path = arguments.directory
     else:
-        from firebird_cdc.config import load_config
+        from firebird_cdc.config import load_capture
 
         if arguments.config is None:
             raise SetupError("say which one: --config FILE, or --directory with the journal folder")
-        directory = load_config(arguments.config).journal_directory
+        config = load_capture(arguments.config)
+        directory, refusals = config.journal_directory, config.problems
     if not directory.is_dir():
         raise SetupError(
             f"there is no journal folder {directory}; nothing was captured yet, or it is gone"
         )
     if not os.access(directory, os.R_OK | os.X_OK):
         raise SetupError(f"{directory} can't be read; run this as the user of the database server")
-    return directory
+    return directory, refusals
 
 
 # What is there
 
 
-def read_status(directory: Path) -> dict[str, Any]:
-    """The status of the journal folder DIRECTORY: a shipper's report, or one made here.
+def read_status(directory: Path, refusals: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the status of the journal folder DIRECTORY: a shipper's report, or one made here.
 
-    ``needs``: what needs somebody, one sentence each.
+    ``needs``: what needs somebody, one sentence each. REFUSALS: what is wrong in the configuration
+    file as it is now, so that a shipper would end at once.
     """
     found = _last_report(directory)
-    if shipper_present(directory):
-        status = _of_running(found, directory)
-    else:
-        status = _of_folder(found, directory)
+    is_running = shipper_present(directory)
+    status = _of_running(found, directory) if is_running else _of_folder(found, directory)
+    because = [*_refused(refusals, is_running=is_running)]
+    if not is_running:
+        because += _last_words(directory, is_known=bool(refusals))
+    status["needs"] = because + status["needs"]
     aside = list(reasons(directory))
     status["quarantine"] = [{"journal": name, "reason": reason} for name, reason in aside]
     status["repairs"] = [
@@ -200,6 +207,23 @@ def _of_folder(last: dict[str, Any] | None, directory: Path) -> dict[str, Any]:
         "last_error": None if last is None else last["last_error"],
         "needs": needs,
     }
+
+
+def _refused(refusals: Sequence[str], *, is_running: bool) -> Iterator[str]:
+    """Yield what it means that the configuration file is wrong in these ways."""
+    for problem in refusals:
+        if is_running:
+            yield f"the shipper has older options, and can't be started again with: {problem}"
+        else:
+            yield f"no shipper runs, as the configuration is wrong: {problem}"
+
+
+def _last_words(directory: Path, *, is_known: bool) -> Iterator[str]:
+    """Yield why the last shipper ended, if it left that; IS_KNOWN: that the file is wrong."""
+    words = last_words.read(last_words.words_path(directory))
+    if words is not None and not (words.is_refusal and is_known):
+        for sentence in words.text.splitlines():
+            yield f"no shipper runs; the last one ended {_time(int(words.at * 1e6))}: {sentence}"
 
 
 def _confirmer(directory: Path, now: int) -> list[dict[str, Any]]:

@@ -15,7 +15,9 @@ import pytest
 from capture import Capture, SqlError, until
 from server import Server, SmallDisk, compile_server
 
+from firebird_cdc.cli import main
 from firebird_cdc.journal.format import SequenceChange
+from firebird_cdc.journal.lock import shipper_present
 
 pytestmark = pytest.mark.engine
 
@@ -119,9 +121,14 @@ FAULTS = {
         r"connector\.yaml.*connector\.journal\.fsync.*perhaps",
         lambda capture: capture.write_config(),
     ),
-    "unknown option": Fault(
-        lambda capture: capture.write_config(connector_jurnal_fsync="true"),
-        r"connector\.yaml.*connector\.jurnal\.fsync.*connector\.journal\.fsync",
+    "wrong filter": Fault(
+        lambda capture: capture.write_config(table_exclude_list='"(("'),
+        r"connector\.yaml.*table\.exclude\.list",
+        lambda capture: capture.write_config(),
+    ),
+    "no YAML": Fault(
+        lambda capture: capture.config.write_text("connector.name: 'test\n"),
+        r"connector\.yaml.*not YAML",
         lambda capture: capture.write_config(),
     ),
     "missing option": Fault(
@@ -185,6 +192,69 @@ def test_writes_are_refused_with_the_cause_until_it_is_mended(
     until(f"writes to work after: {name}", lambda: server.can_write(2))
     server.end()
     _assert_captured(capture, [2])
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"kafka_producer_acks": "some"}, "kafka.producer.acks is 'some'"),
+        ({"kafka_topic_prefix": None}, "kafka.topic.prefix is missing"),
+        ({"connector_jurnal_fsync": "true"}, "connector.jurnal.fsync: no such option"),
+        ({"table_exclude_lsit": ".*T"}, "table.exclude.lsit: no such option"),
+        ({"transforms": "none"}, "transforms.none"),
+    ],
+)
+def test_an_option_of_the_shipper_that_is_wrong_stops_the_shipper_alone(
+    capture: Capture,
+    start_server: StartServer,
+    capsys: pytest.CaptureFixture[str],
+    changed: dict[str, str | None],
+    said: str,
+) -> None:
+    """And `status` is not green, whether or not a server runs, until it is corrected."""
+
+    def status(*where: str | Path) -> str:
+        assert main(["status", *map(str, where)]) == 1
+        return capsys.readouterr().out
+
+    embedded = {"connector_shipper": "embedded", "kafka_producer_close_timeout_ms": "1000"}
+    capture.write_config(**embedded, **changed)
+    server = start_server()
+    server.write(1)
+    words = capture.journal_directory / ".firebird-cdc" / "shipper.last-words"
+    until("the shipper to end", words.exists, 40)
+    assert f"none is sent until this is corrected: {capture.config}" in capture.log.read_text()
+    server.write(2)
+    until("two journals", lambda: len(capture.committed()) == 2)
+    for where in (("--config", capture.config), ("--directory", capture.journal_directory)):
+        shown = status(*where)
+        assert said in shown
+        assert "NEEDS SOMEBODY" in shown
+    server.end()
+    assert said in status("--config", capture.config)
+    _assert_captured(capture, [1, 2])
+    for path in capture.committed():
+        path.unlink()  # now nothing waits, and nobody captures
+    assert said in status("--config", capture.config)
+    assert said in status("--directory", capture.journal_directory)
+
+
+@pytest.mark.plain
+def test_a_corrected_file_starts_the_shipper_without_a_restart_of_the_server(
+    capture: Capture, start_server: StartServer
+) -> None:
+    embedded = {"connector_shipper": "embedded", "kafka_producer_close_timeout_ms": "1000"}
+    capture.write_config(**embedded, kafka_producer_acks="some")
+    server = start_server()
+    server.write(1)
+    state = capture.journal_directory / ".firebird-cdc"
+    until("the shipper to end", (state / "shipper.last-words").exists, 40)
+    capture.write_config(**embedded)
+    until("a shipper at work", lambda: shipper_present(capture.journal_directory), 40)
+    assert not (state / "shipper.last-words").exists()
+    server.write(2)
+    server.end()
 
 
 def test_a_home_of_python_in_the_environment_that_is_none(

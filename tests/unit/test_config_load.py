@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from firebird_cdc.config import ConnectorConfig, load_config
+from firebird_cdc.config import ConnectorConfig, load_capture, load_config
 from firebird_cdc.config.options import OPTIONS, Kind, Option, Status, is_secret
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.values import placeholder_bytes, placeholder_text
@@ -521,3 +521,80 @@ def test_every_default_is_a_value_that_may_be_written(load: Load) -> None:
     config = load(*lines)
     assert [w for w in config.warnings if "has no effect yet" not in w] == []
     assert config.poll_interval_ms == load().poll_interval_ms
+
+
+# -- what a server process needs
+
+
+def _file(tmp_path: Path, *lines: str, without: tuple[str, ...] = ()) -> Path:
+    kept = [f"{key}: {value}" for key, value in REQUIRED.items() if key not in without]
+    path = tmp_path / "reddatabase.connector.yaml"
+    path.write_text("\n".join([*lines, *kept]) + "\n", "utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("lines", "without", "said"),
+    [
+        (("kafka.producer.acks: none",), (), "kafka.producer.acks"),
+        (("kafka.producer.bootstrap.server: b:9",), (), "kafka.producer.bootstrap.server"),
+        (("connector.shipper: embeded",), (), "connector.shipper"),
+        (("connector.jurnal.fsync: true",), (), "did you mean connector.journal.fsync"),
+        (("table.exclude.lsit: .*SECRET",), (), "did you mean table.exclude.list"),
+        (("max.batch.size: 1", "max.batch.size: 2"), (), "set a second time"),
+        (("transforms:", "  a: b"), (), "nested structure"),
+        (("message.key.columns: (:ID",), (), "message.key.columns"),
+        ((), ("connector.name",), "connector.name is missing"),
+        ((), ("kafka.topic.prefix", "kafka.producer.bootstrap.servers"), "topic.prefix is missing"),
+    ],
+)
+def test_what_is_wrong_for_the_shipper_alone_keeps_no_server_from_capturing(
+    tmp_path: Path, lines: tuple[str, ...], without: tuple[str, ...], said: str
+) -> None:
+    path = _file(tmp_path, *lines, without=without)
+    config = load_capture(path)
+    assert config.journal_directory == Path(REQUIRED["connector.journal.directory"])
+    assert (config.journal_fsync, config.capture_failure_mode) == (True, "refuse")
+    assert said in "\n".join(config.problems)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert list(config.problems) == caught.value.problems
+
+
+@pytest.mark.parametrize(
+    ("lines", "without", "said"),
+    [
+        (("connector.journal.fsync: perhaps",), (), "connector.journal.fsync"),
+        (("connector.journal.fsync: true", "connector.journal.fsync: no"), (), "a second time"),
+        (("connector.capture.failure.mode: gpa",), (), "did you mean gap"),
+        (("table.include.list: '(('",), (), "table.include.list"),
+        (("column.blacklist: '*A'",), (), "column.blacklist"),
+        ((), ("connector.journal.directory",), "connector.journal.directory is missing"),
+    ],
+)
+def test_a_server_tells_of_what_capture_lacks_and_of_nothing_else(
+    tmp_path: Path, lines: tuple[str, ...], without: tuple[str, ...], said: str
+) -> None:
+    path = _file(tmp_path, "kafka.producer.acks: none", *lines, without=without)
+    with pytest.raises(ConfigError) as caught:
+        load_capture(path)
+    assert said in "\n".join(caught.value.problems)
+    assert "kafka.producer" not in str(caught.value)
+
+
+def test_a_misspelt_journal_directory_is_named_with_what_is_missing(tmp_path: Path) -> None:
+    path = _file(
+        tmp_path, "connector.journal.directroy: /j", without=("connector.journal.directory",)
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_capture(path)
+    missing, misspelt = caught.value.problems
+    assert "connector.journal.directory is missing" in missing
+    assert "connector.journal.directroy: no such option; did you mean" in misspelt
+
+
+def test_a_file_that_loads_has_no_problems_for_a_server_either(tmp_path: Path) -> None:
+    config = load_capture(_file(tmp_path, "connector.shipper: external", "name: x"))
+    assert config.problems == ()
+    assert config.shipper == "external"
+    assert len(config.warnings) == 1

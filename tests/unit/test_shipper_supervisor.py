@@ -17,7 +17,7 @@ import pytest
 from firebird_cdc.bridge import shipper
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Host
-from firebird_cdc.bridge.shipper import ShipperSupervisor, python_program
+from firebird_cdc.bridge.shipper import ShipperSupervisor
 from firebird_cdc.errors import ConfigError, ShipError, ShipperFenced
 from firebird_cdc.journal import last_words
 from firebird_cdc.journal.last_words import LastWords
@@ -44,9 +44,7 @@ class _Server:
         self.folder = JournalFolder(directory)
         self.config = config
         self.words = self.folder.state / "shipper.last-words"
-        self.supervisor = ShipperSupervisor(
-            cast(Host, self.host), self.folder, config, None, python_program()
-        )
+        self.supervisor = ShipperSupervisor(cast(Host, self.host), self.folder, config, None)
 
     def look(self) -> int:
         """Have the supervisor look once; return how many shippers it has started so far."""

@@ -505,7 +505,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "event.processing.failure.handling.mode", Kind.CHOICE, "fail", "What the shipper does with"
         " an event that it cannot process. fail: it keeps the journal and stops shipping that"
-        " database. warn, skip: it goes on without the event, with or without a warning.",
+        " database. warn, skip: it goes on without the event, whose journal waits in the"
+        " quarantine; warn logs each event, skip each journal.",
         Group.SHIPPING, allowed=("fail", "warn", "skip"),
     ),
     Option(

@@ -71,12 +71,11 @@ class Conformity:
             if type(value) is not wanted:
                 raise _wrong(schema, value)
 
-        def check_finite(value: Any) -> None:
+        def check_number(value: Any) -> None:
             check(value)
-            if not isfinite(value):
-                raise BadValue(f"{value} cannot be written as a JSON number")
+            check_finite(value)
 
-        return check_finite if wanted is float and not self._non_finite else check
+        return check_number if wanted is float and not self._non_finite else check
 
     def _struct(self, schema: Schema) -> _Check:
         checks = {name: self.checker(inner) for name, inner in schema.fields}
@@ -155,6 +154,19 @@ def is_text(value: object) -> bool:
         return type(value) is str and bool(value.encode() or True)
     except UnicodeEncodeError:
         return False
+
+
+def check_finite(value: Any) -> None:
+    """Raise BadValue if VALUE has a NaN or an infinity in it: who writes JSON puts null there."""
+    if isinstance(value, float):
+        if not isfinite(value):
+            raise BadValue(f"{value} cannot be written as a JSON number")
+    elif isinstance(value, dict):
+        for inner in value.values():
+            check_finite(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            check_finite(inner)
 
 
 def _integer(schema: Schema) -> _Check:

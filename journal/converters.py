@@ -12,6 +12,7 @@ from firebird_cdc.config.families import AVRO, JSON, PYTHON
 from firebird_cdc.errors import ConfigError, noting
 from firebird_cdc.journal import json_bytes
 from firebird_cdc.journal.avro import AvroConverter
+from firebird_cdc.journal.conformity import check_finite
 from firebird_cdc.journal.extensions import ERRORS, described, make
 from firebird_cdc.journal.schema import Schema
 from firebird_cdc.journal.values import BadValue
@@ -46,8 +47,10 @@ class JsonConverter:
 
     def from_connect(self, _: str, schema: Schema | None, value: Any) -> bytes | None:
         """VALUE as JSON in UTF-8; raises BadValue."""
-        if schema is None and value is None:
-            return None
+        if schema is None:
+            if value is None:
+                return None
+            check_finite(value)  # with a schema it is checked by whoever made the value
         try:
             payload = json_bytes.dumps(value, _bytes_as_base64, _OPTIONS)
             if not self._schemas_enable:

@@ -141,7 +141,7 @@ def _form(name: str, taken: object, column: Column, modes: ValueModes) -> FieldF
             result = function(seen)
             check(result)
         except BadValue as error:
-            raise BadValue(f"{name}: {error}") from error
+            raise type(error)(f"{name}: {error}") from error
         except ERRORS as error:
             raise BadValue(f"{name} failed: {described(error)}") from error
         return result

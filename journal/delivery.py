@@ -442,7 +442,8 @@ class Delivery(ABC):
             where = "" if isinstance(error, JournalError) else f"{flight.path}:{place} "
             signature = self._signature(flight.entry)
             lane.drop(flight)
-            self.halt(lane, Halt(flight.entry[:2], flight.entry, f"{where}{error}", signature))
+            what = error.told if isinstance(error, BadEvent) else str(error)
+            self.halt(lane, Halt(flight.entry[:2], flight.entry, f"{where}{what}", signature))
         elif isinstance(error, BadEvent):
             flight.report_left_out(error)
             lane.leave_out(flight.entry, error.pos, str(error))

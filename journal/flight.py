@@ -58,7 +58,7 @@ class FlightPlan:
         self.none_charset = none_charset
         self.failure_mode = failure_mode
         self.statistics = statistics
-        self.quarantine = Quarantine(directory, warns=failure_mode == "warn")
+        self.quarantine = Quarantine(directory)
         self.acknowledged = 0
         self.failures = 0
         self.unacked = 0
@@ -315,21 +315,25 @@ class Flight:
                     return self._left_out(renderer, change, str(error))
                 if not _registry_refused(error):
                     raise
-                yield RegistryRefused(f"{error.where}: {error}")
+                yield RegistryRefused(f"{error.where}: {error.told}")
 
     def _left_out(
         self, renderer: JournalRenderer, change: RowChange | DdlChange, reason: str
     ) -> Sequence[Message]:
         """Note that CHANGE is not sent: no messages, and the end where there is no more room."""
         quarantine, concerned = self._plan.quarantine, renderer.concerned(change)
+        quarantine.name(self.entry, self.database, change.pos, renderer.whose(change))
         if not quarantine.leave_out(self.entry, self.database, change.pos, reason, concerned):
             self.end_early("too many of its events can't be sent, the last one because " + reason)
         return _LEFT_OUT
 
     def report_left_out(self, error: BadEvent) -> None:
-        """Log that an event is not sent, if the mode asks for that."""
-        if self._plan.failure_mode == "warn":
-            _log.warning("{}: {} is left out: {}", self.path, error.where, error)
+        """Log that an event is not sent, if the mode asks for that.
+
+        What is in no note of the quarantine, BEGIN and END, is told in any mode.
+        """
+        if self._plan.failure_mode == "warn" or error.pos in (BEGIN, END):
+            _log.warning("{}: {} is left out: {}", self.path, error.where, error.told)
 
 
 def counted_as(change: RowChange | DdlChange) -> tuple[str, str]:

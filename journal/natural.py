@@ -15,6 +15,7 @@ from firebird_cdc.journal.format import Blob, Column, Storage
 from firebird_cdc.journal.types import is_decimal
 from firebird_cdc.journal.values import (
     BadValue,
+    TooLarge,
     ValueModes,
     field_form,
     plain_decimal,
@@ -103,7 +104,7 @@ def _array(column: Column, modes: ValueModes) -> Natural:
         if not blob.available:
             raise BadValue("the content of an array could not be read")
         if blob.length > modes.max_bytes:
-            raise BadValue(
+            raise TooLarge(
                 f"an array of {blob.length} bytes does not fit into a message of"
                 f" {modes.max_bytes} bytes; raise kafka.producer.max.request.size"
             )

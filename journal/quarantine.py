@@ -38,7 +38,7 @@ from firebird_cdc.journal.dispose import keep_journal, replace_file
 from firebird_cdc.journal.durable import make_folder, sync_directory
 from firebird_cdc.journal.format import read_envelope
 from firebird_cdc.journal.lock import STATE_DIRECTORY
-from firebird_cdc.journal.quarantine_note import QUARANTINE, Note, digest_of
+from firebird_cdc.journal.quarantine_note import MOST_EVENTS_NAMED, QUARANTINE, Note, digest_of
 from firebird_cdc.journal.records import Concerned, Message
 
 _log = logbook.Logger("firebird_cdc.journal.quarantine")
@@ -58,15 +58,13 @@ class Quarantine:
     """The quarantine of one journal folder, as the shipper keeps it.
 
     ``watching``: whether ``see`` has to be told of the messages that are sent. ``is_busy``:
-    whether ``flush`` or ``keep`` have anything to do. ``warns``: whether what is set aside is a
-    warning in the log, or only information.
+    whether ``flush`` or ``keep`` have anything to do.
     """
 
-    def __init__(self, journals: Path, *, warns: bool = True) -> None:
+    def __init__(self, journals: Path) -> None:
         self.watching = False
         self.folder = journals / STATE_DIRECTORY / QUARANTINE
         self._journals = journals
-        self._warns = warns
         self._drafts: dict[UUID, Note] = {}
         self._kept: dict[UUID, Note] = {}
         self._dirty: dict[UUID, Note] = {}
@@ -131,6 +129,12 @@ class Quarantine:
         self._cut_back(note, resume_after)
         self._drafts[uuid] = self._dirty[uuid] = note
         return note
+
+    def name(self, entry: Entry, database: str, pos: int, whose: str) -> None:
+        """Event POS of ENTRY, which ``leave_out`` is about to be told of, is WHOSE: table, key."""
+        events = self._draft(entry, database).events
+        if whose and len(events) < MOST_EVENTS_NAMED:
+            events[pos] = whose
 
     def leave_out(
         self, entry: Entry, database: str, pos: int, reason: str, what: Concerned
@@ -246,9 +250,10 @@ class Quarantine:
     def _settle(self, note: Note) -> None:
         if len(self._kept) < MOST_WATCHED:
             self._kept[note.uuid] = note
-        (_log.warning if self._warns else _log.info)(
-            "{}: set aside in {}: {}. firebird-cdc journal retry sends what is missing",
-            f"{note.uuid}.log",
+        _log.warning(
+            "{}.log of {}: set aside in {}: {}. firebird-cdc journal retry sends what is missing",
+            note.uuid,
+            note.database or "an unknown database",
             self.folder,
             note.sentence(),
         )
@@ -512,6 +517,7 @@ def describe(quarantine: Path, uuid: UUID) -> dict[str, Any]:
         "set_aside_at": None if note is None else note.at,
         "reason": read_reason(quarantine, uuid),
         "left_out": [] if note is None else [each[:2] for each in note.left_out],
+        "events": [] if note is None else [[pos, whose] for pos, whose in note.named()],
         "rest_after": None if note is None else note.rest_after,
         "newer": None if note is None else note.newer,
         "refusal": refusal(note, uuid, quarantine, is_forced=False),

@@ -30,6 +30,9 @@ MOST_RANGES = 50_000
 """Stretches of left out events that a note holds. The rest of a journal with more is left out as
 a whole."""
 
+MOST_EVENTS_NAMED = 100
+"""Left out events of one journal whose table and key stand in the note."""
+
 _MOST_REASONS = 50
 _REASON_CHARS = 500
 
@@ -48,6 +51,7 @@ class Note:
 
     ``database``, ``epoch``, ``sequence``: as far as they could be read. ``left_out``: single
     events, in order; ``rest_after``: nothing behind this event was sent, None: all was but those.
+    ``events``: of the first of them table and key, for people.
     ``keys``: digests of topic and key, each with the lowest event that has it; ``topics``: all
     topics concerned, in the same way; ``is_topics``: the keys are too many or unknown, any newer
     event in the topics counts; ``is_all``: any newer event of the database does. ``newer``: the
@@ -70,6 +74,7 @@ class Note:
     is_all: bool = False
     newer: str | None = None
     is_moved: bool = False
+    events: dict[int, str] = field(default_factory=dict)
 
     @property
     def says_something(self) -> bool:
@@ -120,10 +125,15 @@ class Note:
         ]
         self.rest_after = None
         self.is_moved = False
+        self.events = {at: whose for at, whose in self.events.items() if at <= pos}
         self.keys = {digest: first for digest, first in self.keys.items() if first <= pos}
         self.topics = {topic: first for topic, first in self.topics.items() if first <= pos}
         if not self.left_out:
             self.is_topics = self.is_all = False
+
+    def named(self) -> list[tuple[int, str]]:
+        """Return the events of which table and key are known, and these, in order."""
+        return [each for each in sorted(self.events.items()) if self.reason_at(each[0]) is not None]
 
     def _number_of(self, reason: str) -> int:
         reason = reason[:_REASON_CHARS]
@@ -167,6 +177,8 @@ class Note:
             count = sum(each.last - each.first + 1 for each in self.left_out)
             first = self.left_out[0]
             why = self.reasons[first.reason]
+            if (whose := self.events.get(first.first)) is not None:
+                why += f"; it is of {whose}"
             parts.append(
                 f"event {first.first} was left out: {why}"
                 if count == 1
@@ -199,6 +211,7 @@ class Note:
             "any_topic": self.is_all,
             "newer": self.newer,
             "moved": self.is_moved,
+            "events": self.named(),
         }
         return json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n"
 
@@ -223,6 +236,7 @@ class Note:
                 held["any_topic"],
                 held["newer"],
                 held["moved"],
+                dict(held.get("events", ())),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a note of ours: {error!r}") from error

@@ -31,6 +31,7 @@ from firebird_cdc.errors import (
     noting,
 )
 from firebird_cdc.journal import json_bytes, transaction_metadata
+from firebird_cdc.journal.canonical import RowText
 from firebird_cdc.journal.columns import ColumnRules
 from firebird_cdc.journal.converters import Converter, JsonConverter, build_converters, dumps
 from firebird_cdc.journal.custom import CustomConverters
@@ -59,7 +60,7 @@ from firebird_cdc.journal.source import SOURCE, WrittenSource, at_position, sour
 from firebird_cdc.journal.topics import BadName, TopicNames
 from firebird_cdc.journal.transaction_metadata import TransactionMetadata
 from firebird_cdc.journal.transforms import build_transforms
-from firebird_cdc.journal.values import BadValue, FieldForm, ValueModes, field_form
+from firebird_cdc.journal.values import BadValue, FieldForm, TooLarge, ValueModes, field_form
 
 _log = logbook.Logger("firebird_cdc.journal.render")
 
@@ -75,16 +76,28 @@ _OVERHEAD_BYTES = 128
 """What a message adds to its key, value and headers on the wire; librdkafka counts it too."""
 
 
+_KEY_CHARS = 300
+"""So much of a key is shown to people."""
+
 BEGIN, END = -1, -2
 """What stands in place of an event's number for the boundaries of its transaction."""
 
 
 class BadEvent(ShipError):
-    """An event that can't be sent as asked; ``pos`` is its number in its journal, BEGIN or END."""
+    """An event that can't be sent as asked; ``pos`` is its number in its journal, BEGIN or END.
 
-    def __init__(self, pos: int, what: str) -> None:
+    ``whose``: its table and key for people, "" if it has none.
+    """
+
+    def __init__(self, pos: int, what: str, whose: str = "") -> None:
         super().__init__(what)
         self.pos = pos
+        self.whose = whose
+
+    @property
+    def told(self) -> str:
+        """Why it can't be sent, and whose it is."""
+        return f"{self}; it is of {self.whose}" if self.whose else str(self)
 
     @property
     def where(self) -> str:
@@ -309,7 +322,7 @@ class Renderer:
         if value_bytes is not None:
             size += len(value_bytes)
         if size > self.max_message_bytes:
-            raise BadValue(
+            raise TooLarge(
                 f"its message has {size} bytes, the producer takes {self.max_message_bytes};"
                 " raise kafka.producer.max.request.size (and the topic's max.message.bytes)"
             )
@@ -368,6 +381,7 @@ class JournalRenderer:
         if self._canary is not None:
             self._canary.reached(stamp.commit_us)
         self._bound: dict[int, _BoundShape | None] = {}
+        self._keys: dict[int, Callable[[Row], str | None]] = {}
 
     def messages(self, change: RowChange | DdlChange) -> list[Message]:
         """Return the messages of CHANGE in the order in which they have to be sent.
@@ -390,7 +404,24 @@ class JournalRenderer:
         try:
             return bound.messages(change)
         except (BadValue, RegistryRefused) as error:
-            raise BadEvent(change.pos, f"table {table.name}: {error}") from error
+            what = f"table {table.name}: {error}"
+            raise BadEvent(change.pos, what, self.whose(change)) from error
+
+    def whose(self, change: RowChange | DdlChange) -> str:
+        """Return table and key of CHANGE for people: ``table ITEM, key {"ID":1}``."""
+        if isinstance(change, DdlChange):
+            return ""
+        table = change.table
+        text = self._keys.get(table.number)
+        if text is None:
+            none_charset = self.renderer.config.charset_none
+            writer = RowText(table, none_charset=none_charset, with_blobs=False)
+            text = self._keys[table.number] = writer.key
+        row = change.before if change.after is None else change.after
+        key = None if row is None else text(row)
+        if key is not None and len(key) > _KEY_CHARS:
+            key = f"{key[:_KEY_CHARS]}..."
+        return f"table {table.name}, {'which has no key' if key is None else f'key {key}'}"
 
     def _watch(self, table: Table) -> None:
         """Tell of a change of TABLE, if it is a canary."""
@@ -461,7 +492,11 @@ class JournalRenderer:
     def _bind(self, change: RowChange) -> _BoundShape | None:
         table = change.table
         self._watch(table)
-        shape = self.renderer.captured(self.database, table, change.pos)
+        try:
+            shape = self.renderer.captured(self.database, table, change.pos)
+        except BadEvent as error:
+            error.whose = self.whose(change)
+            raise
         if shape is not None and not self.renderer.transforms:
             self.renderer.require_topic(shape.topic)
         bound = self._bound[table.number] = None if shape is None else _BoundShape(shape, self)
@@ -498,8 +533,8 @@ class _TableShape:
         key = _fields(table, key_positions, key_form, named)
         positions = _value_positions(renderer, database, table)
         value = _fields(table, positions, value_form, named)
-        self.row = StructMaker(value, columns, config.failure_handling_mode)
-        self.key = StructMaker(key, columns, "fail") if key else NO_STRUCT
+        self.row = StructMaker(value, columns)
+        self.key = StructMaker(key, columns) if key else NO_STRUCT
         self.write_key = renderer.key_converter.from_connect
         self.write_value = renderer.value_converter.from_connect
         self.written_source = (

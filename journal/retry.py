@@ -33,6 +33,8 @@ from firebird_cdc.journal.replay.commands import seconds
 
 _ASK_S = 0.1
 _DEFAULT_WAIT_S = 60.0
+_MOST_SHOWN = 20
+"""Events of one journal that the listing names; ``--json`` has more."""
 
 
 def register(actions: Any) -> None:
@@ -201,6 +203,9 @@ def run_list(arguments: argparse.Namespace) -> int:
         if described["set_aside_at"]:
             print(f"    set aside {described['set_aside_at']}")
         print(f"    {described['reason']}")
+        if len(described["events"]) > 1:  # one stands in the reason
+            for pos, whose in described["events"][:_MOST_SHOWN]:
+                print(f"    event {pos}: {whose}")
         print(f"    retry: {described['refusal'] or 'possible'}")
     if not arguments.json:
         print(f"{len(uuids)} journals in {quarantine}")

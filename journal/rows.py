@@ -6,13 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import logbook
-
 from firebird_cdc.journal.format import Row
 from firebird_cdc.journal.schema import Struct
 from firebird_cdc.journal.values import BadValue, FieldForm
-
-_log = logbook.Logger("firebird_cdc.journal.rows")
 
 
 class FormedField(NamedTuple):
@@ -31,14 +27,13 @@ class StructMaker:
     """Makes the structs of one shape from full row images.
 
     ``struct_of`` is fast, and raises BadValue for a row with a value that has no form.
-    ``careful_struct_of`` then names the column, or puts null in its place where LENIENT
-    (``event.processing.failure.handling.mode``) and the field allow that.
+    ``careful_struct_of`` then names the column. Null stands for NULL only, never for what has no
+    form: a consumer would take it for the row's value.
     """
 
-    def __init__(self, fields: Sequence[FormedField], columns: int, lenient: str) -> None:
+    def __init__(self, fields: Sequence[FormedField], columns: int) -> None:
         self.struct_of: StructFunction = _compile(fields, columns)
         self._fields = fields
-        self._lenient = lenient
 
     @cached_property
     def _functions(self) -> list[tuple[FormedField, Callable[[Any], Any]]]:
@@ -51,11 +46,7 @@ class StructMaker:
             try:
                 struct[field.name] = value_of(row[field.position])
             except BadValue as error:
-                if self._lenient == "fail" or not field.form.schema.optional:
-                    raise BadValue(f"column {field.column}: {error}") from error
-                if self._lenient == "warn":
-                    _log.warning("column {} is sent as null: {}", field.column, error)
-                struct[field.name] = None
+                raise type(error)(f"column {field.column}: {error}") from error
         return struct
 
 

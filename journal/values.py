@@ -54,6 +54,10 @@ class BadValue(ShipError):
     """A value has no form in the chosen mode. The text says which and names the way out."""
 
 
+class TooLarge(BadValue):
+    """A value, or the message that it makes with others, is larger than what the producer takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class ValueModes:
     """The options that choose the form of values (names as in ``ConnectorConfig``)."""
@@ -383,7 +387,7 @@ def _binary(modes: ValueModes) -> _Form:
 
 def _content(blob: Blob, modes: ValueModes) -> bytes:
     if blob.length > modes.max_bytes:
-        raise BadValue(
+        raise TooLarge(
             f"a blob of {blob.length} bytes does not fit into a message of {modes.max_bytes}"
             " bytes; raise kafka.producer.max.request.size"
         )
@@ -454,7 +458,7 @@ def _array(column: Column, modes: ValueModes) -> _Form | None:
 
     def convert(blob: Blob) -> Any:
         if count > modes.max_bytes:
-            raise BadValue(
+            raise TooLarge(
                 f"an array of {count} elements does not fit into a message of {modes.max_bytes}"
                 " bytes; raise kafka.producer.max.request.size"
             )

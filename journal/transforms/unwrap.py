@@ -6,10 +6,11 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from math import isfinite, isnan
 from typing import Any, NamedTuple
 
 from firebird_cdc.journal import json_bytes
-from firebird_cdc.journal.conformity import SCHEMAS_KEPT
+from firebird_cdc.journal.conformity import SCHEMAS_KEPT, check_finite
 from firebird_cdc.journal.records import Headers, Record
 from firebird_cdc.journal.schema import OPTIONAL_STRING, Field, Schema, Struct
 from firebird_cdc.journal.transforms.parameters import Parameters
@@ -230,6 +231,9 @@ def _header_text(value: Any) -> str | None:
         return value
     if isinstance(value, bytes):
         return _base64(value)
+    if isinstance(value, float) and not isfinite(value):
+        return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"  # as Java does
+    check_finite(value)
     return json_bytes.dumps(value, default=_base64).decode()
 
 

@@ -26,6 +26,7 @@ from shipping import (
     read_topics,
 )
 
+from firebird_cdc.cli import main
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.journal import lane, transactions
 from firebird_cdc.journal.format import JournalWriter, Storage
@@ -199,6 +200,7 @@ def test_value_that_json_cannot_express_stops_the_database(
     line = shipper.log_lines("STANDS STILL")[0]
     assert "event 2" in line
     assert "WEIGHT" in line
+    assert 'it is of table ITEM, key {"ID":2000001}' in line
     events = read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]
     assert events[0].position == (1, 1)
     assert all(event.position < (2, 2) for event in events)
@@ -213,23 +215,36 @@ def test_value_that_json_cannot_express_is_left_out_if_the_user_says_so(
     topic_prefix: str,
     transactional: bool,
     mode: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     use_transactions(ship, topic_prefix, transactional)
     ship.options[FAILURE_MODE] = mode
-    write_with_a_nan(folder, 1, nullable=True)
-    write_with_a_nan(folder, 2, nullable=False)
+    journals = [
+        write_with_a_nan(folder, 1, nullable=True),
+        write_with_a_nan(folder, 2, nullable=False),
+    ]
     shipper = ship.once()
     assert shipper.process.returncode == 0
     assert bool(shipper.log_lines("is left out")) == (mode == "warn")
-    assert bool(shipper.log_lines("is sent as null")) == (mode == "warn")
     events = read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]
     assert [(*event.position, event.payload["after"]["WEIGHT"]) for event in events] == [
         (1, 1, 1.5),
-        (1, 2, None),
         (1, 3, 2.5),
         (2, 1, 1.5),
         (2, 3, 2.5),
     ]
+    reasons = [path.stem for path in folder.quarantined() if path.suffix == ".reason"]
+    assert sorted(reasons) == sorted(path.stem for path in journals)
+    for sequence, journal in enumerate(journals, start=1):
+        [told] = shipper.log_lines(f"{journal.name} of {DATABASE}: set aside")
+        assert "WARNING" in told
+        assert "column WEIGHT: nan cannot be written as a JSON number" in told
+        assert f'it is of table ITEM, key {{"ID":{sequence}000001}}' in told
+    capsys.readouterr()
+    assert main(["status", "--directory", str(folder.directory)]) == 1
+    assert "2 journals are in the quarantine" in capsys.readouterr().out
+    assert ship.journal("quarantine") == 0
+    assert capsys.readouterr().out.count('it is of table ITEM, key {"ID":') == 2
 
 
 def write_with_a_giant(folder: Folder, sequence: int, size: int) -> Path:

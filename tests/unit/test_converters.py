@@ -88,6 +88,8 @@ def test_json_refuses_what_is_no_connect_value() -> None:
         converter.from_connect("t", BYTES, Path("/"))
     with pytest.raises(BadValue, match="cannot be written as JSON"):
         converter.from_connect("t", INT64, 2**64)
+    with pytest.raises(BadValue, match="nan cannot be written as a JSON number"):
+        converter.from_connect("t", None, {"a": [{"b": float("nan")}]})
 
 
 def test_json_keeps_only_so_many_schemas_and_writes_each_right() -> None:

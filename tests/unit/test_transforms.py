@@ -304,6 +304,17 @@ def test_unwrap_adds_headers_as_kafka_connect_writes_them(unwrap: Callable[..., 
     assert buried.headers == [("h", b"1"), ("__op", "d")]
 
 
+def test_unwrap_makes_no_null_of_what_is_no_number(unwrap: Callable[..., Apply]) -> None:
+    """Avro carries such values, but headers are text."""
+    record = event("u")
+    record.value = {**record.value, "after": {**NEW, "FACTOR": float("-inf")}}
+    told = unwrap(add_headers="after.FACTOR")(record)
+    assert told is not None
+    assert told.headers[1:] == [("__after_FACTOR", "-Infinity")]
+    with pytest.raises(BadValue, match="-inf cannot be written as a JSON number"):
+        unwrap(add_headers="after")(record)
+
+
 def test_unwrap_routes_by_a_field_of_the_row(unwrap: Callable[..., Apply]) -> None:
     apply = unwrap(route_by_field="CARRIER", delete_tombstone_handling_mode="delete-to-tombstone")
     delete = apply(event("d"))

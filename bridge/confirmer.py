@@ -49,6 +49,7 @@ from firebird_cdc.bridge.host import (
     CommittedJournal,
     CountedGap,
     DatabaseIdentity,
+    DatabaseLeft,
     DatabaseSeen,
     DeadTransactions,
     Event,
@@ -223,9 +224,20 @@ class Confirmer:
                 self._verdicts.close_inventories(self._waiting())
                 self._let_go = False
         self._settle()
+        self._tidy()
         if pause:
             time.sleep(pause)
         return heard or busy
+
+    def _tidy(self) -> None:
+        """Close what is open of databases in which nothing happens, and remove what was kept of
+        those that are gone."""
+        self._verdicts.close_idle(self._waiting)
+        self._history.close_idle()
+        is_idle = not self._pending and not self._scan_wanted
+        if is_idle and self._history.is_look_for_gone_due() and self._is_leader():
+            self._history.retire_gone()
+            self._rest()
 
     def _can_mark(self) -> bool:
         return self._gaps.is_due() and self._folder.is_in_place()
@@ -247,6 +259,8 @@ class Confirmer:
                 self._accept(event)
             elif isinstance(event, DatabaseSeen):
                 self._meet(event.database)
+            elif isinstance(event, DatabaseLeft):
+                self._verdicts.leave(*self._host.database(event.database))
             elif isinstance(event, DeadTransactions):
                 self._scan_wanted = True
             elif isinstance(event, LastSessionLeft):
@@ -260,7 +274,7 @@ class Confirmer:
         path, guid = self._host.database(number)
         self._completion.meet(path, number)
         with contextlib.suppress(OSError, CaptureError):
-            self._verdicts.inventory(path, guid)
+            self._verdicts.enter(path, guid)
 
     def _accept(self, event: CommittedJournal) -> None:
         if event.is_gap:

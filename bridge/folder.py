@@ -7,7 +7,8 @@
     owners/<uuid>                 one per bridge process, locked while it lives; its content is
                                   whose tickets it draws: device and inode, process, its PID
                                   namespace, boot id; or nothing
-    databases/<key>               the sequence of a database
+    databases/<key>.*             the sequence of a database (sequence.py)
+    databases/retired             the highest epoch of those whose files were removed
     quarantine/                   what could not be decided, read or sent, with the reason
     retry/                        what was asked of the shipper, and its answers
     tickets                       the counter of commits, shared by all processes
@@ -63,6 +64,7 @@ _FS_IOC_GETFLAGS, _FS_IOC_SETFLAGS = 0x80086601, 0x40086602
 _FS_TOPDIR_FL = 0x00020000
 _FLAGS = struct.Struct("l")
 
+_RETIRED = "retired"
 _UUID_AT = 16  # in a journal's header
 
 _log = logbook.Logger("firebird_cdc.bridge.folder")
@@ -163,6 +165,7 @@ class JournalFolder:
         self.began_ns = sys.maxsize  # by the file system's clock; journals of ours are younger
         self.pool_fd = self._owner_fd = -1
         self.has_left = False  # the tickets to others
+        self.is_of_server = writes
         with contextlib.ExitStack() as undo:
             try:
                 self._open(undo, writes)
@@ -407,6 +410,29 @@ class JournalFolder:
         """The ticket of DDL of tables that a transaction waits for, or has waited for, to be
         described (session.c)."""
         return int.from_bytes(self.tickets[64:72], "little")
+
+    @property
+    def first_epoch(self) -> int:
+        """The epoch of a database whose numbers begin now: above that of any whose ledger was
+        removed, as its path may be the same. Raises OSError."""
+        try:
+            return int((self.databases / _RETIRED).read_bytes()) + 1
+        except FileNotFoundError:
+            return 0
+        except ValueError:
+            raise OSError(
+                errno.EIO,
+                "holds no number: write the highest epoch into it that any database has had "
+                "(source.epoch of its latest events), or 100000 if nobody knows",
+                str(self.databases / _RETIRED),
+            ) from None
+
+    def retire_epoch(self, epoch: int) -> None:
+        """Let no database begin in EPOCH, or below it, any more: that is on disk when this returns.
+        By whoever holds ``confirmer.lock``. Raises OSError."""
+        highest = max(epoch, self.first_epoch - 1)
+        replace_file(self.databases / _RETIRED, f"{highest}\n".encode())
+        sync_directory(self.databases)
 
     @property
     def failed_syncs(self) -> int:

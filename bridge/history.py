@@ -6,18 +6,20 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
 import logbook
 
-from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.descriptors import IDLE_S, most_idle
+from firebird_cdc.bridge.folder import JournalFolder, is_live_name
 from firebird_cdc.bridge.host import Verdict
 from firebird_cdc.bridge.inventory import TransactionInventory
-from firebird_cdc.bridge.sequence import SequenceLedger, database_key
+from firebird_cdc.bridge.sequence import SequenceLedger, database_key, note_gone, read_database
 from firebird_cdc.bridge.troubles import kept
 from firebird_cdc.bridge.verdicts import Verdicts
-from firebird_cdc.errors import CaptureError, JournalError
+from firebird_cdc.errors import CaptureError, JournalEmpty, JournalError
 from firebird_cdc.journal.format import JournalReader, Stamp, read_envelope, write_stamp
 
 _log = logbook.Logger("firebird_cdc.bridge.history")
@@ -25,6 +27,34 @@ _log = logbook.Logger("firebird_cdc.bridge.history")
 _COMPARE_S = 1.0  # after so long without a commit, a database may have been replaced
 _MOST_LOOKED_AT = 1000  # journals, to tell whether one is of a database; takes some 20 ms
 _RESTORE_AGAIN_S = 15.0  # when stamps could not be written again
+_GONE_S = 7 * 86_400  # after which the files of a database go that was dropped
+_LOOK_FOR_GONE_S = 600.0
+
+
+def _note_gone(lock: Path, now: int) -> bool:
+    """Note since when the database of a lock file is gone, NOW in seconds since 1970; return
+    whether that is long ago. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        database, since = read_database(lock)
+        if not database:
+            return False
+        is_gone = _is_gone(database)
+        if is_gone and since:
+            return now - since >= _GONE_S
+        if is_gone or since:
+            note_gone(lock, now if is_gone else 0)
+    return False
+
+
+def _is_gone(database: str) -> bool:
+    """Tell whether a path leads nowhere, while its folder can be looked into."""
+    try:
+        Path(database).lstat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 class History:
@@ -40,7 +70,7 @@ class History:
         """``sync_file_system``: puts all on disk that the descriptor's file system holds."""
         self._verdicts = verdicts
         self._sync_file_system = sync_file_system
-        self._ledgers: dict[str, SequenceLedger] = {}
+        self._ledgers: dict[str, SequenceLedger] = {}  # last used last
         self.use(folder, fsync)
 
     def use(self, folder: JournalFolder, fsync: bool) -> None:
@@ -49,6 +79,7 @@ class History:
         self._restored: set[str] = set()  # keys of databases whose stamps are whole again
         self._restore_at = 0.0  # when to try again to restore the others', monotonic
         self._told: dict[str, str] = {}  # by key, why the log says that they are not
+        self._look_for_gone_at = time.monotonic() + IDLE_S / 6  # a process may not live for long
         self._folder = folder
         self._fsync = fsync
 
@@ -58,33 +89,114 @@ class History:
             self._ledgers.popitem()[1].close()
 
     def ledger(self, database: str) -> SequenceLedger:
-        ledger = self._ledgers.get(database)
+        """Return the ledger of a database, to be used before that of another one. Raises
+        OSError."""
+        ledger = self._ledgers.pop(database, None)
         if ledger is None:
+            self._close_ledgers(len(self._ledgers) - most_idle() + 1)
             ledger = SequenceLedger(
-                self._folder, database_key(database), self._fsync, self._sync_stamps
+                self._folder,
+                database_key(database),
+                self._fsync,
+                self._sync_stamps,
+                database,
+                partial(self._last_stamp, database),
             )
             try:
                 with ledger.exclusive():
-                    if ledger.is_new:
-                        ledger.record([], self._highest_stamp(database))
+                    pass
             except BaseException:
                 ledger.close()  # it is tried again, and the server needs its descriptors
                 raise
-            self._ledgers[database] = ledger
+        self._ledgers[database] = ledger
+        ledger.used_at = time.monotonic()
         return ledger
+
+    def close_idle(self) -> None:
+        """Close the ledgers that were not used lately. They are read anew when they are."""
+        until = time.monotonic() - IDLE_S
+        idle = 0
+        for ledger in self._ledgers.values():
+            if ledger.used_at > until:
+                break
+            idle += 1
+        self._close_ledgers(idle)
+
+    def _close_ledgers(self, count: int) -> None:
+        """Close so many of the longest unused ones."""
+        for database in list(self._ledgers)[: max(count, 0)]:
+            self._ledgers.pop(database).close()
+
+    def is_look_for_gone_due(self) -> bool:
+        """Tell whether databases that were dropped are to be looked for, now and then. Only a
+        server can: the shipper may be elsewhere, where paths lead to other files."""
+        return self._folder.is_of_server and time.monotonic() >= self._look_for_gone_at
+
+    def retire_gone(self) -> None:
+        """Remove what was kept of databases whose path has led to no file for some days, unless a
+        journal of theirs is still here. By whoever confirms alone; never raises OSError."""
+        self._look_for_gone_at = time.monotonic() + _LOOK_FOR_GONE_S
+        now = int(time.time())
+        try:
+            gone = [lock for lock in self._folder.databases.glob("*.lock") if _note_gone(lock, now)]
+            if gone and (kept := self._keys_of_journals()) is not None:
+                for lock in gone:
+                    if lock.stem not in kept:
+                        self._retire(lock)
+        except OSError as error:
+            _log.warning("files of dropped databases can't be removed yet: {cause}", cause=error)
+
+    def _retire(self, lock: Path) -> None:
+        """Remove the files of a database of which nobody needs a number any more."""
+        if any(lock.with_suffix(ending).exists() for ending in (".anew", ".damaged")):
+            return  # somebody looks into it
+        database = read_database(lock).path
+        if (open_one := self._ledgers.pop(database, None)) is not None:
+            open_one.close()
+        ledger = SequenceLedger(self._folder, lock.stem, self._fsync, self._sync_stamps)
+        with contextlib.closing(ledger), ledger.exclusive():
+            if not os.path.lexists(database):
+                ledger.retire()
+                _log.info(
+                    "{database} is gone for {days} days: its ledger is removed. One that is "
+                    "created there begins in a new epoch",
+                    database=database,
+                    days=_GONE_S // 86_400,
+                )
+
+    def _keys_of_journals(self) -> set[str] | None:
+        """Return the keys of all databases of which journals wait here, or lie in the quarantine;
+        None if that can't be told, or takes long."""
+        keys = set()
+        quarantined = self._folder.quarantine.glob("*.log")
+        with os.scandir(self._folder.path) as entries:
+            names = [entry.name for entry in entries]
+        waiting = [name for name in names if name.endswith(".log") or is_live_name(name)]
+        journals = [*(self._folder.path / name for name in waiting), *quarantined]
+        if len(journals) > _MOST_LOOKED_AT:
+            return None
+        for number, journal in enumerate(journals):
+            try:
+                keys.add(database_key(read_envelope(journal)[2]))
+            except (FileNotFoundError, JournalEmpty):  # of a session that is at work
+                continue
+            except (JournalError, OSError):
+                if number < len(waiting):
+                    return None
+        return keys
 
     def _sync_stamps(self) -> None:
         self._sync_file_system(self._folder.journal_fd)
 
-    def _highest_stamp(self, database: str) -> int:
+    def _last_stamp(self, database: str) -> tuple[int, int]:
         """The ledger is new: go on after what lies in the folder, if anything does."""
-        highest = 0
+        highest = 0, 0
         for entry in os.scandir(self._folder.path):
             if entry.name.endswith(".log"):
                 with contextlib.suppress(JournalError, OSError):
                     _, stamp, its_database = read_envelope(self._folder.path / entry.name)
                     if stamp is not None and its_database == database:
-                        highest = max(highest, stamp.sequence)
+                        highest = max(highest, (stamp.epoch, stamp.sequence))
         return highest
 
     def begin_epoch_if_replaced(self, database: str, guid: UUID, ledger: SequenceLedger) -> None:

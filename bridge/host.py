@@ -44,7 +44,7 @@ class CommittedJournal(NamedTuple):
 
 
 class DatabaseSeen(NamedTuple):
-    """The first transaction of this process in a database."""
+    """A session that writes in a database: the first one of this process, or again the only one."""
 
     number: int
     database: int
@@ -62,6 +62,13 @@ class LastSessionLeft(NamedTuple):
     """No session is left in this process: the database may be closed, the process may end."""
 
     number: int
+
+
+class DatabaseLeft(NamedTuple):
+    """The last session that wrote in a database has gone; others may work elsewhere."""
+
+    number: int
+    database: int
 
 
 class GapsCounted(NamedTuple):
@@ -85,6 +92,7 @@ class JournalAbandoned(NamedTuple):
 Event = (
     CommittedJournal
     | DatabaseSeen
+    | DatabaseLeft
     | DeadTransactions
     | LastSessionLeft
     | GapsCounted
@@ -377,6 +385,8 @@ class CffiHost:
             )
         if raw.kind == 2:
             return DatabaseSeen(raw.number, raw.database)
+        if raw.kind == 7:
+            return DatabaseLeft(raw.number, raw.database)
         return DeadTransactions(raw.number, raw.database, raw.transaction)
 
     def settle(self, number: int) -> None:

@@ -20,6 +20,16 @@ an older copy as far as the word goes; an old word about bytes costs one more le
 Where nothing is synced it tells of epochs alone, and after a power cut perhaps of one that the
 ledger lacks, which then counts as lost.
 
+Behind that the lock file has the path of its database, and since when no file is there. The files
+of a database that was dropped are removed in the end (``retire``). One that is created at its path
+later begins in an epoch above all that were removed, of whatever database
+(``JournalFolder.first_epoch``), so no number comes twice. Who locks the file looks whether it still
+has its name.
+
+    lock file: u64 inode and u64 length of what a sync has covered, u64 failed syncs, u64 last
+               number, u32 epoch; from byte 40 u64 seconds since 1970 (0: the database is there),
+               then the path, to the end
+
     record:  4s magic, u32 epoch, u32 entries, u32 attachments that the database had had, modulo
              2^32 (0: not known), u64 last number before the group, u64 highest transaction so far,
              16s GUID, i32 i32 creation time and u64 inode of the database file, then per journal
@@ -36,7 +46,8 @@ import hashlib
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -55,8 +66,11 @@ _HEAD = struct.Struct("<4sIIIQQ16siiQ")
 _ENTRY = struct.Struct("<16sqqQQQQ")
 _CRC = struct.Struct("<I")
 _NOTED = struct.Struct("<QQQQI")  # in the lock file; earlier versions wrote the first three only
+_GONE, _GONE_AT = struct.Struct("<Q"), 40
+_DATABASE_AT = _GONE_AT + _GONE.size
 _MAGIC = b"FBCL"
 _UNKNOWN = Incarnation(UUID(int=0), (0, 0), 0)
+_ENDINGS = (".ledger", ".ledger-new", ".indexes", ".new", ".doubt")  # but for the lock file
 _LEDGER_LIMIT = 4 * 1024 * 1024  # bytes; about 70,000 journals
 _DAY_S = 86_400
 _DISK_ERRORS = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)
@@ -94,6 +108,34 @@ def database_key(path: str) -> str:
     return hashlib.sha256(path.encode()).hexdigest()[:32]
 
 
+class DatabaseFiles(NamedTuple):
+    """What a lock file says of its database; ``gone_since``: seconds since 1970, 0: it was there
+    when somebody looked."""
+
+    path: str
+    gone_since: int
+
+
+def read_database(lock: Path) -> DatabaseFiles:
+    """Read which database a lock file is of, "" where an earlier version has made it. Raises
+    OSError."""
+    content = lock.read_bytes()
+    if len(content) <= _DATABASE_AT:
+        return DatabaseFiles("", 0)
+    (gone,) = _GONE.unpack_from(content, _GONE_AT)
+    return DatabaseFiles(os.fsdecode(content[_DATABASE_AT:]), gone)
+
+
+def note_gone(lock: Path, since: int) -> None:
+    """Keep in a lock file since when no file is at the path of its database, in seconds since 1970;
+    0: one is. Raises OSError."""
+    fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        _write(fd, _GONE.pack(since), _GONE_AT)
+    finally:
+        os.close(fd)
+
+
 class _Record(NamedTuple):
     """One record of a ledger; ``end``: the offset behind it."""
 
@@ -106,18 +148,26 @@ class _Record(NamedTuple):
     end: int
 
 
-def _records(content: bytes) -> Iterator[_Record]:
-    """Yield the records of a ledger; a torn one ends it."""
+def _places(content: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where each record of a ledger begins and ends; a torn one ends it."""
     at = 0
     while at + _HEAD.size + _CRC.size <= len(content):
-        magic, epoch, entries, attachments, before, highest, guid, *created, inode = (
-            _HEAD.unpack_from(content, at)
-        )
+        magic, _, entries, *_ = _HEAD.unpack_from(content, at)
         end = at + _HEAD.size + entries * _ENTRY.size
         if magic != _MAGIC or end + _CRC.size > len(content):
             return
         if _CRC.unpack_from(content, end)[0] != google_crc32c.value(content[at:end]):
             return
+        yield at, end + _CRC.size
+        at = end + _CRC.size
+
+
+def _records(content: bytes, places: Iterable[tuple[int, int]] | None = None) -> Iterator[_Record]:
+    """Yield the records of a ledger, all or those at PLACES; a torn one ends it."""
+    for at, end in _places(content) if places is None else places:
+        _, epoch, entries, attachments, before, highest, guid, *created, inode = _HEAD.unpack_from(
+            content, at
+        )
         given = []
         for index in range(entries):
             uuid, commit_us, stamped_us, *rest = _ENTRY.unpack_from(
@@ -126,9 +176,8 @@ def _records(content: bytes) -> Iterator[_Record]:
             stamp = Stamp(epoch, before + 1 + index, commit_us, stamped_us, *rest)
             given.append((UUID(bytes=uuid), stamp))
         known = Incarnation(UUID(bytes=guid), (created[0], created[1]), inode)
-        at = end + _CRC.size
         incarnation = known if known != _UNKNOWN else None
-        yield _Record(epoch, before + entries, highest, attachments, incarnation, given, at)
+        yield _Record(epoch, before + entries, highest, attachments, incarnation, given, end)
 
 
 class Given(NamedTuple):
@@ -157,22 +206,32 @@ class SequenceLedger:
     """The numbers given in one database. Several processes may share it: ``exclusive``."""
 
     def __init__(
-        self, folder: JournalFolder, key: str, fsync: bool, sync_stamps: Callable[[], None]
+        self,
+        folder: JournalFolder,
+        key: str,
+        fsync: bool,
+        sync_stamps: Callable[[], None],
+        database: str = "",
+        last_stamp: Callable[[], tuple[int, int]] | None = None,
     ) -> None:
         """``key``: of the database (``database_key``); ``sync_stamps`` puts every stamp written
-        so far on disk."""
+        so far on disk; ``database``: its path, "" if that is not known; ``last_stamp``: gives epoch
+        and number after which a new ledger goes on, None: none is begun here."""
         self._fsync = fsync
         self._sync_stamps = sync_stamps
         self._folder = folder
+        self._database = os.fsencode(database)
+        self._last_stamp = last_stamp
         self._path = folder.databases / f"{key}.ledger"
+        self._lock_path = self._path.with_suffix(".lock")
         self._known = (0, 0)  # epoch and number that were given, whatever the file has
         self._wish = self._path.with_suffix(".anew")
         self._fd = -1
         self.compared_at = float("-inf")  # with the database, monotonic
+        self.used_at = 0.0  # monotonic; by whoever keeps it open
         self._reset()
-        self._lock = os.open(
-            self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
+        self._is_named = False  # the database, in the lock file
+        self._lock = self._open_lock()
 
     def _reset(self) -> None:
         """Know nothing of the ledger."""
@@ -194,15 +253,52 @@ class SequenceLedger:
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
         """Keep other processes from giving numbers meanwhile, and learn what they gave."""
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
+            self._take_lock()
+            self._name_database()
             self._catch_up_or_begin()
+            if self.is_new and self._last_stamp is not None:
+                self._begin_first()
             yield
         except BaseException:
             self._reset()  # what was begun may be in the file or not: the file is read anew
             raise
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def _open_lock(self) -> int:
+        return os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def _take_lock(self) -> None:
+        """Lock the file that has its name: another process may have removed the one that is open,
+        with the ledger (``retire``)."""
+        while True:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            try:
+                named, own = self._lock_path.stat(), os.fstat(self._lock)
+            except FileNotFoundError:
+                named = None
+            if named is not None and (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino):
+                return
+            before, self._lock = self._lock, self._open_lock()
+            os.close(before)
+            self._is_named = False
+            self._reset()
+
+    def _name_database(self) -> None:
+        """Have the lock file say which database it is of."""
+        if self._database and not self._is_named:
+            if os.pread(self._lock, len(self._database) + 1, _DATABASE_AT) != self._database:
+                os.ftruncate(self._lock, _DATABASE_AT)
+                _write(self._lock, self._database, _DATABASE_AT)
+            self._is_named = True
+
+    def _begin_first(self) -> None:
+        """Record where the numbers of a database begin of which none was ever recorded, or whose
+        ledger was retired."""
+        assert self._last_stamp is not None
+        self.epoch, last = max((self._folder.first_epoch, 0), self._last_stamp())
+        self.record([], last)
 
     def _catch_up_or_begin(self) -> None:
         """Learn what was given; where that is lost, do as somebody has asked."""
@@ -227,6 +323,8 @@ class SequenceLedger:
             inode = self._path.stat().st_ino
         except FileNotFoundError:
             noted = self._noted()
+            if self._known[0] < self._folder.first_epoch:
+                self._known = 0, 0  # retired: no number of that epoch is given again
             is_lost = noted.end or any(noted.number) or any(self._known)
             if is_lost or self._wish.exists():  # or who was asked for an epoch died before it began
                 raise self._loss() from None
@@ -237,7 +335,7 @@ class SequenceLedger:
             if self._fd < 0:
                 with self._reading():
                     self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-        for _ in self._read(self._end):
+        for _ in self._read(self._end, only_last=True):
             pass
         # Whoever wrote what is behind that may have died before its sync, or that may have failed.
         noted = self._noted()
@@ -249,9 +347,10 @@ class SequenceLedger:
             self._note_epoch(noted)
         self._known = self.epoch, self.last  # only now: it may not have been on disk
 
-    def _read(self, start: int) -> Iterator[tuple[UUID, Stamp]]:
-        """Yield what was given from byte ``start`` on; a torn record ends the ledger. Raises
-        OSError if it ends before what is known to be on disk: those numbers were given."""
+    def _read(self, start: int, only_last: bool = False) -> Iterator[tuple[UUID, Stamp]]:
+        """Yield what was given from byte ``start`` on, or ONLY what the LAST record has; a torn
+        record ends the ledger. Raises OSError if it ends before what is known to be on disk: those
+        numbers were given."""
         noted = self._noted()
         # Of another file the length says nothing, as a new ledger is short; if there is no number,
         # it is an earlier version's, which emptied it before a ledger took another's place.
@@ -263,7 +362,8 @@ class SequenceLedger:
         with self._reading():
             content = os.pread(self._fd, size - start, start)
         end = 0
-        for record in _records(content):
+        places = deque(_places(content), maxlen=1 if only_last else None)
+        for record in _records(content, places):
             yield from record.given
             self.epoch, self.last = record.epoch, record.last
             self.highest_transaction = record.highest_transaction
@@ -273,6 +373,22 @@ class SequenceLedger:
         self._end = start + end
         if self._end < known or (self.epoch, self.last) < max(noted.number, self._known):
             raise self._loss()
+
+    def retire(self) -> None:
+        """Remove the files of a database that is gone, and let none that comes to its path have an
+        epoch again that was given here. Call it inside ``exclusive``. Raises OSError.
+
+        The lock file says nothing of numbers before the ledger goes: ended in between, this leaves
+        a ledger that is whole, or none that anybody misses.
+        """
+        self._folder.retire_epoch(self.epoch)
+        self._note(_Noted())
+        os.fdatasync(self._lock)
+        for ending in _ENDINGS:
+            self._path.with_suffix(ending).unlink(missing_ok=True)
+        self._lock_path.unlink()
+        self._known = 0, 0
+        self._reset()
 
     def close(self) -> None:
         """Close the ledger's files."""
@@ -417,7 +533,7 @@ class SequenceLedger:
         be read any more."""
         with self._reading():
             content = os.pread(self._fd, self._end, 0)
-        if self._end and not any(record.end == self._end for record in _records(content)):
+        if self._end and not any(end == self._end for _, end in _places(content)):
             raise self._loss()
         return content
 

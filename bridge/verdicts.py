@@ -1,16 +1,19 @@
 """Verdicts on transactions: the database files, the engine where they can't tell, and the rules.
 
-A database's file is opened once and kept open while something waits in it, so that it can be read
-after a DROP DATABASE too. An attachment to ask the engine is open only while there is something to
+A database's file is opened once and kept open while something waits in it, or somebody works there,
+so that it can be read after a DROP DATABASE too. Of the others only few are open, and not for long.
+An attachment to ask the engine is open only while there is something to
 ask: it stands in the way of DROP DATABASE and of a shutdown.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from uuid import UUID
 
+from firebird_cdc.bridge.descriptors import IDLE_S, most_idle
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Verdict, Witness
 from firebird_cdc.bridge.inventory import (
@@ -32,7 +35,9 @@ class Verdicts:
     ) -> None:
         """``open_witness``: opens the engine as a witness on a database; raises CaptureError."""
         self._open_witness = open_witness
-        self._inventories: dict[tuple[str, UUID], TransactionInventory] = {}
+        self._inventories: dict[tuple[str, UUID], TransactionInventory] = {}  # last used last
+        self._used_at: dict[tuple[str, UUID], float] = {}  # each of them, monotonic
+        self._entered: set[tuple[str, UUID]] = set()  # databases in which sessions of ours work
         self._witnesses: dict[str, Witness] = {}
         self.use(folder, fsync)
 
@@ -106,12 +111,24 @@ class Verdicts:
     def inventory(self, database: str, guid: UUID) -> TransactionInventory:
         """Return the inventory of the database with GUID at a path, opened once. Raises
         InventoryUnreadable, OSError."""
-        inventory = self._inventories.get((database, guid))
+        inventory = self._inventories.pop((database, guid), None)
         if inventory is None:
             doubt = Doubt.of(self._folder.databases, database_key(database))
             inventory = TransactionInventory(Path(database), guid, doubt)
-            self._inventories[database, guid] = inventory
+        self._inventories[database, guid] = inventory
+        self._used_at[database, guid] = time.monotonic()
         return inventory
+
+    def enter(self, database: str, guid: UUID) -> None:
+        """Keep the file of a database open from now on: it may be dropped as soon as something was
+        committed there. Raises InventoryUnreadable, OSError; then it is opened with the first
+        question."""
+        self._entered.add((database, guid))
+        self.inventory(database, guid)
+
+    def leave(self, database: str, guid: UUID) -> None:
+        """Keep the file of a database open no longer than others: nobody works there any more."""
+        self._entered.discard((database, guid))
 
     def witness_for(self, database: str) -> Witness:
         """Return the engine as a witness on a database, attached once. Raises CaptureError."""
@@ -137,5 +154,21 @@ class Verdicts:
         of databases that were dropped or replaced."""
         for key, inventory in list(self._inventories.items()):
             if key not in waiting and not (only_replaced and inventory.is_in_place):
-                del self._inventories[key]
-                inventory.close()
+                self._close_inventory(key)
+
+    def close_idle(self, waiting: Callable[[], Collection[tuple[str, UUID]]]) -> None:
+        """Close the files of databases, path and GUID, in which nothing is WAITING and nobody
+        works: those of which nobody asked lately, and the longest unused of too many."""
+        idle = [key for key in self._inventories if key not in self._entered]
+        until = time.monotonic() - IDLE_S
+        surplus = len(idle) - most_idle()
+        if surplus <= 0 and all(self._used_at[key] > until for key in idle[:1]):
+            return
+        busy = waiting()
+        for number, key in enumerate(idle):
+            if key not in busy and (number < surplus or self._used_at[key] <= until):
+                self._close_inventory(key)
+
+    def _close_inventory(self, key: tuple[str, UUID]) -> None:
+        del self._used_at[key]
+        self._inventories.pop(key).close()

@@ -8,11 +8,12 @@ enum { FBC_SHARED_BYTES = 4096 }; /* of the page that all processes of a folder 
 
 enum fbc_event_kind {
     FBC_COMMITTED = 1,         /* commit() was called */
-    FBC_DATABASE_SEEN = 2,     /* the first transaction of this process in a database */
+    FBC_DATABASE_SEEN = 2,     /* a session that writes there, the first or again the only one */
     FBC_DEAD_TRANSACTIONS = 3, /* the engine found some; transaction 0: all that a crash left */
     FBC_LAST_SESSION_LEFT = 4, /* the database may be closed, the process may end */
     FBC_GAPS_COUNTED = 5,      /* there is something to read with read_gap */
-    FBC_ABANDONED = 6          /* the engine let a transaction go without commit or rollback */
+    FBC_ABANDONED = 6,         /* the engine let a transaction go without commit or rollback */
+    FBC_DATABASE_LEFT = 7      /* by the last session that wrote there; the process goes on */
 };
 
 struct fbc_event {

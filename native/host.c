@@ -640,27 +640,37 @@ int fbc_host_has_room(uint64_t own, struct fbc_error *error) {
     return has_room;
 }
 
-struct fbc_database *fbc_host_database(const char *path, const unsigned char *guid,
-                                       struct fbc_error *error) {
+/* Called with the databases locked, so that the bridge hears of coming and going in their order. */
+static void tell_of(const struct fbc_database *database, uint32_t kind) {
+    fbc_host_hand_over(&(struct fbc_event){.kind = kind, .database = database->id, .fd = -1});
+}
+
+struct fbc_database *fbc_host_enter(const char *path, const unsigned char *guid,
+                                    struct fbc_error *error) {
     pthread_mutex_lock(&host.database_lock);
     struct fbc_database *database = host.databases;
     while (database && (strcmp(database->path, path) != 0 || memcmp(database->guid, guid, 16) != 0))
         database = database->next;
-    int found = database != NULL;
-    if (!found && (database = calloc(1, sizeof *database))) {
+    if (!database && (database = calloc(1, sizeof *database))) {
         database->id = host.databases ? host.databases->id + 1 : 1;
         snprintf(database->path, sizeof database->path, "%s", path);
         memcpy(database->guid, guid, 16);
         database->next = host.databases;
         host.databases = database;
     }
-    pthread_mutex_unlock(&host.database_lock);
     if (!database)
         fbc_error_set(error, 0, "no memory");
-    else if (!found)
-        fbc_host_hand_over(
-            &(struct fbc_event){.kind = FBC_DATABASE_SEEN, .database = database->id, .fd = -1});
+    else if (!database->sessions++)
+        tell_of(database, FBC_DATABASE_SEEN);
+    pthread_mutex_unlock(&host.database_lock);
     return database;
+}
+
+void fbc_host_leave(struct fbc_database *database) {
+    pthread_mutex_lock(&host.database_lock);
+    if (!--database->sessions)
+        tell_of(database, FBC_DATABASE_LEFT);
+    pthread_mutex_unlock(&host.database_lock);
 }
 
 /* Create a journal with a random name in FOLDER. */

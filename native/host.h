@@ -19,9 +19,10 @@
 
 struct fbc_database {
     struct fbc_database *next;
-    unsigned id; /* from 1, in this process */
-    char path[1024];
+    unsigned id;    /* from 1, in this process */
+    char path[256]; /* the engine tells no longer ones */
     unsigned char guid[16];
+    unsigned sessions;           /* that are there; under a lock of host.c */
     struct fbc_gap gap;          /* counted here, not in the folder; under a lock of host.c */
     atomic_int ignores_errors;   /* or did once: see fbc_host_heeds_errors */
     _Atomic(uint64_t) table_ddl; /* ticket of the last DDL of tables, by this process; 0: none */
@@ -82,9 +83,11 @@ int fbc_host_folder_in_place(struct fbc_error *error);
  * FD: it was removed, or the folder was replaced since and the bridge works in another one. */
 int fbc_host_journal_in_place(int fd, const char *name, struct fbc_error *error);
 
-/* fbc_host_database finds or adds the database; the entry lives as long as the process. */
-struct fbc_database *fbc_host_database(const char *path, const unsigned char *guid,
-                                       struct fbc_error *error);
+/* fbc_host_enter finds or adds the database, and counts one more session there, until
+ * fbc_host_leave; the entry lives as long as the process. Null, with ERROR set: no memory. */
+struct fbc_database *fbc_host_enter(const char *path, const unsigned char *guid,
+                                    struct fbc_error *error);
+void fbc_host_leave(struct fbc_database *database);
 
 /* fbc_host_take_journal gives an empty journal file, already named <uuid>.log.live. */
 int fbc_host_take_journal(char name[40], unsigned char uuid[16], struct fbc_error *error);

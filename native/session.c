@@ -243,7 +243,7 @@ static void identify(struct transaction *txn, struct fbc_error *error) {
         memcpy(session->user, item, length);
         session->user[length] = 0;
     }
-    session->database = fbc_host_database(path, guid, error);
+    session->database = fbc_host_enter(path, guid, error);
     session->heeds_errors = session->database && fbc_host_heeds_errors(session->database);
 }
 
@@ -1259,8 +1259,10 @@ static int session_release(struct fbi_replicated_session *self) {
             fbc_host_hand_over(&(struct fbc_event){.kind = FBC_LAST_SESSION_LEFT, .fd = -1});
     if (session->last_handed_over)
         fbc_host_await_settled(session->last_handed_over, SETTLE_MS);
-    if (session->database)
+    if (session->database) {
         fbc_observe(fbc_host_tally(session->database), FBC_TIME_DETACH, fbc_clock_ns() - since);
+        fbc_host_leave(session->database);
+    }
     free_shapes(session);
     while (session->sequences) {
         struct sequence *sequence = session->sequences;

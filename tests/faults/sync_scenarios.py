@@ -291,6 +291,45 @@ def _journal(path: Path, sequence: int = 1) -> Path:
     return path
 
 
+def dropped_database(root: Path) -> tuple[Step, Step]:
+    """What was kept of a database goes that was dropped long ago."""
+    server = PlayedServer(root)
+    server.create_database()
+    confirmer = Confirmer(server, server.folder, fsync=True)
+    given = _publish_one(server, confirmer)
+    server.database_path.unlink()
+    databases = server.folder.databases
+    [lock] = databases.glob("*.lock")
+    sequence.note_gone(lock, 1)
+
+    def act() -> None:
+        confirmer._history.retire_gone()
+        if list(databases.glob("*.l*")):
+            raise NotYet("not all are removed")
+
+    def check() -> None:
+        (server.folder.owners / str(server.folder.owner)).unlink()
+        forget_start(server.folder.path)
+        (root / "after").mkdir()
+        after = PlayedServer(root / "after")
+        after.folder, after.database_path = JournalFolder(server.folder.path), server.database_path
+        after.create_database()
+        assert _publish_one(after, Confirmer(after, after.folder, fsync=True)) > given
+
+    return act, check
+
+
+def _publish_one(server: PlayedServer, confirmer: Confirmer) -> tuple[int, int]:
+    """Publish a journal and ship it; return its epoch and number."""
+    uuid = server.commit(0)
+    journal = server.folder.committed(uuid)
+    _work(confirmer, journal.exists)
+    _, stamp, _ = read_envelope(journal)
+    assert stamp is not None
+    journal.unlink()
+    return stamp.epoch, stamp.sequence
+
+
 def archived(root: Path) -> tuple[Step, Step]:
     """Shipped journals go to an archive."""
     archive, uuids = root / "archive", [uuid4(), uuid4()]
@@ -483,6 +522,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     left_journals,
     damaged_journal,
     lost_stamps,
+    dropped_database,
     archived,
     packed,
     set_aside,

@@ -1,0 +1,223 @@
+"""What is kept of databases that were dropped, and the numbers of one that comes to their path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import test_confirmer
+from test_confirmer import PlayedServer, server  # noqa: F401
+
+from firebird_cdc.bridge import descriptors, history, sequence
+from firebird_cdc.bridge.confirmer import Confirmer
+from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.journal.format import read_envelope
+
+_DAY_S = 86_400
+
+
+class Days:
+    """A bridge that looks for dropped databases once a day, and so do others."""
+
+    def __init__(
+        self,
+        server: PlayedServer,  # noqa: F811
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        self.server = server
+        self.now = 1_700_000_000.0
+        monkeypatch.setattr(history, "_LOOK_FOR_GONE_S", 0.0)
+        monkeypatch.setattr(history.time, "time", lambda: self.now)
+        monkeypatch.setattr(history, "IDLE_S", 0.0)
+        self.confirmer = self.new_confirmer()
+
+    def new_confirmer(self, folder: JournalFolder | None = None) -> Confirmer:
+        return Confirmer(self.server, folder or self.server.folder, fsync=True)
+
+    def pass_by(self, days: float, confirmer: Confirmer | None = None) -> None:
+        """Let time go by, and have it looked before and after."""
+        confirmer = confirmer or self.confirmer
+        for _ in range(2):
+            confirmer.turn()
+            self.now, days = self.now + days * _DAY_S, 0
+
+    def publish(self, confirmer: Confirmer | None = None) -> tuple[int, int]:
+        """Commit something; return the epoch and number that it gets."""
+        uuid = self.server.commit(0)
+        test_confirmer._work_until_committed(confirmer or self.confirmer, self.server.folder, uuid)
+        _, stamp, _ = read_envelope(self.server.folder.committed(uuid))
+        assert stamp is not None
+        return stamp.epoch, stamp.sequence
+
+    def ship(self) -> None:
+        """Take all journals away, as a shipper does."""
+        for journal in self.server.folder.path.glob("*.log"):
+            journal.unlink()
+
+    def files(self) -> list[str]:
+        """Return the endings of what is kept of databases."""
+        kept = (path.suffix for path in self.server.folder.databases.iterdir())
+        return sorted(ending for ending in kept if ending)
+
+
+@pytest.fixture
+def days(server: PlayedServer, monkeypatch: pytest.MonkeyPatch) -> Days:  # noqa: F811
+    server.create_database()
+    return Days(server, monkeypatch)
+
+
+def test_what_is_kept_of_a_dropped_database_goes_after_a_week(days: Days) -> None:
+    days.publish()
+    days.ship()
+    days.server.database_path.unlink()
+    days.pass_by(6)
+    assert days.files() == [".ledger", ".lock"]
+    days.pass_by(2)
+    assert days.files() == []
+
+
+def test_no_number_comes_again_at_the_path_of_a_dropped_database(days: Days) -> None:
+    given = []
+    for _ in range(3):
+        given += [days.publish(), days.publish()]
+        days.ship()
+        days.server.database_path.unlink()
+        days.pass_by(8)
+        assert days.files() == []
+        days.server.create_database()
+    assert given == [(epoch, number) for epoch in range(3) for number in (1, 2)]
+
+
+def test_another_database_begins_above_the_epochs_of_those_that_are_gone(days: Days) -> None:
+    days.publish()
+    days.ship()
+    days.server.database_path.unlink()
+    days.pass_by(8)
+    days.server.database_path = days.server.database_path.with_name("other.fdb")
+    assert days.publish() == (1, 1)
+
+
+def test_a_database_that_comes_back_in_time_goes_on(days: Days) -> None:
+    assert days.publish() == (0, 1)
+    days.ship()
+    elsewhere = days.server.database_path.rename(days.server.folder.path.with_name("elsewhere"))
+    days.pass_by(6)
+    elsewhere.rename(days.server.database_path)
+    days.pass_by(6)  # it is noticed, and a week begins anew the next time
+    days.server.database_path.rename(elsewhere)
+    days.pass_by(6)
+    elsewhere.rename(days.server.database_path)
+    assert days.publish() == (0, 2)
+
+
+@pytest.mark.parametrize("place", ["waits", "undecided", "quarantined"])
+def test_nothing_goes_while_a_journal_of_the_database_is_there(days: Days, place: str) -> None:
+    days.publish()
+    folder = days.server.folder
+    [journal] = folder.path.glob("*.log")
+    if place == "undecided":
+        days.confirmer._scan_wanted = False
+        journal.rename(journal.with_suffix(".log.live"))
+    elif place == "quarantined":
+        journal.rename(folder.quarantine / journal.name)
+    days.server.database_path.unlink()
+    days.pass_by(8)
+    assert days.files() == [".ledger", ".lock"]
+    for path in (*folder.path.glob("*.log*"), *folder.quarantine.glob("*.log")):
+        path.unlink()
+    days.pass_by(0)
+    assert days.files() == []
+
+
+def test_a_ledger_of_which_somebody_looks_for_an_older_copy_stays(days: Days) -> None:
+    days.publish()
+    days.ship()
+    days.server.database_path.unlink()
+    [ledger] = days.server.folder.databases.glob("*.ledger")
+    ledger.with_suffix(".damaged").touch()
+    days.pass_by(8)
+    assert days.files() == [".damaged", ".ledger", ".lock"]
+
+
+def test_the_shipper_removes_nothing_as_it_may_see_other_files(days: Days) -> None:
+    days.publish()
+    days.ship()
+    days.server.database_path.unlink()
+    shipper = days.new_confirmer(JournalFolder(days.server.folder.path, writes=False))
+    days.pass_by(8, shipper)
+    assert days.files() == [".ledger", ".lock"]
+
+
+def test_who_has_the_ledger_open_while_it_is_removed_begins_with_a_new_one(days: Days) -> None:
+    other = days.new_confirmer()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(history, "IDLE_S", 1000.0)
+        assert days.publish(other) == (0, 1)
+        days.ship()
+        days.server.database_path.unlink()
+        other.turn()  # it sees that the file is gone
+        days.pass_by(8)
+        assert days.files() == []
+        days.server.create_database()
+        assert days.publish(other) == (1, 1)
+    assert days.publish() == (1, 2)
+
+
+@pytest.mark.parametrize("step", ["retire_epoch", "_note", "fdatasync", "unlink 0", "unlink 5"])
+def test_who_dies_while_files_are_removed_leaves_no_number_to_be_given_again(
+    days: Days, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert days.publish() == (0, 1)
+    days.ship()
+    days.server.database_path.unlink()
+    days.pass_by(6)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        _die_at(step, patch)
+        days.now += 2 * _DAY_S
+        days.confirmer.turn()
+    days.confirmer.let_go()  # as the end of its process does
+    days.server.create_database()
+    epoch, number = days.publish(days.new_confirmer())
+    assert (epoch, number) in [(0, 2), (1, 1)]  # of the ledger that was left, or of another file
+
+
+def _die_at(step: str, patch: pytest.MonkeyPatch) -> None:
+    name, _, count = step.partition(" ")
+    left = int(count or 0)
+
+    def passes(original: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **named: object) -> object:
+            nonlocal left
+            if left == 0:
+                raise KeyboardInterrupt
+            left -= 1
+            return original(*arguments, **named)
+
+        return call
+
+    owners: tuple[Any, ...] = (JournalFolder, sequence.SequenceLedger, sequence.os, Path)
+    owner = Path if name == "unlink" else next(each for each in owners if hasattr(each, name))
+    patch.setattr(owner, name, passes(getattr(owner, name)))
+
+
+def test_a_record_of_epochs_that_holds_no_number_says_what_to_do(days: Days) -> None:
+    record = days.server.folder.databases / "retired"
+    record.write_bytes(b"\n")
+    with pytest.raises(OSError, match="write the highest epoch into it") as caught:
+        _ = days.server.folder.first_epoch
+    assert caught.value.filename == str(record)
+
+
+def test_as_many_ledgers_stay_open_as_a_share_of_the_limit(
+    days: Days, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "IDLE_S", 1000.0)
+    monkeypatch.setattr(descriptors.resource, "getrlimit", lambda _: (100, 100))
+    for number in range(20):
+        days.server.database_path = days.server.folder.path.with_name(f"{number}.fdb")
+        days.publish()
+    opened = [str(fd.readlink()) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
+    of_ledgers = [path for path in opened if str(days.server.folder.databases) in path]
+    assert len(of_ledgers) == 2 * descriptors.most_idle()

@@ -141,6 +141,7 @@ class ConnectorConfig:
     include_unknown_datatypes: bool
     extended_headers_enabled: bool
     failure_handling_mode: str
+    oversized_value: str
     poll_interval_ms: int
     max_batch_size: int
     max_queue_size: int
@@ -612,6 +613,7 @@ class _Loader:
             include_unknown_datatypes=value["include.unknown.datatypes"],
             extended_headers_enabled=value["extended.headers.enabled"],
             failure_handling_mode=value["event.processing.failure.handling.mode"],
+            oversized_value=value["event.oversized.value"],
             poll_interval_ms=value["poll.interval.ms"],
             max_batch_size=value["max.batch.size"],
             max_queue_size=value["max.queue.size"],

@@ -450,8 +450,9 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "toasted.value.placeholder", Kind.PLACEHOLDER, "__debezium_unavailable_value",
-        "Stands for a blob or array whose content could not be read; text, or `hex:` and"
-        " hexadecimal digits.", Group.VALUES, aliases=("unavailable.value.placeholder",),
+        "Stands for a blob or array whose content could not be read, or is too large"
+        " (`event.oversized.value`); text, or `hex:` and hexadecimal digits.",
+        Group.VALUES, aliases=("unavailable.value.placeholder",),
     ),
     Option(
         "include.unknown.datatypes", _B, "false", "Whether columns of a type that cannot be"
@@ -508,6 +509,12 @@ OPTIONS: tuple[Option, ...] = (
         " database. warn, skip: it goes on without the event, whose journal waits in the"
         " quarantine; warn logs each event, skip each journal.",
         Group.SHIPPING, allowed=("fail", "warn", "skip"),
+    ),
+    Option(
+        "event.oversized.value", Kind.CHOICE, "quarantine", "What becomes of a value that is too"
+        " large for a message. quarantine: its event cannot be processed. placeholder: it carries"
+        " the text of `toasted.value.placeholder`, where its type can carry a text, and a header"
+        " says so.", Group.SHIPPING, allowed=("quarantine", "placeholder"),
     ),
     Option(
         "poll.interval.ms", _I, "500", "How long the idle shipper waits for news.",

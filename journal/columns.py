@@ -209,7 +209,7 @@ def _then(form: FieldForm, change: Callable[[str], str]) -> FieldForm:
         return None if text is None else change(text)
 
     of_null = "None" if form.of_null == "None" else "{f}(None)"
-    return FieldForm(form.schema, "{f}({v})", convert, of_null)
+    return FieldForm(form.schema, "{f}({v})", convert, of_null, form.placeholder)
 
 
 def _hashed(rule: ColumnHash, column: Column, form: FieldForm) -> FieldForm:

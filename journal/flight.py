@@ -263,6 +263,14 @@ class Flight:
                         quarantine.see(self.entry, self.database, pos, messages)
                 # Also what gives no message takes its time, and has its part in a turn.
                 yield messages
+            if renderer.reduced:
+                _log.warning(
+                    "{}: in {} of its events placeholders stand for values that are too large; the"
+                    " first is {}",
+                    path,
+                    renderer.reduced,
+                    renderer.first_reduced,
+                )
             if last is not None:
                 self.last_event = LastEvent(
                     counted_as(last)[0],

@@ -1,6 +1,6 @@
 """Renders the changes of a journal as Kafka messages: Debezium's envelope and what goes with it.
 
-For every shape of a table one ``_TableShape`` is made, which holds the topic, the schemas and
+For every shape of a table one ``TableShape`` is made, which holds the topic, the schemas and
 functions that turn rows into structs; an event then costs filling in values and one call of
 each converter. The forms are those of features.md 4 and 5.
 """
@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from operator import itemgetter
 from time import time_ns
 from typing import Any, Protocol
 
@@ -33,7 +32,7 @@ from firebird_cdc.errors import (
 from firebird_cdc.journal import json_bytes, transaction_metadata
 from firebird_cdc.journal.canonical import RowText
 from firebird_cdc.journal.columns import ColumnRules
-from firebird_cdc.journal.converters import Converter, JsonConverter, build_converters, dumps
+from firebird_cdc.journal.converters import Converter, build_converters
 from firebird_cdc.journal.custom import CustomConverters
 from firebird_cdc.journal.format import (
     Column,
@@ -42,12 +41,20 @@ from firebird_cdc.journal.format import (
     Row,
     RowChange,
     Stamp,
-    Storage,
     Table,
 )
 from firebird_cdc.journal.names import SchemaNames, field_names
+from firebird_cdc.journal.oversized import PLACEHOLDER, ReducedChange
+from firebird_cdc.journal.quick import Pieces, new_message, quick_messages
 from firebird_cdc.journal.records import Concerned, Headers, Message, Record, StructHeader
-from firebird_cdc.journal.rows import NO_STRUCT, FormedField, StructFunction, StructMaker
+from firebird_cdc.journal.rows import (
+    NO_STRUCT,
+    StructFunction,
+    StructMaker,
+    formed_fields,
+    raw_key_of,
+    schemas_of,
+)
 from firebird_cdc.journal.schema import (
     OPTIONAL_INT64,
     STRING,
@@ -64,13 +71,8 @@ from firebird_cdc.journal.values import BadValue, FieldForm, TooLarge, ValueMode
 
 _log = logbook.Logger("firebird_cdc.journal.render")
 
-_FLOATS = (Storage.FLOAT, Storage.DOUBLE)
-
 SHAPES_KEPT = 2000
 """Table shapes kept ready, over all databases; a guess well above what a server publishes."""
-
-# Half the time of calling the class, for the most frequent object that is made here.
-_new_message = tuple.__new__
 
 _OVERHEAD_BYTES = 128
 """What a message adds to its key, value and headers on the wire; librdkafka counts it too."""
@@ -120,7 +122,7 @@ class Renderer:
     """Makes messages of what journals hold. Not thread-safe; holds no open file.
 
     ``max_message_bytes``: the largest message that the producer takes. ``converters``: of keys and
-    of values, None: those that CONFIG names.
+    of values, None: those that CONFIG names. ``length``: of what they write, in a message.
     """
 
     def __init__(
@@ -128,9 +130,12 @@ class Renderer:
         config: ConnectorConfig,
         max_message_bytes: int,
         converters: tuple[Converter, Converter] | None = None,
+        length: Callable[[bytes], int] = len,
     ) -> None:
         self.config = config
         self.max_message_bytes = max_message_bytes
+        self.places_placeholders = config.oversized_value == PLACEHOLDER
+        self._length = length
         self.tables = TableFilter(config)
         self.message_keys = MessageKeys(config)
         problems: list[str] = []
@@ -172,8 +177,8 @@ class Renderer:
         """Called with each topic before its first message; raises TopicUnavailable."""
         self.canaries: Mapping[str, CanaryWatch] = {}
         """Who wants to know of writes into canary tables, by database."""
-        self._shapes: OrderedDict[tuple[object, ...], _TableShape | str] = OrderedDict()
-        self._met: dict[tuple[str, int], tuple[Table, _TableShape | None]] = {}
+        self._shapes: OrderedDict[tuple[object, ...], TableShape | str] = OrderedDict()
+        self._met: dict[tuple[str, int], tuple[Table, TableShape | None]] = {}
         self.headers: Headers = (
             [
                 ("__debezium.context.connectorLogicalName", config.topic_prefix.encode()),
@@ -183,7 +188,7 @@ class Renderer:
             if config.extended_headers_enabled
             else []
         )
-        self.headers_size = _headers_size(self.headers)
+        self.headers_size = self.size_of(self.headers)
         self.schema_changes = (
             SchemaChanges(
                 config.topic_prefix,
@@ -204,7 +209,7 @@ class Renderer:
         """
         return JournalRenderer(self, header, stamp, database, alone=alone)
 
-    def captured(self, database: str, table: Table, pos: int) -> _TableShape | None:
+    def captured(self, database: str, table: Table, pos: int) -> TableShape | None:
         """The shape of TABLE, None if it is filtered out; BadEvent if it can't be sent.
 
         Journals share the objects of tables, so the object itself tells which one it is.
@@ -221,7 +226,7 @@ class Renderer:
         self._met[key] = table, shape
         return shape
 
-    def shape(self, database: str, table: Table, pos: int) -> _TableShape:
+    def shape(self, database: str, table: Table, pos: int) -> TableShape:
         """Return the compiled shape of TABLE; BadEvent if it can't be sent."""
         key = (database, table.name, table.key_kind, table.columns, table.order)
         shape = self._shapes.get(key)
@@ -235,10 +240,10 @@ class Renderer:
             raise BadEvent(pos, shape)
         return shape
 
-    def _compiled(self, database: str, table: Table) -> _TableShape | str:
+    def _compiled(self, database: str, table: Table) -> TableShape | str:
         """The shape of TABLE, or why its events can't be sent: all for the same reason."""
         try:
-            return _TableShape(self, database, table)
+            return TableShape(self, database, table)
         except BadName as error:
             return str(error)
         except BadValue as error:
@@ -271,7 +276,7 @@ class Renderer:
         headers, size = self.headers, self.headers_size
         if struct_headers:
             headers = self._with_structs(topic, headers, struct_headers)
-            size = _headers_size(headers)
+            size = self.size_of(headers)
         return self._written(topic, key_schema, key, value_schema, value, headers, size)
 
     def _transformed(self, record: Record) -> Message | None:
@@ -290,7 +295,7 @@ class Renderer:
             record.value_schema,
             record.value,
             headers,
-            _headers_size(headers),
+            self.size_of(headers),
         )
 
     def _written(
@@ -318,15 +323,24 @@ class Renderer:
     ) -> Message:
         """The message, if the producer takes one so large; SIZE: what the rest of it has."""
         if key_bytes is not None:
-            size += len(key_bytes)
+            size += self._length(key_bytes)
         if value_bytes is not None:
-            size += len(value_bytes)
+            size += self._length(value_bytes)
         if size > self.max_message_bytes:
             raise TooLarge(
                 f"its message has {size} bytes, the producer takes {self.max_message_bytes};"
                 " raise kafka.producer.max.request.size (and the topic's max.message.bytes)"
             )
-        return _new_message(Message, (topic, key_bytes, value_bytes, headers))
+        return new_message(Message, (topic, key_bytes, value_bytes, headers))
+
+    def size_of(self, headers: Headers) -> int:
+        """Return how many bytes a message has beside its key and value."""
+        size = _OVERHEAD_BYTES
+        for name, value in headers:
+            size += len(name)
+            if value is not None:
+                size += self._length(value) if isinstance(value, bytes) else len(value)
+        return size
 
     def _with_structs(
         self, topic: str, headers: Headers, structs: tuple[StructHeader, ...]
@@ -338,15 +352,13 @@ class Renderer:
         ]
 
 
-def _headers_size(headers: Headers) -> int:
-    return _OVERHEAD_BYTES + sum(len(name) + len(value or b"") for name, value in headers)
-
-
 class JournalRenderer:
     """Renders the changes of one journal.
 
     What ``begin`` gives goes before the messages of the first event, what ``finish`` gives
     behind all. ``awaits_begin``: whether ``begin`` still has to be asked, once an event is made.
+    ``reduced``: events so far with placeholders for what is too large, ``first_reduced``: of the
+    first one number, fields, table and key, for people.
     """
 
     def __init__(
@@ -380,6 +392,8 @@ class JournalRenderer:
         self._canary = renderer.canaries.get(database)
         if self._canary is not None:
             self._canary.reached(stamp.commit_us)
+        self.reduced = 0
+        self.first_reduced = ""
         self._bound: dict[int, _BoundShape | None] = {}
         self._keys: dict[int, Callable[[Row], str | None]] = {}
 
@@ -422,6 +436,12 @@ class JournalRenderer:
         if key is not None and len(key) > _KEY_CHARS:
             key = f"{key[:_KEY_CHARS]}..."
         return f"table {table.name}, {'which has no key' if key is None else f'key {key}'}"
+
+    def note_reduced(self, change: RowChange, reduced: ReducedChange) -> None:
+        """Count CHANGE, in whose messages placeholders stand, and name the first such change."""
+        self.reduced += 1
+        if self.reduced == 1:
+            self.first_reduced = f"event {change.pos}: {reduced} of {self.whose(change)}"
 
     def _watch(self, table: Table) -> None:
         """Tell of a change of TABLE, if it is a canary."""
@@ -503,7 +523,7 @@ class JournalRenderer:
         return bound
 
 
-class _TableShape:
+class TableShape:
     """What is the same for all events of one shape of a table."""
 
     def __init__(self, renderer: Renderer, database: str, table: Table) -> None:
@@ -526,13 +546,15 @@ class _TableShape:
             form = renderer.form(database, table.name, column, modes)
             if form is None:
                 return None
-            return rules.adapt(database, table.name, column, form, in_key=in_key)
+            adapted = rules.adapt(database, table.name, column, form, in_key=in_key)
+            # A placeholder for a part of the key would make one row of many.
+            return replace(adapted, placeholder=None) if in_key else adapted
 
         key_positions = _key_positions(renderer, database, table)
         keyed = {table.columns[position].name for position in key_positions}
-        key = _fields(table, key_positions, key_form, named)
+        key = formed_fields(table, key_positions, key_form, named)
         positions = _value_positions(renderer, database, table)
-        value = _fields(table, positions, value_form, named)
+        value = formed_fields(table, positions, value_form, named)
         self.row = StructMaker(value, columns)
         self.key = StructMaker(key, columns) if key else NO_STRUCT
         self.write_key = renderer.key_converter.from_connect
@@ -542,9 +564,9 @@ class _TableShape:
             if renderer.only_writes_json
             else None
         )
-        self.raw_key = _raw_key(table, [field.position for field in key])
-        self.key_schema = struct(f"{name}.Key", *_schemas(key)) if key else None
-        row_schema = struct(f"{name}.Value", *_schemas(value), optional=True)
+        self.raw_key = raw_key_of(table, [field.position for field in key])
+        self.key_schema = struct(f"{name}.Key", *schemas_of(key)) if key else None
+        row_schema = struct(f"{name}.Value", *schemas_of(value), optional=True)
         self.value_schema = struct(
             f"{name}.Envelope",
             ("before", row_schema),
@@ -556,7 +578,7 @@ class _TableShape:
             ("ts_ns", OPTIONAL_INT64),
             ("transaction", renderer.block_schema),
         )
-        self.quick = _quick_messages(self, renderer)
+        self.quick = quick_messages(self, renderer)
         left_out = set(positions) - {field.position for field in (*key, *value)}
         for column in (table.columns[position] for position in sorted(left_out)):
             _log.warning(
@@ -589,16 +611,6 @@ class _TableShape:
         return raw_key is not None and raw_key(before) != raw_key(after)
 
 
-def _raw_key(table: Table, positions: list[int]) -> Callable[[Row], object] | None:
-    """What tells by the raw values at POSITIONS whether two rows have the same key."""
-    if not positions:
-        return None
-    values = itemgetter(*positions)
-    if any(table.columns[position].storage in _FLOATS for position in positions):
-        return lambda row: repr(values(row))  # as 0.0 and -0.0 are equal, but not the same key
-    return values
-
-
 def _key_positions(renderer: Renderer, database: str, table: Table) -> list[int]:
     """The columns of the message key: what ``message.key.columns`` says, or the table's key."""
     shown = [table.columns[position].name for position in table.order]
@@ -618,91 +630,7 @@ def _value_positions(renderer: Renderer, database: str, table: Table) -> list[in
     ]
 
 
-def _fields(
-    table: Table,
-    positions: list[int],
-    form_of: Callable[[Column], FieldForm | None],
-    named: Callable[[Sequence[str]], tuple[str, ...]],
-) -> list[FormedField]:
-    """The fields for the columns at POSITIONS that have a form; NAMED gives their names."""
-    formed = [
-        (position, table.columns[position].name, form)
-        for position in positions
-        if (form := form_of(table.columns[position])) is not None
-    ]
-    names = named([column for _, column, _ in formed])
-    return [
-        FormedField(name, position, column, form)
-        for name, (position, column, form) in zip(names, formed, strict=True)
-    ]
-
-
-def _schemas(fields: list[FormedField]) -> list[tuple[str, Schema]]:
-    return [(field.name, field.form.schema) for field in fields]
-
-
-_Pieces = tuple[str, str, str]
-"""The source block of a journal's events as text, around the two places of their position."""
-
-_Quick = Callable[[RowChange, _Pieces], "list[Message] | None"]
-
-
-def _quick_messages(shape: _TableShape, renderer: Renderer) -> _Quick | None:
-    """What makes the messages of nearly all events, in half the time; None where it can't.
-
-    It writes the envelope as JSON text around the rows. For what is more than that (deletes,
-    changes of keys, values without a form, messages that are too large) it gives None.
-    """
-    key_converter, value_converter = renderer.key_converter, renderer.value_converter
-    if not (
-        shape.written_source is not None
-        and isinstance(key_converter, JsonConverter)
-        and isinstance(value_converter, JsonConverter)
-    ):
-        return None
-    topic, row, key_of_row, raw_key = (
-        shape.topic,
-        shape.row.struct_of,
-        shape.key.struct_of,
-        shape.raw_key,
-    )
-    has_key = shape.key_schema is not None
-    key_start, key_end = key_converter.frame(shape.key_schema) if shape.key_schema else (b"", b"")
-    start, end = value_converter.frame(shape.value_schema)
-    start += b'{"before":'
-    ending = "}" + end.decode()
-    headers, room = renderer.headers, renderer.max_message_bytes - renderer.headers_size
-
-    def messages(change: RowChange, pieces: _Pieces) -> list[Message] | None:
-        pos, op, _, before, after = change
-        if after is None:
-            return None
-        try:
-            if before is None:
-                old = b"null"
-            elif raw_key is not None and raw_key(before) != raw_key(after):
-                return None
-            else:
-                old = dumps(row(before))
-            new = dumps(row(after))
-            key = key_start + dumps(key_of_row(after)) + key_end if has_key else None
-        except (BadValue, TypeError):
-            return None
-        head, middle, tail = pieces
-        now_us = time_ns() // 1000
-        rest = (
-            f',"source":{head}{pos}{middle}{pos}{tail},"op":"{op}","ts_ms":{now_us // 1000},'
-            f'"ts_us":{now_us},"ts_ns":{now_us}000,"transaction":null{ending}'
-        )
-        value = b"".join((start, old, b',"after":', new, rest.encode()))
-        if len(value) + (len(key) if key is not None else 0) > room:
-            return None
-        return [_new_message(Message, (topic, key, value, headers))]
-
-    return messages
-
-
-def _written_at(pieces: _Pieces, pos: int) -> json_bytes.Fragment:
+def _written_at(pieces: Pieces, pos: int) -> json_bytes.Fragment:
     """The source block of the event POS, written already."""
     head, middle, tail = pieces
     return json_bytes.Fragment(f"{head}{pos}{middle}{pos}{tail}")
@@ -713,7 +641,7 @@ class _BoundShape:
 
     __slots__ = ("_journal", "_metadata", "_pieces", "_quick", "_renderer", "_shape", "_source_at")
 
-    def __init__(self, shape: _TableShape, journal: JournalRenderer) -> None:
+    def __init__(self, shape: TableShape, journal: JournalRenderer) -> None:
         self._shape = shape
         self._journal = journal
         self._renderer = journal.renderer
@@ -754,13 +682,37 @@ class _BoundShape:
 
     def _any_messages(self, change: RowChange) -> list[Message]:
         shape = self._shape
-        try:
+        with suppress(BadValue):
             return self._made_with(shape.row.struct_of, shape.key.struct_of, change)
-        except BadValue:
+        try:
             return self._made_with(shape.row.careful_struct_of, shape.key.careful_struct_of, change)
+        except TooLarge:
+            if not self._renderer.places_placeholders:
+                raise
+        return self._reduced(change)
+
+    def _reduced(self, change: RowChange) -> list[Message]:
+        """The messages of CHANGE, with placeholders for what is too large. Raises BadValue."""
+        key_of_row, reduced = (
+            self._shape.key.careful_struct_of,
+            ReducedChange(self._shape.row, change),
+        )
+        while True:
+            try:
+                made = self._made_with(reduced.struct_of, key_of_row, change, reduced)
+            except TooLarge:
+                if not reduced.give_way():
+                    raise
+            else:
+                self._journal.note_reduced(change, reduced)
+                return made
 
     def _made_with(
-        self, row: StructFunction, key_of_row: StructFunction, change: RowChange
+        self,
+        row: StructFunction,
+        key_of_row: StructFunction,
+        change: RowChange,
+        reduced: ReducedChange | None = None,
     ) -> list[Message]:
         pos, op, _, before, after = change
         events = 1
@@ -779,6 +731,8 @@ class _BoundShape:
                 made = self._key_change(old_key, key, old, new, pos)
             else:
                 made = [self._event(op, key, old, new, pos)]
+        if reduced is not None:
+            made = reduced.marked(self._renderer, made, is_split=events > 1)
         if self._metadata is not None:
             self._metadata.count(self._shape.table, events)
         return [message for message in made if message is not None]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, NamedTuple
 
-from firebird_cdc.journal.format import Row
-from firebird_cdc.journal.schema import Struct
-from firebird_cdc.journal.values import BadValue, FieldForm
+from firebird_cdc.journal.format import Column, Row, Storage, Table
+from firebird_cdc.journal.schema import Schema, Struct
+from firebird_cdc.journal.values import BadValue, FieldForm, TooLarge
+
+_FLOATS = (Storage.FLOAT, Storage.DOUBLE)
 
 
 class FormedField(NamedTuple):
@@ -33,11 +36,11 @@ class StructMaker:
 
     def __init__(self, fields: Sequence[FormedField], columns: int) -> None:
         self.struct_of: StructFunction = _compile(fields, columns)
-        self._fields = fields
+        self.fields = fields
 
     @cached_property
     def _functions(self) -> list[tuple[FormedField, Callable[[Any], Any]]]:
-        return [(field, field.form.function()) for field in self._fields]
+        return [(field, field.form.function()) for field in self.fields]
 
     def careful_struct_of(self, row: Row) -> Struct | None:
         """The struct of ROW, made field by field. Raises BadValue with the column's name."""
@@ -49,12 +52,30 @@ class StructMaker:
                 raise type(error)(f"column {field.column}: {error}") from error
         return struct
 
+    def fitting_struct_of(self, row: Row) -> tuple[Struct, list[str]]:
+        """The same with placeholders for values that are too large, and the names of these fields.
+
+        Raises BadValue as well where no placeholder can stand.
+        """
+        struct: Struct = {}
+        placed = []
+        for field, value_of in self._functions:
+            try:
+                struct[field.name] = value_of(row[field.position])
+            except BadValue as error:
+                if not isinstance(error, TooLarge) or field.form.placeholder is None:
+                    raise type(error)(f"column {field.column}: {error}") from error
+                struct[field.name] = field.form.placeholder
+                placed.append(field.name)
+        return struct, placed
+
 
 class _NoStruct(StructMaker):
     """What a table without a key has in its place: null for every row."""
 
     def __init__(self) -> None:
         self.struct_of = lambda _: None
+        self.fields = ()
 
     def careful_struct_of(self, row: Row) -> None:
         """Null."""
@@ -90,3 +111,37 @@ def _compile(fields: Sequence[FormedField], columns: int) -> Callable[[Row], Str
     exec("\n".join(lines), names)  # noqa: S102 (see above: the source is ours)
     made: Callable[[Row], Struct] = names["struct_of"]
     return made
+
+
+def formed_fields(
+    table: Table,
+    positions: list[int],
+    form_of: Callable[[Column], FieldForm | None],
+    named: Callable[[Sequence[str]], tuple[str, ...]],
+) -> list[FormedField]:
+    """Return the fields for the columns at POSITIONS that have a form; NAMED gives their names."""
+    formed = [
+        (position, table.columns[position].name, form)
+        for position in positions
+        if (form := form_of(table.columns[position])) is not None
+    ]
+    names = named([column for _, column, _ in formed])
+    return [
+        FormedField(name, position, column, form)
+        for name, (position, column, form) in zip(names, formed, strict=True)
+    ]
+
+
+def schemas_of(fields: Sequence[FormedField]) -> list[tuple[str, Schema]]:
+    """Return the names and schemas of FIELDS."""
+    return [(field.name, field.form.schema) for field in fields]
+
+
+def raw_key_of(table: Table, positions: list[int]) -> Callable[[Row], object] | None:
+    """Return what tells by the raw values at POSITIONS whether two rows have the same key."""
+    if not positions:
+        return None
+    values = itemgetter(*positions)
+    if any(table.columns[position].storage in _FLOATS for position in positions):
+        return lambda row: repr(values(row))  # as 0.0 and -0.0 are equal, but not the same key
+    return values

@@ -283,13 +283,16 @@ _TIME_NOTES = """
 _BINARY_NOTES = """
 - A BINARY has all its bytes, the zeros too that pad it.
 - A BLOB SUB_TYPE TEXT in CHARACTER SET OCTETS is no text.
-- A BLOB larger than `kafka.producer.max.request.size` can't be sent, and isn't read.
+- A BLOB larger than `kafka.producer.max.request.size` isn't read. It is a value that
+  [can't be sent](#values-that-a-mode-cannot-express), or, with
+  `event.oversized.value: placeholder`, a [placeholder](events.md#headers).
 """
 
 _ARRAY_NOTES = """
 An array is an ARRAY of its elements' form, nested once for each dimension; elements follow the
 modes above. They can't be NULL in Firebird, and what was never written to is zero. Bounds are not
-sent. What fits no message is refused, as with a BLOB.
+sent. What fits no message is treated as such a BLOB; only an array of texts or binaries can have a
+placeholder.
 """
 
 _NO_FORM = """

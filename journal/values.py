@@ -86,12 +86,15 @@ class FieldForm:
     for the value, ``{f}`` for ``convert``, and no other names but builtins are used. What it
     raises is BadValue, or an error of the journal where the content of a BLOB is read.
     ``of_null``: the same for null; anything but None hides which values are null.
+    ``placeholder``: the form of the placeholder, which stands for values that are too large; None
+    where no value of the field can tell that something is missing.
     """
 
     schema: Schema
     expression: str
     convert: Convert | None = None
     of_null: str = "None"
+    placeholder: Any = None
 
     def function(self) -> Convert:
         """The expression as a function of a value, null included."""
@@ -108,6 +111,11 @@ class _Form(NamedTuple):
     schema: Schema
     expression: str
     convert: Convert | None = None
+    placeholder: Any = None
+
+    def function(self) -> Convert:
+        """The expression as a function of a value, null included."""
+        return FieldForm(self.schema, self.expression, self.convert).function()
 
 
 def field_form(column: Column, modes: ValueModes) -> FieldForm | None:
@@ -118,7 +126,12 @@ def field_form(column: Column, modes: ValueModes) -> FieldForm | None:
     form = _form(column, modes) or (_unknown(column, modes) if modes.unknown_types else None)
     if form is None:
         return None
-    return FieldForm(_optional(form.schema, column.nullable), form.expression, form.convert)
+    return FieldForm(
+        _optional(form.schema, column.nullable),
+        form.expression,
+        form.convert,
+        placeholder=form.placeholder,
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -211,6 +224,7 @@ def _text(column: Column, modes: ValueModes) -> _Form | None:
         STRING,
         "({v} if type({v}) is str else {f}({v}))",
         lambda _: _undecodable(column) if missing is None else missing,
+        missing,
     )
 
 
@@ -287,7 +301,7 @@ def _dialect_1_numeric(column: Column, modes: ValueModes) -> _Form:
     """A NUMERIC that dialect 1 keeps in a double: a decimal for the user all the same."""
     scale = -column.scale
     form = _decimal(column, modes)
-    of_unscaled = FieldForm(form.schema, form.expression, form.convert).function()
+    of_unscaled = form.function()
 
     def convert(value: float) -> Any:
         if isfinite(value):
@@ -382,7 +396,8 @@ _BINARY = {
 
 
 def _binary(modes: ValueModes) -> _Form:
-    return _BINARY[modes.binary]
+    form = _BINARY[modes.binary]
+    return form._replace(placeholder=form.function()(placeholder_bytes(modes.placeholder)))
 
 
 def _content(blob: Blob, modes: ValueModes) -> bytes:
@@ -396,15 +411,14 @@ def _content(blob: Blob, modes: ValueModes) -> bytes:
 
 def _binary_blob(modes: ValueModes) -> _Form:
     form = _binary(modes)
-    encode = FieldForm(*form).function()
-    missing = encode(placeholder_bytes(modes.placeholder))
+    encode, missing = form.function(), form.placeholder
 
     def convert(blob: Blob) -> Any:
         if blob.available:
             return encode(_content(blob, modes))
         return _unreadable() if missing is None else missing
 
-    return _Form(form.schema, "{f}({v})", convert)
+    return _Form(form.schema, "{f}({v})", convert, missing)
 
 
 def _text_blob(column: Column, modes: ValueModes) -> _Form | None:
@@ -424,7 +438,7 @@ def _text_blob(column: Column, modes: ValueModes) -> _Form | None:
         except UnicodeError:
             return _undecodable(column) if missing is None else missing
 
-    return _Form(STRING, "{f}({v})", convert)
+    return _Form(STRING, "{f}({v})", convert, missing)
 
 
 def _head(blob: Blob, codec: str, characters: int) -> str:
@@ -449,7 +463,7 @@ def _array(column: Column, modes: ValueModes) -> _Form | None:
     schema = form.schema
     for _ in bounds:
         schema = _array_schema(schema)
-    each = FieldForm(form.schema, form.expression, form.convert).function()
+    each = form.function()
 
     def unreadable(why: str) -> Any:
         if missing is not None:
@@ -476,7 +490,7 @@ def _array(column: Column, modes: ValueModes) -> _Form | None:
             )
         return array.values if form.expression == "{v}" else _each(array.values, len(bounds), each)
 
-    return _Form(schema, "{f}({v})", convert)
+    return _Form(schema, "{f}({v})", convert, missing)
 
 
 def _missing_array(element: Column, depth: int, modes: ValueModes) -> list[Any] | None:
@@ -486,7 +500,7 @@ def _missing_array(element: Column, depth: int, modes: ValueModes) -> list[Any] 
     if element.storage in (Storage.TEXT, Storage.PADDED_TEXT):
         missing: Any = placeholder_text(modes.placeholder)
     elif element.storage is Storage.OCTETS:
-        missing = FieldForm(*_binary(modes)).function()(placeholder_bytes(modes.placeholder))
+        missing = _binary(modes).placeholder
     else:
         return None
     for _ in range(depth):

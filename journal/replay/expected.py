@@ -21,7 +21,7 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.families import AVRO, JSON
 from firebird_cdc.config.producer import max_message_bytes
 from firebird_cdc.errors import ConfigError, JournalError, ReplayError
-from firebird_cdc.journal import render, schema_changes, source
+from firebird_cdc.journal import quick, render, schema_changes, source
 from firebird_cdc.journal.canonical import RowText
 from firebird_cdc.journal.converters import build_converters
 from firebird_cdc.journal.format import DdlChange, JournalReader, RowChange, Table
@@ -508,6 +508,7 @@ def _other_time() -> Iterator[None]:
     with ExitStack() as stack:
         for module, name, value in (
             (render, "time_ns", later),
+            (quick, "time_ns", later),
             (schema_changes, "time_ns", later),
             (source, "__version__", "0"),
         ):

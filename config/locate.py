@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 DEFAULT_CONFIG_NAME: Final = "reddatabase.connector.yaml"
+CONFIG_VARIABLE: Final = "FIREBIRD_CONNECTOR_CONFIG"
 
 _JVM_ARGS: Final = "jvm.args"
 _JVM_CONFIG: Final = "-Dfirebird.connector.config="
@@ -35,7 +37,7 @@ def locate_files(
     """
     jvm_config, jvm_logging = _read_jvm_args(server_directory / _JVM_ARGS)
     config = (
-        environ.get("FIREBIRD_CONNECTOR_CONFIG", "").strip()
+        environ.get(CONFIG_VARIABLE, "").strip()
         or plugin_parameters.get("ConnectorConfig", "").strip()
         or jvm_config
         or DEFAULT_CONFIG_NAME
@@ -46,6 +48,17 @@ def locate_files(
         or jvm_logging
     )
     return FileLocations(server_directory / config, server_directory / logging if logging else None)
+
+
+def add_config_option(parser: argparse._ActionsContainer) -> None:
+    """Add ``--config`` to a command, which `firebird_cdc.packaging.locating` finds without it."""
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help=f"{DEFAULT_CONFIG_NAME} (default: ${CONFIG_VARIABLE}, else that of the one server"
+        " that this machine has)",
+    )
 
 
 def _read_jvm_args(path: Path) -> tuple[str, str]:

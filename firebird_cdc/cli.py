@@ -3,7 +3,7 @@
 Every room with commands has a module ``commands`` that defines
 ``register(subparsers)``; each parser it adds sets ``run`` to a function that takes the
 parsed arguments and returns the exit code. Exit codes: 0 done, 1 the work failed,
-2 wrong usage or configuration.
+2 wrong usage or configuration; ``check`` has its own (packaging/findings.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from firebird_cdc import __version__
-from firebird_cdc.errors import FirebirdCdcError
+from firebird_cdc.errors import FirebirdCdcError, refused
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -34,13 +34,16 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; an error of ours ends in one sentence on stderr."""
+    """Run one command; an error of ours, or of rights, ends in one sentence on stderr."""
     arguments = build_parser().parse_args(argv)
     try:
         code: int = arguments.run(arguments)
     except FirebirdCdcError as error:
         print(f"firebird-cdc: {error}", file=sys.stderr)
         return error.exit_code
+    except PermissionError as error:
+        print(f"firebird-cdc: {refused(error)}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
     return code

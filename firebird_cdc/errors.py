@@ -21,6 +21,8 @@ FirebirdCdcError                 base: one sentence on what happened, where, and
 
 from __future__ import annotations
 
+import os
+import pwd
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +42,24 @@ class ConfigError(FirebirdCdcError):
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
+
+
+def user_name() -> str:
+    """Return the name of the user that this process runs as."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"user {os.geteuid()}"
+
+
+def refused(error: PermissionError) -> str:
+    """Return a sentence for what the system refuses us, with what to do."""
+    place = f"{error.filename}: " if error.filename else ""
+    why = (error.strerror or str(error)).lower()
+    return (
+        f"{place}{why} for {user_name()}; run it as root, or as the user that the database server"
+        " runs as"
+    )
 
 
 @contextmanager

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
+
+from firebird_cdc.config.locate import add_config_option
 
 
 def register(actions: Any) -> None:
@@ -17,9 +18,7 @@ def register(actions: Any) -> None:
         " ones that wait sent all the same. The shipper that runs takes note within seconds, or"
         " else the next one.",
     )
-    parser.add_argument(
-        "--config", type=Path, required=True, metavar="FILE", help="reddatabase.connector.yaml"
-    )
+    add_config_option(parser)
     parser.add_argument(
         "databases",
         nargs="*",
@@ -32,12 +31,12 @@ def register(actions: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Leave word for the shipper; 0."""
-    from firebird_cdc.config import load_config
     from firebird_cdc.errors import ShipError
     from firebird_cdc.journal.lock import shipper_present
     from firebird_cdc.journal.shipped import acknowledge, remembered
+    from firebird_cdc.packaging.locating import locate_journals
 
-    directory = load_config(arguments.config).journal_directory
+    directory = locate_journals(arguments.config)
     lost = {memory.database: memory.lost for memory in remembered(directory) if memory.lost}
     databases = arguments.databases or list(lost)
     for database in databases:

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from firebird_cdc.config.locate import add_config_option
+
 Subparsers = Any
 """What ``add_subparsers`` returns; argparse keeps the type private."""
 
@@ -27,9 +29,7 @@ def _register_ship(subparsers: Subparsers) -> None:
         description="Sends committed journals to Kafka, and deletes or archives each one when"
         " all of it is acknowledged. Runs until SIGTERM or SIGINT.",
     )
-    parser.add_argument(
-        "--config", type=Path, required=True, metavar="FILE", help="reddatabase.connector.yaml"
-    )
+    add_config_option(parser)
     parser.add_argument("--logging", type=Path, metavar="FILE", help="logging configuration (YAML)")
     parser.add_argument(
         "--once",
@@ -51,6 +51,10 @@ def _ship(arguments: argparse.Namespace) -> int:
     from firebird_cdc.errors import FirebirdCdcError
     from firebird_cdc.journal import last_words
 
+    if arguments.config is None:
+        from firebird_cdc.packaging.locating import locate_config
+
+        arguments.config = locate_config()
     words_path: Path | None = arguments.last_words
     config_ns = last_words.changed_ns(arguments.config)
     if words_path is not None:

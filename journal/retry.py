@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.dispose import give_to_owner_of, replace_file
 from firebird_cdc.journal.lock import STATE_DIRECTORY, shipper_present
@@ -47,7 +48,7 @@ def register(actions: Any) -> None:
         " through the shipper that runs, or else the next one. Exit code 1 if something was"
         " refused or is still not sent.",
     )
-    _add_config(retry)
+    add_config_option(retry)
     which = retry.add_mutually_exclusive_group()
     which.add_argument("journals", nargs="*", default=[], type=_uuid, metavar="UUID")
     which.add_argument("--all", action="store_true", help="all journals in the quarantine")
@@ -70,7 +71,7 @@ def register(actions: Any) -> None:
         description="Prints each journal in the quarantine: whose it is, what of it was not sent,"
         " and why.",
     )
-    _add_config(listing)
+    add_config_option(listing)
     listing.add_argument("--json", action="store_true", help="print one JSON object a line")
     listing.set_defaults(run=run_list)
     discard = actions.add_parser(
@@ -79,16 +80,10 @@ def register(actions: Any) -> None:
         description="Deletes journals from the quarantine, and with them the events that were not"
         " sent. Without --yes it only says which these are.",
     )
-    _add_config(discard)
+    add_config_option(discard)
     discard.add_argument("journals", nargs="+", type=_uuid, metavar="UUID")
     discard.add_argument("--yes", action="store_true", help="delete them")
     discard.set_defaults(run=run_discard)
-
-
-def _add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--config", type=Path, required=True, metavar="FILE", help="reddatabase.connector.yaml"
-    )
 
 
 def _uuid(text: str) -> UUID:
@@ -245,7 +240,6 @@ def _quarantine_of(arguments: argparse.Namespace) -> Path:
 
 
 def _folder_of(arguments: argparse.Namespace) -> Path:
-    from firebird_cdc.config import load_config
+    from firebird_cdc.packaging.locating import locate_journals
 
-    directory: Path = load_config(arguments.config).journal_directory
-    return directory
+    return locate_journals(arguments.config)

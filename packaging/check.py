@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import re
 import sys
@@ -22,15 +21,15 @@ from firebird_cdc.journal.topics import TopicNames
 from firebird_cdc.packaging import edits, probes, runtime, surroundings
 from firebird_cdc.packaging.canaries import canary_problems
 from firebird_cdc.packaging.conf import ConfFile, Entry, find
-from firebird_cdc.packaging.findings import Finding, Findings
+from firebird_cdc.packaging.engine_log import engine_log
+from firebird_cdc.packaging.findings import Finding, Findings, Severity
 from firebird_cdc.packaging.install import digest, expand_macros
 from firebird_cdc.packaging.kafka_access import kafka_access
 from firebird_cdc.packaging.layout import Server
+from firebird_cdc.packaging.running import restart_findings
 
 #: A committed journal that is older than this should have been shipped.
 PENDING_AFTER_S = 60
-#: Entries of replication.log that are older than this are history.
-LOG_AGE = datetime.timedelta(days=1)
 #: The version of the engine that the plugin refuses (native/engine_version.c).
 _UNSERVED = "4.0.0"
 
@@ -43,9 +42,6 @@ _NOT_SHIPPING = (
 )
 _YES = ("true", "yes", "on", "1")
 _NO = ("false", "no", "off", "0")
-_LOG_TAIL = 256 * 1024
-_LOG_TIME = re.compile(r"\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}")
-_MENTIONS = re.compile("debezium_connector|firebird[_-]cdc", re.IGNORECASE)
 _PLACE = re.compile(r"^[^/\\:]{2,}(?:/\d+)?:")  # HOST/PORT: before a path
 _AGAIN = "run: firebird-cdc install --server {}"
 
@@ -90,7 +86,8 @@ def _all(server: Server, config: Path | None, databases: Sequence[str]) -> Findi
         yield from _names(options, published)
         yield from _canaries(server, options, published)
         yield from _kafka(options, published)
-    yield from _replication_log(server)
+    yield from engine_log(server)
+    yield from restart_findings(server)
 
 
 def _parameters(server: Server, entries: Sequence[Entry] | None) -> dict[str, str] | None:
@@ -373,6 +370,10 @@ def _configuration(
     options: ConnectorConfig | None = None
     try:
         options = load_config(path)
+        found += [
+            Finding(str(path), warning, "correct the option, or take it out", Severity.WARNING)
+            for warning in options.warnings
+        ]
     except ConfigError as error:
         found += _refused(path, error.problems)
     if located.logging is not None:
@@ -467,6 +468,7 @@ def _journals(options: ConnectorConfig) -> Findings:
             str(folder),
             f"{len(waiting)} committed journals wait, one for {age:.0f} s, though a shipper runs",
             "its log says why; Kafka may be slow or away",
+            Severity.WARNING,
         )
     live = _older(folder.glob("*.log.live"), PENDING_AFTER_S)
     if live and not probes.is_locked(own / "bridge.lock"):
@@ -474,6 +476,7 @@ def _journals(options: ConnectorConfig) -> Findings:
             str(folder),
             f"{len(live)} journals of open transactions are left, and no server runs with them",
             "connect to the database with capture on: recovery decides about them",
+            Severity.WARNING,
         )
     for _, text in read_confirmer(folder, probes.is_locked).troubles(folder).values():
         yield Finding(str(folder), text, "firebird-cdc status tells when that is over")
@@ -529,12 +532,14 @@ def _publication(
 ) -> Findings:
     """Look at the publication of DATABASE, and add its tables to PUBLISHED by the path of it."""
     try:
-        publication = probes.read_publication(server, database)
+        attachment = None if options is None else options.attachment
+        publication = probes.read_publication(server, database, attachment)
     except Exception as error:
         yield Finding(
             database,
             f"can't be looked at: {_last_line(str(error))}",
-            "give HOST:PATH with ISC_USER and ISC_PASSWORD set, and see that the server runs",
+            "see that the server runs, and set ISC_USER and ISC_PASSWORD, or database.user and"
+            " database.password.file in the connector options",
         )
         return
     path = _PLACE.sub("", database)
@@ -552,6 +557,7 @@ def _publication(
             "forced writes are off: after a power failure the database may lack commits that"
             " journals and topics have",
             f"gfix -write sync {database}",
+            Severity.WARNING,
         )
     if not publication.enabled:
         yield Finding(database, "its publication is off", "ALTER DATABASE ENABLE PUBLICATION;")
@@ -570,6 +576,7 @@ def _publication(
             f"tables outside its publication, whose changes are not captured: {tables}",
             "ALTER DATABASE INCLUDE TABLE … TO PUBLICATION; or name in table.exclude.list what is"
             " to stay outside",
+            Severity.WARNING,
         )
     if publication.without_key:
         tables = ", ".join(publication.without_key[:10])
@@ -577,6 +584,7 @@ def _publication(
             database,
             f"tables without primary or unique key: {tables}; their events have no message key",
             "ALTER TABLE … ADD PRIMARY KEY (…), or EXCLUDE TABLE … FROM PUBLICATION",
+            Severity.NOTE,
         )
 
 
@@ -601,41 +609,9 @@ def _canaries(
     """Look at the canaries of the databases that could be read."""
     for canary in options.canary_tables:
         if canary.database in published:
-            with probes.attached(server, canary.database) as connection:
+            with probes.attached(server, canary.database, options.attachment) as connection:
                 for what, remedy in canary_problems(connection, canary, options.attachment.user):
                     yield Finding(canary.database, f"its canary: {what}", remedy)
-
-
-def _replication_log(server: Server) -> Findings:
-    path, name = server.replication_log, server.account.name
-    if not probes.may(server.account, "w", path if path.exists() else server.root):
-        yield Finding(
-            str(path),
-            f"{name} can't write to it: the engine would tell nobody why it doesn't capture",
-            _AGAIN.format(server.root),
-        )
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _LOG_TAIL))
-        text = file.read().decode("utf-8", "replace")
-    ours = [entry for entry in _log_entries(text) if _MENTIONS.search(entry) and _recent(entry)]
-    for entry in ours[-3:]:
-        said = " ".join(entry.split())
-        yield Finding(str(path), said, "see the log named in LoggingConfig for the cause")
-
-
-def _log_entries(text: str) -> list[str]:
-    """Split a Firebird log: every entry begins with host and time at the line's start."""
-    return [part for part in re.split(r"\n(?=\S)", text) if part.strip()]
-
-
-def _recent(entry: str) -> bool:
-    found = _LOG_TIME.search(entry)
-    if found is None:
-        return True
-    moment = datetime.datetime.strptime(found[0], "%a %b %d %H:%M:%S %Y")
-    return datetime.datetime.now() - moment < LOG_AGE
 
 
 def _last_line(text: str) -> str:

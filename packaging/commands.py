@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from firebird_cdc.config.locate import CONFIG_VARIABLE
+from firebird_cdc.errors import FirebirdCdcError, SetupError, refused, user_name
+
 if TYPE_CHECKING:
     from firebird_cdc.packaging.install import Plan
+    from firebird_cdc.packaging.layout import Server
 
 _SERVER_HELP = (
     "directory of the server or engine: it holds plugins.conf and plugins/ (/opt/firebird, an "
-    "engine root). / finds a Debian server by itself"
+    "engine root); / stands for a Debian server (default: $FIREBIRD, else the one server that "
+    "this machine has)"
 )
+
+
+class Unchecked(SetupError):
+    """Nothing could be checked, which counts like an error that was found."""
+
+    exit_code = 2
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -28,7 +40,11 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     _server_option(install)
     install.add_argument(
-        "--config", type=Path, metavar="FILE", help="connector options to use (else: a sample)"
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help=f"connector options to use (default: ${CONFIG_VARIABLE}, else those that plugins.conf "
+        "names, else a sample)",
     )
     install.add_argument(
         "--logging", type=Path, metavar="FILE", help="logging options to use (else: a sample)"
@@ -73,7 +89,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--config",
         type=Path,
         metavar="FILE",
-        help="connector options to look at (else: those that plugins.conf names)",
+        help=f"connector options to look at (default: ${CONFIG_VARIABLE}, else those that "
+        "plugins.conf names)",
     )
     check.add_argument(
         "--database",
@@ -82,7 +99,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="PATH",
         help=(
             "also look at the publication of this database, PATH or HOST[/PORT]:PATH; repeatable. "
-            "User and password come from ISC_USER and ISC_PASSWORD"
+            "User and password come from ISC_USER and ISC_PASSWORD, else from the options "
+            "(database.user), else from SYSDBA.password, which the server's package has placed"
         ),
     )
     check.add_argument(
@@ -92,7 +110,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _server_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--server", type=Path, required=True, metavar="ROOT", help=_SERVER_HELP)
+    parser.add_argument("--server", type=Path, metavar="ROOT", help=_SERVER_HELP)
 
 
 def _dry_run_option(parser: argparse.ArgumentParser) -> None:
@@ -103,33 +121,48 @@ def _dry_run_option(parser: argparse.ArgumentParser) -> None:
 
 def _install(arguments: argparse.Namespace) -> int:
     from firebird_cdc.packaging.install import plan_install
-    from firebird_cdc.packaging.layout import find_server
+    from firebird_cdc.packaging.locating import config_in_environment, locate_server
 
-    server = find_server(arguments.server)
-    plan = plan_install(
-        server, arguments.config, arguments.logging, arguments.database, arguments.replace
-    )
+    server = locate_server(arguments.server)
+    _need_rights(server, "install")
+    config = arguments.config or config_in_environment(server.root)
+    plan = plan_install(server, config, arguments.logging, arguments.database, arguments.replace)
     _run(plan, arguments.dry_run, f"Nothing to do: {server.root} has this version already.")
     if plan.steps and not arguments.dry_run:
         print(
             "Next: restart the server, and in each database to capture run\n"
             "  ALTER DATABASE ENABLE PUBLICATION;\n"
             "  ALTER DATABASE INCLUDE ALL TO PUBLICATION;\n"
-            f"Then see whether all is well: firebird-cdc check --server {arguments.server}"
+            f"Then see whether all is well: firebird-cdc check{_as_given(arguments)}"
         )
     return 0
 
 
 def _uninstall(arguments: argparse.Namespace) -> int:
     from firebird_cdc.packaging.install import plan_uninstall
-    from firebird_cdc.packaging.layout import find_server
+    from firebird_cdc.packaging.locating import locate_server
 
-    server = find_server(arguments.server)
+    server = locate_server(arguments.server)
+    _need_rights(server, "uninstall")
     plan = plan_uninstall(server)
     _run(plan, arguments.dry_run, f"Nothing to do: {server.root} has nothing of firebird-cdc.")
     if plan.steps and not arguments.dry_run:
         print("Restart the server: until then it goes on with what it has loaded.")
     return 0
+
+
+def _as_given(arguments: argparse.Namespace) -> str:
+    return "" if arguments.server is None else f" --server {arguments.server}"
+
+
+def _need_rights(server: Server, command: str) -> None:
+    """Refuse to begin as a user who could not go through with it. Raises SetupError."""
+    for folder in (server.plugins, server.conf_directory):
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise SetupError(
+                f"{folder} is not for {user_name()} to write: run it as root (sudo firebird-cdc"
+                f" {command})"
+            )
 
 
 def _run(plan: Plan, dry_run: bool, idle: str) -> None:
@@ -152,12 +185,27 @@ def _run(plan: Plan, dry_run: bool, idle: str) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    try:
+        return _checked(arguments)
+    except PermissionError as error:
+        raise Unchecked(refused(error)) from error
+    except FirebirdCdcError as error:
+        raise Unchecked(str(error)) from error
+
+
+def _checked(arguments: argparse.Namespace) -> int:
     from firebird_cdc.packaging import findings as found
     from firebird_cdc.packaging.check import check_server
-    from firebird_cdc.packaging.layout import find_server
+    from firebird_cdc.packaging.locating import config_in_environment, locate_server
 
-    server = find_server(arguments.server)
-    findings = check_server(server, arguments.config, arguments.database)
+    server = locate_server(arguments.server)
+    if os.geteuid() not in (0, server.account.uid):
+        raise SetupError(
+            f"check looks at files with the eyes of {server.account.name}, whom the server runs as,"
+            f" and {user_name()} can't: run it as root (sudo firebird-cdc check)"
+        )
+    config = arguments.config or config_in_environment(server.root)
+    findings = check_server(server, config, arguments.database)
     for finding in found.gravest_first(findings):
         print(finding)
     code = found.exit_code(findings, arguments.strict)

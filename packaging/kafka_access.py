@@ -21,7 +21,7 @@ from firebird_cdc.journal.producer import admin_settings, librdkafka_logger
 from firebird_cdc.journal.shipped import read_folder_identity
 from firebird_cdc.journal.topic_creation import HINTS, new_topic
 from firebird_cdc.journal.topics import BadName, TopicNames
-from firebird_cdc.packaging.findings import Finding, Findings
+from firebird_cdc.packaging.findings import Finding, Findings, Severity
 
 _TIMEOUT_S = 10.0
 _LATELY_S = 24 * 3600.0
@@ -49,6 +49,7 @@ def kafka_access(options: ConnectorConfig, published: Mapping[str, Iterable[str]
             where,
             f"the cluster does not say what the shipper may do: {error.args[0].str()}",
             "grant the shipper's principal Describe on its topics and on the cluster",
+            Severity.WARNING,
         )
     if options.transactional and options.position_topic not in missing:
         yield from _other_folders(options)

@@ -107,6 +107,15 @@ def _debian_versions(system: Path) -> list[str]:
     return sorted(v for v in versions if v.split(".")[0].isdigit() and int(v.split(".")[0]) >= 4)
 
 
+def debian_directories(system: Path = Path("/")) -> list[Path]:
+    """Return the directories of the servers from 4 on that a Debian system has."""
+    return _debian_directories(system, _debian_versions(system))
+
+
+def _debian_directories(system: Path, versions: list[str]) -> list[Path]:
+    return [root for v in versions for root in sorted(system.glob(f"usr/lib/*/firebird/{v}"))]
+
+
 def _debian_root(system: Path, versions: list[str]) -> Path:
     if system != Path("/"):
         raise SetupError(
@@ -114,7 +123,7 @@ def _debian_root(system: Path, versions: list[str]) -> Path:
             "plugin needs a Python inside that system: install firebird-cdc there and run: "
             f"chroot {system} firebird-cdc install --server /"
         )
-    roots = [root for v in versions for root in sorted(Path("/usr/lib").glob(f"*/firebird/{v}"))]
+    roots = _debian_directories(system, versions)
     if len(roots) != 1:
         found = ", ".join(map(str, roots)) or "none"
         raise SetupError(

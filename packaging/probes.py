@@ -5,19 +5,25 @@ from __future__ import annotations
 import ctypes.util
 import errno
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from firebird_cdc.config.attachment import find_client_library
+from firebird_cdc.config.attachment import Attachment, find_client_library
 from firebird_cdc.packaging.conf import ConfFile, find
 from firebird_cdc.packaging.layout import Account, Server
 
 _KAFKA_TIMEOUT_S = 10.0
 _DEFAULT_PORT = 3050
+_SYSDBA = "SYSDBA"
+# Where the packages of Debian and of the Firebird project leave the password that they have made.
+_PASSWORD_FILE = "SYSDBA.password"  # noqa: S105
+_ISC_PASSWORD = re.compile(r"""^\s*ISC_PASSWORD=["']?([^"'\s]+)""", re.MULTILINE)
+_LOCAL = re.compile(r"/|(?:127\.0\.0\.1|localhost)[/:]")
 
 
 def run_as(
@@ -103,13 +109,16 @@ class Publication(NamedTuple):
     engine: str
 
 
-def read_publication(server: Server, database: str) -> Publication:
+def read_publication(
+    server: Server, database: str, attachment: Attachment | None = None
+) -> Publication:
     """Return what DATABASE (a path, or HOST[/PORT]:PATH) publishes.
 
     A bare path of a server is asked over loopback: an attachment of our own beside a running
-    server would leave lock files that are not the server's. Raises any error of the driver.
+    server would leave lock files that are not the server's. ATTACHMENT: of the connector
+    options, see `attached`. Raises any error of the driver, and ConfigError.
     """
-    with attached(server, database) as connection:
+    with attached(server, database, attachment) as connection:
         cursor = connection.cursor()
         cursor.execute("SELECT RDB$ACTIVE_FLAG FROM RDB$PUBLICATIONS")
         enabled = any(row[0] for row in cursor.fetchall())
@@ -144,8 +153,12 @@ def read_publication(server: Server, database: str) -> Publication:
 
 
 @contextmanager
-def attached(server: Server, database: str) -> Iterator[Any]:
-    """An attachment of firebird-driver to DATABASE, as ``read_publication`` has it."""
+def attached(server: Server, database: str, attachment: Attachment | None = None) -> Iterator[Any]:
+    """Attach to DATABASE with firebird-driver, as `read_publication` has it.
+
+    As ISC_USER and ISC_PASSWORD say, else as ATTACHMENT does, else, on this machine, with what is
+    in SYSDBA.password.
+    """
     from firebird import driver
 
     library = _client_library(server)
@@ -155,16 +168,27 @@ def attached(server: Server, database: str) -> Iterator[Any]:
         os.environ.setdefault("FIREBIRD", str(server.root))
     if database.startswith("/") and any(server.root.glob("security*.fdb")):
         database = f"127.0.0.1/{server_port(server)}:{database}"
-    connection = driver.connect(
-        database,
-        user=os.environ.get("ISC_USER", "SYSDBA"),
-        password=os.environ.get("ISC_PASSWORD"),
-        no_db_triggers=True,
-    )
+    user, password = _login(server, database, attachment)
+    connection = driver.connect(database, user=user, password=password, no_db_triggers=True)
     try:
         yield connection
     finally:
         connection.close()
+
+
+def _login(server: Server, database: str, attachment: Attachment | None) -> tuple[str, str | None]:
+    """Return user and password for DATABASE. Raises ConfigError if a password can't be read."""
+    if not {"ISC_USER", "ISC_PASSWORD"}.isdisjoint(os.environ):
+        return os.environ.get("ISC_USER", _SYSDBA), os.environ.get("ISC_PASSWORD")
+    if attachment is not None and attachment.user is not None:
+        return attachment.user, attachment.password()
+    if _LOCAL.match(database):
+        for folder in (server.conf_directory, server.root):
+            with suppress(OSError):
+                found = _ISC_PASSWORD.search((folder / _PASSWORD_FILE).read_text("utf-8"))
+                if found is not None:
+                    return _SYSDBA, found[1]
+    return _SYSDBA, None
 
 
 def server_port(server: Server) -> int:

@@ -19,7 +19,7 @@ from firebird_cdc.config.source import read_flat_yaml
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.packaging import probes
-from firebird_cdc.packaging.findings import Finding, Findings
+from firebird_cdc.packaging.findings import Finding, Findings, Severity
 from firebird_cdc.packaging.layout import Account
 
 _DIRECTORY = "connector.journal.directory"
@@ -98,6 +98,7 @@ def _file_system(where: str, folder: Path) -> Findings:
             where,
             f"{folder} lies on the file system {kind} ({point}), which {unfit}",
             "name a folder on a local disk (ext4, XFS), in a container one of a volume",
+            Severity.WARNING,
         )
 
 
@@ -110,12 +111,14 @@ def _emptied(where: str, folder: Path) -> Findings:
                 f"{folder} is in {place}, which many systems empty when they start: journals"
                 " that Kafka has not got would be lost",
                 "name a folder that stays, such as /var/lib/firebird-cdc/journal",
+                Severity.WARNING,
             )
     if real.startswith(f"{_AGED}/"):
         yield Finding(
             where,
             f"{folder} is in {_AGED}, where many systems delete files that are a month old",
             "name a folder that stays, such as /var/lib/firebird-cdc/journal",
+            Severity.WARNING,
         )
 
 
@@ -129,6 +132,7 @@ def _room(where: str, folder: Path) -> Findings:
             " is full, writes to captured tables fail or leave gaps",
             "free space, give the journals a disk of their own, or limit them with"
             " connector.journal.max.bytes",
+            Severity.WARNING,
         )
     if status.f_files and status.f_favail < _LEAST_FREE_INODES:
         yield Finding(
@@ -136,6 +140,7 @@ def _room(where: str, folder: Path) -> Findings:
             f"the file system of {folder} has room for {status.f_favail} more files: every"
             " transaction takes one",
             "free inodes, or give the journals a file system of their own",
+            Severity.WARNING,
         )
 
 
@@ -147,12 +152,14 @@ def _modes(where: str, folder: Path, account: Account) -> Findings:
             f"{folder} is open to every user (mode {stat.S_IMODE(status.st_mode):o}), and journals"
             " hold what is in the tables",
             f"chmod 700 {folder}",
+            Severity.WARNING,
         )
     if status.st_uid != account.uid and probes.may(account, "w", folder):
         yield Finding(
             where,
             f"{folder} belongs to user {status.st_uid}, the server runs as {account.name}",
             f"chown -R {account.name} {folder}",
+            Severity.WARNING,
         )
 
 
@@ -221,6 +228,7 @@ def secrets_shown(options: ConnectorConfig) -> Findings:
             f"it holds {secrets[0]}, and every user of the machine may read it (mode"
             f" {stat.S_IMODE(mode):o})",
             f"chmod 640 {options.path}, with the group of the server's user",
+            Severity.WARNING,
         )
     yield from _password_file(options.attachment.password_file)
 
@@ -242,6 +250,7 @@ def _password_file(path: Path | None) -> Findings:
             "database.password.file",
             f"every user of the machine may read {path} (mode {stat.S_IMODE(mode):o})",
             f"chmod 640 {path}, with the group of the server's user",
+            Severity.WARNING,
         )
 
 
@@ -257,7 +266,8 @@ def clock(options: ConnectorConfig) -> Findings:
             "clock",
             "nothing keeps this machine's clock right (adjtimex): times of commits, lags and the"
             " retention of the archive go by it",
-            "run chrony or systemd-timesyncd, or have the host do it",
+            "run chrony or systemd-timesyncd, unless the host of this machine does it",
+            Severity.NOTE,  # the same answer where a host sets the clock; no event hangs on it
         )
     folder = options.journal_directory
     if folder.is_dir():
@@ -269,6 +279,7 @@ def clock(options: ConnectorConfig) -> Findings:
                 f"a journal in {folder} is {ahead:.0f} s younger than now: the clock was set back,"
                 " or server and shipper have different ones",
                 "set the clocks of all machines by one source (NTP)",
+                Severity.WARNING,
             )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.errors import SetupError
 from firebird_cdc.journal import last_words
 from firebird_cdc.journal.confirming import read_confirmer
@@ -41,7 +42,7 @@ _CLEAR = "\x1b[H\x1b[2J"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``status``."""
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--config", type=Path, metavar="FILE", help="reddatabase.connector.yaml")
+    add_config_option(where)
     where.add_argument("--directory", type=Path, metavar="DIR", help="the journal folder")
     parser.add_argument("--json", action="store_true", help="print it for a program")
     parser.add_argument(
@@ -54,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     while True:
         directory, refusals = _directory(arguments)
         status = read_status(directory, refusals)
+        status["needs"] += _not_restarted(directory)
         text = (
             json.dumps(status, indent=2)
             if arguments.json
@@ -80,23 +82,28 @@ def _cut(text: str) -> str:
 
 def _directory(arguments: argparse.Namespace) -> tuple[Path, Sequence[str]]:
     """Return the journal folder, and why a shipper would refuse the configuration file."""
-    refusals: Sequence[str] = ()
-    if arguments.directory is not None:
-        directory: Path = arguments.directory
-    else:
-        from firebird_cdc.config import load_capture
+    from firebird_cdc.packaging.locating import locate_config, readable_folder
 
-        if arguments.config is None:
-            raise SetupError("say which one: --config FILE, or --directory with the journal folder")
-        config = load_capture(arguments.config)
-        directory, refusals = config.journal_directory, config.problems
-    if not directory.is_dir():
-        raise SetupError(
-            f"there is no journal folder {directory}; nothing was captured yet, or it is gone"
-        )
-    if not os.access(directory, os.R_OK | os.X_OK):
-        raise SetupError(f"{directory} can't be read; run this as the user of the database server")
-    return directory, refusals
+    if arguments.directory is not None:
+        return readable_folder(arguments.directory), ()
+    from firebird_cdc.config import load_capture
+
+    config = load_capture(locate_config(arguments.config))
+    return readable_folder(config.journal_directory), config.problems
+
+
+def _not_restarted(directory: Path) -> list[str]:
+    """What the servers that write into DIRECTORY run without, as they were not restarted."""
+    from firebird_cdc.packaging.findings import Severity
+    from firebird_cdc.packaging.locating import servers_on
+    from firebird_cdc.packaging.running import restart_findings
+
+    return [
+        f"{finding.where}: {finding.what}; {finding.remedy}"
+        for server in servers_on(directory)
+        for finding in restart_findings(server)
+        if finding.severity is not Severity.NOTE
+    ]
 
 
 # What is there

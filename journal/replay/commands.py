@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import firebird_cdc
+from firebird_cdc.config.locate import CONFIG_VARIABLE, add_config_option
 from firebird_cdc.errors import ReplayError, UsageError
 
 if TYPE_CHECKING:
     from firebird_cdc.config import ConnectorConfig
-
-_CONFIG_VARIABLE = "FIREBIRD_CONNECTOR_CONFIG"
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -42,12 +42,7 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="folder of journals, several times for several; default: what --config names",
     )
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        type=Path,
-        help=f"reddatabase.connector.yaml (default: ${_CONFIG_VARIABLE})",
-    )
+    add_config_option(parser)
     parser.add_argument("--database", metavar="PATH", help="only this database")
     parser.add_argument(
         "--master", metavar="URL", help="where Spark runs (default: local[2]); not for spark-submit"
@@ -108,16 +103,24 @@ def name_and_value(text: str) -> tuple[str, str]:
 def load_configuration(arguments: argparse.Namespace) -> ConnectorConfig | None:
     """Return the configuration of ``--config`` or of the environment, None if there is none.
 
-    Raises ConfigError if it is wrong.
+    Where it alone can tell what is read, that of the server on this machine will do. Raises
+    ConfigError if it is wrong, SetupError if there are several.
     """
-    config: Path | None = arguments.config
-    if config is None and _CONFIG_VARIABLE in os.environ:
-        config = Path(os.environ[_CONFIG_VARIABLE])
-    if config is None:
-        return None
     from firebird_cdc.config import load_config
 
-    return load_config(config)
+    if arguments.config is not None:
+        return load_config(arguments.config)
+    if firebird_cdc.archive is not None:  # on a cluster, which has no server to look for
+        named = os.environ.get(CONFIG_VARIABLE, "").strip()
+        return load_config(Path(named)) if named else None
+    from firebird_cdc.packaging.locating import config_in_environment, find_servers, locate_options
+
+    is_needed = not arguments.journals or any(
+        vars(arguments).get(name) for name in ("against_kafka", "against_database")
+    )
+    if config_in_environment() is None and not (is_needed and find_servers()):
+        return None
+    return locate_options()
 
 
 def source_of(arguments: argparse.Namespace) -> tuple[list[str], str]:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.errors import ReplayError, ShipError
 from firebird_cdc.journal.replay.commands import seconds
 
@@ -45,9 +46,7 @@ def register_repair(subparsers: Any) -> None:
     parser.add_argument(
         "--audit", required=True, metavar="DIR", help="what replay audit --output has written"
     )
-    parser.add_argument(
-        "--config", type=Path, required=True, metavar="FILE", help="reddatabase.connector.yaml"
-    )
+    add_config_option(parser)
     parser.add_argument(
         "--journals",
         metavar="DIR",
@@ -69,13 +68,13 @@ def register_repair(subparsers: Any) -> None:
 
 def run_repair(arguments: argparse.Namespace) -> int:
     """Repair, and say what became of each journal's events."""
-    from firebird_cdc.config import load_config
     from firebird_cdc.journal.lock import STATE_DIRECTORY
     from firebird_cdc.journal.quarantine_note import QUARANTINE
     from firebird_cdc.journal.repairs import RepairFolder
     from firebird_cdc.journal.replay.repair_plan import Plan, read_ends, read_findings
+    from firebird_cdc.packaging.locating import locate_options
 
-    config = load_config(arguments.config)
+    config = locate_options(arguments.config)
     directory = config.journal_directory
     state = directory / STATE_DIRECTORY
     archive = config.journal_archive_directory

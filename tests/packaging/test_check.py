@@ -270,6 +270,15 @@ def _refused_by_the_engine(it: Installation) -> None:
     )
 
 
+def _option_of_no_effect(it: Installation) -> None:
+    with it.options.open("a") as file:
+        file.write("signal.data.collection: SHOP.SIGNALS\n")
+
+
+# They keep nothing from being captured or delivered now.
+_WARNED_OF = (_journals_orphaned, _option_of_no_effect)
+
+
 @pytest.mark.parametrize(
     ("defect", "where", "what", "remedy"),
     [
@@ -289,6 +298,7 @@ def _refused_by_the_engine(it: Installation) -> None:
         (_two_defaults, "replication.conf", "more than one default", "correct the file"),
         (_unknown_option, "connector.yaml", "connector.nam", "no shipper starts with it"),
         (_wrong_value, "connector.yaml", "connector.journal.fsync", "refuses to commit"),
+        (_option_of_no_effect, "connector.yaml", "signal.data.collection has no eff", "correct"),
         (_transform_missing, "connector.yaml", "no Python module", "correct the option"),
         (_options_missing, "connector.yaml", "connector.yaml", "correct the option"),
         (_logging_wrong, "firebird_cdc_logging.yaml", "loud", "correct the option"),
@@ -309,14 +319,36 @@ def test_every_defect_is_one_finding_that_names_place_and_remedy(
 ) -> None:
     defect(sound)
     code, findings = sound.check()
-    assert code == 2
     assert len(findings) == 1, findings
-    parts = re.fullmatch(r"error: (.*?): (.*)\n +-> (.*)", findings[0], re.DOTALL)
+    parts = re.fullmatch(r"(\w+): (.*?): (.*)\n +-> (.*)", findings[0], re.DOTALL)
     assert parts is not None, findings
-    place, said, todo = parts.groups()
+    severity, place, said, todo = parts.groups()
+    assert (severity, code) == (("warning", 1) if defect in _WARNED_OF else ("error", 2))
     assert where in place
     assert what in f"{place}: {said}"
     assert remedy in todo
+
+
+def test_what_the_engine_said_yesterday_is_a_note(sound: Installation) -> None:
+    import time
+
+    yesterday = time.ctime(time.time() - 20 * 3600)
+    (sound.root / "replication.log").write_text(
+        f"\nhost {yesterday}\n\tERROR: Replication plugin Debezium_Connector is not found\n"
+    )
+    code, [finding] = sound.check()
+    assert code == 0
+    assert finding.startswith("note: ")
+    assert "was written before, and not again since: host" in finding
+
+
+def test_strict_ends_with_2_for_a_warning(sound: Installation) -> None:
+    _journals_orphaned(sound)
+    argv = [sys.executable, "-P", "-m", "firebird_cdc", "check", "--strict"]
+    done = subprocess.run(argv, env=sound.environment, capture_output=True, text=True)
+    assert "warning: " in done.stdout, done
+    assert "error: " not in done.stdout, done
+    assert done.returncode == 2
 
 
 def test_what_the_servers_user_may_not_do_is_found(sound: Installation) -> None:
@@ -359,11 +391,12 @@ def test_the_publication_of_a_database_is_looked_at(
     assert ["publication is off" in f or "no table is in" in f for f in findings] == [True, True]
     work(database, published)
     code, findings = sound.check(str(database))
-    assert (code, len(findings)) == (2, 1), findings
+    assert (code, len(findings)) == (0, 1), findings
+    assert findings[0].startswith("note: ")
     assert "tables without primary or unique key: KEYLESS;" in findings[0]
     work(database, ["ALTER DATABASE EXCLUDE TABLE KEYLESS FROM PUBLICATION"])
     code, findings = sound.check(str(database))
-    assert (code, len(findings)) == (2, 1), findings
+    assert (code, len(findings)) == (1, 1), findings
     assert "outside its publication, whose changes are not captured: KEYLESS" in findings[0]
     assert "table.exclude.list" in findings[0]
     options = sound.options.read_text()

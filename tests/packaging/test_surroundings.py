@@ -143,8 +143,8 @@ def test_two_servers_on_one_folder_are_found_and_two_processes_of_one_are_not(fo
             process.stdout.readline()
         assert "several servers" not in said(folder)
         running.append(start("flock", "--no-fork", owner(), "sleep", "60"))
-        await_condition("the second server", lambda: "several servers" in said(folder), 10)
-        assert "sleep (process" in said(folder)
+        await_condition("the second server", lambda: "sleep (process" in said(folder), 10)
+        assert "several servers" in said(folder)
     finally:
         for process in running:
             process.kill()

@@ -1,0 +1,70 @@
+"""What the engine itself has written about our plugin, in replication.log."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+
+from firebird_cdc.packaging import probes
+from firebird_cdc.packaging.findings import Finding, Findings, Severity
+from firebird_cdc.packaging.layout import Server
+from firebird_cdc.packaging.running import engine_processes
+
+#: An entry that is older than this, or than the server's start, tells of what is past.
+PRESENT = timedelta(minutes=15)
+#: An entry that is older than this tells nothing any more.
+RECENT = timedelta(days=1)
+
+_TAIL_BYTES = 256 * 1024
+_SHOWN = 3
+_TIME = re.compile(r"\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}")
+_MENTIONS = re.compile("debezium_connector|firebird[_-]cdc", re.IGNORECASE)
+
+
+def engine_log(server: Server) -> Findings:
+    """Say whether the engine can write replication.log, and what it said about us there.
+
+    What it said since it runs and minutes ago is an error, what it said before that a note.
+    """
+    path, name = server.replication_log, server.account.name
+    if not probes.may(server.account, "w", path if path.exists() else server.root):
+        yield Finding(
+            str(path),
+            f"{name} can't write to it: the engine would tell nobody why it doesn't capture",
+            f"run: firebird-cdc install --server {server.root}",
+        )
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        text = file.read().decode("utf-8", "replace")
+    now = datetime.now()
+    starts = [process.started for process in engine_processes(server, [])]
+    begun = datetime.fromtimestamp(int(min(starts, default=0)))  # entries have whole seconds
+    present = max(now - PRESENT, begun)
+    found = [
+        (moment, " ".join(entry.split()))
+        for entry in _entries(text)
+        if _MENTIONS.search(entry) and (moment := _moment(entry) or now) > now - RECENT
+    ]
+    for moment, said in found[-_SHOWN:]:
+        if moment >= present:
+            yield Finding(str(path), said, "see the log named in LoggingConfig for the cause")
+        else:
+            yield Finding(
+                str(path),
+                f"was written before, and not again since: {said}",
+                "nothing, if the cause is known; the log named in LoggingConfig tells it",
+                Severity.NOTE,
+            )
+
+
+def _entries(text: str) -> list[str]:
+    """Split a Firebird log: every entry begins with host and time at the line's start."""
+    return [part for part in re.split(r"\n(?=\S)", text) if part.strip()]
+
+
+def _moment(entry: str) -> datetime | None:
+    """Return when ENTRY was written, in whole seconds of the server's local time."""
+    found = _TIME.search(entry)
+    return None if found is None else datetime.strptime(found[0], "%a %b %d %H:%M:%S %Y")

@@ -292,7 +292,7 @@ class Delivery(ABC):
             "{database}: shipping of this database STANDS STILL: {}. {} of its journals wait in {}."
             " Other databases go on. {}",
             lane.halt.reason,
-            lane.pending + (lane.halt.entry is not None),
+            lane.pending,
             self.backlog.directory,
             lane.halt.advice,
             database=lane.database,
@@ -441,7 +441,7 @@ class Delivery(ABC):
             place = f" {error.where}:" if isinstance(error, BadEvent) else ""
             where = "" if isinstance(error, JournalError) else f"{flight.path}:{place} "
             signature = self._signature(flight.entry)
-            lane.drop(flight)
+            lane.drop(flight, comes_again=True)
             what = error.told if isinstance(error, BadEvent) else str(error)
             self.halt(lane, Halt(flight.entry[:2], flight.entry, f"{where}{what}", signature))
         elif isinstance(error, BadEvent):

@@ -19,13 +19,10 @@ from firebird_cdc.journal.quarantine import Quarantine
 from firebird_cdc.journal.records import Message
 from firebird_cdc.journal.render import BEGIN, END, BadEvent, JournalRenderer, Renderer
 from firebird_cdc.journal.statistics import LastEvent, Statistics
+from firebird_cdc.journal.tally import FILTERED, NOTHING, Kind, Tally, counted_as
 from firebird_cdc.native._journal_files import START, read_start
 
 _log = logbook.Logger("firebird_cdc.journal.flight")
-
-_FILTERED = ("", "")
-"""What changes without a message are counted as."""
-
 
 _LEFT_OUT: Sequence[Message] = []
 """The messages of a change that is left out."""
@@ -40,6 +37,7 @@ class FlightPlan:
     the messages that Kafka took, ``failures`` those it did not, ``unacked`` those without an
     answer yet: all over all flights, ended ones included. ``statistics``: what is told outside.
     ``folder``: the directory's path, to put a name behind. ``acks``: whether brokers answer at all.
+    ``counts_at_once``: what is acknowledged counts, before any commit of a Kafka transaction.
     """
 
     def __init__(
@@ -51,6 +49,7 @@ class FlightPlan:
         statistics: Statistics,
         *,
         acks: bool = True,
+        counts_at_once: bool = True,
     ) -> None:
         self.directory = directory
         self.folder = f"{directory}{os.sep}"
@@ -62,6 +61,7 @@ class FlightPlan:
         self.acknowledged = 0
         self.failures = 0
         self.unacked = 0
+        self.counts_at_once = counts_at_once
         self._acks = acks
 
     def failure_of(self, error: KafkaError | None, message: Any) -> KafkaError | None:
@@ -69,14 +69,41 @@ class FlightPlan:
         return failure_of(error, message) if self._acks else error
 
 
+class _Step:
+    """The messages of one journal that were handed over in one go, and what they count as."""
+
+    __slots__ = ("_flight", "_plan", "counts", "has_failed", "pos", "unacked")
+
+    def __init__(self, flight: Flight, plan: FlightPlan) -> None:
+        self.unacked = 0
+        self.has_failed = False
+        self.counts: Mapping[Kind, int] = NOTHING
+        self.pos = 0
+        self._flight = flight
+        self._plan = plan
+
+    def report(self, error: KafkaError | None, message: Any) -> None:
+        """Take the answer to one message."""
+        plan = self._plan
+        self.unacked -= 1
+        plan.unacked -= 1
+        error = plan.failure_of(error, message)
+        if error is None:
+            plan.acknowledged += 1
+            if not self.unacked:
+                self._flight.take_steps()
+            return
+        self.has_failed = True
+        self._flight.refuse(error, message.topic())
+
+
 class Flight:
     """The sending of one journal, from its first event or after ``resume_after``.
 
     ``skipped``: positions of events to leave out, BEGIN and END among them, and why. Holds one
     open file until ``close``, and the messages of one change at most; what the producer holds is
-    bounded by its own limits. ``unacked``: messages handed over and not answered yet; ``failed``:
-    the first refusal. ``pos``: the change that was sent last; ``place``: the same, or BEGIN or END.
-    ``counted``: the change up to which the statistics have counted, also by an earlier flight.
+    bounded by its own limits. ``failed``: the first refusal. ``pos``: the change that was sent
+    last; ``place``: the same, or BEGIN or END. ``tally``: what of it counts.
     """
 
     def __init__(
@@ -91,19 +118,18 @@ class Flight:
     ) -> None:
         self.entry = entry
         self.database = database
-        self.unacked = 0
         self.failed: KafkaError | None = None
         self.failed_topic = ""
         self.read_to_end = False
         self.pos = resume_after
         self.place = resume_after
         self.messages = 0
-        self.counted = counted
+        self.tally = Tally(plan.statistics.database(database), counted)
         self.last_event: LastEvent | None = None
         self.length = 0
         self._taken = 0
-        self._statistics = plan.statistics.database(database)
-        self._counts: dict[tuple[str, str], int] = {}
+        self._steps: list[_Step] = []
+        self._is_closed = False
         self._plan = plan
         self._skipped = skipped or _NOTHING
         self.resume_after = resume_after
@@ -116,9 +142,14 @@ class Flight:
         return self._plan.directory / self.entry.name
 
     @property
+    def unacked(self) -> int:
+        """Messages that were handed over and are not answered yet."""
+        return sum(step.unacked for step in self._steps)
+
+    @property
     def delivered(self) -> bool:
         """Whether Kafka has acknowledged every message of the journal."""
-        return self.read_to_end and self.unacked == 0 and self.failed is None
+        return self.read_to_end and not self._steps and self.failed is None
 
     @property
     def progress(self) -> int:
@@ -131,7 +162,8 @@ class Flight:
         return not self._held and self.place == self.pos
 
     def close(self) -> None:
-        """Close the file; answers that come later still count down ``unacked``."""
+        """Close the file; what is answered later counts in the next attempt, if there is one."""
+        self._is_closed = True
         self._changes.close()
 
     def send(self, producer: Producer, limit: int) -> bool:
@@ -141,15 +173,19 @@ class Flight:
         KafkaException if the producer refuses a message on the spot or can't be used any more;
         Obstacle, after which the next call goes on with the same change.
         """
+        step = _Step(self, self._plan)
         try:
-            return self._send(producer, limit)
+            return self._send(step, producer, limit)
         finally:
-            if self._counts:
-                self._tell_counts()
+            step.counts, step.pos = self.tally.cut(is_whole=not self._held)
+            if step.unacked or step.counts:
+                self._steps.append(step)
+                if not step.unacked:
+                    self.take_steps()
 
-    def _send(self, producer: Producer, limit: int) -> bool:
+    def _send(self, step: _Step, producer: Producer, limit: int) -> bool:
         produce, changes = producer.produce, self._changes
-        report, plan = self._report, self._plan
+        report, plan = step.report, self._plan
         for _ in range(limit):
             batch: Sequence[Message] | Obstacle | None = self._held or next(changes, None)
             if batch is None:
@@ -167,47 +203,42 @@ class Flight:
                 return False
             except KafkaException:
                 self.failed_topic = batch[done].topic
+                step.has_failed = True
                 raise
             finally:
-                self.unacked += done
+                step.unacked += done
                 plan.unacked += done
                 self.messages += done
             self._held = ()
         self._taken += limit
         return True
 
-    def _tell_counts(self) -> None:
-        statistics = self._statistics
-        statistics.filtered += self._counts.pop(_FILTERED, 0)
-        for key, count in self._counts.items():
-            statistics.add(*key, count)
-        self._counts.clear()
+    def take_steps(self) -> None:
+        """Let those steps go of which all is acknowledged, in order, and count them."""
+        steps, tally = self._steps, self.tally
+        while steps:
+            step = steps[0]
+            if step.unacked or step.has_failed:
+                break
+            del steps[0]
+            if not self._is_closed:
+                tally.take(step.counts, step.pos)
+        if self._plan.counts_at_once and not self._is_closed:
+            tally.tell()
 
     def end_early(self, reason: str) -> None:
         """Send no more of the journal; what was not sent waits in the quarantine for a retry."""
         self._plan.quarantine.leave_rest(self.entry, self.database, self.pos, reason)
         self.read_to_end = True
 
-    def refuse(self, error: KafkaError) -> None:
-        """The producer refused the message that was to be handed over next."""
+    def refuse(self, error: KafkaError, topic: str | None = None) -> None:
+        """Note that a message was refused; without TOPIC: the one to be handed over next."""
         self._plan.failures += 1
-        self._statistics.send_failures += 1
+        self._plan.statistics.database(self.database).send_failures += 1
         if self.failed is None:
             self.failed = error
-
-    def _report(self, error: KafkaError | None, message: Any) -> None:
-        plan = self._plan
-        self.unacked -= 1
-        plan.unacked -= 1
-        error = plan.failure_of(error, message)
-        if error is None:
-            plan.acknowledged += 1
-            return
-        plan.failures += 1
-        self._statistics.send_failures += 1
-        if self.failed is None:
-            self.failed = error
-            self.failed_topic = message.topic()
+            if topic is not None:
+                self.failed_topic = topic
 
     def _rendered(self) -> Generator[Sequence[Message] | Obstacle, None, None]:
         """Yield the messages of one change after the other, and those at the journal's end."""
@@ -219,7 +250,8 @@ class Flight:
             stamp = reader.stamp
             assert stamp is not None
             self.length = stamp.journal_length
-            counts, skipped = self._counts, self._skipped
+            tally, skipped = self.tally, self._skipped
+            counts, told = tally.handed, tally.told
             last: RowChange | DdlChange | None = None
             renderer = plan.renderer.journal(reader.header, stamp, self.database)
             render = renderer.messages
@@ -248,10 +280,6 @@ class Flight:
                 if self.read_to_end:
                     return
                 last = change
-                if pos > self.counted and messages is not _LEFT_OUT:
-                    self.counted = pos
-                    key = counted_as(change) if messages else _FILTERED
-                    counts[key] = counts.get(key, 0) + 1
                 if renderer.awaits_begin and BEGIN not in skipped:
                     begin = yield from self._attempts(renderer.begin)
                     if begin:
@@ -261,6 +289,12 @@ class Flight:
                     self.place = self.pos = pos
                     if quarantine.watching:
                         quarantine.see(self.entry, self.database, pos, messages)
+                tally.read = pos
+                if pos > told and messages is not _LEFT_OUT:
+                    tally.kind = kind = counted_as(change) if messages else FILTERED
+                    counts[kind] = counts.get(kind, 0) + 1
+                else:
+                    tally.kind = None
                 # Also what gives no message takes its time, and has its part in a turn.
                 yield messages
             if renderer.reduced:
@@ -342,11 +376,6 @@ class Flight:
         """
         if self._plan.failure_mode == "warn" or error.pos in (BEGIN, END):
             _log.warning("{}: {} is left out: {}", self.path, error.where, error.told)
-
-
-def counted_as(change: RowChange | DdlChange) -> tuple[str, str]:
-    """Under which table and operation the statistics count CHANGE."""
-    return (change.table.name, change.op) if isinstance(change, RowChange) else ("", "ddl")
 
 
 def _registry_refused(error: BaseException) -> bool:

@@ -88,7 +88,7 @@ class Lane:
         self.failures = 0
         self._skipped: dict[UUID, dict[int, str]] = {}
         self._resume_after: dict[UUID, int] = {}
-        self._counted: dict[UUID, int] = {}
+        self._former: dict[UUID, Flight] = {}  # the last attempts at journals that come again
         self._previous: Entry | None = None
         self._furthest: tuple[UUID | None, int] = (None, 0)
         self._hole: _Hole | None = None
@@ -102,8 +102,11 @@ class Lane:
 
     @property
     def pending(self) -> int:
-        """Journals that wait or are on their way."""
-        return len(self.queue) + len(self.flights)
+        """Journals that Kafka does not have: those that wait, the one that is in the way, and
+        those under way."""
+        halt = self.halt
+        stopped = halt is not None and halt.entry is not None
+        return len(self.queue) + len(self.flights) + stopped
 
     @property
     def first_place(self) -> tuple[int, int] | None:
@@ -117,6 +120,9 @@ class Lane:
         """The file of the journal that was committed first; for any thread."""
         with suppress(IndexError):
             return self.flights[0].entry.name
+        halt = self.halt
+        if halt is not None and halt.entry is not None:
+            return halt.entry.name
         return self.queue.first_name
 
     @property
@@ -215,14 +221,18 @@ class Lane:
         entry = self.queue.pop()
         uuid = entry.uuid
         self._hole = None
+        # All nearly always empty, and hashing a uuid takes its time.
+        resume_after = self._resume_after.get(uuid, 0) if self._resume_after else 0
+        former = self._former.get(uuid) if self._former else None
+        if former is not None and former.pos == resume_after:
+            former.tally.tell()  # Kafka turned out to have that, so it is not sent again
         flight = Flight(
             plan,
             entry,
             self.database,
-            # Nearly always empty, and hashing a uuid takes its time.
             skipped=self._skipped.get(uuid) if self._skipped else None,
-            resume_after=self._resume_after.get(uuid, 0) if self._resume_after else 0,
-            counted=self._counted.get(uuid, 0) if self._counted else 0,
+            resume_after=resume_after,
+            counted=former.tally.told if former is not None else 0,
         )
         if self._previous is None or entry[:2] > self._previous[:2]:
             self._previous = entry
@@ -309,15 +319,32 @@ class Lane:
         self._backoff_s = self._first_backoff_s
         return flight
 
-    def drop(self, flight: Flight) -> None:
-        """FLIGHT ends here without being delivered: set aside, or gone."""
+    def drop(self, flight: Flight, *, comes_again: bool = False) -> None:
+        """FLIGHT ends here without being delivered: set aside, gone, or to be mended first."""
         flight.close()
         self.flights.remove(flight)
         self._finish(flight)
+        if comes_again:
+            self._former[flight.entry.uuid] = flight
+
+    def count(self) -> None:
+        """Count what is acknowledged of all journals under way: it is committed."""
+        for flight in self.flights:
+            flight.tally.tell()
+
+    def take_known(self, entry: Entry) -> Flight | None:
+        """Take ENTRY, the next journal, out: Kafka turned out to have it. Returns the flight of
+        this shipper that it was on, of which nothing is counted yet."""
+        self.queue.pop()
+        former = self._former.pop(entry.uuid, None)
+        if former is None or not former.delivered:
+            return None
+        former.tally.tell()
+        return former
 
     def _finish(self, flight: Flight) -> None:
         uuid = flight.entry.uuid
-        for remembered in (self._skipped, self._resume_after, self._counted):
+        for remembered in (self._skipped, self._resume_after, self._former):
             if remembered:
                 remembered.pop(uuid, None)
         if self.careful is not None and self.careful == uuid:
@@ -327,7 +354,7 @@ class Lane:
         """Put all journals on their way back into the queue."""
         for flight in self.flights:
             flight.close()
-            self._counted[flight.entry.uuid] = flight.counted
+            self._former[flight.entry.uuid] = flight
             self.queue.push(flight.entry)
         self.flights.clear()
 

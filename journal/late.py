@@ -26,13 +26,14 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from firebird_cdc.errors import JournalError, Obstacle
 from firebird_cdc.journal.backlog import Entry
 from firebird_cdc.journal.dispose import dispose_shipped
-from firebird_cdc.journal.flight import FlightPlan, counted_as
+from firebird_cdc.journal.flight import FlightPlan
 from firebird_cdc.journal.format import Gap, JournalReader, SequenceChange
 from firebird_cdc.journal.producer import is_refusal
 from firebird_cdc.journal.quarantine import refusal
 from firebird_cdc.journal.quarantine_note import Note
 from firebird_cdc.journal.records import Message
 from firebird_cdc.journal.render import BadEvent
+from firebird_cdc.journal.tally import counted_as
 
 if TYPE_CHECKING:
     from firebird_cdc.journal.repair_desk import RepairFlight, RepairOutcome, Repairs
@@ -325,6 +326,7 @@ class LateSending:
         self._wish: _Wish | None = None
         self._sent: set[UUID] = set()
         self._gone: set[UUID] = set()
+        self._doubtful: dict[UUID, LateFlight] = {}
 
     @property
     def is_busy(self) -> bool:
@@ -403,6 +405,7 @@ class LateSending:
         except OSError as error:
             _log.error("what comes behind newer events can't be noted: {}", error)
         is_noted, outcome = self.repairs.finish(flight, is_aborted=is_aborted)
+        self._doubtful.pop(flight.note.uuid, None)
         if outcome.is_sent or outcome.taken:
             self._count(flight)
         flight.close()
@@ -417,7 +420,9 @@ class LateSending:
         False if the journal can't be let go of now.
         """
         if self.repairs.knows(uuid):
+            self._count_known(uuid)
             return self.repairs.note_sent(uuid)
+        self._count_known(uuid)
         try:
             note = self._plan.quarantine.find(uuid)
             if note is not None:
@@ -434,6 +439,8 @@ class LateSending:
     def start_over(self) -> None:
         """The producer is gone, and no answers will come: begin the same retry anew."""
         if self.flight is not None and self._wish is not None:
+            if self.flight.is_sent:  # perhaps; Kafka tells
+                self._doubtful[self._wish.uuid] = self.flight
             self.flight.close()
             self.flight = None
             self._wishes.appendleft(self._wish)
@@ -482,12 +489,18 @@ class LateSending:
                 outcome = Outcome(False, f"{text}, the rest stays: {flight.trouble}")
         except OSError as error:
             outcome = Outcome(False, f"{text}, which could not be noted: {error}")
+        self._doubtful.pop(flight.note.uuid, None)
         if sent:
             self._count(flight)
         flight.close()
         self.flight = None
         self._answer(outcome)
         return is_gone
+
+    def _count_known(self, uuid: UUID) -> None:
+        """Count a late sending that Kafka turned out to have."""
+        if (flight := self._doubtful.pop(uuid, None)) is not None:
+            self._count(flight)
 
     def _count(self, flight: LateFlight) -> None:
         statistics = self._plan.statistics.database(flight.database)

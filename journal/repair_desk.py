@@ -24,7 +24,7 @@ from confluent_kafka import KafkaError
 
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.backlog import Entry
-from firebird_cdc.journal.flight import FlightPlan, counted_as
+from firebird_cdc.journal.flight import FlightPlan
 from firebird_cdc.journal.format import Gap, JournalReader, RowChange, SequenceChange
 from firebird_cdc.journal.late import CHANGES_PER_TURN, LateFlight
 from firebird_cdc.journal.quarantine_note import Note
@@ -39,6 +39,7 @@ from firebird_cdc.journal.repairs import (
     check_count,
     state_change,
 )
+from firebird_cdc.journal.tally import counted_as
 
 if TYPE_CHECKING:
     from firebird_cdc.journal.delivery import Delivery

@@ -145,6 +145,7 @@ class Shipper:
             config.failure_handling_mode,
             self.statistics,
             acks=config.producer.get("acks") != "0",
+            counts_at_once=not config.transactional,
         )
         archive, backoff_s = config.journal_archive_directory, config.retry_backoff_ms / 1000
         standing = Standing(self._directory, config.position_topic, link, self.statistics, archive)

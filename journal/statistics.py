@@ -59,11 +59,12 @@ class LastEvent(NamedTuple):
 class DatabaseStatistics:
     """What was shipped of one database since the shipper started.
 
-    ``events``: changes that gave a message, by table and operation (``c``, ``u``, ``d``; ``ddl``
-    with the table ""); ``filtered``: changes that gave none, as the configuration says.
+    ``events``: changes whose messages Kafka has acknowledged, each once, by table and operation
+    (``c``, ``u``, ``d``; ``ddl`` with the table ""); with a transactional id those of committed
+    Kafka transactions. ``filtered``: changes that give no message, as the configuration says.
     ``transactions``: those whose changes were all acknowledged; ``journals_shipped``: the journals
     of them, ``bytes_shipped``: their size. ``handled_us``: the time of day at which the last of
-    them was found to be acknowledged; ``lag_ms``: how long after its commit that was.
+    them was found to be acknowledged; ``latency_ms``: how long after its commit that was.
     ``send_failures``: messages that Kafka did not take; ``retries``: how often journals were sent
     again for that. ``tables``: those met so far that are captured.
     """
@@ -75,7 +76,7 @@ class DatabaseStatistics:
     bytes_shipped: int = 0
     last_event: LastEvent | None = None
     handled_us: int = 0
-    lag_ms: float = 0.0
+    latency_ms: float = 0.0
     send_failures: int = 0
     retries: int = 0
     tables: set[str] = field(default_factory=set)
@@ -89,7 +90,7 @@ class DatabaseStatistics:
         """EVENT is the last one now: sets what goes with it."""
         now = now_us()
         self.handled_us = now
-        self.lag_ms = max(now - event.commit_us, 0) / 1000
+        self.latency_ms = max(now - event.commit_us, 0) / 1000
         self.last_event = event
 
 
@@ -113,6 +114,11 @@ class DatabaseBacklog:
     live: int = 0
     quarantined: int = 0
     oldest_us: int | None = None
+
+    def lag_s(self, now: int) -> float:
+        """Return how far Kafka is behind at NOW (microseconds since 1970): the age of the oldest
+        commit that it does not have, in seconds; 0 if it has all."""
+        return 0.0 if self.oldest_us is None else max(now - self.oldest_us, 0) / 1e6
 
 
 @dataclass(frozen=True, slots=True)

@@ -306,7 +306,9 @@ class TransactionalDelivery(Delivery):
             names = lane.known.names.find(entry.epoch, entry.sequence)
             if entry.uuid.bytes in names:
                 _log.info("{}: Kafka has it already, as the position topic says", entry.name)
-                lane.queue.pop()
+                former = lane.take_known(entry)
+                if former is not None:
+                    self._count(lane, [former])
                 self._delivered.append(entry)
             elif self._forgives(lane):
                 return True
@@ -622,6 +624,7 @@ class TransactionalDelivery(Delivery):
         self._patience_s = PATIENCE_S
         self.link.note_progress()
         for lane, position in positions:
+            lane.count()
             lane.advance(position)
             self.standing.note(position)
 

@@ -155,11 +155,19 @@ class FolderFigures:
         )
 
     def _committed_us(self, name: str | None) -> int | None:
-        """When journal NAME got its name, which is right behind its commit."""
-        if name is not None:
-            with contextlib.suppress(OSError):
-                return (self._directory / name).stat().st_mtime_ns // 1000
-        return None
+        return None if name is None else committed_us(self._directory / name)
+
+
+def committed_us(path: Path) -> int | None:
+    """Return when journal PATH was committed (microseconds since 1970), None if it is gone; if
+    it does not say so, when it was last written."""
+    with contextlib.suppress(OSError, JournalError):
+        stamp = read_envelope(path)[1]
+        if stamp is not None:
+            return stamp.commit_us
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime_ns // 1000
+    return None
 
 
 def reasons(directory: Path) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ SAMPLE_S = 2
 SAMPLES = 450
 """How many are kept: a quarter of an hour."""
 
-FIELDS = ("time_ms", "pending", "events", "journals", "bytes", "lag_ms", "queue", "oldest_ms")
+FIELDS = ("time_ms", "pending", "events", "journals", "bytes", "latency_ms", "queue", "oldest_ms")
 """What a sample has: totals where the page draws rates, which it works out itself."""
 
 
@@ -32,7 +32,7 @@ class History:
             totals["events"],
             totals["journals"],
             totals["bytes"],
-            int(max((database["lag_ms"] for database in report["databases"]), default=0)),
+            int(max((database["latency_ms"] for database in report["databases"]), default=0)),
             report["queue"]["messages"],
             int(backlog["oldest_s"] * 1000),
         )

@@ -57,14 +57,14 @@ METRICS = _described("""
 streaming_connected gauge - 1 while a server process with our plugin is on the journal folder
 streaming_last_event info database,table,journal,commit_seq,pos,transaction The last change that Kafka acknowledged
 streaming_last_event_age_milliseconds gauge database Time since the last change was acknowledged; -1 if none was
-streaming_events_seen counter database Changes that were read, those filtered out included
+streaming_events_seen counter database Changes that Kafka acknowledged, and those that the configuration leaves out
 streaming_events_filtered counter database Changes that the configuration leaves out
 streaming_captured_table gauge database,table 1 for each captured table that changes were read of
 streaming_queue_capacity gauge - Messages that the Kafka client's queue takes
 streaming_queue_remaining gauge - Free places in that queue
 streaming_queue_max_bytes gauge - Bytes that the queue takes
 streaming_queue_bytes gauge - Bytes that are in it
-streaming_lag_milliseconds gauge database From the commit of the last change until Kafka had it
+streaming_lag_milliseconds gauge database As shipping_lag_seconds; while nothing waits, what the last change took from its commit until Kafka had it
 streaming_transactions_committed counter database Committed transactions that were delivered
 streaming_position info database,journal,commit_seq,pos Where the last delivered change stands in its database's history
 streaming_last_transaction_id gauge database The server's number of the last delivered transaction
@@ -91,8 +91,9 @@ journal_free_bytes gauge - Free space on the file system of the journal folder
 journal_oldest_pending_seconds gauge database Age of the oldest pending journal; 0 if none waits
 journals_shipped counter database Journals that Kafka acknowledged as a whole
 bytes_shipped counter database Size of these journals
-events counter database,table,op Changes that gave a message, by operation; ddl has no table
-shipping_lag_seconds gauge database How far Kafka is behind now: the age of the oldest pending journal, else the lag of the last one
+events counter database,table,op Changes whose messages Kafka acknowledged, each once, by operation; ddl has no table
+shipping_lag_seconds gauge database How far Kafka is behind now: the age of the oldest commit that it does not have; 0 if it has all
+delivery_latency_seconds gauge database What the last delivered change took, from its commit until Kafka had it
 send_failures counter database Messages that Kafka did not take
 retries counter database Times that journals were sent again
 database_halted gauge database 1 while shipping of the database stands still until somebody acts
@@ -221,7 +222,7 @@ class ShipperCollector:
             families.set(
                 "database_waiting", trouble is not None and trouble.kind == "waiting", path
             )
-        for path in {*databases, *backlog.databases} or [""]:
+        for path in {*databases, *backlog.databases, *counters.databases} or [""]:
             _waiting(
                 families,
                 path,
@@ -301,7 +302,6 @@ def _database(families: _Families, path: str, statistics: DatabaseStatistics) ->
     families.set("streaming_last_event_age_milliseconds", age_ms, path)
     families.set("streaming_events_seen", delivered + statistics.filtered, path)
     families.set("streaming_events_filtered", statistics.filtered, path)
-    families.set("streaming_lag_milliseconds", statistics.lag_ms, path)
     families.set("streaming_transactions_committed", statistics.transactions, path)
     families.set("streaming_last_transaction_id", 0 if last is None else last.transaction, path)
     if last is not None:
@@ -346,13 +346,18 @@ def _database(families: _Families, path: str, statistics: DatabaseStatistics) ->
 def _waiting(
     families: _Families, path: str, backlog: DatabaseBacklog, statistics: DatabaseStatistics
 ) -> None:
-    """What waits of one database."""
-    age_s = max(now_us() - backlog.oldest_us, 0) / 1e6 if backlog.oldest_us else 0.0
+    """Set what waits of one database, and how far Kafka is behind it."""
+    age_s = backlog.lag_s(now_us())
+    latency_ms = statistics.latency_ms
     families.set("journals_live", backlog.live, path)
     families.set("journals_pending", backlog.pending, path)
     families.set("journals_quarantined", backlog.quarantined, path)
     families.set("journal_oldest_pending_seconds", age_s, path)
-    families.set("shipping_lag_seconds", age_s or statistics.lag_ms / 1000, path)
+    families.set("shipping_lag_seconds", age_s, path)
+    families.set(
+        "streaming_lag_milliseconds", age_s * 1000 if backlog.pending else latency_ms, path
+    )
+    families.set("delivery_latency_seconds", latency_ms / 1000, path)
 
 
 def make_registry(reporter: Reporter) -> CollectorRegistry:

@@ -12,15 +12,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
 from firebird_cdc import __version__
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.options import is_secret
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.statistics import (
+    CANARY,
+    CONFIRMER,
+    DISK,
     KAFKA,
     LOST,
+    UNDECIDED,
+    UNREADABLE,
     BacklogFigures,
     DatabaseBacklog,
     DatabaseStatistics,
@@ -30,7 +35,7 @@ from firebird_cdc.journal.statistics import (
     now_us,
 )
 
-VERSION = 1
+VERSION = 2
 """Of the report's form."""
 
 LOOP_STUCK_S = 60.0
@@ -42,12 +47,20 @@ KAFKA_SILENT_S = 30.0
 LONG_WAIT_S = 600.0
 """A trouble that goes on by itself, and has not for so long, is worth somebody's look."""
 
+BEHIND_S = 30.0
+"""A database is behind if Kafka lacks a commit of it that is older."""
+
 TABLES_SHOWN = 1000
 """Tables of one database in a report; those with most events. The metrics have all."""
 
 NO_BACKLOG = BacklogFigures({}, 0, 0, 0.0, 0)
 NO_QUEUE = QueueFigures(0, 0, 0, 0)
 
+DatabaseState = Literal["well", "behind", "waiting", "warning", "halted"]
+"""``behind``: Kafka takes what waits, and old commits are among it. The others: as in
+``TroubleKind``."""
+
+_WORST_FIRST: tuple[DatabaseState, ...] = ("halted", "warning", "waiting", "behind")
 _OPERATIONS = ("c", "u", "d", "ddl")
 _SHORTEST_SECRET = 4
 # Of what no message of the configuration shows, what must not be shown wherever it is met: the
@@ -122,6 +135,33 @@ class Reporter:
             and self.silent_s < KAFKA_SILENT_S
         )
 
+    def state(self, path: str, backlog: DatabaseBacklog) -> DatabaseState:
+        """Return the worst that is known of database PATH, what concerns all of them included.
+
+        Well is only what nothing speaks against: a row of a table is read for itself.
+        """
+        statistics, troubles = self.statistics, dict(self.statistics.troubles)
+        subjects = {path, KAFKA, DISK, CONFIRMER, LOST + path}
+        # It is not told whose they are; they may be among those that wait here.
+        if backlog.pending:
+            subjects.add(UNREADABLE)
+        if backlog.live:
+            subjects.add(UNDECIDED)
+        canaries = list(statistics.canaries.items())
+        subjects.update(CANARY + table for table, each in canaries if each.database == path)
+        states: set[DatabaseState] = {
+            trouble.kind for subject, trouble in troubles.items() if subject in subjects
+        }
+        if self.health():
+            states.add("halted")
+        if backlog.quarantined:
+            states.add("warning")
+        if not self.kafka_reached:
+            states.add("waiting")
+        if backlog.lag_s(now_us()) > BEHIND_S:
+            states.add("behind")
+        return next((state for state in _WORST_FIRST if state in states), "well")
+
     def report(self) -> dict[str, Any]:
         """All there is to see now."""
         statistics, config = self.statistics, self.config
@@ -168,11 +208,12 @@ class Reporter:
                 _database(
                     path,
                     databases.get(path) or DatabaseStatistics(),
-                    backlog.databases.get(path) or DatabaseBacklog(0),
-                    troubles.get(path),
+                    waiting,
+                    self.state(path, waiting),
                     now,
                 )
                 for path in sorted({*databases, *backlog.databases})
+                for waiting in (backlog.databases.get(path) or DatabaseBacklog(0),)
             ],
             "troubles": [
                 self._trouble(trouble) | {"subject": self.public(subject)}
@@ -220,7 +261,7 @@ def _database(
     path: str,
     statistics: DatabaseStatistics,
     backlog: DatabaseBacklog,
-    trouble: Trouble | None,
+    state: DatabaseState,
     now: int,
 ) -> dict[str, Any]:
     tables = table_counts(statistics)
@@ -228,12 +269,12 @@ def _database(
     last = statistics.last_event
     return {
         "path": path,
-        "state": "well" if trouble is None else trouble.kind,
+        "state": state,
         "pending": backlog.pending,
         "live": backlog.live,
         "quarantined": backlog.quarantined,
-        "oldest_s": _age(backlog.oldest_us or now, now),
-        "lag_ms": round(statistics.lag_ms, 1),
+        "lag_s": round(backlog.lag_s(now), 1),
+        "latency_ms": round(statistics.latency_ms, 1),
         "handled_us": statistics.handled_us,
         "filtered": statistics.filtered,
         "transactions": statistics.transactions,
@@ -318,7 +359,8 @@ def set_aside(count: int) -> str:
 
 def waits(report: Mapping[str, Any]) -> bool:
     """Whether something in REPORT isn't as it should be, and goes on by itself."""
-    return bool(report["troubles"]) or not report["kafka"]["reached"]
+    is_behind = any(database["state"] == "behind" for database in report["databases"])
+    return bool(report["troubles"]) or not report["kafka"]["reached"] or is_behind
 
 
 def lost(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:

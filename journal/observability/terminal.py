@@ -22,7 +22,7 @@ from firebird_cdc.errors import SetupError
 from firebird_cdc.journal import last_words
 from firebird_cdc.journal.confirming import read_confirmer
 from firebird_cdc.journal.lock import bridge_present, shipper_present
-from firebird_cdc.journal.observability.folder import Owners, list_folder, reasons
+from firebird_cdc.journal.observability.folder import Owners, committed_us, list_folder, reasons
 from firebird_cdc.journal.observability.observer import status_path
 from firebird_cdc.journal.observability.report import VERSION, needs_somebody, set_aside, waits
 from firebird_cdc.journal.repairs import RepairFolder
@@ -36,6 +36,13 @@ _SORTED = 20_000  # journals that are opened to learn whose they are
 _TABLES = 20
 _REASONS = 20
 _WATCH_S = 1.0
+_STATES = {
+    "well": "well",
+    "behind": "behind: what waits is older than half a minute",
+    "waiting": "waits, and goes on by itself",
+    "warning": "works, but see above",
+    "halted": "STANDS STILL",
+}
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -269,8 +276,8 @@ def _oldest_us(directory: Path) -> int | None:
         for entry in entries:
             if entry.name.endswith(".log"):
                 with suppress(FileNotFoundError):  # shipped meanwhile
-                    times.append(entry.stat(follow_symlinks=False).st_mtime_ns // 1000)
-    return min(times, default=None)
+                    times.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
+    return committed_us(directory / min(times)[1]) if times else None
 
 
 # How it is shown
@@ -345,15 +352,19 @@ def _database_lines(status: Mapping[str, Any]) -> Iterator[str]:
     for database in status["databases"]:
         yield ""
         yield database["path"] or "journals whose database can't be told"
-        yield f"  waiting  {database['pending']} journals; {database['live']} transactions open"
+        lag = f", the oldest for {_duration(database['lag_s'])}" if database.get("lag_s") else ""
+        yield (
+            f"  waiting  {database['pending']} journals{lag}; {database['live']} transactions open"
+        )
         if "tables" not in database:
             continue
+        yield f"  state    {_STATES[database['state']]}"
         last = database["last_event"]
         if last is not None:
             yield (
                 f"  last     {last['table'] or 'DDL'}, journal {last['sequence']}, transaction"
                 f" {last['transaction']}, {_time(database['handled_us'])},"
-                f" {_duration(database['lag_ms'] / 1000)} behind its commit"
+                f" {_duration(database['latency_ms'] / 1000)} after its commit"
             )
         tables = database["tables"]
         for table in tables[:_TABLES]:

@@ -25,11 +25,11 @@ def test_a_database_and_a_canary_are_made_once_and_then_kept() -> None:
     assert statistics.canary(f"{DEPOT}.CANARY", DEPOT) is canary
 
 
-def test_the_lag_is_counted_from_the_commit_and_is_never_negative() -> None:
+def test_the_latency_is_counted_from_the_commit_and_is_never_negative() -> None:
     depot = Statistics().database(DEPOT)
     for ahead_us, least, most in ((-2_000_000, 2000, 12000), (+60_000_000, 0, 0)):
         depot.handled(LastEvent("GOODS", UUID(int=1), 1, 1, 7, now_us() + ahead_us))
-        assert least <= depot.lag_ms <= most
+        assert least <= depot.latency_ms <= most
     assert depot.last_event is not None and depot.handled_us <= now_us()
 
 

@@ -13,7 +13,7 @@ const STATES = {
   halted: "Needs somebody",
   gone: "No answer",
 };
-const KINDS = { waiting: "Waits", warning: "Warning", halted: "Stands still" };
+const KINDS = { behind: "Behind", waiting: "Waits", warning: "Warning", halted: "Stands still" };
 
 const byId = (id) => document.getElementById(id);
 const numbers = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
@@ -65,6 +65,7 @@ function worst(report) {
   if (!report.alive || kinds.includes("halted")) return "halted";
   if (kinds.includes("warning") || report.backlog.quarantined) return "warning";
   if (kinds.includes("waiting") || !report.kafka.reached) return "waiting";
+  if (report.databases.some((database) => database.state === "behind")) return "waiting";
   return "well";
 }
 
@@ -78,8 +79,8 @@ function series() {
     const rate = seconds > 0 ? events / seconds : 0;
     points.pending.push([sample.time_ms, sample.pending]);
     points.rate.push([sample.time_ms, rate]);
-    const lag = events ? sample.lag_ms : 0;
-    points.delay.push([sample.time_ms, Math.max(lag, sample.oldest_ms) / 1000]);
+    const latency = events ? sample.latency_ms : 0;
+    points.delay.push([sample.time_ms, Math.max(latency, sample.oldest_ms) / 1000]);
   });
   return points;
 }
@@ -170,8 +171,8 @@ function showDatabases(report) {
       element("th", database.path || "unknown", { scope: "row" }),
       state,
       numbers.format(database.pending),
-      database.pending ? duration(database.oldest_s) : "–",
-      database.last_event ? duration(database.lag_ms / 1000) : "–",
+      duration(database.lag_s),
+      database.last_event ? duration(database.latency_ms / 1000) : "–",
       numbers.format(database.transactions),
       element(
         "td",
@@ -224,9 +225,9 @@ function show(report) {
   put("connector", report.connector);
   put("where", `${report.directory} → ${report.kafka.servers}, topics ${report.server}.*`);
   put("pending", numbers.format(report.backlog.pending));
-  put("oldest", report.backlog.pending ? duration(report.backlog.oldest_s) : "–");
-  const lags = report.databases.filter((database) => database.last_event).map((database) => database.lag_ms);
-  put("lag", lags.length ? duration(Math.max(...lags) / 1000) : "–");
+  put("lag", duration(report.backlog.pending ? report.backlog.oldest_s : 0));
+  const took = report.databases.filter((database) => database.last_event).map((database) => database.latency_ms);
+  put("took", took.length ? duration(Math.max(...took) / 1000) : "–");
   put("kafka", report.kafka.reached ? "reached" : "not reached");
   put("events", numbers.format(report.totals.events));
   put("journals", numbers.format(report.totals.journals));
@@ -245,12 +246,12 @@ function show(report) {
 }
 
 function remember(report) {
-  const lags = report.databases.map((database) => database.lag_ms);
+  const took = report.databases.map((database) => database.latency_ms);
   const sample = {
     time_ms: Math.floor(report.written_us / 1000),
     pending: report.backlog.pending,
     events: report.totals.events,
-    lag_ms: Math.max(0, ...lags),
+    latency_ms: Math.max(0, ...took),
     oldest_ms: report.backlog.oldest_s * 1000,
   };
   const before = samples[samples.length - 1];

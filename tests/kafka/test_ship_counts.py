@@ -1,0 +1,244 @@
+"""What is told to be shipped is what Kafka has, and no database is well during an outage."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from time import time
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from gate import Gate
+from shipping import DATABASE, ITEM, Folder, Ship, Shipper, read_topics
+
+from firebird_cdc.config import load_config
+from firebird_cdc.demo.kafka import KafkaBroker
+from firebird_cdc.demo.service import free_port
+from firebird_cdc.journal import ship as ship_module
+from firebird_cdc.journal import transactions
+from firebird_cdc.journal.format import JournalWriter
+from firebird_cdc.journal.observability.report import Reporter
+from firebird_cdc.journal.statistics import Statistics
+from firebird_cdc.journal.transactions import TransactionalDelivery
+
+pytestmark = pytest.mark.kafka
+
+TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
+BAD = "/srv/fb/bad.fdb"
+
+
+def use_transactions(ship: Ship, prefix: str, transactional: bool) -> None:
+    if transactional:
+        ship.options["kafka.producer.transactional.id"] = f"{prefix}-id"
+
+
+def write(folder: Folder, sequence: int, rows: int, age_s: float, database: str = DATABASE) -> Path:
+    """Add a journal of ROWS inserts that was committed AGE_S ago."""
+
+    def fill(writer: JournalWriter) -> None:
+        table = writer.table("ITEM", ITEM)
+        for number in range(rows):
+            writer.insert(table, (sequence * 1_000_000 + number, "x"))
+
+    commit_us = int((time() - age_s) * 1e6)
+    return folder.write_changes(sequence, fill, commit_us=commit_us, database=database)
+
+
+class Seen:
+    """What a running shipper tells."""
+
+    def __init__(self, folder: Folder, port: int) -> None:
+        self.folder = folder
+        self.port = port
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """Its report, {} before the first one."""
+        path = self.folder.directory / ".firebird-cdc" / "status.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def row(self, database: str = DATABASE) -> dict[str, Any]:
+        """What the report says of DATABASE, {} if nothing."""
+        rows = self.report.get("databases", ())
+        return next((each for each in rows if each["path"] == database), {})
+
+    @property
+    def events(self) -> int:
+        """How many events are told to be in Kafka."""
+        return int(self.report.get("totals", {}).get("events", 0))
+
+    def metric(self, name: str, database: str = DATABASE) -> float:
+        """The one sample of metric NAME of DATABASE."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=20) as answer:
+            text = answer.read().decode()
+        found = re.findall(
+            rf'^firebird_cdc_{name}{{[^}}]*database="{database}"[^}}]*}} (\S+)$', text, re.MULTILINE
+        )
+        return sum(map(float, found))
+
+    def status(self) -> str:
+        """What ``firebird-cdc status`` prints."""
+        directory = str(self.folder.directory)
+        return subprocess.run(
+            [sys.executable, "-m", "firebird_cdc", "status", "--directory", directory],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        ).stdout
+
+
+def seen_of(ship: Ship, folder: Folder) -> Seen:
+    port = free_port()
+    ship.options["metrics.port"] = str(port)
+    return Seen(folder, port)
+
+
+def _tells_nothing_shipped(shipper: Shipper, seen: Seen, oldest_s: float) -> None:
+    shipper.await_that(lambda: seen.row().get("pending") == 2, "two journals that wait")
+    shipper.await_that(lambda: "kafka" in str(seen.report["troubles"]), "the trouble")
+    row = seen.row()
+    assert row["state"] == "waiting" and row["lag_s"] >= oldest_s
+    assert row["tables"] == [] and seen.events == 0
+    assert seen.metric("events_total") == 0
+    assert seen.metric("shipping_lag_seconds") >= oldest_s
+    assert seen.metric("streaming_lag_milliseconds") >= oldest_s * 1000
+    text = seen.status()
+    assert "shipped   0 events, 0 journals" in text
+    assert "state    waits" in text and "2 journals, the oldest for" in text
+
+
+@TRANSACTIONAL
+def test_nothing_counts_before_kafka_has_it(
+    make_ship: Callable[[str], Ship],
+    folder: Folder,
+    broker: KafkaBroker,
+    topic_prefix: str,
+    transactional: bool,
+) -> None:
+    gate = Gate(int(broker.bootstrap.rpartition(":")[2]))
+    try:
+        ship = make_ship(f"127.0.0.1:{gate.port}")
+        use_transactions(ship, topic_prefix, transactional)
+        seen = seen_of(ship, folder)
+        write(folder, 1, 3, age_s=300)
+        write(folder, 2, 4, age_s=200)
+        shipper = ship.start()
+        _tells_nothing_shipped(shipper, seen, 300)
+        gate.open()
+        shipper.await_that(lambda: seen.events == 7, "all events in Kafka")
+        shipper.await_that(lambda: seen.row()["pending"] == 0, "nothing to wait")
+        assert seen.row()["state"] == "well" and seen.row()["lag_s"] == 0
+        assert seen.metric("events_total") == 7
+        assert seen.metric("shipping_lag_seconds") == 0
+        assert seen.metric("delivery_latency_seconds") >= 200
+        assert "state    well" in seen.status()
+        shipper.terminate()
+    finally:
+        gate.end()
+
+
+@TRANSACTIONAL
+def test_a_database_is_not_well_in_an_outage_and_each_event_counts_once_after_it(
+    make_ship: Callable[[str], Ship],
+    folder: Folder,
+    own_broker: KafkaBroker,
+    topic_prefix: str,
+    transactional: bool,
+) -> None:
+    ship = make_ship(own_broker.bootstrap)
+    ship.options["kafka.producer.request.timeout.ms"] = "1000"
+    ship.options["kafka.producer.socket.timeout.ms"] = "2000"
+    use_transactions(ship, topic_prefix, transactional)
+    seen = seen_of(ship, folder)
+    write(folder, 1, 5, age_s=0)
+    shipper = ship.start()
+    shipper.await_that(lambda: seen.events == 5, "all events in Kafka")
+    with own_broker.standing_still():
+        write(folder, 2, 700, age_s=0)
+        write(folder, 3, 800, age_s=0)
+        shipper.await_that(lambda: seen.row().get("state") == "waiting", "a database that waits")
+        assert seen.row()["pending"] == 2 and seen.events == 5
+        assert seen.metric("events_total") == 5
+        assert "5 events, 1 journals" in seen.status()
+    shipper.await_that(lambda: not folder.waiting, "all journals shipped")
+    shipper.await_that(lambda: seen.events >= 1505, "all events in Kafka")
+    shipper.await_that(lambda: seen.row()["pending"] == 0, "nothing to wait")
+    assert seen.row()["state"] == "well"
+    shipper.terminate()
+    assert seen.events == 1505
+    events = read_topics(own_broker.bootstrap, topic_prefix)[
+        f"{topic_prefix}._srv_fb_warehouse.fdb.ITEM"
+    ]
+    assert len({event.position for event in events}) == 1505
+
+
+def test_the_journal_at_which_a_database_stands_still_counts_as_waiting(
+    ship: Ship, folder: Folder
+) -> None:
+    seen = seen_of(ship, folder)
+    write(folder, 1, 2, age_s=0, database=BAD)
+    journal = write(folder, 2, 5, age_s=100, database=BAD)
+    content = bytearray(journal.read_bytes())
+    content[-30] ^= 0xFF
+    journal.write_bytes(content)
+    write(folder, 1, 3, age_s=0)
+    shipper = ship.start()
+    shipper.await_log("STANDS STILL")
+    shipper.await_that(lambda: seen.row(BAD).get("state") == "halted", "a database that stands")
+    shipper.await_that(lambda: seen.row(BAD)["pending"] == 1, "its journal to wait")
+    assert seen.row(BAD)["lag_s"] >= 100
+    assert seen.metric("journals_pending", BAD) == 1
+    assert seen.metric("shipping_lag_seconds", BAD) >= 100
+    shipper.await_that(lambda: seen.row().get("state") == "well", "the other one well")
+    shipper.terminate()
+
+
+def _run_here(ship: Ship) -> Statistics:
+    """Run ``ship --once`` in this process; what it has counted."""
+    shipper = ship_module.Shipper(load_config(ship.write_config()), once=True)
+    assert shipper.run() == 0
+    return shipper.statistics
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
+def test_what_turns_out_to_be_committed_counts_once(
+    ship: Ship,
+    folder: Folder,
+    topic_prefix: str,
+    broker: KafkaBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    split: bool,
+) -> None:
+    use_transactions(ship, topic_prefix, True)
+    if split:
+        monkeypatch.setattr(transactions, "SPLIT_MESSAGES", 1000)
+    folder.write(1, 2200)
+    folder.write(2, 3)
+    repeat = TransactionalDelivery._repeat
+    unanswered = []
+
+    def without_an_answer(self: TransactionalDelivery, call: Callable[[float], None]) -> None:
+        repeat(self, call)
+        if call.__name__ == "commit_transaction" and not unanswered:
+            unanswered.append(call)
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "the answer was lost"))
+
+    monkeypatch.setattr(TransactionalDelivery, "_repeat", without_an_answer)
+    statistics = _run_here(ship)
+    assert unanswered
+    database = statistics.database(DATABASE)
+    assert database.events == {("ITEM", "c"): 2203}
+    assert (database.transactions, database.journals_shipped) == (2, 2)
+    events = read_topics(broker.bootstrap, topic_prefix)[
+        f"{topic_prefix}._srv_fb_warehouse.fdb.ITEM"
+    ]
+    assert len(events) == 2203
+    assert Reporter(load_config(ship.write_config()), statistics).report()["totals"]["events"] == (
+        2203
+    )

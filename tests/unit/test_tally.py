@@ -1,0 +1,186 @@
+"""What counts as shipped of one journal: what was acknowledged, each change once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+from shipment import column
+
+from firebird_cdc.config import load_config
+from firebird_cdc.journal.backlog import Entry
+from firebird_cdc.journal.flight import Flight, FlightPlan
+from firebird_cdc.journal.format import JournalWriter, Storage
+from firebird_cdc.journal.render import Renderer
+from firebird_cdc.journal.statistics import Statistics
+
+DATABASE = "/srv/depot.fdb"
+ROWS = 1000
+_COLUMNS = (column("ID", Storage.BIGINT, 1),)
+
+Answer = Callable[[KafkaError | None, Any], None]
+
+
+class _Taken:
+    def offset(self) -> int:
+        return 7
+
+    def topic(self) -> str:
+        return "t"
+
+
+class _Producer:
+    """Takes ROOM messages, until it is given more, and answers when it is told to."""
+
+    def __init__(self, room: int = 1_000_000) -> None:
+        self.room = room
+        self.asked: list[Answer] = []
+
+    def produce(self, *_: Any, on_delivery: Answer, **__: Any) -> None:
+        if not self.room:
+            raise BufferError
+        self.room -= 1
+        self.asked.append(on_delivery)
+
+    def answer(self, first: int, last: int, error: KafkaError | None = None) -> None:
+        """Answer messages FIRST to LAST of those that are open, counted from 0."""
+        for answer in self.asked[first:last]:
+            answer(error, _Taken())
+        del self.asked[first:last]
+
+
+class _Sending:
+    """One journal with ROWS inserts, one delete with its tombstone, and a table left out."""
+
+    def __init__(self, directory: Path, *, counts_at_once: bool = True) -> None:
+        journals = directory / "journals"
+        journals.mkdir()
+        identity = uuid.uuid4()
+        path = journals / f"{identity}.log"
+        with JournalWriter(path, uuid=identity, database=DATABASE, user="SYSDBA") as writer:
+            goods, other = writer.table("GOODS", _COLUMNS), writer.table("OTHER", _COLUMNS)
+            for number in range(ROWS):
+                writer.insert(goods, (number,))
+            writer.insert(other, (1,))
+            writer.delete(goods, (1,))
+            writer.seal()
+            writer.commit(1, 1)
+            writer.stamp(1)
+        config = directory / "connector.yaml"
+        config.write_text(
+            f"connector.name: t\nconnector.journal.directory: {journals}\nkafka.topic.prefix: t\n"
+            "kafka.producer.bootstrap.servers: 127.0.0.1:9\ntable.exclude.list: .*OTHER\n"
+        )
+        self.statistics = Statistics()
+        self.plan = FlightPlan(
+            journals,
+            Renderer(load_config(config), 1_000_000),
+            "UTF8",
+            "fail",
+            self.statistics,
+            counts_at_once=counts_at_once,
+        )
+        self.entry = Entry(0, 1, identity)
+
+    def flight(self, former: Flight | None = None) -> Flight:
+        counted = former.tally.told if former is not None else 0
+        return Flight(self.plan, self.entry, DATABASE, counted=counted)
+
+    @property
+    def counted(self) -> tuple[int, int, int]:
+        """Inserts, deletes and changes left out, as the statistics have them."""
+        database = self.statistics.database(DATABASE)
+        return (
+            database.events.get(("GOODS", "c"), 0),
+            database.events.get(("GOODS", "d"), 0),
+            database.filtered,
+        )
+
+
+@pytest.fixture
+def sending(tmp_path: Path) -> _Sending:
+    return _Sending(tmp_path)
+
+
+def test_what_was_handed_over_does_not_count(sending: _Sending) -> None:
+    producer: Any = _Producer()
+    flight = sending.flight()
+    while not flight.read_to_end:
+        flight.send(producer, 300)
+    assert flight.unacked == ROWS + 2 and sending.counted == (0, 0, 0)
+    producer.answer(0, len(producer.asked))
+    assert flight.delivered and sending.counted == (ROWS, 1, 1)
+
+
+def test_a_large_journal_counts_in_steps_from_its_beginning(sending: _Sending) -> None:
+    producer: Any = _Producer()
+    flight = sending.flight()
+    flight.send(producer, 300)
+    flight.send(producer, 300)
+    producer.answer(300, 600)  # another partition is faster
+    assert sending.counted == (0, 0, 0) and flight.unacked == 300
+    producer.answer(0, 299)
+    assert sending.counted == (0, 0, 0)
+    producer.answer(0, 1)
+    assert sending.counted == (600, 0, 0) and not flight.delivered
+
+
+def test_what_is_sent_again_counts_once(sending: _Sending) -> None:
+    producer: Any = _Producer()
+    first = sending.flight()
+    first.send(producer, 300)
+    first.send(producer, 300)
+    producer.answer(0, 300)
+    producer.answer(0, 100, KafkaError(KafkaError._MSG_TIMED_OUT))
+    assert sending.counted == (300, 0, 0) and first.failed is not None
+    first.close()
+    second = sending.flight(first)
+    producer.answer(0, len(producer.asked))  # late ones, for the first attempt
+    assert sending.counted == (300, 0, 0)
+    while not second.read_to_end:
+        second.send(producer, 300)
+    producer.answer(0, 350)
+    producer.answer(0, len(producer.asked))
+    assert second.delivered and sending.counted == (ROWS, 1, 1)
+    assert sending.plan.unacked == 0
+
+
+@pytest.mark.parametrize("room", [0, 1, 150, ROWS, ROWS + 1])
+def test_a_change_of_which_a_message_is_held_back_waits_for_it(
+    sending: _Sending, room: int
+) -> None:
+    producer: Any = _Producer(room)
+    flight = sending.flight()
+    while flight.send(producer, 300):
+        pass
+    while flight.send(producer, 300):  # and the queue is full again
+        pass
+    producer.answer(0, room)
+    whole = min(room, ROWS)  # of the delete, the tombstone is held back
+    assert sending.counted[:2] == (whole, 0) and flight.unacked == 0 and not flight.delivered
+    producer.room = 1_000_000
+    while not flight.read_to_end:
+        flight.send(producer, 300)
+    producer.answer(0, len(producer.asked))
+    assert flight.delivered and sending.counted == (ROWS, 1, 1)
+
+
+def test_in_a_kafka_transaction_only_its_commit_counts(tmp_path: Path) -> None:
+    sending = _Sending(tmp_path, counts_at_once=False)
+    producer: Any = _Producer()
+    flight = sending.flight()
+    while not flight.read_to_end:
+        flight.send(producer, 300)
+    producer.answer(0, len(producer.asked))
+    assert flight.delivered and sending.counted == (0, 0, 0)
+    flight.close()  # aborted
+    again = sending.flight(flight)
+    while not again.read_to_end:
+        again.send(producer, 300)
+    producer.answer(0, len(producer.asked))
+    again.tally.tell()
+    assert sending.counted == (ROWS, 1, 1)

@@ -7,6 +7,7 @@
     owners/<uuid>                 one per bridge process, locked while it lives; its content is
                                   whose tickets it draws: device and inode, process, its PID
                                   namespace, boot id; or nothing
+    servers/<uuid>                which options that process has read (journal/parties.py)
     databases/<key>.*             the sequence of a database (sequence.py)
     databases/retired             the highest epoch of those whose files were removed
     quarantine/                   what could not be decided, read or sent, with the reason
@@ -42,6 +43,7 @@ from firebird_cdc.errors import (
     JournalError,
     JournalTorn,
 )
+from firebird_cdc.journal import parties
 from firebird_cdc.journal.confirming import (
     CONFIRMING_AT,
     HEARTBEAT_AT,
@@ -553,6 +555,7 @@ class JournalFolder:
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
                 raise
+        parties.server_path(self.state, owner).unlink(missing_ok=True)
         (self.owners / str(owner)).unlink(missing_ok=True)
 
     def set_aside(self, uuid: UUID, reason: str, path: Path | None = None) -> None:

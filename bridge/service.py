@@ -24,8 +24,9 @@ from firebird_cdc.bridge.disk import DiskMeter
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Host
 from firebird_cdc.bridge.shipper import ShipperSupervisor
-from firebird_cdc.config import CaptureConfig
+from firebird_cdc.config import CaptureConfig, Reading
 from firebird_cdc.errors import CaptureError
+from firebird_cdc.journal import parties
 from firebird_cdc.journal.disk_watch import DiskLimits
 
 _log = logbook.Logger("firebird_cdc.bridge")
@@ -64,6 +65,7 @@ class Bridge:
         self._ended_confirmer: Confirmer | None = None  # whose thread ended last
         self._supervisor: ShipperSupervisor | None = None
         self._meter: DiskMeter | None = None
+        self._told: Path | None = None  # the file that says which options we have
 
     def _confirmer_ended(self) -> None:
         """Have the next transaction start us anew, with another one."""
@@ -73,6 +75,15 @@ class Bridge:
     def _databases(self) -> Path:
         assert self._folder is not None
         return self._folder.databases
+
+    def _tell_reading(self, folder: JournalFolder, reading: Reading) -> None:
+        """Let other processes know what this one has read. Nobody's commit hangs on that."""
+        try:
+            if self._told is not None:
+                self._told.unlink(missing_ok=True)
+            self._told = parties.tell_server(folder.state, folder.owner, reading)
+        except OSError as error:
+            _log.warning("{} can't be told which options this process has: {}", folder.path, error)
 
     def start(self, config: CaptureConfig, logging: Path | None) -> None:
         """Open the journal folder and put everything to work.
@@ -110,8 +121,9 @@ class Bridge:
         if self._supervisor is not None:
             self._supervisor.retire()
             self._supervisor = None
+        self._tell_reading(folder, config.reading)
         if config.shipper == "embedded":
-            self._supervisor = ShipperSupervisor(self._host, folder, config.path, logging)
+            self._supervisor = ShipperSupervisor(self._host, folder, config.reading, logging)
             self._supervisor.start()
         _log.info(
             "capturing into {folder} (process {number}, {connector})",

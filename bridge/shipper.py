@@ -18,8 +18,10 @@ import logbook
 
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Host
+from firebird_cdc.bridge.replacing import end_earlier_version, why_replace
+from firebird_cdc.config import Reading
 from firebird_cdc.errors import CaptureError
-from firebird_cdc.journal import last_words
+from firebird_cdc.journal import last_words, parties
 from firebird_cdc.journal.last_words import LastWords
 from firebird_cdc.journal.lock import bridge_present, is_held, try_lock
 
@@ -30,6 +32,7 @@ _SHORT_LIFE_S = 10.0  # a shipper that ends sooner has a fault that a new one wi
 _BACKOFF_MOST_S = 60.0
 _START_S = 30.0  # most that Python needs until the shipper holds its lock, on a busy machine
 _START_LOOK_S = 0.1
+_END_S = 120.0  # most that a shipper is given to finish what is under way
 
 # What the server's environment may hold that is not for a process of its own: credentials of
 # Firebird's tools, and what systemd tells its one main process.
@@ -77,12 +80,13 @@ class ShipperSupervisor(threading.Thread):
     knows when the last server process has gone, and sees to it that a shipper runs."""
 
     def __init__(
-        self, host: Host, folder: JournalFolder, config: Path, logging: Path | None
+        self, host: Host, folder: JournalFolder, reading: Reading, logging: Path | None
     ) -> None:
         super().__init__(name="fbc-shipper", daemon=True)
         self._host = host
         self._folder = folder
-        self._config = config
+        self._reading = reading
+        self._config = Path(reading.path)
         self._logging = logging
         self._bridge_lock: int | None = None
         self._retired = threading.Event()
@@ -90,6 +94,7 @@ class ShipperSupervisor(threading.Thread):
         self._spawned_at = 0.0  # monotonic; 0: never by us
         self._adopted: set[int] = set()  # see _bury
         self._backoff = _LOOK_S
+        self._asked: set[str] = set()  # shippers that were to end, each asked once by us
 
     def retire(self) -> None:
         """End: the folder or the configuration changed, another supervisor takes over."""
@@ -130,7 +135,11 @@ class ShipperSupervisor(threading.Thread):
         if starting is None:
             return _LOOK_S
         try:
-            if is_held(state / "shipper.lock") or self._must_wait():
+            if is_held(state / parties.SHIPPER_LOCK):
+                if not self._replaces():
+                    return _LOOK_S
+                self._spawned_at = 0.0
+            if self._must_wait():
                 return _LOOK_S
             lived = time.monotonic() - self._spawned_at
             if self._spawned_at and lived < _SHORT_LIFE_S + self._backoff:
@@ -150,6 +159,52 @@ class ShipperSupervisor(threading.Thread):
         finally:
             os.close(starting)
         return _LOOK_S
+
+    def _replaces(self) -> bool:
+        """Have the shipper at work end if it is to be replaced; return whether it has ended."""
+        shipper = parties.read_shipper(self._folder.path)
+        if shipper is None or shipper.name in self._asked:
+            return False
+        try:
+            why = self._ask_to_end(shipper)
+        except OSError as error:
+            _log.error("the shipper, process {}, can't be replaced: {}", shipper.process, error)
+            return False
+        if not why:
+            return False
+        _log.notice("the shipper, process {}, is replaced: {}", shipper.process, why)
+        return self._await_end(shipper)
+
+    def _ask_to_end(self, shipper: parties.Shipper) -> str:
+        """Ask SHIPPER to end if it is to be replaced, and only once; return why, or nothing."""
+        directory, party = self._folder.path, shipper.party
+        if party is not None:
+            why = why_replace(directory, party, self._reading)
+            if why:
+                self._asked.add(shipper.name)
+                parties.ask_to_end(directory, party)
+            return why
+        self._asked.add(shipper.name)
+        was_told = end_earlier_version(directory, shipper.process)
+        return "it is of an earlier version" if was_told else ""
+
+    def _await_end(self, shipper: parties.Shipper) -> bool:
+        """Return whether SHIPPER gives the lock free in time, and no other has taken it."""
+        end = time.monotonic() + _END_S
+        while is_held(self._folder.state / parties.SHIPPER_LOCK):
+            holder = parties.read_shipper(self._folder.path)
+            if holder is not None and holder.name != shipper.name:
+                return False
+            if time.monotonic() > end:
+                _log.error(
+                    "the shipper, process {}, was to end and has not within {:.0f} s; end it",
+                    shipper.process,
+                    _END_S,
+                )
+                return False
+            if self._retired.wait(_START_LOOK_S):
+                return False
+        return True
 
     @property
     def _last_words(self) -> Path:
@@ -176,7 +231,7 @@ class ShipperSupervisor(threading.Thread):
         end = time.monotonic() + _START_S
         while time.monotonic() < end and not self._retired.wait(_START_LOOK_S):
             self._bury()
-            if is_held(self._folder.state / "shipper.lock") or not _is_alive(process):
+            if is_held(self._folder.state / parties.SHIPPER_LOCK) or not _is_alive(process):
                 return
 
     def _start(self) -> int:

@@ -12,6 +12,7 @@ from firebird_cdc.config.families import (
     NamedConfig,
 )
 from firebird_cdc.config.locate import FileLocations, locate_files
+from firebird_cdc.config.reading import Reading
 
 __all__ = [
     "CaptureConfig",
@@ -20,6 +21,7 @@ __all__ = [
     "FileLocations",
     "KeyColumns",
     "NamedConfig",
+    "Reading",
     "load_capture",
     "load_config",
     "locate_files",

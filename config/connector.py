@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from firebird_cdc.config.metric_tags import parse_metric_tags
 from firebird_cdc.config.options import (
     ALIASES,
     BY_NAME,
+    LOGIN,
     OPTIONS,
     Group,
     Kind,
@@ -44,7 +45,9 @@ from firebird_cdc.config.options import (
     find_option,
     is_secret,
     shown_key,
+    without_logins,
 )
+from firebird_cdc.config.reading import Reading, begin_reading, digest_of
 from firebird_cdc.config.source import Entry, Source, read_flat_yaml
 from firebird_cdc.config.values import (
     MAX_TOPIC_LENGTH,
@@ -77,6 +80,7 @@ class ConnectorConfig:
     """
 
     path: Path
+    reading: Reading = field(compare=False)
     warnings: tuple[str, ...]
     connector_name: str
     journal_directory: Path
@@ -165,6 +169,7 @@ class CaptureConfig:
     """
 
     path: Path
+    reading: Reading = field(compare=False)
     warnings: tuple[str, ...]
     problems: tuple[str, ...]
     connector_name: str
@@ -210,7 +215,7 @@ def load_config(path: Path) -> ConnectorConfig:
     option, the value as given unless it is a secret, and what is allowed. Touches nothing
     but the file itself: whether directories exist is for their users to find out.
     """
-    return _Loader(_read(path)).load()
+    return _loader(path).load()
 
 
 def load_capture(path: Path) -> CaptureConfig:
@@ -219,18 +224,21 @@ def load_capture(path: Path) -> CaptureConfig:
     Raises ConfigError if the file can't be read as YAML, or for what is wrong with an option
     ``for_capture``, and tells then of unknown keys that may be one, misspelt.
     """
-    return _Loader(_read(path)).load_capture()
+    return _loader(path).load_capture()
 
 
-def _read(path: Path) -> Source:
-    return read_flat_yaml(Path(path), "connector configuration")
+def _loader(path: Path) -> _Loader:
+    reading = begin_reading(Path(path))
+    source = read_flat_yaml(Path(path), "connector configuration")
+    return _Loader(source, replace(reading, digest=digest_of(source)))
 
 
 class _Loader:
     """Collects values, problems and warnings of one file."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, reading: Reading) -> None:
         self.source = source
+        self.reading = reading
         self.problems: list[str] = []
         self.capture_problems: list[str] = []  # those that keep changes from being recorded
         self.misspelt: list[str] = []  # those about unknown keys that may be meant for capture
@@ -250,19 +258,20 @@ class _Loader:
     def load(self) -> ConnectorConfig:
         settings = self._settle()
         if self.problems:
-            raise ConfigError([_without_logins(problem) for problem in self.problems])
+            raise ConfigError([without_logins(problem) for problem in self.problems])
         return self._build(settings)
 
     def load_capture(self) -> CaptureConfig:
         self._settle()
         if self.capture_problems:
             told = [*self.capture_problems, *self.misspelt]
-            raise ConfigError([_without_logins(problem) for problem in told])
+            raise ConfigError([without_logins(problem) for problem in told])
         value = self.values
         return CaptureConfig(
             path=self.source.path,
-            warnings=tuple(map(_without_logins, self.warnings)),
-            problems=tuple(map(_without_logins, self.problems)),
+            reading=self.reading,
+            warnings=tuple(map(without_logins, self.warnings)),
+            problems=tuple(map(without_logins, self.problems)),
             connector_name=value.get("connector.name", ""),
             journal_directory=value["connector.journal.directory"],
             journal_fsync=value["connector.journal.fsync"],
@@ -540,7 +549,8 @@ class _Loader:
         value = self.values
         return ConnectorConfig(
             path=self.source.path,
-            warnings=tuple(map(_without_logins, self.warnings)),
+            reading=self.reading,
+            warnings=tuple(map(without_logins, self.warnings)),
             connector_name=value["connector.name"],
             journal_directory=value["connector.journal.directory"],
             journal_check_interval_ms=value["connector.journal.check.interval.ms"],
@@ -739,18 +749,9 @@ def _means_something_empty(entry: Entry, option: Option) -> bool:
 
 def _is(entry: Entry) -> str:
     """``is 'value'``, or words in its place if it may be a secret."""
-    if is_secret(entry.key) or _LOGIN.search(text_of(entry)):
+    if is_secret(entry.key) or LOGIN.search(text_of(entry)):
         return "has a value that cannot be used (not shown here)"
     return f"is {_shown(entry.value)}"
-
-
-# What stands before the host in a URL. A password may hold any character, a comma or blank too.
-_LOGIN = re.compile(r"//.*@", re.DOTALL)
-
-
-def _without_logins(message: str) -> str:
-    """MESSAGE without the user and password of a URL in an item that it shows."""
-    return _LOGIN.sub("//(not shown)@", message)
 
 
 def _shown(value: str | tuple[str, ...] | None) -> str:

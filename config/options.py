@@ -757,6 +757,15 @@ def shown_key(key: str) -> str:
     return f"{match['head'] or match['short']}<salt>" if match else key
 
 
+# What stands before the host in a URL. A password may hold any character, a comma or blank too.
+LOGIN = re.compile(r"//.*@", re.DOTALL)
+
+
+def without_logins(text: str) -> str:
+    """Return TEXT without the user and password of a URL in it."""
+    return LOGIN.sub("//(not shown)@", text)
+
+
 def find_option(key: str) -> Option | None:
     """Return the option that KEY sets, by its name, an alias or as one of a family."""
     if option := BY_NAME.get(key) or ALIASES.get(key):

@@ -20,6 +20,7 @@ STATE_DIRECTORY = ".firebird-cdc"
 _ATTEMPTS = 100  # whoever asks may have lost its processor for a while
 _ATTEMPT_PAUSE_S = 0.01
 
+_WORD_BYTES = 16384
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 
@@ -66,15 +67,27 @@ def _lock_soon(fd: int) -> None:
     return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+def read_holder(fd: int) -> tuple[str, str]:
+    """Return what the holder of the shipper's lock has written into it: its process, and its word.
+
+    Both are empty where it has not written them yet, the word also if an earlier version holds it.
+    """
+    text = os.pread(fd, _WORD_BYTES, 0).decode("utf-8", "replace")
+    process, _, word = text.partition("\n")
+    return process.strip(), word.strip()
+
+
 class ShipperLock:
     """The right to ship one journal folder; a context manager.
 
     Makes the folder (0700) if it is missing. Raises ShipError if another process has the right,
-    or the folder can't be used.
+    or the folder can't be used. ``word``: what the holder says of itself, one line of text, which
+    stands in the file behind the line with its process number (``journal.parties`` reads it).
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, word: str = "") -> None:
         self._directory = directory
+        self._word = word
         self._fd = -1
 
     def __enter__(self) -> ShipperLock:
@@ -101,14 +114,15 @@ class ShipperLock:
         try:
             _lock_soon(fd)
         except BlockingIOError:
-            holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            holder = read_holder(fd)[0] or "unknown"
             os.close(fd)
             raise ShipError(
                 f"another shipper (process {holder}) already ships {self._directory};"
                 " one per journal folder is allowed"
             ) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        content = f"{os.getpid()}\n{self._word}\n".encode()
+        os.ftruncate(fd, 0)  # then all of it in one call, so that nobody reads half of it
+        os.pwrite(fd, content, 0)
         self._fd = fd
 
     def release(self) -> None:

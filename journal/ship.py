@@ -25,8 +25,10 @@ from firebird_cdc.journal.backlog import Backlog
 from firebird_cdc.journal.chores import ChoreList, build_chores
 from firebird_cdc.journal.delivery import REMIND_S, Delivery, PlainDelivery
 from firebird_cdc.journal.flight import FlightPlan
+from firebird_cdc.journal.last_words import words_path
 from firebird_cdc.journal.lock import STATE_DIRECTORY, ShipperLock, bridge_present
 from firebird_cdc.journal.observability.observer import Observer
+from firebird_cdc.journal.parties import EndRequest, this_process
 from firebird_cdc.journal.producer import KafkaLink
 from firebird_cdc.journal.render import Renderer
 from firebird_cdc.journal.standing import Standing
@@ -78,7 +80,9 @@ class Shipper:
         self._embedded = embedded
         self._directory = config.journal_directory
         self.statistics = Statistics()
-        self._lock = ShipperLock(self._directory)
+        party = this_process(config.reading, embedded=embedded)
+        self._lock = ShipperLock(self._directory, party.as_json())
+        self._end_request = EndRequest(self._directory, party)
         self._watcher = JournalWatcher(
             self._directory,
             config.journal_check_interval_ms / 1000,
@@ -104,6 +108,7 @@ class Shipper:
     def run(self) -> int:
         """Ship; returns the exit code. Raises ShipError or ConfigError if it can't begin."""
         with self._lock, closing(KafkaLink(self._config, self.statistics)) as link:
+            words_path(self._directory).unlink(missing_ok=True)  # of one before: this one works
             delivery = self._make_delivery(link)
             delivery.plan.quarantine.load()
             delivery.late.repairs.load()
@@ -309,6 +314,8 @@ class Shipper:
         """Whether there is no time left to finish what was begun. Asked each second, also in a
         long wait for Kafka."""
         self.statistics.loop_at = monotonic()
+        if self._end_request.is_made(self.statistics.loop_at):
+            self.stop()
         if self._stops > 1 or (self._once and self._gives_up(link.progress_at)):
             return True
         if self._stops and self._deadline is None:

@@ -29,6 +29,9 @@ CONFIRMER = "confirmer"
 UNDECIDED = "undecided"
 """Subject of the trouble that journals can't be decided or published."""
 
+OPTIONS = "options"
+"""Subject of the trouble that processes of a folder have different options or versions."""
+
 UNREADABLE = "unreadable"
 """Subject of the trouble that journals can't be read and wait for somebody."""
 

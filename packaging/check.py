@@ -17,6 +17,7 @@ from firebird_cdc.errors import ConfigError, SetupError
 from firebird_cdc.journal.confirming import read_confirmer
 from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.names import SchemaNames
+from firebird_cdc.journal.parties import disagreements
 from firebird_cdc.journal.topics import TopicNames
 from firebird_cdc.packaging import edits, probes, runtime, surroundings
 from firebird_cdc.packaging.canaries import canary_problems
@@ -79,6 +80,7 @@ def _all(server: Server, config: Path | None, databases: Sequence[str]) -> Findi
         yield from surroundings.clock(options)
         yield from _events(server, parameters, options)
         yield from _journals(options)
+        yield from _parties(options)
     published: dict[str, list[str]] = {}
     for database in databases:
         yield from _publication(server, database, published, options)
@@ -492,6 +494,13 @@ def _journals(options: ConnectorConfig) -> Findings:
         )
     if len(reasons) > 5:
         yield Finding(str(own / "quarantine"), f"{len(reasons) - 5} more journals", "look there")
+
+
+def _parties(options: ConnectorConfig) -> Findings:
+    """Look for processes of the folder with other options than the file's, or older code."""
+    folder = options.journal_directory
+    for what, remedy in disagreements(folder, probes.is_locked):
+        yield Finding(str(folder), what, remedy, Severity.WARNING)
 
 
 def _older(paths: Iterator[Path], seconds: float) -> dict[Path, float]:

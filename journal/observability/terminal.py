@@ -25,9 +25,10 @@ from firebird_cdc.journal.lock import bridge_present, shipper_present
 from firebird_cdc.journal.observability.folder import Owners, committed_us, list_folder, reasons
 from firebird_cdc.journal.observability.observer import status_path
 from firebird_cdc.journal.observability.report import VERSION, needs_somebody, set_aside, waits
+from firebird_cdc.journal.parties import disagreements, read_shipper
 from firebird_cdc.journal.repairs import RepairFolder
 from firebird_cdc.journal.shipped import remembered
-from firebird_cdc.journal.statistics import CONFIRMER, LOST, UNDECIDED, now_us
+from firebird_cdc.journal.statistics import CONFIRMER, LOST, OPTIONS, UNDECIDED, now_us
 
 STALE_S = 30.0
 """A status that a running shipper has not written anew for so long tells that it stands still."""
@@ -129,6 +130,7 @@ def read_status(directory: Path, refusals: Sequence[str] = ()) -> dict[str, Any]
     if not is_running:
         because += _last_words(directory, is_known=bool(refusals))
     status["needs"] = because + status["needs"]
+    _tell_disagreements(status, directory)
     aside = list(reasons(directory))
     status["quarantine"] = [{"journal": name, "reason": reason} for name, reason in aside]
     status["repairs"] = [
@@ -232,6 +234,24 @@ def _refused(refusals: Sequence[str], *, is_running: bool) -> Iterator[str]:
             yield f"no shipper runs, as the configuration is wrong: {problem}"
 
 
+def _tell_disagreements(status: dict[str, Any], directory: Path) -> None:
+    """Have STATUS tell which processes have which options, as it is now."""
+    shipper = read_shipper(directory)
+    if shipper is not None and shipper.party is not None:
+        party = shipper.party
+        status["options"] = {
+            "path": party.reading.path,
+            "read_us": party.reading.read_us,
+            "version": party.version,
+            "embedded": party.embedded,
+        }
+    troubles = status["troubles"]
+    known = [each["text"] for each in troubles if each["subject"] == OPTIONS]
+    status["troubles"] = [each for each in troubles if each["subject"] != OPTIONS]
+    status["needs"] = [need for need in status["needs"] if need not in known]
+    status["needs"] += map(str, disagreements(directory))
+
+
 def _last_words(directory: Path, *, is_known: bool) -> Iterator[str]:
     """Yield why the last shipper ended, if it left that; IS_KNOWN: that the file is wrong."""
     words = last_words.read(last_words.words_path(directory))
@@ -321,6 +341,12 @@ def _shipper_lines(status: Mapping[str, Any]) -> Iterator[str]:
     if "kafka" in status:
         totals = status["totals"]
         yield f"shipper   process {status['pid']}, since {_time(status['started_us'])}"
+        if options := status.get("options"):
+            kind = "embedded" if options["embedded"] else "external"
+            yield (
+                f"options   {options['path']}, read {_time(options['read_us'])} ({kind}, version"
+                f" {options['version']})"
+            )
         reached = "reached" if status["kafka"]["reached"] else "NOT REACHED"
         yield f"kafka     {status['kafka']['servers']}: {reached}"
         yield (

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from capture import Attachment, Capture, until
+from capture import Attachment, Capture, Client, until
 from server import Server, compile_server
 
+from firebird_cdc.cli import main
 from firebird_cdc.demo.processes import members
+from firebird_cdc.journal.lock import try_lock
+from firebird_cdc.journal.parties import disagreements
 
 pytestmark = pytest.mark.engine
 
@@ -211,6 +217,153 @@ def test_of_many_server_processes_that_start_at_once_one_starts_a_shipper(classi
         until("all to take part", lambda: _holds(client.pid, classic, "bridge.lock"))  # noqa: B023
     assert _shippers(classic) == [shipper]
     assert classic.log.read_text().count("started the shipper, process") == 1
+
+
+def _work(classic: Capture, number: int) -> Client:
+    """Have a new server process commit a row, and its supervisor take part; return it."""
+    client = classic.client()
+    attachment = client.attach(classic.database)
+    attachment.execute("INSERT INTO T VALUES (?, '')", number)
+    attachment.commit()
+    until("the process to take part", lambda: _holds(client.pid, classic, "bridge.lock"))
+    return client
+
+
+def _status(capture: Capture, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    code = main(["status", "--config", str(capture.config)])
+    return code, capsys.readouterr().out
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"kafka_topic_prefix": "later"},
+        {"kafka_producer_sasl_password": "another secret"},  # which no digest holds
+    ],
+)
+def test_options_that_were_changed_come_with_the_next_server_process_and_once(
+    classic: Capture, capsys: pytest.CaptureFixture[str], changed: dict[str, str]
+) -> None:
+    _embedded(classic)
+    settings = {"connector_shipper": "embedded", "kafka_producer_close_timeout_ms": "1000"}
+    before = _work(classic, 1)
+    old = _await_shipper(classic)
+    classic.write_config(**settings, **changed)
+    _work(classic, 2)
+    new = _await_shipper(classic, old)
+    assert classic.log.read_text().count(f"the shipper, process {old}, is replaced") == 1
+    before.end()  # as after a quick restart; who had read the older options takes no part any more
+    classic.clients.remove(before)
+    for number in (3, 4):
+        _work(classic, number)
+
+    def is_told() -> str:
+        shown = _status(classic, capsys)[1]
+        return shown if f"process {new}" in shown and "was changed after" not in shown else ""
+
+    shown = until("the status of the new one", is_told)
+    assert f"options   {classic.config}" in shown
+    assert _shippers(classic) == [new]
+    assert classic.log.read_text().count("is replaced") == 1
+    state = classic.journal_directory / ".firebird-cdc"
+    for path in (state / "shipper.lock", *(state / "servers").iterdir()):
+        assert "secret" not in path.read_text()
+
+
+def _pose_as_server(capture: Capture) -> int:
+    """Hold what tells an embedded shipper that a server lives; return the descriptor."""
+    state = capture.journal_directory / ".firebird-cdc"
+    state.mkdir(exist_ok=True)
+    held = try_lock(state / "bridge.lock", fcntl.LOCK_SH)
+    assert held is not None
+    return held
+
+
+@pytest.mark.plain
+def test_a_shipper_of_an_earlier_version_is_replaced(classic: Capture) -> None:
+    """It says nothing of itself, and hears no request."""
+    _embedded(classic)
+    until("that of the preparation to end", lambda: not _shippers(classic), _PATIENCE_S)
+    program = (
+        "import sys; from firebird_cdc.journal import parties, ship\n"
+        "parties.Party.as_json = lambda self: ''\n"
+        "parties.EndRequest.is_made = lambda self, now: False\n"
+        "from firebird_cdc.cli import main; sys.exit(main())"
+    )
+    environment = {k: v for k, v in classic.environment().items() if k != "PYTHONPATH"}
+    argv = [sys.executable, "-P", "-c", program, "ship", "--embedded"]
+    argv += ["--config", str(classic.config), "--logging", str(classic.logging)]
+    bridge = _pose_as_server(classic)
+    shipper = subprocess.Popen(argv, env=environment, start_new_session=True)
+    try:
+        until("it to work", lambda: _holds(shipper.pid, classic, "shipper.lock"), _PATIENCE_S)
+        _work(classic, 1)
+        os.close(bridge)
+        assert shipper.wait(_PATIENCE_S) == 0
+        _await_shipper(classic, shipper.pid)
+    finally:
+        shipper.kill()
+        shipper.wait()
+
+
+@pytest.mark.plain
+def test_two_servers_with_different_options_are_named_and_leave_each_others_shipper(
+    classic: Capture, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _embedded(classic)
+    first = _work(classic, 1)
+    shipper = _await_shipper(classic)
+    other = classic.directory / "other.yaml"
+    other.write_text(classic.config.read_text().replace("topic.prefix: test", "topic.prefix: b"))
+    environment = classic.environment() | {"FIREBIRD_CONNECTOR_CONFIG": str(other)}
+    with monkeypatch.context() as patch:
+        patch.setattr(classic, "environment", lambda: environment)
+        second, third = _work(classic, 2), _work(classic, 3)
+
+    def is_told() -> str:
+        code, shown = _status(classic, capsys)
+        return shown if code == 1 and "different options" in shown else ""
+
+    shown = until("the status to name both", is_told)
+    assert f"process {first.pid} those of {classic.config}" in shown
+    assert f"those of {other}" in shown
+    assert f"the one shipper, process {shipper}, has those of {classic.config}" in shown
+    [told] = disagreements(classic.journal_directory)
+    assert str(other) in told.what
+    assert _shippers(classic) == [shipper]
+    assert "is replaced" not in classic.log.read_text()
+    # Once no process has the shipper's options any more, those of the others are right.
+    first.end()
+    classic.clients.remove(first)
+    new = _await_shipper(classic, shipper)
+    assert second.process.poll() is third.process.poll() is None
+    until("nothing to be told", lambda: not disagreements(classic.journal_directory))
+    assert _shippers(classic) == [new]
+
+
+@pytest.mark.plain
+def test_a_shipper_that_somebody_started_by_hand_is_never_touched(classic: Capture) -> None:
+    _embedded(classic)
+    until("that of the preparation to end", lambda: not _shippers(classic), _PATIENCE_S)
+    argv = [sys.executable, "-P", "-m", "firebird_cdc", "ship", "--config", str(classic.config)]
+    argv += ["--logging", str(classic.logging)]
+    shipper = subprocess.Popen(argv, env=classic.environment(), start_new_session=True)
+    try:
+        until("it to work", lambda: _holds(shipper.pid, classic, "shipper.lock"), _PATIENCE_S)
+        settings = {"connector_shipper": "embedded", "kafka_producer_close_timeout_ms": "1000"}
+        classic.write_config(**settings, kafka_topic_prefix="later")
+        _work(classic, 1)
+        [told] = until(
+            "it to be told", lambda: disagreements(classic.journal_directory), _PATIENCE_S
+        )
+        assert f"was changed after the shipper, process {shipper.pid}, read it" in told.what
+        assert told.remedy == "restart the shipper"
+        assert shipper.poll() is None
+        assert not (classic.journal_directory / ".firebird-cdc/shipper.end").exists()
+    finally:
+        shipper.terminate()
+        shipper.wait()
 
 
 def test_an_external_shipper_is_left_to_others(classic: Capture) -> None:

@@ -58,6 +58,7 @@ def test_values_shown_as_defaults_in_the_connector_sample_are_the_defaults(tmp_p
     shipped, config = load_config(CONNECTOR), load_config(full)
     chosen = {
         "path",
+        "reading",
         "producer",
         "producer_origins",
         "transactional",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -18,10 +19,14 @@ from firebird_cdc.bridge import shipper
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Host
 from firebird_cdc.bridge.shipper import ShipperSupervisor
-from firebird_cdc.errors import ConfigError, ShipError, ShipperFenced
-from firebird_cdc.journal import last_words
+from firebird_cdc.config.reading import begin_reading
+from firebird_cdc.demo.processes import await_condition
+from firebird_cdc.errors import CaptureError, ConfigError, ShipError, ShipperFenced
+from firebird_cdc.journal import last_words, parties
 from firebird_cdc.journal.last_words import LastWords
-from firebird_cdc.journal.lock import try_lock
+from firebird_cdc.journal.lock import ShipperLock, try_lock
+from firebird_cdc.journal.observability.terminal import read_status
+from firebird_cdc.journal.parties import this_process
 
 
 class _Host:
@@ -44,7 +49,9 @@ class _Server:
         self.folder = JournalFolder(directory)
         self.config = config
         self.words = self.folder.state / "shipper.last-words"
-        self.supervisor = ShipperSupervisor(cast(Host, self.host), self.folder, config, None)
+        self.supervisor = ShipperSupervisor(
+            cast(Host, self.host), self.folder, begin_reading(config), None
+        )
 
     def look(self) -> int:
         """Have the supervisor look once; return how many shippers it has started so far."""
@@ -129,6 +136,62 @@ def test_other_ends_and_old_ones_hold_up_nothing(server: _Server) -> None:
     assert server.look() == 3
     server.words.write_text("{not whole")
     assert server.look() == 4
+
+
+def test_one_with_older_options_is_asked_to_end_and_asked_once(
+    server: _Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipper, "_END_S", 0.0)
+    reading = replace(begin_reading(server.config), read_ns=1, stamp="of before")
+    request = server.folder.state / "shipper.end"
+    for embedded in (False, True):
+        party = this_process(reading, embedded=embedded)
+        with (
+            ShipperLock(server.folder.path, party.as_json()),
+            logbook.TestHandler() as log,
+        ):
+            assert [server.look() for _ in range(3)] == [0, 0, 0]
+        told = [record.message for record in log.records if "was to end" in record.message]
+        assert len(told) == embedded
+        assert request.exists() == embedded
+    assert request.read_text() == party.identity
+    assert server.look() == 1  # what is left of the request ends no other one
+
+
+def test_one_that_begins_meanwhile_is_not_waited_for(
+    server: _Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = replace(begin_reading(server.config), read_ns=1, stamp="of before")
+    lock = ShipperLock(server.folder.path, this_process(reading, embedded=True).as_json())
+    newer = this_process(begin_reading(server.config), embedded=True)
+    another = ShipperLock(server.folder.path, newer.as_json())
+
+    def ask_to_end(*_: object) -> None:
+        lock.release()
+        another.take()
+
+    monkeypatch.setattr(parties, "ask_to_end", ask_to_end)
+    lock.take()
+    assert server.look() == 0
+    another.release()
+
+
+def test_why_none_can_be_started_is_left_for_the_status(
+    server: _Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def python_program() -> Path:
+        raise CaptureError("no python found to run the shipper")
+
+    monkeypatch.setattr(shipper, "python_program", python_program)
+    server.supervisor.start()
+    try:
+        await_condition("its words", server.words.exists, 20)
+        status = read_status(server.folder.path)
+        assert any("no python found to run the shipper" in need for need in status["needs"])
+    finally:
+        server.supervisor.retire()
+        server.supervisor.join()
+        server.supervisor._bridge_lock = None
 
 
 def test_a_server_that_has_just_started_tries_at_once(server: _Server) -> None:

@@ -1,6 +1,6 @@
 # Every target does the set-up that it needs: see `make help`.
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo demo-stop test bench soak fuzz sanitize leaks valgrind lint format clean
+.PHONY: help setup build demo demo-stop test bounds bench soak fuzz sanitize leaks valgrind lint format clean
 
 # A folder here is called packaging/: Python must not take it for the library of that name
 # because it was started in this directory.
@@ -43,6 +43,9 @@ test: lint ## linter, types, then all tests against the real engine, server, Kaf
 	$(BIN)/pytest $(LANES) $(PYTEST_ARGS)
 	$(if $(PYTEST_ARGS),,@$(MAKE) --no-print-directory sanitize)
 
+bounds: setup ## a share of the tests with the lowest and highest pyarrow, pyspark, confluent-kafka
+	$(BIN)/python -P scripts/bounds.py
+
 bench: setup ## run the benchmarks one after the other (BENCH_ARGS=--quick: each under 50 s)
 	@set -e; for program in benchmarks/[a-z]*.py; do \
 	    echo "== $$program $(BENCH_ARGS)"; $(BIN)/python "$$program" $(BENCH_ARGS); done
@@ -54,6 +57,7 @@ soak: setup ## kill server and shipper, cut the power, fuzz, look for leaks, val
 	@$(MAKE) fuzz
 	@$(MAKE) leaks
 	@$(MAKE) valgrind
+	@$(MAKE) bounds
 
 fuzz: setup ## damaged and forged journals for the reader (INPUTS=1000000)
 	$(BIN)/python tests/fuzz/journal_fuzz.py --inputs $(INPUTS)

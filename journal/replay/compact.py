@@ -534,7 +534,7 @@ class _Worker:
                 parquet.ParquetWriter(stream, schema, compression="zstd") as writer,
             ):
                 for batch in self._batches(sources):
-                    rows = batch.drop_columns(["database"])
+                    rows = batch.select(schema.names)
                     digest.update(rows)
                     writer.write_batch(rows)
                 writer.add_key_value_metadata({_PARQUET_NOTE: digest.result()})

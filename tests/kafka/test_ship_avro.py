@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -39,20 +40,19 @@ def use(ship: Ship, url: str, *, transactional: bool = False) -> None:
 @pytest.fixture
 def read(broker: KafkaBroker, topic_prefix: str) -> Iterator[Read]:
     """Reads the test's topics with Confluent's deserialiser."""
-    clients: list[SchemaRegistryClient] = []
+    clients = ExitStack()
 
     def read_now(registry: SchemaRegistry) -> dict[str, list[Event]]:
-        clients.append(SchemaRegistryClient({"url": registry.url}))
-        deserialize = AvroDeserializer(clients[-1])
+        client = clients.enter_context(SchemaRegistryClient({"url": registry.url}))
+        deserialize = AvroDeserializer(client)
 
         def decode(content: bytes, topic: str, part: str) -> Any:
             return deserialize(content, SerializationContext(topic, part))
 
         return read_topics(broker.bootstrap, topic_prefix, decode=decode)
 
-    yield read_now
-    for client in clients:
-        client.close()
+    with clients:
+        yield read_now
 
 
 @pytest.fixture

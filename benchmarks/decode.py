@@ -113,8 +113,9 @@ def main() -> None:
     """Write the journals, read them in turn, and print the figures."""
     parser = argparse.ArgumentParser(description="Decode journals in Python, on one core.")
     parser.add_argument("--quick", action="store_true", help="7 runs of each part, not 25")
+    parser.add_argument("--tiny", action="store_true", help="one run: tells whether it works")
     arguments = parser.parse_args()
-    runs = 7 if arguments.quick else 25
+    runs = 1 if arguments.tiny else 7 if arguments.quick else 25
     kinds = ("inserts", "nulls", "win1251", "updates")
     figures: dict[str, list[float]] = {kind: [] for kind in kinds}
     sizes = {}

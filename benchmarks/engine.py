@@ -10,6 +10,7 @@ of its round are confirmed, and how long that took is told.
 transaction.
 
     --quick     done in under 50 s
+    --tiny      one round of little work: tells whether it works, and no more
     --rounds N  interleaved rounds (default 15, quick 9)
     --against COMMIT
                 compare this clone with another commit of the project instead (_against.py), in 90
@@ -61,7 +62,8 @@ sys.path.append(str(HERE))  # which `make` keeps Python from doing
 import _against  # noqa: E402
 
 CONNECTIONS = (1, 4, 16)
-FEW_COMMITS = {1: 400, 4: 200, 16: 60}  # of each connection
+COMMITS = {1: 1000, 4: 500, 16: 150}  # of each connection
+FEW_COMMITS = {1: 400, 4: 200, 16: 60}
 WARM = 20  # transactions per connection that are not timed
 OPTIONS = """\
 connector.name: bench
@@ -230,12 +232,12 @@ def say(text: str) -> None:
 class Rounds:
     """Seconds per server and work, in interleaved rounds."""
 
-    def __init__(self, variants: list[Variant], quick: bool) -> None:
+    def __init__(self, variants: list[Variant], commits: dict[int, int], rows: int) -> None:
         self._variants = variants
         self._seconds: dict[tuple[str, str], list[float]] = {}
         self._rest: list[float] = []
-        self._commits = FEW_COMMITS if quick else {1: 1000, 4: 500, 16: 150}
-        self._rows = 100_000
+        self._commits = commits
+        self._rows = rows
 
     def run(self, number: int) -> None:
         """Run one round, in another order each time: no server always follows the same one."""
@@ -317,6 +319,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--against", metavar="COMMIT")
     arguments = parser.parse_args()
@@ -335,10 +338,11 @@ def main() -> None:
                 say,
             )
         return
-    count = arguments.rounds or (9 if arguments.quick else 15)
+    is_quick = arguments.quick or arguments.tiny
+    count = arguments.rounds or (1 if arguments.tiny else 9 if arguments.quick else 15)
     sizes = {"memory_rise_mib_1": 1}
-    if arguments.quick:
-        sizes["memory_rise_mib"] = 300_000
+    if is_quick:
+        sizes["memory_rise_mib"] = 10_000 if arguments.tiny else 300_000
     else:
         sizes |= {"memory_rise_mib": 1_000_000, "memory_rise_mib_10m": 10_000_000}
 
@@ -351,7 +355,12 @@ def main() -> None:
             variants[name] = Variant(name, system, directory, client)
             stack.callback(variants[name].close)
             variants[name].run("attach", CONNECTIONS[-1])
-        rounds = Rounds(list(variants.values()), arguments.quick)
+        commits, rows = COMMITS, 100_000
+        if is_quick:
+            commits = FEW_COMMITS
+        if arguments.tiny:
+            commits, rows = dict.fromkeys(CONNECTIONS, 10), 10_000
+        rounds = Rounds(list(variants.values()), commits, rows)
         for number in range(count):
             rounds.run(number)
         result = rounds.result()

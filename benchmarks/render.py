@@ -153,9 +153,10 @@ def main() -> None:
     """Write the journals, render them in turn, and print the figures."""
     parser = argparse.ArgumentParser(description="Render journals as messages, on one core.")
     parser.add_argument("--quick", action="store_true", help="7 runs of each part, not 25")
+    parser.add_argument("--tiny", action="store_true", help="one run: tells whether it works")
     parser.add_argument("--avro", action="store_true", help="Avro too, with a registry made for it")
     arguments = parser.parse_args()
-    runs = 7 if arguments.quick else 25
+    runs = 1 if arguments.tiny else 7 if arguments.quick else 25
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)

@@ -11,6 +11,7 @@ that it starts. All start while the data is made, and warm up side by side on a 
 compilers, Python), which is not counted; then one measures after the other, its parts in turns. Of
 each the fastest counts, as all else on the machine only adds to it; all are told.
 
+    --tiny      so little of all that it tells whether it works, and no more
     --quick     done in under 50 s: fewer rows, fewer turns, and Java code compiled once and
                 quickly: for seconds, compiling well costs more than it brings. SPARK_SUBMIT_OPTS,
                 if it is set, says otherwise for either
@@ -403,6 +404,7 @@ def main() -> None:
     """Make the data, measure on one core and on two, and print the figures."""
     parser = argparse.ArgumentParser(description="Rebuild a table from journals, on one core.")
     parser.add_argument("--quick", action="store_true", help="fewer rows and turns: under 50 s")
+    parser.add_argument("--tiny", action="store_true", help="tells whether it works, and no more")
     parser.add_argument("--rows", type=int, help="changes in all (3,000,000; quick: 600,000)")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     for name in ("cores", "parts"):
@@ -412,17 +414,19 @@ def main() -> None:
     if arguments.worker:
         _worker(arguments)
         return
-    rows = arguments.rows or (600_000 if arguments.quick else 3_000_000)
-    turns = arguments.turns or (1 if arguments.quick else 3)
+    is_quick = arguments.quick or arguments.tiny
+    usual = 20_000 if arguments.tiny else 600_000 if arguments.quick else 3_000_000
+    rows = arguments.rows or usual
+    turns = arguments.turns or (1 if is_quick else 3)
     cores = sorted(os.sched_getaffinity(0))
-    java = "-XX:TieredStopAtLevel=1" if arguments.quick else ""
+    java = "-XX:TieredStopAtLevel=1" if is_quick else ""
     parts = ["one", "many", "parquet"]
-    if not arguments.quick:
+    if arguments.tiny or not arguments.quick:
         parts.append("audit")
     with ExitStack() as stack:
         alone = stack.enter_context(_Measurement(cores[-1:], parts, turns, java))
         pair = None
-        if len(cores) > 1:
+        if len(cores) > 1 and not arguments.tiny:
             pair = stack.enter_context(_Measurement(cores[-2:], ["one"], turns, java))
         data = stack.enter_context(_data(rows))
         all_of_them = [each for each in (alone, pair) if each is not None]

@@ -1,0 +1,66 @@
+"""Each program of benchmarks/ starts, runs to its end and tells its figures."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+_DECODE = """
+python_rows_per_s python_rows_with_null_per_s python_rows_win1251_per_s python_updates_per_s
+"""
+_RENDER = """
+decode_events_per_s json_events_per_s json_schema_events_per_s json_updates_events_per_s
+json_schema_updates_events_per_s
+"""
+_SHIP = """
+events_per_s cpu_us_per_event events_per_s_schema cpu_us_per_event_schema events_per_s_single_row
+cpu_us_per_event_single_row events_per_s_transactional cpu_us_per_event_transactional
+events_per_s_giant raw_events_per_s raw_cpu_us_per_event vs_raw_producer vs_raw_producer_schema
+latency_ms_p50 latency_ms_p99 latency_ms_p50_transactional latency_ms_p99_transactional
+peak_memory_mib start_cpu_s
+"""
+_REPLAY = """
+rows_per_s_per_core vs_parquet growth_1000_files rows_per_s_parquet cpu_us_per_row peak_memory_mib
+rows_left audit_rows_per_s_per_core audit_cpu_us_per_row
+"""
+_ENGINE = """
+commits_vs_bare commits_vs_bare_4 commits_vs_bare_16 bulk_vs_bare commits_vs_own_replication
+bare_commits_1_per_s own_commits_1_per_s ours_commits_1_per_s ours_bulk_per_s
+"""
+# May be zero: what the kernel counts in clock ticks, and memory that a server had already.
+_ANY = {"engine": "memory_rise_mib memory_rise_mib_1 confirmed_after_s", "ship": "delete_cpu_us"}
+_FIGURES = {
+    "decode": pytest.param("decode", _DECODE),
+    "render": pytest.param("render", _RENDER),
+    "ship": pytest.param("ship", _SHIP, marks=[pytest.mark.kafka, pytest.mark.engine]),
+    "replay": pytest.param("replay", _REPLAY, marks=pytest.mark.spark),
+    "engine": pytest.param("engine", _ENGINE, marks=pytest.mark.server),
+}
+
+
+def test_every_benchmark_is_tried() -> None:
+    assert {path.stem for path in BENCHMARKS.glob("[a-z]*.py")} == {*_FIGURES}
+
+
+@pytest.mark.parametrize(("name", "keys"), _FIGURES.values(), ids=_FIGURES)
+def test_benchmark_runs_to_its_end_and_tells_its_figures(name: str, keys: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", str(BENCHMARKS / f"{name}.py"), "--tiny"],
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert {key: figures.get(key) for key in keys.split() if not (figures.get(key) or 0) > 0} == {}
+    for key in _ANY.get(name, "").split():
+        assert isinstance(figures[key], int | float)

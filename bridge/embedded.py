@@ -12,7 +12,7 @@ import logbook
 from firebird_cdc.bridge.host import CffiHost
 from firebird_cdc.bridge.service import Bridge
 from firebird_cdc.config import load_capture, locate_files
-from firebird_cdc.config.logging import setup_logging
+from firebird_cdc.config.logging import SERVER, setup_logging
 from firebird_cdc.errors import ConfigError, FirebirdCdcError
 
 _OK, _FAILED = 1, 0
@@ -28,7 +28,7 @@ def _start(host: CffiHost, connector_config: str, logging_config: str) -> None:
     given = {"ConnectorConfig": connector_config, "LoggingConfig": logging_config}
     files = locate_files({k: v for k, v in given.items() if v}, os.environ, host.root)
     if not _logging_set_up:
-        setup_logging(files.logging)
+        setup_logging(files.logging, SERVER)
         _logging_set_up = True
     config = load_capture(files.config)
     for warning in config.warnings:

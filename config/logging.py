@@ -1,11 +1,11 @@
-"""Logging of bridge and shipper: one file, set up from a small YAML file.
+"""Logging of bridge and shipper: a file for each of them, set up from a small YAML file.
 
 Guarantees: nothing here raises into code that logs, or waits for long. Several threads and
-processes may share the file: a line is one write to a file opened for appending, with a shared
+processes may share a file: a line is one write to a file opened for appending, with a shared
 lock on it (flock). Whoever finds it too long takes the lock for itself, gives it its next name and
 opens a new one; the others see before their next line that the name leads elsewhere. So no line
-lands in a file that may be removed at the next rotation, and none is torn. The file is created
-readable by its owner only. Lines that cannot go to it go to stderr.
+lands in a file that may be removed at the next rotation, and none is torn. How a file is
+opened, and what takes the lines that cannot go to it, is in log_output.
 
 logbook's own RotatingFileHandler is for one process: each one renames when its own count is full,
 and goes on writing to a file that others may have renamed or removed. Its names are kept.
@@ -14,14 +14,10 @@ and goes on writing to a file that others may have renamed or removed. Its names
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
 import re
-import select
-import signal
-import stat
 import string
 import threading
 import time
@@ -32,11 +28,17 @@ from typing import Any, Final
 
 import logbook
 
+from firebird_cdc.config.log_output import StandIn, open_log, why_unwritable, write_quietly
 from firebird_cdc.config.source import Entry, Source, read_flat_yaml, read_text
 from firebird_cdc.config.values import ValueProblem, parse_integer
 from firebird_cdc.errors import ConfigError
 
-DEFAULT_LOG_FILE: Final = Path("/tmp/firebird-cdc.log")  # noqa: S108 - the manual logs to /tmp too
+SERVER: Final = "server"
+SHIPPER: Final = "shipper"
+ROLES: Final = (SERVER, SHIPPER)
+"""Who logs: the plugin in the server, and the shipper, which may be another user's."""
+
+DEFAULT_LOG_FILE: Final = Path("/var/log/firebird-cdc/{role}.log")
 DEFAULT_FORMAT: Final = "{time} {level} [{process} {thread}] {logger} [{file}:{line}] {message}"
 LEVELS: Final = {
     "trace": logbook.TRACE,
@@ -52,7 +54,8 @@ FIELDS: Final = ("time", "level", "process", "thread", "logger", "file", "line",
 JSON: Final = "json"
 OPTIONS: Final = {
     "level": f"The least important level that is logged: {', '.join(LEVELS)}.",
-    "file": "Absolute path of the log file.",
+    "file": "Absolute path of the log file. `{role}` in it stands for who logs, so that each has a"
+    f" file of its own: {' or '.join(f'`{role}`' for role in ROLES)}.",
     "format": f"A line's form, with the fields {', '.join('{' + f + '}' for f in FIELDS)}; or json"
     " for one JSON object a line.",
     "rotation.size": "The file is given the name `<file>.1`, and a new one begun, before it gets"
@@ -82,6 +85,10 @@ class LoggingOptions:
     format: str = DEFAULT_FORMAT
     rotation_size: int = 10 * 1024 * 1024  # bytes; 0: never
     rotation_count: int = 5
+
+    def file_of(self, role: str) -> Path:
+        """Return the log file of a role."""
+        return Path(str(self.file).replace("{role}", role))
 
 
 def load_logging(path: Path) -> LoggingOptions:
@@ -164,14 +171,14 @@ def _answer_to_logback(path: Path) -> str:
     )
 
 
-def setup_logging(path: Path | None) -> logbook.Handler:
-    """Send all log records of this process to the file that PATH configures.
+def setup_logging(path: Path | None, role: str = SHIPPER) -> logbook.Handler:
+    """Send all log records of this process, which has ROLE, to the file that PATH configures.
 
-    PATH None: the defaults (level info, /tmp/firebird-cdc.log). Returns the handler, pushed
-    on the application stack; the one of an earlier call is closed and says nothing more. What
-    is changed in PATH later has effect within a second or so.
+    PATH None: the defaults (level info, a file in /var/log/firebird-cdc). Returns the handler,
+    pushed on the application stack; the one of an earlier call is closed and says nothing more.
+    What is changed in PATH later has effect within a second or so.
     Never raises: what is wrong with PATH is logged with the defaults in force, and a log
-    file that cannot be opened is replaced by stderr, with a sentence.
+    file that cannot be opened is replaced, with a sentence (log_output).
     """
     global _current
     problems: list[str] = []
@@ -181,7 +188,7 @@ def setup_logging(path: Path | None) -> logbook.Handler:
             options = load_logging(path)
         except ConfigError as error:
             problems = error.problems
-    handler = LogFile(options, path)
+    handler = LogFile(options, path, role)
     with _setup_lock:
         handler.push_application()
         if _current is not None:
@@ -192,29 +199,48 @@ def setup_logging(path: Path | None) -> logbook.Handler:
     return handler
 
 
+def log_trouble() -> str | None:
+    """Return what keeps the log file of this process from being written, None if nothing does."""
+    return _current.trouble() if _current is not None else None
+
+
+def servers_log_trouble() -> str | None:
+    """Return what keeps this user from writing the server's log file, None if nothing does, or if
+    this process has no other than that."""
+    if _current is None or (path := _current.others_file(SERVER)) is None:
+        return None
+    why = why_unwritable(path)
+    return f"log file {path}: {why}" if why else None
+
+
 class LogFile(logbook.Handler):  # type: ignore[misc]
-    """Appends records to a file, or to stderr while the file cannot be written.
+    """Appends records to a file, or to what stands in while the file cannot be written.
 
     Any thread may call emit. A file that was renamed or deleted is opened anew, so log rotation
     by others needs no signal either. SOURCE: the configuration, which is read again when it
-    changes; None: it stays as it is.
+    changes; None: it stays as it is. ROLE: of this process.
     """
 
-    def __init__(self, options: LoggingOptions, source: Path | None = None) -> None:
+    def __init__(
+        self, options: LoggingOptions, source: Path | None = None, role: str = SHIPPER
+    ) -> None:
         super().__init__(level=LEVELS[options.level])
         self._options = options
         self._source = source
         self._source_state = _state_of(source)
         self._write_lock = threading.Lock()
         self._fd: int | None = None
-        self._path = options.file  # of the file that is open, links resolved
+        self._role = role
+        self._path = self._file  # of the file that is open, links resolved
         self._identity: tuple[int, int] | None = None
         self._is_regular = False
+        self._is_given = False  # to another user, by us
+        self._stand_in = StandIn()
         self._look_at = time.monotonic() + _CHECK_SECONDS  # at the configuration
         self._open_at = 0.0  # when to try that again
         self._rotate_at = 0.0  # the same
         self._is_torn = False  # the last line of ours is, and could not be taken back
-        self._complaints: set[str] = set()
+        self._complaints: dict[str, str] = {}  # by what can't be done, why
         self._closed = False
         with self._write_lock:
             self._open()
@@ -231,13 +257,34 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
         with contextlib.suppress(Exception):
             line = self._line(record)
             with self._write_lock:
-                self._write(line)
+                self._write(line, record.level)
 
     def close(self) -> None:
         """Close the file; records that still come are dropped."""
         with self._write_lock:
             self._close()
             self._closed = True
+
+    @property
+    def _file(self) -> Path:
+        return self._options.file_of(self._role)
+
+    def others_file(self, role: str) -> Path | None:
+        """Return the log file of another ROLE, None if it is this one."""
+        path = self._options.file_of(role)
+        return path if path != self._file else None
+
+    def trouble(self) -> str | None:
+        """Return what keeps the file from being written, None if nothing does."""
+        with self._write_lock:
+            whys = [
+                self._complaints[each] for each in ("open", "write") if each in self._complaints
+            ]
+            missed = self._stand_in.missed
+        if not whys and not missed:
+            return None
+        lost = f"; {missed} lines went nowhere" if missed else ""
+        return f"log file {self._file}: {'; '.join(whys) or 'it can be written again'}{lost}"
 
     def _follow_source(self, source: Path) -> None:
         with self._write_lock:
@@ -258,7 +305,7 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
             before, self._options = self._options, options
             self.level = LEVELS[options.level]
             self._rotate_at = 0.0
-            if options.file != before.file:
+            if self._file != before.file_of(self._role):
                 self._close()
                 self._open()
         if options != before:
@@ -293,13 +340,13 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
 
     # -- the file; _write_lock is held
 
-    def _write(self, line: bytes) -> None:
+    def _write(self, line: bytes, level: int) -> None:
         if self._closed:
             return
         with contextlib.suppress(OSError):
             if self._append(line):
                 return
-        _to_stderr(line)
+        self._stand_in.take(line, level >= logbook.ERROR, level >= logbook.WARNING)
 
     def _append(self, line: bytes) -> bool:
         """Write LINE to the file that has the name now; return whether all of it is there."""
@@ -335,14 +382,15 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
             return False
         if written == len(line) + self._is_torn:
             self._is_torn = False
-            self._complaints -= {"open", "write"}
+            self._complaints.pop("open", None)
+            self._complaints.pop("write", None)
             return True
         self._complain("write", "the disk is full" if self._is_regular else "nobody reads it")
         self._is_torn = not (self._is_regular and self._take_back(written))
         return False
 
     def _write_to(self, fd: int, line: bytes) -> int:
-        return os.write(fd, line) if self._is_regular else _write_quietly(fd, line)
+        return os.write(fd, line) if self._is_regular else write_quietly(fd, line)
 
     def _take_back(self, written: int) -> bool:
         """Cut off the beginning of a line that did not fit, if nobody wrote behind it."""
@@ -356,7 +404,7 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
 
     def _is_still_there(self) -> bool:
         try:
-            found = self._options.file.stat()
+            found = self._file.stat()
         except OSError:
             return False
         return (found.st_dev, found.st_ino) == self._identity
@@ -364,30 +412,13 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
     def _open(self) -> None:
         """Open the file of the configuration; _fd stays None where that can't be done."""
         self._open_at = time.monotonic() + _CHECK_SECONDS
-        path = self._options.file
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        flags |= os.O_NONBLOCK  # a pipe that nobody reads must not stop the server
-        fd = None
         try:
-            if not _is_open_to_all(path.parent):
-                path = Path(os.path.realpath(path))
-            is_guarded = _is_open_to_all(path.parent)
-            if is_guarded:
-                flags |= os.O_NOFOLLOW  # anybody could have put a link there
-            fd = os.open(path, flags, 0o600)
-            found = os.fstat(fd)
-            if is_guarded and (found.st_uid != os.geteuid() or found.st_nlink != 1):
-                whose = f"belongs to user {found.st_uid}"
-                what = whose if found.st_nlink == 1 else "has several names"
-                raise PermissionError(errno.EPERM, f"it {what}, in a folder that is open to all")
+            opened = open_log(self._file)
         except OSError as error:
-            if fd is not None:
-                os.close(fd)
             self._complain("open", f"cannot open it: {error.strerror}")
             return
-        self._fd, self._path = fd, path
-        self._identity = (found.st_dev, found.st_ino)
-        self._is_regular = stat.S_ISREG(found.st_mode)
+        self._fd, self._path, self._identity = opened.fd, opened.path, opened.identity
+        self._is_regular, self._is_given = opened.is_regular, opened.is_given
         self._is_torn = False
 
     def _close(self) -> None:
@@ -406,7 +437,8 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
         return (
             found.st_size > 0
             and found.st_size + more > self._options.rotation_size
-            and found.st_uid == os.geteuid()  # else its owner could not open the new one
+            # else its owner could not open the new one
+            and (found.st_uid == os.geteuid() or (self._is_given and os.geteuid() == 0))
             and time.monotonic() >= self._rotate_at
         )
 
@@ -429,7 +461,7 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
                 return
         self._close()
         self._open()
-        self._complaints -= {"rotate"}
+        self._complaints.pop("rotate", None)
 
     def _old(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
@@ -437,14 +469,13 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
     def _complain(self, subject: str, what: str) -> None:
         if subject in self._complaints:
             return
-        self._complaints.add(subject)
-        outcome = "it goes on growing" if subject == "rotate" else "logging goes to stderr"
-        _to_stderr(
-            _encoded(
-                f"firebird-cdc: log file {self._options.file}: {what}; {outcome}. Set another file"
-                " in the logging configuration or let this user write there"
-            )
+        self._complaints[subject] = what
+        outcome = "it goes on growing" if subject == "rotate" else self._stand_in.name
+        text = (
+            f"firebird-cdc: log file {self._file}: {what}; {outcome}. Set another file in the "
+            "logging configuration or let this user write there"
         )
+        self._stand_in.take(_encoded(text), is_error=False, is_warning=True)
 
 
 def _json_line(fields: dict[str, Any], record: Any, exception: str) -> bytes:
@@ -485,10 +516,6 @@ def _state_of(path: Path | None) -> tuple[int, int, int] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _is_open_to_all(folder: Path) -> bool:
-    return bool(folder.stat().st_mode & stat.S_IWOTH)
-
-
 def _lock(fd: int, kind: int) -> bool:
     """Take flock KIND on FD, waiting for moments only: its holder may have been stopped."""
     for _ in range(_LOCK_TRIES):
@@ -501,27 +528,6 @@ def _lock(fd: int, kind: int) -> bool:
         else:
             return True
     return False
-
-
-def _to_stderr(line: bytes) -> None:
-    # Not sys.stderr: a server may have none, and Python's own object may be gone at exit.
-    with contextlib.suppress(OSError):
-        ready = select.poll()
-        ready.register(2, select.POLLOUT)
-        while line and ready.poll(0):  # nobody may be reading: what does not go at once is left out
-            line = line[_write_quietly(2, line[: select.PIPE_BUF]) :]
-
-
-def _write_quietly(fd: int, data: bytes) -> int:
-    """Write to what may be a pipe whose reader is gone, without the signal that would end us."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
-    try:
-        return os.write(fd, data)
-    except BrokenPipeError:
-        signal.sigtimedwait({signal.SIGPIPE}, 0)  # which is this thread's
-        raise
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _current: LogFile | None = None

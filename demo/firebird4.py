@@ -174,6 +174,6 @@ class Firebird4:
 
     def evidence(self) -> str:
         """Return what the server and the bridge logged, for the message of a failed test."""
-        ours = self.system.outer(Path("tmp")) / "firebird-cdc.log"
-        logs = [*self.system.outer(debian.LOGS).iterdir(), ours]
+        folders = [self.system.outer(debian.LOGS), self.system.path / debian.OUR_LOGS]
+        logs = [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
         return "\n".join(f"{path}:\n{tail(path, 40)}" for path in logs)

@@ -30,6 +30,7 @@ CONFIGURATION = Path("etc/firebird/4.0")
 SERVER_DIRECTORY = Path("usr/lib/x86_64-linux-gnu/firebird/4.0")
 DATA = Path("var/lib/firebird/4.0/data")
 LOGS = Path("var/log/firebird")
+OUR_LOGS = Path("var/log/firebird-cdc")
 _WRITTEN = (CONFIGURATION, SERVER_DIRECTORY, DATA.parent, LOGS, Path("run"), Path("tmp"))
 _MADE = Path("opt")
 SOURCE = _MADE / "firebird-cdc-source"
@@ -132,8 +133,7 @@ class Trixie:
                 path.unlink()
         for path in (self.path / _PRISTINE).iterdir():
             shutil.copy2(path, configuration / path.name)
-        (self.outer(Path("tmp")) / "firebird-cdc.log").unlink(missing_ok=True)
-        for log in self.outer(LOGS).iterdir():
+        for log in [*self.outer(LOGS).iterdir(), *(self.path / OUR_LOGS).glob("*.log*")]:
             log.unlink()
         for name in ("replication.conf", "replication.log"):
             (server / name).unlink(missing_ok=True)

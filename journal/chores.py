@@ -20,6 +20,7 @@ from firebird_cdc.journal.delivery import Delivery
 from firebird_cdc.journal.disk_watch import DiskLimits, DiskWatch
 from firebird_cdc.journal.doubt import DoubtWatch
 from firebird_cdc.journal.heartbeat import Heartbeat
+from firebird_cdc.journal.log_watch import LogWatch
 from firebird_cdc.journal.parties import PartyWatch
 from firebird_cdc.journal.retry_desk import RetryDesk
 from firebird_cdc.journal.statistics import Statistics
@@ -56,6 +57,7 @@ def build_chores(
         ConfirmerWatch(config.journal_directory, statistics),
         DoubtWatch(config.journal_directory, statistics),
         PartyWatch(config.journal_directory, statistics),
+        LogWatch(config.journal_directory, statistics),
         RetryDesk(config.journal_directory, delivery),
     ]
     archive = config.journal_archive_directory

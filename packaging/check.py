@@ -12,7 +12,7 @@ from pathlib import Path
 import firebird_cdc
 from firebird_cdc.config import ConnectorConfig, load_capture, load_config, locate_files
 from firebird_cdc.config.filters import TableFilter
-from firebird_cdc.config.logging import load_logging
+from firebird_cdc.config.logging import LoggingOptions, load_logging
 from firebird_cdc.errors import ConfigError, SetupError
 from firebird_cdc.journal.confirming import read_confirmer
 from firebird_cdc.journal.lock import STATE_DIRECTORY
@@ -378,12 +378,12 @@ def _configuration(
         ]
     except ConfigError as error:
         found += _refused(path, error.problems)
-    if located.logging is not None:
-        try:
-            load_logging(located.logging)
-        except ConfigError as error:
-            where = str(located.logging)
-            found += [Finding(where, p, "correct the option") for p in error.problems]
+    where = str(located.logging or server.plugins_conf)
+    try:
+        logging = load_logging(located.logging) if located.logging else LoggingOptions()
+        found += surroundings.log_files(where, logging, server.account)
+    except ConfigError as error:
+        found += [Finding(where, p, "correct the option") for p in error.problems]
     for file in (path, located.logging):
         if file is not None and file.exists() and not probes.may(server.account, "r", file):
             name = server.account.name

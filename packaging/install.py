@@ -19,7 +19,8 @@ from pathlib import Path
 
 import firebird_cdc
 from firebird_cdc.config import load_config, locate_files
-from firebird_cdc.errors import FirebirdCdcError, SetupError
+from firebird_cdc.config.logging import ROLES, load_logging
+from firebird_cdc.errors import ConfigError, FirebirdCdcError, SetupError
 from firebird_cdc.packaging import edits, probes, runtime
 from firebird_cdc.packaging.conf import ConfFile
 from firebird_cdc.packaging.files import FileChanges, leftovers
@@ -29,6 +30,7 @@ CONNECTOR_SAMPLE = "reddatabase.connector.yaml"
 LOGGING_SAMPLE = "firebird_cdc_logging.yaml"
 BACKUP_END = ".before-firebird-cdc"
 MANIFEST = "installed.json"
+SAMPLES = Path(str(importlib.resources.files("firebird_cdc.config"))) / "samples"
 LOG_DIRECTORY = Path("/var/log/firebird")
 
 
@@ -147,10 +149,11 @@ class Plan:
 
 @dataclass(slots=True)
 class Manifest:
-    """What install placed: files with the digest they had then, and links."""
+    """What install placed: files with the digest they had then, links, and folders for logs."""
 
     files: dict[str, str] = field(default_factory=dict)
     links: list[str] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
 
     @classmethod
     def read(cls, server: Server) -> Manifest:
@@ -160,7 +163,8 @@ class Manifest:
             return cls()
         try:
             content = json.loads(path.read_text("utf-8"))
-            return cls(dict(content["files"]), list(content["links"]))
+            folders = content.get("folders", [])  # earlier versions made none
+            return cls(dict(content["files"]), list(content["links"]), list(folders))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SetupError(
                 f"{path} can't be read ({error}): move it away and run the command again"
@@ -172,6 +176,7 @@ class Manifest:
             "version": firebird_cdc.__version__,
             "files": dict(sorted(self.files.items())),
             "links": sorted(self.links),
+            "folders": sorted(self.folders),
         }
         return (json.dumps(content, indent=2) + "\n").encode()
 
@@ -282,11 +287,15 @@ def _plan_configuration(
     _plan_journals(server, source, plan)
 
     if logging is not None:
-        parameters["LoggingConfig"] = _spelled(server, _given(logging, "--logging"))
-    elif "LoggingConfig" not in present:
+        source = _given(logging, "--logging")
+        parameters["LoggingConfig"] = _spelled(server, source)
+    elif located.logging is not None and "LoggingConfig" in present:
+        source = located.logging
+    else:
         used = server.conf_directory / LOGGING_SAMPLE
-        _plan_sample(server, used, plan, manifest)
+        source = _plan_sample(server, used, plan, manifest)
         defaults["LoggingConfig"] = _spelled(server, used)
+    _plan_logs(server, source, plan, manifest)
 
     parameters["PythonDirs"] = ":".join(map(str, runtime.python_directories()))
     library = runtime.libpython(server.root / "lib")
@@ -318,23 +327,46 @@ def _plan_sample(server: Server, target: Path, plan: Plan, manifest: Manifest) -
     """Plan to place a sample unless the user has such a file; return the file to read now."""
     if target.exists():
         return target
-    sample = importlib.resources.files("firebird_cdc.config") / "samples" / target.name
-    with importlib.resources.as_file(sample) as path:
-        data = path.read_bytes()
+    data = (SAMPLES / target.name).read_bytes()
     # It may come to hold the producer's password: the server's user and nobody else.
     plan.steps.append(Write(target, data, 0o640, (0, server.account.gid) if _root() else None))
     manifest.files[str(target)] = digest(data)
     above_all = ", above all for the Kafka servers" if target.name == CONNECTOR_SAMPLE else ""
     plan.notes.append(f"{target} is a sample: look through it{above_all}")
-    return Path(str(sample))
+    return SAMPLES / target.name
 
 
 def _plan_journals(server: Server, config: Path, plan: Plan) -> None:
     options = load_config(config)
-    owner = (server.account.uid, server.account.gid) if _root() else None
     for folder in (options.journal_directory, options.journal_archive_directory):
         if folder is not None and not folder.exists():
-            plan.steps.append(MakeDirectory(folder, 0o700, owner))
+            plan.steps.append(_servers_folder(server, folder, 0o700))
+
+
+def _servers_folder(server: Server, folder: Path, mode: int) -> MakeDirectory:
+    """Return the step that makes a folder for the server's user."""
+    owner = (server.account.uid, server.account.gid) if _root() else None
+    return MakeDirectory(folder, mode, owner)
+
+
+def _plan_logs(server: Server, logging: Path, plan: Plan, manifest: Manifest) -> None:
+    """Plan to make the folders of our logs; what is wrong with LOGGING is for check to say."""
+    try:
+        options = load_logging(logging)
+    except ConfigError:
+        return
+    for folder in sorted({options.file_of(role).parent for role in ROLES}):
+        if folder.exists():
+            continue
+        above = next(parent for parent in folder.parents if parent.exists())
+        if not os.access(above, os.W_OK):
+            plan.notes.append(
+                f"{folder}, for our logs, is missing, and you may not make it: make it for "
+                f"{server.account.name}, or name another file in {logging}"
+            )
+            continue
+        plan.steps.append(_servers_folder(server, folder, 0o750))
+        manifest.folders.append(str(folder))
 
 
 def _plan_text(conf: ConfFile, plan: Plan) -> None:
@@ -462,6 +494,13 @@ def plan_uninstall(server: Server) -> Plan:
         else:
             plan.notes.append(f"{path} stays: it was edited since install placed it")
     plan.steps += _leftovers(server)
+    for folder in filter(Path.is_dir, map(Path, manifest.folders)):
+        if any(folder.iterdir()):
+            plan.notes.append(
+                f"{folder} stays, with our logs: remove it when you need them no more"
+            )
+        else:
+            plan.steps.append(RemoveDirectory(folder))
     record = server.own_directory / MANIFEST
     if record.exists():
         plan.steps.append(Remove(record))

@@ -1,5 +1,5 @@
-"""What the machine around an installation can do to its journals: file systems, disk, clock, and
-other servers. Every function yields findings and changes nothing."""
+"""What the machine around an installation can do to its journals and logs: file systems, disk,
+rights, clock, and other servers. Every function yields findings and changes nothing."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from uuid import UUID
 
 from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.config.logging import ROLES, LoggingOptions
 from firebird_cdc.config.source import read_flat_yaml
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.lock import STATE_DIRECTORY
@@ -60,6 +61,39 @@ def journal_place(options: ConnectorConfig, account: Account) -> Findings:
         yield from _room(where, folder)
         yield from _modes(where, folder, account)
         yield from _neighbours(where, folder)
+
+
+def log_files(where: str, options: LoggingOptions, account: Account) -> Findings:
+    """Log files that the server's user can't write."""
+    problems = [_log_problem(options.file_of(role), account) for role in ROLES]
+    for problem in dict.fromkeys(problems):  # of one folder it is one
+        if problem is not None:
+            what, remedy = problem
+            yield Finding(
+                f"{where}, file",
+                f"{what}: the log goes to standard error if that leads anywhere, else only warnings"
+                " and errors are kept, by syslog",
+                f"{remedy}, or name another file",
+                Severity.WARNING,
+            )
+
+
+def _log_problem(path: Path, account: Account) -> tuple[str, str] | None:
+    """What keeps the server's user from writing a log file, and the remedy."""
+    name, folder = account.name, path.parent
+    if not folder.is_dir():
+        return f"{folder} does not exist", f"install -d -m 750 -o {name} {folder}"
+    if not path.exists():
+        if probes.may(account, "w", folder) and probes.may(account, "x", folder):
+            return None
+        return f"{name} can't make files in {folder}", f"chown {name} {folder}"
+    owner = path.stat().st_uid
+    if folder.stat().st_mode & stat.S_IWOTH and owner != account.uid:
+        whose = f"{path} belongs to user {owner}, in a folder that is open to all"
+        return whose, f"remove it, or chown {name} {path}"
+    if probes.may(account, "w", path):
+        return None
+    return f"{name} can't write to {path}", f"chown {name} {path}"
 
 
 def mount_of(path: Path, mounts: str) -> tuple[str, str]:

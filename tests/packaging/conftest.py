@@ -28,6 +28,20 @@ with open_(database, user="SYSDBA") as connection:
 Work = Callable[[Path, Sequence[str]], None]
 
 
+@pytest.fixture(autouse=True)
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the sample has logs written: a folder of the test's own, which is not there yet."""
+    from firebird_cdc.packaging import install
+
+    folder, samples = tmp_path / "var/log/firebird-cdc", tmp_path / "samples"
+    samples.mkdir()
+    for sample in install.SAMPLES.glob("*.yaml"):
+        text = sample.read_text().replace("/var/log/firebird-cdc", str(folder))
+        (samples / sample.name).write_text(text)
+    monkeypatch.setattr(install, "SAMPLES", samples)
+    return folder
+
+
 @pytest.fixture
 def options_file(tmp_path: Path) -> Path:
     """Connector options with folders of the test's own, and no shipper to start."""

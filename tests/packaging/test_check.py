@@ -51,6 +51,7 @@ class Installation:
     root: Path
     options: Path
     journals: Path
+    logs: Path
     environment: dict[str, str]
 
     def check(self, *databases: str) -> tuple[int, list[str]]:
@@ -75,7 +76,7 @@ class Installation:
 
 @pytest.fixture
 def sound(
-    engine_root: EmbeddedRoot, options_file: Path, broker: KafkaBroker, tmp_path: Path
+    engine_root: EmbeddedRoot, options_file: Path, broker: KafkaBroker, tmp_path: Path, logs: Path
 ) -> Installation:
     options_file.write_text(
         options_file.read_text().replace("127.0.0.1:9", broker.bootstrap)
@@ -84,7 +85,8 @@ def sound(
     server = ["--server", str(engine_root.path)]
     assert main(["install", *server, "--config", str(options_file)]) == 0
     environment = engine_root.environment()
-    return Installation(engine_root.path, options_file, tmp_path / "new/journals", environment)
+    journals = tmp_path / "new/journals"
+    return Installation(engine_root.path, options_file, journals, logs, environment)
 
 
 def test_a_sound_installation_has_no_findings(sound: Installation) -> None:
@@ -172,6 +174,17 @@ def _transform_missing(it: Installation) -> None:
 
 def _options_missing(it: Installation) -> None:
     it.options.unlink()
+
+
+def _logs_gone(it: Installation) -> None:
+    it.logs.rmdir()
+
+
+def _log_of_somebody_else(it: Installation) -> None:
+    it.logs.chmod(0o1777)
+    log = it.logs / "server.log"
+    log.touch(0o600)
+    os.chown(log, NOBODY, NOBODY)
 
 
 def _logging_wrong(it: Installation) -> None:
@@ -425,3 +438,22 @@ def test_the_publication_of_a_database_is_looked_at(
     assert (code, len(findings)) == (2, 1), findings
     assert f"{database} is not captured" in findings[0]
     assert f"--database {database}" in findings[0]
+
+
+@pytest.mark.parametrize(
+    ("defect", "what", "remedy"),
+    [
+        (_logs_gone, "does not exist", "install -d -m 750"),
+        (_log_of_somebody_else, "in a folder that is open to all", "remove it"),
+    ],
+)
+def test_a_log_that_the_servers_user_cannot_write_is_a_warning(
+    sound: Installation, defect: Defect, what: str, remedy: str
+) -> None:
+    defect(sound)
+    code, findings = sound.check()
+    assert code == 1
+    (finding,) = findings
+    assert finding.startswith(f"warning: {sound.root}/firebird_cdc_logging.yaml, file: ")
+    assert what in finding
+    assert remedy in finding

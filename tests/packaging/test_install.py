@@ -383,3 +383,49 @@ def test_broken_options_are_refused_before_anything_is_touched(
     assert "connector.nam" in said
     assert "kafka.topic.prefix" in said
     assert picture(engine_root.path) == before
+
+
+def test_logs_get_a_folder_that_goes_again_unless_there_are_logs(
+    engine_root: EmbeddedRoot,
+    options_file: Path,
+    logs: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    server_user = engine_root.path.stat()
+    for has_logs in (False, True):
+        assert install(engine_root, "--config", options_file) == 0
+        made = logs.stat()
+        assert stat.S_IMODE(made.st_mode) == 0o750
+        assert (made.st_uid, made.st_gid) == (server_user.st_uid, server_user.st_gid)
+        if has_logs:
+            (logs / "server.log").touch()
+        assert install(engine_root, "--config", options_file) == 0  # an upgrade forgets it not
+        capsys.readouterr()
+        assert uninstall(engine_root) == 0
+        assert logs.exists() == has_logs
+        assert (f"{logs} stays, with our logs" in capsys.readouterr().out) == has_logs
+
+
+def test_a_folder_for_logs_that_was_there_stays(
+    engine_root: EmbeddedRoot, options_file: Path, logs: Path
+) -> None:
+    logs.mkdir(parents=True)
+    assert install(engine_root, "--config", options_file) == 0
+    assert uninstall(engine_root) == 0
+    assert logs.exists()
+
+
+def test_who_may_not_make_the_folder_for_logs_is_told_what_to_do(
+    engine_root: EmbeddedRoot,
+    options_file: Path,
+    logs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    access = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: path != logs.parents[2] and access(path, mode)
+    )
+    assert install(engine_root, "--config", options_file) == 0
+    assert not logs.exists()
+    assert f"{logs}, for our logs, is missing, and you may not make it" in capsys.readouterr().out

@@ -59,6 +59,8 @@ def test_samples_folders_and_links_come_and_go_as_debian_would_place_them(
         for name in ("journal", "archive"):
             status = (home / name).stat()
             assert (status.st_uid, status.st_mode & 0o777) == (database.stat().st_uid, 0o700)
+        logs = (firebird4.system.path / debian.OUR_LOGS).stat()
+        assert (logs.st_uid, logs.st_mode & 0o777) == (database.stat().st_uid, 0o750)
         assert "reddatabase.connector.yaml is a sample" in first
 
         said = firebird4.command("uninstall", "--server", "/")
@@ -103,6 +105,8 @@ def test_an_upgrade_under_a_running_server_disturbs_no_client(
     with client.connect(firebird4.dsn(database)) as connection:
         connection.execute_immediate("INSERT INTO ITEM VALUES (1, 'before', 1)")
         connection.commit()
+        log = firebird4.system.path / debian.OUR_LOGS / "server.log"
+        assert log.stat().st_uid == log.parent.stat().st_uid != 0
         inode = plugin.stat().st_ino
         options = str(firebird4.inner(firebird4.folder / "connector.yaml"))
         said = firebird4.command("install", "--server", "/", "--config", options)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +19,7 @@ import pytest
 
 from firebird_cdc.config.logging import (
     DEFAULT_LOG_FILE,
+    ROLES,
     LogFile,
     LoggingOptions,
     load_logging,
@@ -301,4 +305,137 @@ def test_wrong_configuration_is_logged_and_the_defaults_apply(
 
 
 def test_default_file_is_the_samples() -> None:
-    assert Path("/tmp/firebird-cdc.log") == DEFAULT_LOG_FILE
+    sample = Path(__file__).parents[2] / "config/samples/firebird_cdc_logging.yaml"
+    assert load_logging(sample).file == DEFAULT_LOG_FILE
+    files = [LoggingOptions().file_of(role) for role in ROLES]
+    assert files == [Path(f"/var/log/firebird-cdc/{role}.log") for role in ("server", "shipper")]
+
+
+# -- several users and roles
+
+_LOG_AS = """
+import os, sys
+from pathlib import Path
+import logbook
+from firebird_cdc.config.logging import load_logging, log_trouble, setup_logging
+config, user, role, *texts = sys.argv[1:]
+load_logging(Path(config))  # what is imported late lies where only root may read
+with logbook.NullHandler().applicationbound():
+    logbook.Logger("x").error("")
+os.setgroups([]); os.setgid(int(user)); os.setuid(int(user))
+setup_logging(Path(config), role)
+for text in texts:
+    logbook.Logger("x").error(text)
+print(log_trouble())
+"""
+_SERVERS_USER = 12_345
+
+
+def _log_as(user: int, config: Path, role: str, *texts: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-c", _LOG_AS, str(config), str(user), role, *texts]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture
+def servers() -> Iterator[Path]:
+    """A logging configuration whose files are in a folder of the server's user."""
+    with tempfile.TemporaryDirectory() as place:
+        home, folder, config = Path(place), Path(place) / "log", Path(place) / "logging.yaml"
+        home.chmod(0o755)  # pytest's own folders are closed to others
+        folder.mkdir(0o750)
+        os.chown(folder, _SERVERS_USER, _SERVERS_USER)
+        config.write_text(
+            f'file: {folder}/{{role}}.log\nformat: "{{message}}"\nrotation.size: 20\n'
+        )
+        config.chmod(0o644)
+        yield config
+
+
+def test_what_root_logs_shuts_the_servers_user_out_of_no_file(servers: Path) -> None:
+    folder = servers.parent / "log"
+    for user, text in ((0, "of root, first"), (_SERVERS_USER, "of the server"), (0, "of root")):
+        done = _log_as(user, servers, "shipper", text)
+        assert (done.stdout, done.stderr) == ("None\n", "")
+    _log_as(_SERVERS_USER, servers, "server", "of the plugin")
+    assert (folder / "shipper.log.2").read_text() == "of root, first\n"
+    assert (folder / "shipper.log.1").read_text() == "of the server\n"
+    assert (folder / "shipper.log").read_text() == "of root\n"
+    assert (folder / "server.log").read_text() == "of the plugin\n"
+    assert {path.stat().st_uid for path in folder.iterdir()} == {_SERVERS_USER}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("trap", ["symbolic link", "second name", "file of somebody else"])
+def test_root_writes_to_no_file_that_another_user_has_led_it_to(servers: Path, trap: str) -> None:
+    folder = servers.parent / "log"
+    victim = servers.parent / "victim"
+    victim.write_text("precious\n")
+    if trap == "symbolic link":
+        (folder / "shipper.log").symlink_to(victim)
+    elif trap == "second name":
+        os.link(victim, folder / "shipper.log")
+    else:
+        victim.rename(folder / "shipper.log")
+        victim = folder / "shipper.log"
+        os.chown(victim, _SERVERS_USER + 1, _SERVERS_USER + 1)
+    done = _log_as(0, servers, "shipper", "mischief")
+    assert victim.read_text() == "precious\n"
+    assert "mischief" in done.stderr
+    assert "cannot open it" in done.stdout
+
+
+# -- where nobody reads standard error
+
+_UNHEARD = """
+import os, sys
+from pathlib import Path
+import logbook
+from firebird_cdc.config import log_output
+from firebird_cdc.config.logging import log_trouble, setup_logging
+config, syslog, how = sys.argv[1:]
+log_output.SYSLOG = syslog
+os.close(2)
+if how == "null":
+    os.open(os.devnull, os.O_WRONLY)
+setup_logging(Path(config))
+log = logbook.Logger("x")
+log.error("an error")
+log.warning("a warning")
+log.info("an information")
+print(log_trouble())
+"""
+
+
+@pytest.mark.parametrize("how", ["closed", "null"])
+@pytest.mark.parametrize("has_syslog", [True, False])
+def test_where_nobody_reads_stderr_warnings_go_to_syslog_and_the_rest_is_counted(
+    tmp_path: Path, has_syslog: bool, how: str
+) -> None:
+    config, missing = tmp_path / "l.yaml", tmp_path / "absent" / "x.log"
+    config.write_text(f'file: {missing}\nformat: "{{message}}"\n')
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as syslog:
+        if has_syslog:
+            syslog.bind(str(tmp_path / "syslog"))
+        syslog.settimeout(0)
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _UNHEARD, str(config), str(tmp_path / "syslog"), how],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        heard = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                heard.append(syslog.recv(4096).decode())
+    missed = 1 if has_syslog else 4  # with the sentence on the file
+    assert done.stdout == (
+        f"log file {missing}: cannot open it: No such file or directory;"
+        f" {missed} lines went nowhere\n"
+    )
+    if has_syslog:
+        told, error, warning = heard
+        assert re.fullmatch(rf"<28>firebird-cdc\[\d+\]: firebird-cdc: log file {missing}.*", told)
+        assert re.fullmatch(r"<27>firebird-cdc\[\d+\]: an error", error)
+        assert re.fullmatch(r"<28>firebird-cdc\[\d+\]: a warning", warning)

@@ -1,0 +1,55 @@
+"""What status, page and metrics tell of log files that can't be written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import logbook
+import pytest
+
+from firebird_cdc.config import logging
+from firebird_cdc.config.logging import SERVER, SHIPPER, setup_logging
+from firebird_cdc.journal.log_watch import LogWatch
+from firebird_cdc.journal.statistics import Statistics
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Iterator[Path]:
+    """A logging configuration in force, whose folder is missing."""
+    config = tmp_path / "logging.yaml"
+    config.write_text(f"file: {tmp_path}/log/{{role}}.log\n")
+    handler = setup_logging(config, SHIPPER)
+    yield config
+    handler.pop_application()
+    handler.close()
+
+
+def _told(folder: Path, statistics: Statistics) -> dict[str, str]:
+    LogWatch(folder, statistics).turn(0.0)
+    return {subject: trouble.text for subject, trouble in statistics.troubles.items()}
+
+
+def test_logs_that_cannot_be_written_are_troubles_until_they_can(
+    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logging, "_CHECK_SECONDS", 0.0)
+    statistics = Statistics()
+    told = _told(tmp_path, statistics)
+    assert told.keys() == {"log of the shipper", "log of the server"}
+    assert f"{tmp_path}/log/shipper.log: cannot open it: No such file" in told["log of the shipper"]
+    assert f"{tmp_path}/log/server.log: {tmp_path}/log does not exist" in told["log of the server"]
+    assert all("set another file in the logging configuration" in text for text in told.values())
+    (tmp_path / "log").mkdir()
+    logging._current._open_at = 0.0  # type: ignore[union-attr]  # it is tried once a second
+    logbook.Logger("x").info("goes on")
+    assert _told(tmp_path, statistics) == {}
+    assert "goes on" in (tmp_path / "log/shipper.log").read_text()
+
+
+def test_a_log_that_server_and_shipper_share_is_told_of_once(tmp_path: Path, config: Path) -> None:
+    config.write_text(f"file: {tmp_path}/log/shared.log\n")
+    handler = setup_logging(config, SERVER)
+    assert _told(tmp_path, Statistics()).keys() == {"log of the shipper"}
+    handler.pop_application()
+    handler.close()

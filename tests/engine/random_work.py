@@ -1,6 +1,7 @@
 """Work of several connections that collide, change their minds and give up, from a seed.
 
-Runs in a client process; every turn is a transaction, and its outcome is the engine's.
+Runs in a client process. Which transactions collide is chance, so what is asked for is a number of
+them that are committed, and not a number of tries.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ _NAMES = ("Łódź", "жук", "", "a" * 40, None)
 _READ_COMMITTED = Isolation.READ_COMMITTED_RECORD_VERSION
 
 
-def work(database: str, seed: str, connections: int, turns: int) -> int:
-    """Have CONNECTIONS threads do TURNS transactions each; return how many were committed."""
+def work(database: str, seed: str, connections: int, commits: int) -> int:
+    """Have CONNECTIONS threads commit COMMITS transactions each; return how many that were."""
     committed = [0] * connections
 
     def run(number: int) -> None:
         connection = connect(database, user="SYSDBA", charset="UTF8")
         try:
-            committed[number] = _work_alone(connection, random.Random(f"{seed}/{number}"), turns)
+            committed[number] = _work_alone(connection, random.Random(f"{seed}/{number}"), commits)
         finally:
             connection.close()
 
@@ -49,10 +50,10 @@ def work(database: str, seed: str, connections: int, turns: int) -> int:
     return sum(committed)
 
 
-def _work_alone(connection: Connection, chance: random.Random, turns: int) -> int:
+def _work_alone(connection: Connection, chance: random.Random, commits: int) -> int:
     committed = 0
     transaction = connection.transaction_manager()
-    for _ in range(turns):
+    while committed < commits:
         # Seconds; 0: give up at once where another connection is at work.
         transaction.begin(tpb(_READ_COMMITTED, lock_timeout=chance.choice((0, 0, 0, 1))))
         try:

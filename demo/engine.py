@@ -88,7 +88,7 @@ def _runtime() -> Path:
         from firebird.embedded.provider import FirebirdProvider
     except ImportError:
         raise SetupError(
-            "the package firebird-embedded is missing; get it: pip install 'firebird-cdc[demo]'"
+            "the package firebird-embedded is missing; get it: pip install '.[demo]' in the clone"
         ) from None
     root: Path = FirebirdProvider().root
     return root

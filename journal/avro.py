@@ -360,7 +360,7 @@ class AvroConverter:
         except ImportError as error:
             raise SetupError(
                 f"the Avro converter lacks a Python package ({error.name}); get it:"
-                " pip install 'firebird-cdc[avro]'"
+                " pip install '.[avro]' in the clone of firebird-cdc"
             ) from error
         self._parse, self._write = fastavro.parse_schema, fastavro.schemaless_writer
         field = serialization.MessageField

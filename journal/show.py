@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.errors import JournalCorrupt, JournalEmpty, JournalError, JournalTorn
 from firebird_cdc.journal import charsets
 from firebird_cdc.journal.arrays import Array, decode_array
@@ -31,6 +32,7 @@ from firebird_cdc.journal.format import (
     Undecodable,
     Value,
 )
+from firebird_cdc.journal.look_up import find_journal
 from firebird_cdc.journal.segments import open_journal
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,7 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " empty or corrupt. Exit code 1 if it is corrupt, no journal, or not whole though its"
         " name ends in .log."
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="a journal, in whatever state")
+    parser.add_argument(
+        "file",
+        type=Path,
+        metavar="FILE|UUID",
+        help="a journal, in whatever state; of a UUID the journal folder, the quarantine and the"
+        " archive are searched",
+    )
+    add_config_option(parser)
     parser.add_argument(
         "--limit", type=_count, metavar="N", help="print N changes; the rest is checked only"
     )
@@ -85,6 +94,7 @@ def _charset(name: str) -> str:
 
 
 def _show(arguments: argparse.Namespace) -> int:
+    arguments.file = find_journal(arguments.file, arguments.config)
     tally = _Tally()
     ended: JournalError | None = None
     try:

@@ -60,7 +60,7 @@ def python_directories() -> list[Path]:
     if missing:
         raise SetupError(
             f"this Python ({sys.executable}) lacks {', '.join(missing)}: the server could not "
-            "run the bridge. Install firebird-cdc with its dependencies: pip install firebird-cdc"
+            "run the bridge. Install firebird-cdc with its dependencies: pip install . in its clone"
         )
     folders[Path(firebird_cdc.__file__).resolve().parent.parent] = None
     return list(folders)
@@ -92,7 +92,7 @@ def _built(name: str) -> Path:
         raise SetupError(
             f"{path} is missing: firebird-cdc was installed without building its native part. "
             "Install gcc and Python's headers (apt-get install gcc libc6-dev python3-dev) and run: "
-            "pip install --force-reinstall --no-deps firebird-cdc"
+            "pip install --force-reinstall --no-deps . in the clone of firebird-cdc"
         )
     return path
 

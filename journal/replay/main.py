@@ -41,7 +41,7 @@ def main() -> int:
         # Such as the client of Kafka for a repair, which the archive can't bring.
         print(
             f"replay: this command needs {error.name}, which this Python lacks:"
-            " pip install 'firebird-cdc[spark]'",
+            " pip install '.[spark]' in the clone of firebird-cdc",
             file=sys.stderr,
         )
         return 1

@@ -170,8 +170,8 @@ def _files_of(library: str) -> tuple[Path, list[Path]]:
         spec = None
     if spec is None or spec.origin is None:
         raise SetupError(
-            f"{library} is missing in this Python ({sys.executable}): pip install firebird-cdc"
-            " brings all that the archive needs"
+            f"{library} is missing in this Python ({sys.executable}): pip install . in the"
+            " clone of firebird-cdc brings all that the archive needs"
         )
     module = Path(spec.origin)
     if not spec.submodule_search_locations:

@@ -66,7 +66,7 @@ def check_pyspark() -> None:
     if missing:
         raise SetupError(
             f"replay needs {' and '.join(missing)}, which this Python ({sys.executable}) lacks:"
-            " pip install 'firebird-cdc[spark]'"
+            " pip install '.[spark]' in the clone of firebird-cdc"
         )
     if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
         raise SetupError(

@@ -180,7 +180,7 @@ def test_missing_pyspark_names_the_extra(tmp_path: Path) -> None:
         "check_pyspark()\n"
     )
     run = _run_code(code, tmp_path)
-    assert "pip install 'firebird-cdc[spark]'" in run.stderr
+    assert "pip install '.[spark]'" in run.stderr
 
 
 def test_documentation_names_every_kind_of_finding_and_every_option() -> None:

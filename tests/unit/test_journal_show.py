@@ -7,11 +7,14 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from firebird_cdc.cli import main
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal import show
 from firebird_cdc.journal.format import Column, JournalWriter, Storage, Undecodable
@@ -176,6 +179,35 @@ def test_a_definition_that_nobody_completed_is_shown_as_such(
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=r"missing\.log: can't be read: No such file"):
         _show(tmp_path / "missing.log")
+
+
+def test_a_journal_is_found_by_its_uuid_wherever_it_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journals, archive = tmp_path / "journals", tmp_path / "archive"
+    quarantine = journals / ".firebird-cdc/quarantine"
+    config = tmp_path / "connector.yaml"
+    config.write_text(
+        f"connector.name: x\nconnector.journal.directory: {journals}\n"
+        f"connector.journal.archive.directory: {archive}\n"
+        "kafka.producer.bootstrap.servers: 127.0.0.1:9\nkafka.topic.prefix: x\n"
+    )
+    monkeypatch.setenv("FIREBIRD_CONNECTOR_CONFIG", str(config))
+    name = f"{uuid4()}"
+    for folder in (journals, quarantine, archive):
+        folder.mkdir(parents=True)
+        path = _place("every-record", folder, f"{name}.log")
+        assert main(["journal", "show", name]) == 0
+        path.unlink()
+    segment = archive / "4c1e6b0d2f9a8873-0-1-1.zip"
+    with zipfile.ZipFile(segment, "w") as packed:
+        packed.write(_place("every-record", tmp_path), f"{name}.log")
+    assert main(["journal", "show", name]) == 0
+    assert "whole: " in capsys.readouterr().out
+    assert main(["journal", "show", str(uuid4())]) == 1
+    assert f"no journal of this name in {journals}, {quarantine}, {archive}" in (
+        capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("option", [["--limit", "-1"], ["--charset-none", "nonsense"]])

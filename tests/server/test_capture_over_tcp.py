@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -92,11 +91,9 @@ def test_committed_changes_of_a_tcp_client_reach_kafka_and_add_up_to_the_table(
     found = firebird4.command("check", "--server", "/", "--database", asked, check=False)
     findings = [line for line in found.splitlines() if not line.startswith(" ")]
     summary = findings.pop()
-    # Neither this machine's clock nor how full its disk is are the installation's doing.
+    # How full this machine's disk is is not the installation's doing; notes ask for nothing.
     wrong = [
-        line
-        for line in findings
-        if not line.startswith("clock: nothing") and "MiB left of" not in line
+        line for line in findings if not line.startswith("note: ") and "MiB left of" not in line
     ]
     assert not wrong, found
-    assert re.search(rf"^{len(findings)} finding" if findings else "nothing is wrong$", summary)
+    assert ("warning" if "MiB left of" in found else "nothing is wrong") in summary

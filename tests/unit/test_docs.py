@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from documented import EXEMPT, PAGES, ROOT, RUN_ON_A_SERVER, command_lines, exemption
 
 from firebird_cdc import __version__
 from firebird_cdc.cli import build_parser
@@ -22,9 +23,7 @@ from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.format import Column, JournalReader, JournalWriter, RowChange, Storage
 from firebird_cdc.journal.render import Renderer
 
-ROOT = Path(__file__).parents[2]
 ROOMS = ("native", "bridge", "journal", "config", "packaging", "demo")
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 README = ROOT / "README.md"
 
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
@@ -53,18 +52,13 @@ def blocks(page: Path, *languages: str) -> list[str]:
 
 
 def commands(page: Path) -> Iterator[list[str]]:
-    """The command lines in blocks without a language, continued lines joined, split in words."""
-    for block in blocks(page, ""):
-        for line in block.replace("\\\n", " ").splitlines():
-            text = line.strip().removeprefix("$ ")
-            try:
-                words = shlex.split(text, comments=True)
-            except ValueError:  # a drawing, not a command
-                continue
-            while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
-                del words[0]
-            if words:
-                yield words
+    """The command lines in blocks, split in words, without assignments before them."""
+    for line in command_lines(page):
+        words = shlex.split(line)
+        while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+            del words[0]
+        if words:
+            yield words
 
 
 def anchors(page: Path) -> set[str]:
@@ -145,14 +139,50 @@ def _words(span: str) -> list[str]:
 def test_firebird_cdc_commands_in_blocks_parse(page: Path) -> None:
     for words in commands(page):
         if Path(words[0]).name == "firebird-cdc":
-            try:
-                build_parser().parse_args(words[1:])
-            except SystemExit:
-                pytest.fail(f"{page.name}: wrong usage: {shlex.join(words)}")
+            arguments = words[1:]
+        elif words[0] == "spark-submit":  # what follows the program is as for replay
+            programs = [n for n, word in enumerate(words) if word.endswith(("main.py", "path)"))]
+            arguments = ["replay", *words[programs[-1] + 1 :]]
+        else:
+            continue
+        try:
+            build_parser().parse_args(arguments)
+        except SystemExit:
+            pytest.fail(f"{page.name}: wrong usage: {shlex.join(words)}")
 
 
 @pages
-def test_firebird_cdc_commands_in_sentences_exist(page: Path) -> None:
+def test_every_command_in_blocks_is_run_by_a_test_or_exempt_for_a_reason(page: Path) -> None:
+    if page.relative_to(ROOT).as_posix() in RUN_ON_A_SERVER:
+        return
+    for line in command_lines(page):
+        assert exemption(line), f"{page.name}: nothing runs {line}"
+
+
+def test_every_exemption_is_needed_and_has_a_reason() -> None:
+    lines = [line for page in PAGES for line in command_lines(page)]
+    for begin, why in EXEMPT.items():
+        assert any(line.startswith(begin) for line in lines), f"{begin}: no page has that any more"
+        for path in _PATH.findall(why):
+            assert (ROOT / path).exists(), f"{begin}: {path} is gone"
+
+
+def test_pages_name_one_place_for_each_thing() -> None:
+    """The options' file and the server are found; where a page names one, all name the same."""
+    for page in PAGES:
+        for words in commands(page):
+            if words[0] == "firebird-cdc":
+                for option in ("--server", "--config"):
+                    assert option not in words, f"{page.name}: {shlex.join(words)}"
+            if "pip" in Path(words[0]).name:
+                assert words[0] == "/opt/firebird-cdc/bin/pip", f"{page.name}: {words}"
+                assert "firebird-cdc" not in words, f"{page.name}: it is on no index: {words}"
+
+
+@pages
+def test_firebird_cdc_commands_in_sentences_exist(
+    page: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for span in _SPAN.findall(prose(page)):
         words = _words(span)
         if words[:1] != ["firebird-cdc"] or len(words) == 1:
@@ -160,6 +190,9 @@ def test_firebird_cdc_commands_in_sentences_exist(page: Path) -> None:
         with pytest.raises(SystemExit) as ended:
             build_parser().parse_args([*_subcommand(words[1:]), "--help"])
         assert ended.value.code == 0, f"{page.name}: {span}"
+        told = capsys.readouterr().out
+        for option in re.findall(r"--[a-z-]+", span):
+            assert option in told, f"{page.name}: {span}: no {option}"
 
 
 def _subcommand(words: list[str]) -> list[str]:

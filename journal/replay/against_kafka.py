@@ -39,6 +39,7 @@ from firebird_cdc.journal.replay.laying import (
     COUNTED,
     DIFFERENCE,
     MATCHED,
+    PLACED,
     SEEN_COUNT,
     STANDS,
     WANTED_COUNT,
@@ -68,6 +69,11 @@ _KINDS = {
         " for partitions that were added"
     ),
     "quarantined": JOURNAL_KINDS["quarantined"],
+    "placeholder": Kind(
+        "these values are not in Kafka: a consumer that needs them has to read the database; raise"
+        " kafka.producer.max.request.size and the topic's max.message.bytes",
+        is_fault=False,
+    ),
     "late": Kind(
         "consumers that apply events as they come have to compare commitSeq", is_fault=False
     ),
@@ -147,11 +153,14 @@ def compare(
             " by journal and pos",
             is_fault=False,
         )
+    notes = [*topics.notes, *_notes(facts, excused)]
+    if any(counted.of(kind) for kind in (PLACED, "altered", "quarantined")):
+        notes += _placeholders(findings)
     return Comparison(
         findings,
         kinds,
         proven=_proven(facts),
-        notes=[*topics.notes, *_notes(facts, excused)],
+        notes=notes,
         counts={
             "messages expected": counted.of(WANTED_COUNT),
             "messages in the topics": counted.of(SEEN_COUNT),
@@ -456,6 +465,8 @@ def _judged(
         different = different.drop("is_repaired")
     if counted.of("missing") and counted.of("extra"):
         different = _with_moved(different)
+    if counted.of("quarantined") and counted.of("extra"):
+        different = _with_falsified(different)
     different = _with_later(different, later)
     different = _marked(
         different,
@@ -547,6 +558,29 @@ def _with_moved(different: DataFrame) -> DataFrame:
     )
 
 
+def _with_falsified(different: DataFrame) -> DataFrame:
+    """Make one difference of an event that can't be sent and of messages that say they are this
+    event: its value was replaced when they were made."""
+    place = ("journal", "position")
+    columns = ("topic", "partition", "offset", "placed")
+    unsent = different.where("kind = 'quarantined'").select(*place).distinct()
+    sent = (
+        different.where("kind = 'extra' and journal is not null and note is null")
+        .groupBy(*place)
+        .agg(F.min(F.struct("offset", "topic", "partition", "placed")).alias("sent"))
+    )
+    marked = different.join(unsent.join(sent, list(place)), list(place), "left")
+    is_falsified = (F.col("kind") == "quarantined") & F.col("sent").isNotNull()
+    for name in columns:
+        column = F.when(is_falsified, F.col(f"sent.{name}")).otherwise(F.col(name))
+        marked = marked.withColumn(name, column)
+    return (
+        marked.where("not (kind = 'extra' and note is null and sent is not null)")
+        .withColumn("kind", F.when(is_falsified, "falsified").otherwise(F.col("kind")))
+        .drop("sent")
+    )
+
+
 def _take_excused(judged: DataFrame) -> dict[tuple[str, str], int]:
     """How much was excused, by kind and reason."""
     rows = judged.groupBy("kind", "reason").count().collect()
@@ -554,6 +588,23 @@ def _take_excused(judged: DataFrame) -> dict[tuple[str, str], int]:
         (row["kind"], row["reason"]): row["count"] for row in rows if row["kind"].startswith("-")
     }
 
+
+def _placeholders(findings: DataFrame) -> list[str]:
+    """A sentence on the values that were not delivered, none if there are none."""
+    rows = findings.where("kind = 'placeholder'").groupBy("table").count().collect()
+    if not rows:
+        return []
+    shown = sorted(rows, key=lambda row: (-row["count"], row["table"] or ""))[:_MOST_TABLES]
+    tables = ", ".join(f"{row['table']} ({row['count']:,})" for row in shown)
+    more = f" and {len(rows) - len(shown)} more tables" if len(rows) > len(shown) else ""
+    number = sum(row["count"] for row in rows)
+    return [
+        f"{number:,} events have placeholders for values that were too large, of {tables}{more}:"
+        " these values were not delivered"
+    ]
+
+
+_MOST_TABLES = 20
 
 _EXCUSES = {
     ("-missing", "not shipped"): "{n} events are behind what the shipper has in Kafka by its"

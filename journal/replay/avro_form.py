@@ -22,6 +22,8 @@ from firebird_cdc.journal.schema import Schema
 from firebird_cdc.journal.values import BadValue
 
 _HEAD = struct.Struct(">BI")
+"""What stands before the content of each message: a zero and the number of its schema."""
+
 _UNFIT = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, struct.error)
 
 
@@ -40,6 +42,17 @@ def _plain(described: Any) -> Any:
     if isinstance(described, dict):
         return {name: _plain(each) for name, each in described.items() if name != "logicalType"}
     return [_plain(each) for each in described] if isinstance(described, list) else described
+
+
+class _Written(bytes):
+    """JSON in the place of a message; ``sent``: bytes of the message itself."""
+
+    sent: int
+
+
+def sent_length(content: bytes) -> int:
+    """Return how many bytes of a message CONTENT takes, which a converter or `LocalAvro` wrote."""
+    return content.sent if isinstance(content, _Written) else len(content)
 
 
 class LocalAvro:
@@ -67,8 +80,9 @@ class LocalAvro:
             self._write(content, parsed, value if prepare is None else prepare(value))
         except _UNFIT as error:
             raise BadValue(f"a value does not fit its Avro schema: {error}") from error
-        content.seek(0)
-        return written(self._read(content, plain, None))
+        told = _Written(written(self._read(BytesIO(content.getvalue()), plain, None)))
+        told.sent = _HEAD.size + content.tell()
+        return told
 
     def _make(self, schema: Schema | None) -> tuple[Any, Any, Any]:
         if schema is None:

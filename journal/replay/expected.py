@@ -26,6 +26,7 @@ from firebird_cdc.journal.canonical import RowText
 from firebird_cdc.journal.converters import build_converters
 from firebird_cdc.journal.format import DdlChange, JournalReader, RowChange, Table
 from firebird_cdc.journal.lock import STATE_DIRECTORY
+from firebird_cdc.journal.oversized import OVERSIZED_HEADER
 from firebird_cdc.journal.quarantine_note import QUARANTINE, Note
 from firebird_cdc.journal.records import Message
 from firebird_cdc.journal.render import BadEvent, JournalRenderer, Renderer
@@ -37,7 +38,7 @@ from firebird_cdc.journal.replay.arrow import (
     schema_text,
 )
 from firebird_cdc.journal.replay.audit_input import AuditInput, Bound
-from firebird_cdc.journal.replay.avro_form import LocalAvro
+from firebird_cdc.journal.replay.avro_form import LocalAvro, sent_length
 from firebird_cdc.journal.replay.message_form import FieldPath, Form
 from firebird_cdc.journal.replay.planning import (
     Found,
@@ -68,6 +69,7 @@ COLUMNS: Columns = (
     ("table", "string"),
     ("key", "string"),
     ("note", "string"),
+    ("placed", "string"),
 )
 """Columns that messages of the journals and of the topics have in common.
 
@@ -75,7 +77,8 @@ COLUMNS: Columns = (
 `UNSENT`. ``a`` to ``d``: of a wanted message epoch, sequence, number of the event (`BEGIN_AT`,
 `END_AT` for the boundaries of the transaction) and of the message in it; of one in the topic
 partition, offset, and sequence and number of the event as it tells them. ``note``: why a wanted
-message need not be there; of one in the topic how it came, if it says so.
+message need not be there; of one in the topic how it came, if it says so. ``placed``: in which
+fields placeholders stand for what was too large, as its header says.
 """
 
 ARROW = arrow_schema(COLUMNS)
@@ -91,9 +94,6 @@ UNREAD = "unread"
 BATCH_ROWS = 8192
 
 _NOTE = ".json"
-
-ANY_MESSAGE_BYTES = 2**40
-"""What is rendered is longer than what is sent as Avro, so its length says nothing."""
 
 PROBED_PARTITIONS = 32
 """Parts of the folders in which `find_volatile` looks, evenly spread."""
@@ -235,7 +235,7 @@ def make_renderer(rendering: Rendering) -> Renderer:
         )
         key = LocalAvro() if config.key_converter == AVRO else key
         value = LocalAvro() if config.value_converter == AVRO else value
-        return Renderer(config, ANY_MESSAGE_BYTES, (key, value))
+        return Renderer(config, rendering.max_message_bytes, (key, value), sent_length)
     except ConfigError as error:
         raise ReplayError(
             f"the configuration can't be applied here: {'; '.join(error.problems)}. Classes of your"
@@ -302,7 +302,7 @@ def _unsent(
 ) -> tuple[Any, ...]:
     return (
         "", journal, UNSENT, epoch, sequence, pos, 0, None, 0, op, database, journal, transaction,
-        table, key, note,
+        table, key, note, None,
     )  # fmt: skip
 
 
@@ -434,12 +434,16 @@ class _Journal:
         reason: str | None,
     ) -> tuple[Any, ...]:
         topic, raw_key, value, headers = message
+        placed = None
+        for name, told in headers:
+            if name == OVERSIZED_HEADER and isinstance(told, bytes):
+                placed = told.decode()
         digest, group, block, op, _ = self._form.read(raw_key, value, headers, False)
         epoch, sequence = self._number
         database, journal, transaction = self._common
         return (
             topic, group, WANTED, epoch, sequence, pos, index,
-            digest, block, op, database, journal, transaction, table, key, reason,
+            digest, block, op, database, journal, transaction, table, key, reason, placed,
         )  # fmt: skip
 
 

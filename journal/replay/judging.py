@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-igno
 from firebird_cdc.journal.replay.arrow import Columns, arrow_schema
 from firebird_cdc.journal.replay.expected import BEGIN_AT, END_AT
 from firebird_cdc.journal.replay.findings import SCHEMA
-from firebird_cdc.journal.replay.laying import SILENT, Place
+from firebird_cdc.journal.replay.laying import PLACED, SILENT, Place
 from firebird_cdc.journal.replay.observed import FOREIGN
 
 VERDICTS: Columns = (*SCHEMA.items(), ("reason", "string"))
@@ -96,6 +97,8 @@ class Judge:
             "block": self._altered,
             "order": self._order,
             "quarantined": self._quarantined,
+            "falsified": self._falsified,
+            PLACED: self._placed,
             "loose": self._late,
         }[row["kind"]]
         return judge(row)
@@ -165,6 +168,10 @@ class Judge:
     def _altered(self, row: dict[str, Any]) -> Verdict:
         if not self._is_told(row):  # it may be another event, and this one is missing
             return self._missing(row)
+        if row["placed"] is not None:
+            return self._placed(
+                row, "; that was under another limit or option than the one in force"
+            )
         if row["is_counted_otherwise"] and (row["kind"] == "block" or row["position"] == END_AT):
             return "-altered", "counts", None
         if row["kind"] == "block":
@@ -188,6 +195,22 @@ class Judge:
 
     def _quarantined(self, row: dict[str, Any]) -> Verdict:
         return "quarantined", None, f"{_event(row)} was not sent: {row['note']}"
+
+    def _falsified(self, row: dict[str, Any]) -> Verdict:
+        if row["placed"] is not None:
+            return self._placed(row, "; by the options in force it would not be sent")
+        return (
+            "altered event",
+            None,
+            f"{_event(row)} is in {_at(row)}, but what its journal has can't be sent:"
+            f" {row['note']}. So a value was replaced, by null as earlier versions did, or the"
+            " message was made with other options",
+        )
+
+    def _placed(self, row: dict[str, Any], but: str = "") -> Verdict:
+        what = f"{_event(row)} has placeholders in {_at(row)}, as values were too large:"
+        rest = f"{but}, so the rest of it was not compared" if but else ""
+        return "placeholder", None, f"{what} {_fields(row['placed'])}{rest}"
 
     def _late(self, row: dict[str, Any]) -> Verdict:
         how = (
@@ -286,6 +309,15 @@ def _event(row: Mapping[str, Any], *, with_key: bool = True) -> str:
     if with_key and row.get("key") is not None:
         words += f", key {row['key']},"
     return words
+
+
+def _fields(placed: str) -> str:
+    """The fields that a message names in its header: ``before.BODY, after.BODY``."""
+    try:
+        told = json.loads(placed).items()
+        return ", ".join(f"{image}.{name}" for image, names in told for name in names)
+    except (ValueError, AttributeError, TypeError):
+        return placed
 
 
 def _at(row: Mapping[str, Any]) -> str:

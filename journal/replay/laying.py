@@ -44,19 +44,22 @@ DIFFERENCE: Columns = (
     ("newest_sequence", "bigint"),
     ("first_offset", "bigint"),
     ("last_offset", "bigint"),
+    ("placed", "string"),
 )
 """Columns of what tasks find out. Kind ``matched``: ``item`` messages of a partition, database and
 epoch, the first at ``offset`` with its place, the last with its place in ``other_...``; ``seen``:
-``item`` messages of a topic. ``newest_...``: of what a compacted topic lacks, offset and sequence
-of the last message of its key that is in no journal of the range. ``first_offset``,
-``last_offset``: where the equal messages are of which one is too many; of matched ones, where those
-are for which no other message can be meant. ``note``: `SILENT` where a doubled or altered
-message does not tell where it is from."""
+``item`` messages of a topic; ``placed``: a message that is as it should be, with placeholders for
+what was too large. The column ``placed``, also of others: in which fields. ``newest_...``: of what
+a compacted topic lacks, offset and sequence of the last message of its key that is in no journal of
+the range. ``first_offset``, ``last_offset``: where the equal messages are of which one is too many;
+of matched ones, where those are for which no other message can be meant. ``note``: `SILENT`
+where a doubled or altered message does not tell where it is from."""
 
 SILENT = "silent"
 
 _ARROW = arrow_schema(DIFFERENCE)
 MATCHED, SEEN_COUNT, STANDS, WANTED_COUNT = "matched", "seen", "stands", "wanted"
+PLACED = "placed"
 _ROWS_PER_BATCH = 4096
 COUNTED = (MATCHED, SEEN_COUNT, WANTED_COUNT)
 
@@ -74,6 +77,7 @@ class _Columns:
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
         names = ("topic", "grp", "side", "a", "b", "c", "digest", "block", "database", "note")
+        self.has_placed = batch.column("placed").null_count < batch.num_rows
         columns = [batch.column(name).to_pylist() for name in names]
         self.topic, self.group, self.side, self.a, self.b, self.c = columns[:6]
         self.digest, self.block, self.database, self.note = columns[6:]
@@ -161,6 +165,7 @@ class Laying:
             for each in result.differences
             if each.kind == "altered" and _is_silent(seen, each.seen)
         }
+        altered = {each.seen for each in result.differences if each.kind == "altered"}
         paired = set(result.pairs)
         for index, found in enumerate(result.pairs):
             if found >= 0 and seen[index]["note"] is None and index not in guessed:
@@ -173,6 +178,10 @@ class Laying:
                     1,
                     is_sure=row["digest"] not in unsure,
                 )
+        for index, found in enumerate(result.pairs):
+            if found >= 0 and seen[index]["placed"] is not None and index not in altered:
+                row = _from_wanted(PLACED, wanted[found])
+                rows.append({**row, "topic": topic, **_where(seen[index])})
         of_key = next(
             (seen[index]["a"] for index, found in enumerate(result.pairs) if found >= 0), -1
         )
@@ -185,7 +194,9 @@ class Laying:
             row = _from_wanted(kind, wanted[at]) if at >= 0 else _from_seen(kind, seen, there)
             row["topic"] = topic
             if there >= 0:
-                row.update(partition=seen[there]["a"], offset=seen[there]["b"])
+                row.update(_where(seen[there]))
+                if kind == "altered" and wanted[at]["placed"] == row["placed"]:
+                    row["placed"] = None  # not what explains the difference
                 if kind == "loose":
                     row["note"] = seen[there]["note"]
                 elif kind in ("doubled", "altered"):
@@ -244,6 +255,7 @@ def _is_same(topic: str, runs: list[_Run], counts: _Counts) -> bool:
     if (
         left.has_notes
         or right.has_notes
+        or right.has_placed
         or left.side[start] != WANTED
         or right.side[begin] != SEEN
         or end - begin != number
@@ -368,6 +380,11 @@ def _from_wanted(kind: str, row: dict[str, Any]) -> dict[str, Any]:
         "note": row["note"],
         "grp": row["grp"],
     }
+
+
+def _where(row: dict[str, Any]) -> dict[str, Any]:
+    """Where a message of the topic is, and in which fields placeholders stand."""
+    return {"partition": row["a"], "offset": row["b"], "placed": row["placed"]}
 
 
 def _is_silent(seen: list[dict[str, Any]], index: int) -> bool:

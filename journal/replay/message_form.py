@@ -103,8 +103,8 @@ class Form:
         """The same for what `firebird_cdc.journal.replay.avro_form.LocalAvro` writes: JSON."""
         return replace(
             self,
-            decode_key=self.decode_key and loads,
-            decode_value=self.decode_value and loads,
+            decode_key=self.decode_key and _rendered,
+            decode_value=self.decode_value and _rendered,
         )
 
     def _key(self, key: bytes) -> bytes:
@@ -252,6 +252,10 @@ class Form:
         if isinstance(content, dict) and content.keys() == {"schema", "payload"}:
             content = content["payload"]
         return dumps(content, _hex).decode()
+
+
+def _rendered(raw: bytes) -> Any:
+    return loads(bytes(raw))  # orjson takes no kind of bytes but bytes
 
 
 def _content(decode: Decode | None, raw: bytes) -> Any:

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.errors import ReplayError
+from firebird_cdc.journal.oversized import OVERSIZED_HEADER
 from firebird_cdc.journal.replay.arrow import map_in_arrow, record_batch, schema_text
 from firebird_cdc.journal.replay.expected import ARROW, BATCH_ROWS, COLUMNS, SEEN
 from firebird_cdc.journal.replay.message_form import OURS, Form
@@ -428,9 +429,11 @@ class Reader:
         columns = [batch.column(name).to_pylist() for name in names]
         for topic, partition, offset, key, value, headers in zip(*columns, strict=True):
             pairs = [(each["key"], each["value"]) for each in headers]
-            note = None
+            note = placed = None
             for name, content in pairs:
-                if name.startswith(OURS):
+                if name == OVERSIZED_HEADER:
+                    placed = (content or b"").decode(errors="replace")
+                elif name.startswith(OURS):
                     note = f"{name.removeprefix(OURS)}:{(content or b'').decode(errors='replace')}"
             digest, group, block, op, source = read(key, value, pairs)
             sequence = pos = None
@@ -441,5 +444,5 @@ class Reader:
                 if name != self._prefix and note is None:
                     note = FOREIGN + name
             at = topic, group, SEEN, partition, offset, sequence, pos
-            rows.append((*at, digest, block, op, *where, key_text(key), note))
+            rows.append((*at, digest, block, op, *where, key_text(key), note, placed))
         return record_batch(rows, ARROW)

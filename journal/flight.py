@@ -17,7 +17,15 @@ from firebird_cdc.journal.format import DdlChange, Gap, JournalReader, RowChange
 from firebird_cdc.journal.producer import failure_of
 from firebird_cdc.journal.quarantine import Quarantine
 from firebird_cdc.journal.records import Message
-from firebird_cdc.journal.render import BEGIN, END, BadEvent, JournalRenderer, Renderer
+from firebird_cdc.journal.render import (
+    ASIDE,
+    BEGIN,
+    END,
+    NEW_EPOCH,
+    BadEvent,
+    JournalRenderer,
+    Renderer,
+)
 from firebird_cdc.journal.statistics import LastEvent, Statistics
 from firebird_cdc.journal.tally import FILTERED, NOTHING, Kind, Tally, counted_as
 from firebird_cdc.native._journal_files import START, read_start
@@ -100,10 +108,11 @@ class _Step:
 class Flight:
     """The sending of one journal, from its first event or after ``resume_after``.
 
-    ``skipped``: positions of events to leave out, BEGIN and END among them, and why. Holds one
+    ``skipped``: positions of events to leave out, those of ASIDE among them, and why. Holds one
     open file until ``close``, and the messages of one change at most; what the producer holds is
     bounded by its own limits. ``failed``: the first refusal. ``pos``: the change that was sent
-    last; ``place``: the same, or BEGIN or END. ``tally``: what of it counts.
+    last; ``place``: the same, or one of ASIDE. ``tally``: what of it counts. ``opens_epoch``: a
+    message that announces its epoch goes before its events.
     """
 
     def __init__(
@@ -115,8 +124,10 @@ class Flight:
         skipped: Mapping[int, str] | None = None,
         resume_after: int = 0,
         counted: int = 0,
+        opens_epoch: bool = False,
     ) -> None:
         self.entry = entry
+        self.opens_epoch = opens_epoch
         self.database = database
         self.failed: KafkaError | None = None
         self.failed_topic = ""
@@ -257,6 +268,11 @@ class Flight:
             render = renderer.messages
             quarantine = plan.quarantine
             left_out = quarantine.begin(self.entry.uuid, self.resume_after)
+            if self.opens_epoch and NEW_EPOCH not in skipped:
+                opening = yield from self._attempts(renderer.new_epoch)
+                if opening:
+                    self.place = NEW_EPOCH
+                    yield opening
             for change in reader.changes():
                 if type(change) is not RowChange and not isinstance(change, DdlChange):
                     if isinstance(change, Gap):
@@ -372,9 +388,9 @@ class Flight:
     def report_left_out(self, error: BadEvent) -> None:
         """Log that an event is not sent, if the mode asks for that.
 
-        What is in no note of the quarantine, BEGIN and END, is told in any mode.
+        What is in no note of the quarantine is told in any mode.
         """
-        if self._plan.failure_mode == "warn" or error.pos in (BEGIN, END):
+        if self._plan.failure_mode == "warn" or error.pos in ASIDE:
             _log.warning("{}: {} is left out: {}", self.path, error.where, error.told)
 
 

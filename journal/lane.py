@@ -90,6 +90,8 @@ class Lane:
         self._resume_after: dict[UUID, int] = {}
         self._former: dict[UUID, Flight] = {}  # the last attempts at journals that come again
         self._previous: Entry | None = None
+        # The epoch that consumers know of, None if nobody can tell.
+        self._epoch: int | None = None
         self._furthest: tuple[UUID | None, int] = (None, 0)
         self._hole: _Hole | None = None
         self._first_backoff_s = max(backoff_s, 0.01)
@@ -233,11 +235,25 @@ class Lane:
             skipped=self._skipped.get(uuid) if self._skipped else None,
             resume_after=resume_after,
             counted=former.tally.told if former is not None else 0,
+            opens_epoch=resume_after == 0 and self._opens_epoch(entry),
         )
         if self._previous is None or entry[:2] > self._previous[:2]:
             self._previous = entry
         self.flights.append(flight)
         return flight
+
+    def _opens_epoch(self, entry: Entry) -> bool:
+        """Tell whether ENTRY is the first of an epoch that begins with a restore: by its number,
+        or, where that journal was lost, as none of the epoch is before it."""
+        if entry.epoch == 0:
+            return False
+        if entry.sequence == 1:
+            return True
+        if self._epoch is None or entry.epoch <= self._epoch:
+            return False
+        return not any(
+            flight.opens_epoch and flight.entry.epoch >= entry.epoch for flight in self.flights
+        )
 
     def leave_out(self, entry: Entry, pos: int, reason: str) -> None:
         """Event POS of ENTRY is not to be sent when the journal is begun again."""
@@ -258,6 +274,7 @@ class Lane:
             return
         position = known.position
         self._note(position)
+        self._epoch = position.epoch
         last = position.sequence if position.complete else position.sequence - 1
         reached = Entry(position.epoch, last, position.uuid)
         if self._previous is None or reached[:2] > self._previous[:2]:
@@ -312,6 +329,7 @@ class Lane:
         if not self.flights or not self.flights[0].delivered:
             return None
         flight = self.flights.popleft()
+        self._epoch = max(flight.entry.epoch, self._epoch or 0)
         if self.settled is None or flight.entry > self.settled[0]:
             self.settled = flight.entry, flight.pos
         self._finish(flight)
@@ -322,6 +340,8 @@ class Lane:
     def drop(self, flight: Flight, *, comes_again: bool = False) -> None:
         """FLIGHT ends here without being delivered: set aside, gone, or to be mended first."""
         flight.close()
+        if flight.opens_epoch:  # so the next one does
+            self._epoch = flight.entry.epoch - 1
         self.flights.remove(flight)
         self._finish(flight)
         if comes_again:

@@ -81,12 +81,20 @@ _OVERHEAD_BYTES = 128
 _KEY_CHARS = 300
 """So much of a key is shown to people."""
 
-BEGIN, END = -1, -2
-"""What stands in place of an event's number for the boundaries of its transaction."""
+BEGIN, END, NEW_EPOCH = -1, -2, -3
+"""What stands in place of an event's number: for the boundaries of its transaction, and for the
+message that announces the epoch which the transaction opens."""
+
+ASIDE = {
+    BEGIN: "BEGIN of the transaction",
+    END: "END of the transaction",
+    NEW_EPOCH: "the announcement of a new epoch",
+}
+"""These for people: messages that are no events, so the quarantine has no notes on them."""
 
 
 class BadEvent(ShipError):
-    """An event that can't be sent as asked; ``pos`` is its number in its journal, BEGIN or END.
+    """An event that can't be sent as asked; ``pos`` is its number in its journal, or one of ASIDE.
 
     ``whose``: its table and key for people, "" if it has none.
     """
@@ -104,8 +112,7 @@ class BadEvent(ShipError):
     @property
     def where(self) -> str:
         """Which one it is, for messages."""
-        boundary = {BEGIN: "BEGIN", END: "END"}.get(self.pos)
-        return f"{boundary} of the transaction" if boundary else f"event {self.pos}"
+        return ASIDE.get(self.pos) or f"event {self.pos}"
 
 
 class CanaryWatch(Protocol):
@@ -454,6 +461,15 @@ class JournalRenderer:
             return []
         record = schema_changes.record(change, self.header, self.stamp, self.database)
         return [] if record is None else self._of_record(change.pos, record)
+
+    def new_epoch(self) -> list[Message]:
+        """Return what goes before the first event of an epoch that the journal opens: one message
+        to the topic of schema changes, none where there are none. Raises BadEvent."""
+        schema_changes = self.renderer.schema_changes
+        if schema_changes is None:
+            return []
+        record = schema_changes.new_epoch(self.header, self.stamp, self.database)
+        return self._of_record(NEW_EPOCH, record)
 
     def pass_over(self, change: RowChange | DdlChange) -> list[Message]:
         """CHANGE was sent before, so it only counts, and gives no message."""

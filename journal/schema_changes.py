@@ -95,7 +95,7 @@ _TEXTS = (Storage.TEXT, Storage.PADDED_TEXT)
 
 
 class SchemaChanges:
-    """Makes the records of DDL statements.
+    """Makes the records of DDL statements, and those that announce a new epoch.
 
     ``prefix``: the logical server name, ``topic``: where the records go; ``captures`` tells of
     a database path and the name of a table whether it is captured; ``headers`` of every record.
@@ -121,17 +121,28 @@ class SchemaChanges:
         if not changes:
             return None
         source = source_of_table(self._prefix, header, stamp, database, changes[0].name)
+        entries = [
+            _entry(database, each)
+            for each in changes
+            if each.state is not None or each.kind == "DROP"
+        ]
+        return self._record(at_position(source, change.pos), database, text_of(change.sql), entries)
+
+    def new_epoch(self, header: Header, stamp: Stamp, database: str) -> Record:
+        """Return the record that goes before the first event of an epoch: no statement, pos 0."""
+        source = source_of_table(self._prefix, header, stamp, database, "")
+        return self._record(at_position(source, 0), database, None, [])
+
+    def _record(
+        self, source: Struct, database: str, ddl: str | None, changes: list[Struct]
+    ) -> Record:
         value: Struct = {
-            "source": at_position(source, change.pos),
+            "source": source,
             "ts_ms": time_ns() // 1_000_000,
             "databaseName": database,
             "schemaName": None,
-            "ddl": text_of(change.sql),
-            "tableChanges": [
-                _entry(database, each)
-                for each in changes
-                if each.state is not None or each.kind == "DROP"
-            ],
+            "ddl": ddl,
+            "tableChanges": changes,
         }
         return Record(self._topic, KEY, {"databaseName": database}, VALUE, value, self._headers)
 

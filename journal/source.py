@@ -41,6 +41,8 @@ SOURCE = struct(
     ("sequence", OPTIONAL_STRING),
     ("table", STRING),
     ("txId", OPTIONAL_INT64),
+    # Optional, though every event has it: registries take a field without default for a breach.
+    ("epoch", OPTIONAL_INT64),
     ("commitSeq", OPTIONAL_INT64),
     ("journal", OPTIONAL_STRING),
     ("pos", OPTIONAL_INT64),
@@ -66,6 +68,7 @@ def source_of_table(prefix: str, header: Header, stamp: Stamp, database: str, ta
         "sequence": None,
         "table": table,
         "txId": header.transaction,
+        "epoch": epoch_of(stamp),
         "commitSeq": stamp.sequence,
         "journal": str(header.uuid),
         "pos": None,
@@ -74,8 +77,16 @@ def source_of_table(prefix: str, header: Header, stamp: Stamp, database: str, ta
 
 
 def at_position(source: Struct, pos: int) -> Struct:
-    """SOURCE for the event POS of its journal, from 1."""
-    return {**source, "sequence": f'["{source["commitSeq"]}","{pos}"]', "pos": pos}
+    """Return SOURCE for the event POS of its journal, from 1."""
+    epoch = source["epoch"]
+    first = "" if epoch is None else f'"{epoch}",'
+    return {**source, "sequence": f'[{first}"{source["commitSeq"]}","{pos}"]', "pos": pos}
+
+
+def epoch_of(stamp: Stamp) -> int | None:
+    """Return what events tell as their epoch. Earlier versions told none: the audit imitates that,
+    to learn where it shows."""
+    return stamp.epoch
 
 
 class WrittenSource:
@@ -95,17 +106,20 @@ class WrittenSource:
 
     def of_journal(self, header: Header, stamp: Stamp) -> tuple[str, str, str]:
         """The block for events of a journal: the event's position stands between the three."""
-        ms, us, ns, sequence, transaction, number, journal, pos, tail = self._pieces
-        commit_us, place = stamp.commit_us, stamp.sequence
+        ms, us, ns, sequence, transaction, age, number, journal, pos, tail = self._pieces
+        commit_us, epoch, place = stamp.commit_us, stamp.epoch, stamp.sequence
         head = (
             f"{ms}{commit_us // 1000}{us}{commit_us}{ns}{commit_us * 1000}{sequence}"
-            f'"[\\"{place}\\",\\"'
+            f'"[\\"{epoch}\\",\\"{place}\\",\\"'
         )
         middle = (
-            f'\\"]"{transaction}{header.transaction}{number}{place}{journal}"{header.uuid}"{pos}'
+            f'\\"]"{transaction}{header.transaction}{age}{epoch}{number}{place}{journal}'
+            f'"{header.uuid}"{pos}'
         )
         return head, middle, tail
 
 
 # What differs from event to event, in the order in which it stands in the block.
-_DIFFERING = ("ts_ms", "ts_us", "ts_ns", "sequence", "txId", "commitSeq", "journal", "pos")
+_DIFFERING = (
+    "ts_ms", "ts_us", "ts_ns", "sequence", "txId", "epoch", "commitSeq", "journal", "pos",
+)  # fmt: skip

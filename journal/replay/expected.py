@@ -70,6 +70,7 @@ COLUMNS: Columns = (
     ("key", "string"),
     ("note", "string"),
     ("placed", "string"),
+    ("epoch", "bigint"),
 )
 """Columns that messages of the journals and of the topics have in common.
 
@@ -78,7 +79,8 @@ COLUMNS: Columns = (
 `END_AT` for the boundaries of the transaction) and of the message in it; of one in the topic
 partition, offset, and sequence and number of the event as it tells them. ``note``: why a wanted
 message need not be there; of one in the topic how it came, if it says so. ``placed``: in which
-fields placeholders stand for what was too large, as its header says.
+fields placeholders stand for what was too large, as its header says. ``epoch``: as a message tells
+it, null if it tells none.
 """
 
 ARROW = arrow_schema(COLUMNS)
@@ -302,7 +304,7 @@ def _unsent(
 ) -> tuple[Any, ...]:
     return (
         "", journal, UNSENT, epoch, sequence, pos, 0, None, 0, op, database, journal, transaction,
-        table, key, note, None,
+        table, key, note, None, None,
     )  # fmt: skip
 
 
@@ -351,11 +353,16 @@ class _Journal:
         self._note = note
         self._common = (database, reader.header.uuid.bytes, reader.header.transaction)
         self._number = (stamp.epoch, stamp.sequence)
+        self._opens_epoch = stamp.epoch > 0 and stamp.sequence == 1
         self._texts: dict[int, tuple[Table, RowText]] = {}
 
     def rows(self, start: int, end: int | None) -> Iterator[tuple[Any, ...]]:
         own, note, row = self._own, self._note, self._row
         whole = end is None
+        if start == 0 and self._opens_epoch:
+            with suppress(BadEvent):
+                for message in own.new_epoch():
+                    yield row(message, BEGIN_AT, 0, None, None, None)
         for change in self._reader.changes(start, end):
             if type(change) is not RowChange and not isinstance(change, DdlChange):
                 continue
@@ -443,7 +450,7 @@ class _Journal:
         database, journal, transaction = self._common
         return (
             topic, group, WANTED, epoch, sequence, pos, index,
-            digest, block, op, database, journal, transaction, table, key, reason, placed,
+            digest, block, op, database, journal, transaction, table, key, reason, placed, epoch,
         )  # fmt: skip
 
 
@@ -515,6 +522,7 @@ def _other_time() -> Iterator[None]:
             (quick, "time_ns", later),
             (schema_changes, "time_ns", later),
             (source, "__version__", "0"),
+            (source, "epoch_of", lambda _: None),
         ):
             stack.callback(setattr, module, name, getattr(module, name))
             setattr(module, name, value)

@@ -13,6 +13,7 @@ from firebird_cdc.journal.replay.arrow import Columns, arrow_schema
 from firebird_cdc.journal.replay.expected import BEGIN_AT, END_AT
 from firebird_cdc.journal.replay.findings import SCHEMA
 from firebird_cdc.journal.replay.laying import PLACED, SILENT, Place
+from firebird_cdc.journal.replay.message_form import ANNOUNCED
 from firebird_cdc.journal.replay.observed import FOREIGN
 
 VERDICTS: Columns = (*SCHEMA.items(), ("reason", "string"))
@@ -126,7 +127,7 @@ class Judge:
             return "compaction"
         if row["newest_offset"] is None:
             return None
-        newest = {**row, "offset": row["newest_offset"], "note": None}
+        newest = {**row, "epoch": None, "offset": row["newest_offset"], "note": None}
         if row["newest_sequence"] is None:
             first = self._facts.offsets.get((row["topic"], row["partition"]))
             is_older = first is not None and row["newest_offset"] < first
@@ -258,7 +259,8 @@ class Judge:
     def _excuse_by_number(self, row: dict[str, Any]) -> str | None:
         """The same of one whose journal is not here, by the journals that have its number.
 
-        A message does not tell its epoch: it may be of any that has no journal of the number.
+        One of an earlier version does not tell its epoch: it may be of any that has no journal of
+        the number.
         """
         excuses = set()
         for epoch in self._possible_epochs(row):
@@ -269,8 +271,11 @@ class Judge:
         return None if None in excuses else min(filter(None, excuses))
 
     def _possible_epochs(self, row: dict[str, Any]) -> range:
-        """The epochs that a message can be of: events of a database stand in their order in a
-        partition, so behind the first event of an epoch there is none of an older one."""
+        """Return the epochs that a message can be of: the one that it tells. Where it tells none:
+        events of a database stand in their order in a partition, so behind the first event of an
+        epoch there is none of an older one."""
+        if row["epoch"] is not None:
+            return range(row["epoch"], row["epoch"] + 1)
         facts, first = self._facts, 0
         note = row["note"]
         if note is None or note.startswith(FOREIGN):  # the others came out of their order
@@ -297,7 +302,9 @@ class Judge:
 def _event(row: Mapping[str, Any], *, with_key: bool = True) -> str:
     """A few words that name an event."""
     position = row["position"]
-    if position == END_AT:
+    if row.get("op") == ANNOUNCED:
+        what = "the announcement of a new epoch in the journal"
+    elif position == END_AT:
         what = "the END"
     elif position == BEGIN_AT:
         what = "the BEGIN"

@@ -17,6 +17,7 @@ import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-igno
 from firebird_cdc.journal.replay.alignment import Seen, Wanted, align
 from firebird_cdc.journal.replay.arrow import Columns, arrow_schema
 from firebird_cdc.journal.replay.expected import SEEN, UNREAD, UNSENT, WANTED
+from firebird_cdc.journal.replay.message_form import ANNOUNCED
 from firebird_cdc.journal.replay.observed import FOREIGN
 
 DIFFERENCE: Columns = (
@@ -78,9 +79,9 @@ class _Columns:
         self.batch = batch
         names = ("topic", "grp", "side", "a", "b", "c", "digest", "block", "database", "note")
         self.has_placed = batch.column("placed").null_count < batch.num_rows
-        columns = [batch.column(name).to_pylist() for name in names]
+        columns = [batch.column(name).to_pylist() for name in (*names, "epoch")]
         self.topic, self.group, self.side, self.a, self.b, self.c = columns[:6]
-        self.digest, self.block, self.database, self.note = columns[6:]
+        self.digest, self.block, self.database, self.note, self.epoch = columns[6:]
         self.has_notes = any(note is not None for note in self.note)
 
 
@@ -122,17 +123,23 @@ class Laying:
         states: dict[str, Number] = {}
         wanted = _distinct(_rows(run for run in runs if run.columns.side[run.start] == WANTED))
         seen = []
+        told: list[tuple[str, int | None]] = []  # op and epoch of all messages that there are
         for row in _rows(run for run in runs if run.columns.side[run.start] == SEEN):
+            told.append((row["op"], row["epoch"]))
             note = row["note"] or ""
             if note.startswith("repair:"):
                 rows += _stands(note.removeprefix("repair:"))
                 if '"current state"' in note:
                     _note_state(states, note.removeprefix("repair:"))
                     continue
+            if row["op"] == ANNOUNCED and row["c"] > 1:
+                continue  # the journal that opens the epoch was lost, and the next one did so
             seen.append(row)
         counts.add(topic, len(wanted), len(seen))
         is_compacted = topic in self._compacted
         due = _due(wanted, is_compacted, states)
+        _excuse_announcements(wanted, told, due)
+        _mark_other_epochs(wanted, seen)
         result = align(
             [
                 Wanted(
@@ -261,6 +268,7 @@ def _is_same(topic: str, runs: list[_Run], counts: _Counts) -> bool:
         or end - begin != number
         or left.digest[start:middle] != right.digest[begin:end]
         or left.block[start:middle] != right.block[begin:end]
+        or not _tells_epochs(right.epoch[begin:end], left.epoch[start:middle])
     ):
         return False
     partition, database = right.a[begin], left.database[start]
@@ -319,6 +327,34 @@ def _due(
     is_told = (last["a"], last["b"]) <= states.get(last["database"], (-1, 0))
     due[-1] = last["op"] != "t" and not is_told  # a tombstone goes, too, in the end
     return due
+
+
+def _tells_epochs(told: list[int | None], right: list[int | None]) -> bool:
+    """Tell whether messages TOLD the RIGHT epochs, or none, as those of earlier versions."""
+    return told == right or all(
+        each is None or each == other for each, other in zip(told, right, strict=True)
+    )
+
+
+def _mark_other_epochs(wanted: list[dict[str, Any]], seen: list[dict[str, Any]]) -> None:
+    """Have those of SEEN differ from all others that tell another epoch than their journal has."""
+    epochs = {row["journal"]: row["epoch"] for row in wanted}
+    for row in seen:
+        if row["epoch"] is not None and epochs.get(row["journal"], row["epoch"]) != row["epoch"]:
+            row["digest"] += b"epoch"
+
+
+def _excuse_announcements(
+    wanted: list[dict[str, Any]], told: list[tuple[str, int | None]], due: list[bool]
+) -> None:
+    """Take back in DUE the announcements of epochs that another message has TOLD, and those of
+    which nothing says that they are not of an earlier version, which told no epoch."""
+    for index, row in enumerate(wanted):
+        if row["op"] == ANNOUNCED and (
+            (ANNOUNCED, row["epoch"]) in told
+            or not any(epoch is not None and epoch < row["epoch"] for _, epoch in told)
+        ):
+            due[index] = False
 
 
 def _newest(seen: Sequence[Mapping[str, Any]], pairs: Sequence[int]) -> dict[str, Any]:
@@ -403,6 +439,7 @@ def _from_seen(kind: str, seen: list[dict[str, Any]], index: int) -> dict[str, A
     return {
         "kind": kind,
         "database": teller["database"],
+        "epoch": teller["epoch"],
         "sequence": teller["c"],
         "position": teller["d"],
         "op": row["op"],

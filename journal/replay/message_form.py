@@ -5,6 +5,9 @@ when and by whom it was made: the envelope's own times, the connector's version,
 name the connector, and what `Form.volatile` names besides. These are left out, and the digests are
 equal. Where transactions are counted (``provide.transaction.metadata``), an event's number in its
 transaction depends on what was left out of it at that time: it has a digest of its own, ``block``.
+
+Messages of earlier versions tell no epoch. So ``epoch`` is compared apart from the digest, and
+``sequence``, which repeats other fields, is left out where it says what they do.
 """
 
 from __future__ import annotations
@@ -36,6 +39,9 @@ HEADER = "\0header"
 OURS = "__firebird_cdc."
 """Headers of ours begin so: they say how a message came, and are no part of what it says."""
 
+ANNOUNCED = "e"
+"""The ``op`` of a message that announces a new epoch."""
+
 _CONTEXT = "__debezium.context."
 _KEYS = ("__debezium.newkey", "__debezium.oldkey")
 """Headers that the converter of keys writes."""
@@ -51,14 +57,18 @@ _SOURCE = b'"source":{"version":"'
 _TEXT = rb'"((?:[^"\\]|\\.)*)"'
 _PLACE = re.compile(
     rb'","connector":"firebird","name":' + _TEXT + rb',"ts_ms":\d+,"ts_us":\d+,"ts_ns":\d+,'
-    rb'"snapshot":"\w+","db":' + _TEXT + rb',"sequence":(?:null|' + _TEXT + rb'),"table":' + _TEXT
-    + rb',"txId":(\d+),"commitSeq":(\d+),"journal":"([0-9a-f-]{36})","pos":(\d+)'
+    rb'"snapshot":"\w+","db":' + _TEXT + rb',"sequence":(?P<numbers>null|"(?:[^"\\]|\\.)*")'
+    rb',"table":' + _TEXT + rb',"txId":(\d+)(?P<told>,"epoch":(?P<epoch>\d+))?'
+    rb',"commitSeq":(?P<sequence>\d+),"journal":"([0-9a-f-]{36})","pos":(?P<pos>\d+)'
 )  # fmt: skip
+_NEXT_SCHEMA = b'{"type":"int64","optional":true,"field":"commitSeq"}'
+_EPOCH_SCHEMAS = b'{"type":"int64","optional":true,"field":"epoch"},' + _NEXT_SCHEMA
 _TIMES = ("ts_ms", "ts_us", "ts_ns")
 
 
 class Source(NamedTuple):
-    """Where a message says that it comes from; ``name``: of the server."""
+    """Where a message says that it comes from; ``name``: of the server; ``epoch``: None where an
+    earlier version made it."""
 
     name: str
     database: str
@@ -67,6 +77,7 @@ class Source(NamedTuple):
     sequence: int
     journal: bytes
     pos: int
+    epoch: int | None = None
 
 
 class Read(NamedTuple):
@@ -74,7 +85,7 @@ class Read(NamedTuple):
 
     ``digest``: of all that counts. ``group``: what the messages that have an order have in common;
     without a key it is the message. ``block``: of its place in its transaction, 0 without one.
-    ``op``: c, u, d or r; t: a tombstone; "": none is told.
+    ``op``: c, u, d or r; t: a tombstone; `ANNOUNCED`: of a new epoch; "": none is told.
     """
 
     digest: bytes
@@ -165,13 +176,16 @@ class Form:
             begin = value.rfind(_SOURCE, 0, at) if end is not None else -1
             if end is not None and begin >= 0:
                 version = begin + len(_SOURCE)
-                state.update(value[:version])
-                state.update(value[value.find(b'"', version) : end.start(1)])
+                state.update(_without_epoch_schema(value[:version]))
+                behind = value.find(b'"', version)
+                place = _PLACE.match(value, behind)
+                state.update(_without_numbers(value, behind, end.start(1), place))
                 rest = value[end.end() :]
                 block = _block(rest) if self.blocks else 0
                 if not self.blocks:
                     state.update(rest)
-                return chr(value[at + 7]), block, _source(value, version) if with_source else None
+                source = _source(place) if with_source and place is not None else None
+                return chr(value[at + 7]), block, source
         try:
             content = _content(self.decode_value, value)
         except ValueError:
@@ -186,14 +200,20 @@ class Form:
     def _reduce(self, content: Any) -> tuple[str, int, Source | None]:
         """Take out of CONTENT what depends on when it was made; op, block and source of it."""
         envelope = content
+        schema = None
         if isinstance(content, dict) and content.keys() == {"schema", "payload"}:
-            envelope = content["payload"]
+            schema, envelope = content["schema"], content["payload"]
         if not isinstance(envelope, dict):
             return "", 0, None
         source = envelope.get("source")
         if not (isinstance(source, dict) and source.get("connector") == "firebird"):
             return "", 0, None
         source.pop("version", None)
+        _remove_epoch_schema(schema)
+        epoch, numbers = source.pop("epoch", None), source.get("sequence")
+        told = (epoch, source.get("commitSeq"), source.get("pos"))
+        if numbers == _sequence([each for each in told if each is not None]):
+            del source["sequence"]
         for name in _TIMES:
             envelope.pop(name, None)
         block = 0
@@ -209,9 +229,12 @@ class Form:
                 int(source["commitSeq"]),
                 UUID(source["journal"]).bytes,
                 int(source["pos"]),
+                None if epoch is None else int(epoch),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             place = None
+        if op is None and place is not None and place.pos == 0:
+            op = ANNOUNCED
         return op if isinstance(op, str) and len(op) == 1 else "", block, place
 
     def differences(self, one: Message, other: Message) -> set[FieldPath]:
@@ -281,11 +304,43 @@ def _block(text: bytes) -> int:
     return int.from_bytes(blake2b(text.rstrip(b"}"), digest_size=8).digest(), "big", signed=True)
 
 
-def _source(value: bytes, version: int) -> Source | None:
-    found = _PLACE.match(value, value.find(b'"', version))
-    if found is None:
-        return None
-    name, database, _, table, transaction, sequence, journal, pos = found.groups()
+def _sequence(numbers: Sequence[object]) -> str:
+    return "[" + ",".join(f'"{number}"' for number in numbers) + "]"
+
+
+def _without_epoch_schema(start: bytes) -> bytes:
+    """Return START of a message without the field ``epoch`` in the schema of its source block."""
+    if not start.startswith(b'{"schema"'):
+        return start
+    return start.replace(_EPOCH_SCHEMAS, _NEXT_SCHEMA, 1)
+
+
+def _remove_epoch_schema(schema: Any) -> None:
+    """Take ``epoch`` out of the source block in SCHEMA, the envelope's."""
+    if not (isinstance(schema, dict) and isinstance(schema.get("fields"), list)):
+        return
+    for field in schema["fields"]:
+        if field.get("field") == "source" and isinstance(field.get("fields"), list):
+            field["fields"] = [each for each in field["fields"] if each.get("field") != "epoch"]
+
+
+def _without_numbers(value: bytes, start: int, end: int, place: re.Match[bytes] | None) -> bytes:
+    """Return VALUE between START and END without its epoch and ``sequence``; whole, if ``sequence``
+    says something else than the fields that PLACE has found."""
+    if place is None:
+        return value[start:end]
+    numbers = [each for each in place.group("epoch", "sequence", "pos") if each is not None]
+    if place["numbers"] != b'"[' + b",".join(b'\\"%s\\"' % each for each in numbers) + b']"':
+        return value[start:end]
+    last = place.end("numbers")
+    number = place.span("told") if place["told"] else (last, last)
+    return b"".join(
+        (value[start : place.start("numbers")], value[last : number[0]], value[number[1] : end])
+    )
+
+
+def _source(found: re.Match[bytes]) -> Source:
+    name, database, _, table, transaction, _, epoch, sequence, journal, pos = found.groups()
     return Source(
         _unquoted(name),
         _unquoted(database),
@@ -294,6 +349,7 @@ def _source(value: bytes, version: int) -> Source | None:
         int(sequence),
         bytes.fromhex(journal.replace(b"-", b"").decode()),
         int(pos),
+        None if epoch is None else int(epoch),
     )
 
 

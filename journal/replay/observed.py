@@ -436,13 +436,13 @@ class Reader:
                 elif name.startswith(OURS):
                     note = f"{name.removeprefix(OURS)}:{(content or b'').decode(errors='replace')}"
             digest, group, block, op, source = read(key, value, pairs)
-            sequence = pos = None
+            sequence = pos = epoch = None
             where: tuple[Any, ...] = _NOWHERE
             if source is not None:
-                name, database, table, transaction, sequence, journal, pos = source
+                name, database, table, transaction, sequence, journal, pos, epoch = source
                 where = database, journal, transaction, table
                 if name != self._prefix and note is None:
                     note = FOREIGN + name
             at = topic, group, SEEN, partition, offset, sequence, pos
-            rows.append((*at, digest, block, op, *where, key_text(key), note, placed))
+            rows.append((*at, digest, block, op, *where, key_text(key), note, placed, epoch))
         return record_batch(rows, ARROW)

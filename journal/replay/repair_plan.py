@@ -524,13 +524,13 @@ class Plan:
             for origin, events in groupby(rows, key=lambda row: row[2]):
                 self._add_keys(look, database, origin, {pos: event for event, pos, _ in events})
             try:
-                found = list(look.newest())
+                found = list(look.newest(hole.epoch))
             except TopicsClosed as error:
                 self.notes.add(str(error))
                 return
             for digest, newest in found:
                 # Where a message can't be read, nobody knows more than before.
-                seen = None if newest is None else _PLACE.pack(hole.epoch, *newest)
+                seen = None if newest is None else _PLACE.pack(*newest)
                 self._sql.execute(
                     "UPDATE row_key SET checked = ?, in_kafka = ?,"
                     " present = CASE WHEN present < ? THEN ? ELSE present END WHERE hash = ?",

@@ -34,7 +34,8 @@ _PATIENCE_S = 30.0
 _BATCH = 1000
 _LOOK_S = 0.05
 
-_Newest = tuple[int, int]
+_Newest = tuple[int, int, int]
+"""Epoch, commitSeq and pos of an event."""
 
 _CLOSED = frozenset(
     {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
@@ -109,18 +110,19 @@ class TopicLook:
         """The keys of which nothing can be said."""
         return self._unreadable
 
-    def newest(self) -> Iterator[tuple[bytes, _Newest | None]]:
-        """Yield each key with commitSeq and pos of its newest event in Kafka, None if it has none.
+    def newest(self, epoch: int) -> Iterator[tuple[bytes, _Newest | None]]:
+        """Yield each key with the place of its newest event in Kafka, None if it has none. EPOCH:
+        of events that tell none, as those of earlier versions.
 
         Raises ShipError if Kafka can't be read.
         """
         found: dict[bytes, _Newest] = {}
         for message in _messages(self._config, self._since_ms, {}):
-            self._take(message, found)
+            self._take(message, found, epoch)
         for digest in self._digests - self._unreadable:
             yield digest, found.get(digest)
 
-    def _take(self, message: Any, found: dict[bytes, _Newest]) -> None:
+    def _take(self, message: Any, found: dict[bytes, _Newest], epoch: int) -> None:
         digests = self._wanted.get((message.topic(), message.key()))
         value = message.value()
         if digests is None or value is None:  # a tombstone says no more than what it follows
@@ -132,16 +134,25 @@ class TopicLook:
             self.why = f"topic {message.topic()} has messages without a source in JSON"
             self._unreadable.update(digests)
             return
+        _, told, number, pos = source
+        place = (epoch if told is None else told), number, pos
         for digest in digests:
-            found[digest] = max(found.get(digest, source[1:]), source[1:])
+            found[digest] = max(found.get(digest, place), place)
 
 
-def _source(value: bytes) -> tuple[str, int, int] | None:
-    """Journal, commitSeq and pos of an event, None if they can't be told."""
+def _source(value: bytes) -> tuple[str, int | None, int, int] | None:
+    """Return journal, epoch (None: it tells none), commitSeq and pos of an event, None if they
+    can't be told."""
     try:
         envelope = json.loads(value)
         source = envelope.get("payload", envelope)["source"]
-        return str(source["journal"]), int(source["commitSeq"]), int(source["pos"])
+        epoch = source.get("epoch")
+        return (
+            str(source["journal"]),
+            None if epoch is None else int(epoch),
+            int(source["commitSeq"]),
+            int(source["pos"]),
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -166,7 +177,7 @@ def events_since(
         source = _source(value)
         if source is not None:
             with suppress(ValueError):
-                yield UUID(source[0]), source[2]
+                yield UUID(source[0]), source[3]
 
 
 def _messages(

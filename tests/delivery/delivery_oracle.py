@@ -127,7 +127,8 @@ class History:
         """The events of every topic and database, in order; without those of bad journals."""
         found: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
         for journal in self.journals:
-            journal.messages = 0
+            # A new epoch is announced first, in the topic of schema changes.
+            journal.messages = int(journal.epoch > 0 and journal.sequence == 1)
             if journal.is_bad:
                 continue
             for topic, event in self.of(journal):

@@ -94,8 +94,8 @@ ENVELOPE = {
                     "default": "false",
                     "field": "snapshot",
                 },
-                *fields("string db,string? sequence,string table,int64? txId,int64? commitSeq"),
-                *fields("string? journal,int64? pos,int64? snapshotNumber"),
+                *fields("string db,string? sequence,string table,int64? txId,int64? epoch"),
+                *fields("int64? commitSeq,string? journal,int64? pos,int64? snapshotNumber"),
             ],
         },
         *fields("string op,int64? ts_ms,int64? ts_us,int64? ts_ns"),
@@ -154,9 +154,10 @@ def test_worked_example_field_by_field(
             "ts_ns": 1772442848250000000,
             "snapshot": "false",
             "db": DATABASE,
-            "sequence": '["90312","1"]',
+            "sequence": '["0","90312","1"]',
             "table": "SHIPMENT",
             "txId": 48213,
+            "epoch": 0,
             "commitSeq": 90312,
             "journal": "6f2b9a54-0d1e-4c57-9a3b-2e7c41d8b0aa",
             "pos": 1,
@@ -190,9 +191,9 @@ def test_positions_count_on(render: Render) -> None:
 
     sources = [payload(message)["source"] for message in render(fill)]
     assert [(source["pos"], source["sequence"]) for source in sources] == [
-        (1, '["90312","1"]'),
-        (2, '["90312","2"]'),
-        (3, '["90312","3"]'),
+        (1, '["0","90312","1"]'),
+        (2, '["0","90312","2"]'),
+        (3, '["0","90312","3"]'),
     ]
 
 
@@ -465,7 +466,7 @@ def test_the_source_block_is_the_same_whether_a_transform_may_look_at_it_or_not(
     assert blocks[0] == blocks[1]
     assert [list(block) for block in blocks[0]] == [list(block) for block in blocks[1]]
     assert [(block["pos"], block["sequence"]) for block in blocks[0]] == [
-        (pos, f'["90312","{pos}"]') for pos in (1, 2, 3)
+        (pos, f'["0","90312","{pos}"]') for pos in (1, 2, 3)
     ]
     assert blocks[0][0]["db"] == database
     assert blocks[0][0]["table"] == table

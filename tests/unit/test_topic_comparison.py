@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -58,6 +59,7 @@ class Scene:
     def __init__(self, folder: Path, **options: str) -> None:
         self.folder = folder
         self.paths: list[Path] = []
+        self.epochs: list[int] = []
         file = folder / "connector.yaml"
         settings = {
             "connector.name": "x",
@@ -70,23 +72,28 @@ class Scene:
         self.config = load_config(file)
         self.form = Form(blocks=self.config.provide_transaction_metadata)
 
-    def journal(self, fill: Fill, database: str = DATABASE) -> UUID:
+    def journal(self, fill: Fill, database: str = DATABASE, epoch: int = 0) -> UUID:
         """Add a journal with what FILL writes, under the next number of its database."""
         number = len(self.paths) + 1
+        self.epochs.append(epoch)
+        sequence = self.epochs.count(epoch) if epoch else number
         uuid = UUID(int=number, version=4)
         path = self.folder / f"{uuid}.log"
         with JournalWriter(
-            path, uuid=uuid, transaction=100 + number, database=database, user="X", epoch=0
+            path, uuid=uuid, transaction=100 + number, database=database, user="X", epoch=epoch
         ) as writer:
             fill(writer)
             writer.seal()
             writer.commit(number, 1_700_000_000_000_000 + number)
-            writer.stamp(number)
+            writer.stamp(sequence)
         self.paths.append(path)
         return uuid
 
     def rows(
-        self, *changes: tuple[str, tuple | None, tuple | None], database: str = DATABASE
+        self,
+        *changes: tuple[str, tuple | None, tuple | None],
+        database: str = DATABASE,
+        epoch: int = 0,
     ) -> UUID:
         """Add a journal with changes of T: operation, before, after."""
 
@@ -100,7 +107,7 @@ class Scene:
                 else:
                     writer.delete(table, before)
 
-        return self.journal(fill, database)
+        return self.journal(fill, database, epoch)
 
     @property
     def rendering(self) -> Rendering:
@@ -135,6 +142,8 @@ class Scene:
             with JournalReader(path) as reader:
                 assert reader.stamp is not None
                 journal = renderer.journal(reader.header, reader.stamp, reader.database)
+                if reader.stamp.epoch and reader.stamp.sequence == 1:
+                    messages += journal.new_epoch()
                 for change in reader.changes():
                     if not isinstance(change, RowChange | DdlChange):
                         continue
@@ -234,7 +243,7 @@ CONFIGURATIONS: dict[str, dict[str, str]] = {
     "unwrapped": {
         "transforms": "u",
         "transforms.u.type": "unwrap",
-        "transforms.u.add.fields": "op,ts_ms,source.version,source.pos",
+        "transforms.u.add.fields": "op,ts_ms,source.version,source.sequence,source.pos",
         "transforms.u.add.headers": "ts_ns",
         "transforms.u.delete.tombstone.handling.mode": "rewrite-with-tombstone",
     },
@@ -290,6 +299,83 @@ def test_each_fault_is_one_difference(name: str, tmp_path: Path) -> None:
     stranger = sent[one]._replace(value=b'{"hello":1}')
     (extra,) = scene.compare([*sent, stranger])
     assert (extra["kind"], extra["offset"]) == ("extra", len(sent))
+
+
+_SCHEMA_OF_EPOCH = b'{"type":"int64","optional":true,"field":"epoch"},'
+
+
+def _older(message: Message) -> Message:
+    """MESSAGE as earlier versions made it, which told no epoch."""
+    value = message.value
+    if value is None:
+        return message
+    value = re.sub(rb'"epoch":\d+,', b"", value.replace(_SCHEMA_OF_EPOCH, b""))
+    value = re.sub(rb'(sequence":"\[)\\"\d+\\",(\\"\d+\\",\\"\d+\\"\]")', rb"\1\2", value)
+    return message._replace(value=value)
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_what_an_earlier_version_has_shipped_does_not_differ(name: str, tmp_path: Path) -> None:
+    """Also where it announced no epoch, and where this version has gone on after it."""
+    scene = Scene(tmp_path, **CONFIGURATIONS[name])
+    _five(scene)
+    scene.journal(lambda writer: writer.ddl("create table U (ID integer)"))
+    scene.rows(("u", (1, "a"), (1, "b")), epoch=1)
+    scene.probe()
+    sent = scene.shipped()
+    older = [_older(each) for each in sent]
+    if name not in ("excluded", "bare"):
+        assert older != sent
+    silent = [each for each in older if b'"ddl":null' not in (each.value or b"")]
+    assert len(silent) == len(sent) - 1
+    assert scene.compare(sent) == []
+    assert scene.compare(older) == []
+    assert scene.compare(silent) == []
+    assert scene.compare([*silent[:4], *sent[4:]]) == []
+
+
+@pytest.mark.parametrize("name", ["plain", "no schemas", "counted"])
+def test_an_epoch_or_sequence_that_is_not_the_journal_s_is_an_altered_event(
+    name: str, tmp_path: Path
+) -> None:
+    scene = Scene(tmp_path, **CONFIGURATIONS[name])
+    scene.rows(("c", None, (1, "a")))
+    scene.rows(("u", (1, "a"), (1, "b")), epoch=5)
+    sent = scene.shipped()
+    (at,) = [
+        index
+        for index, each in enumerate(sent)
+        if b'"epoch":5,"commitSeq":1,"j' in (each.value or b"")
+        and b'"op":"u"' in (each.value or b"")
+    ]
+    value = sent[at].value or b""
+    for old, new in (
+        (b'"epoch":5,', b'"epoch":4,'),
+        (rb"[\"5\",", rb"[\"4\","),
+        (rb"[\"5\",", b"["),
+        (rb",\"1\"]", rb",\"2\"]"),
+    ):
+        assert value.count(old) == 1
+        altered = sent[at]._replace(value=value.replace(old, new))
+        assert _kinds(scene.compare([*sent[:at], altered, *sent[at + 1 :]])) == [("altered", 1, 1)]
+    # Both, so that the message is consistent with itself.
+    both = value.replace(b'"epoch":5,', b'"epoch":4,').replace(rb"[\"5\",", rb"[\"4\",")
+    altered = sent[at]._replace(value=both)
+    assert _kinds(scene.compare([*sent[:at], altered, *sent[at + 1 :]])) == [("altered", 1, 1)]
+
+
+def test_an_announcement_that_is_lost_or_doubled_is_told(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.journal(lambda writer: writer.ddl("create table T (ID integer)"))
+    scene.rows(("c", None, (1, "b")), epoch=1)
+    scene.rows(("c", None, (2, "b")), epoch=1)
+    sent = scene.shipped()
+    (at,) = [index for index, each in enumerate(sent) if b'"ddl":null' in (each.value or b"")]
+    assert scene.compare(sent) == []
+    (lost,) = scene.compare([*sent[:at], *sent[at + 1 :]])
+    assert (lost["kind"], lost["epoch"], lost["sequence"]) == ("missing", 1, 1)
+    (doubled,) = scene.compare([*sent, sent[at]])
+    assert doubled["kind"] == "doubled"
 
 
 def test_avro_is_compared_by_what_it_says(tmp_path: Path) -> None:

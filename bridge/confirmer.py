@@ -41,7 +41,7 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc.bridge.completion import Completion
-from firebird_cdc.bridge.counters import ConfirmTimes
+from firebird_cdc.bridge.counters import ConfirmerCounts
 from firebird_cdc.bridge.folder import JournalFolder, check_name, is_live_name, is_unfilled
 from firebird_cdc.bridge.gaps import GapMarker
 from firebird_cdc.bridge.history import History
@@ -137,7 +137,7 @@ class Confirmer:
         self._published = 0  # in this turn
         self._published_ddl = False  # in this turn, too
         self._completion = Completion(host, folder, fsync, self._verdicts, self._tell_trouble)
-        self._times = ConfirmTimes(folder.state)
+        self._times = ConfirmerCounts(folder.state)
         self._gaps = GapMarker(host, self._verdicts, self._rewriting)
 
     def use(self, folder: JournalFolder, fsync: bool) -> None:
@@ -340,7 +340,7 @@ class Confirmer:
 
     def _work_in(self, folder: JournalFolder, fsync: bool) -> None:
         self._folder, self._fsync = folder, fsync
-        self._times = ConfirmTimes(folder.state)
+        self._times = ConfirmerCounts(folder.state)
         for part in (self._verdicts, self._completion, self._rewriting, self._history):
             part.use(folder, fsync)
 

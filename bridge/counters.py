@@ -1,7 +1,8 @@
 """Reads the page of counters that all server processes of a journal folder share.
 
 The plugin lays it out and counts in it (native/counters.h); only the time until a journal has its
-final name is counted here, by whoever confirms. What is missing or no such page reads as nothing.
+final name, and journals that a gap replaces, are counted here, by whoever confirms. What is missing
+or no such page reads as nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -22,12 +23,14 @@ TIMINGS: Final = ("start", "rows", "prepare", "commit", "rollback", "detach", "c
 
 _COUNTED = (
     "captured", "gaps", "refused", "rolled_back", "journals_opened", "journals_rolled_back",
-    "changes", "bytes",
+    "changes", "bytes", "gaps_first_us", "gaps_last_us", "refused_first_us", "refused_last_us",
+    "replaced",
 )  # fmt: skip
 _FILE = "counters"
 _MAGIC = b"FBCDCCTR"
 _VERSION = 1
 _HEAD = struct.Struct("<8s6I")
+_MADE_AT = 184
 _DISK_AT = 256
 _DISK = struct.Struct("<qqQQQQQ")
 _SLOTS_AT = 2048
@@ -69,7 +72,17 @@ class DatabaseCounters:
     journals_rolled_back: int = 0
     changes: int = 0  # in the journals of ``captured``
     bytes: int = 0  # of those journals
+    gaps_first_us: int = 0  # since 1970, UTC; 0: there was none, or an older version counted it
+    gaps_last_us: int = 0
+    refused_first_us: int = 0
+    refused_last_us: int = 0
+    replaced: int = 0  # committed journals that were damaged or gone, each replaced by a gap
     timings: dict[str, Histogram] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> int:
+        """Transactions that are committed and whose changes are in no journal."""
+        return self.gaps + self.replaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +99,16 @@ class DiskCounters:
 @dataclass(frozen=True, slots=True)
 class Counters:
     """All that was counted. ``databases``: by path; the empty one has what found no place. Bytes
-    of a path that are no UTF-8 are written as ``\\xNN``, so that it can be sent to others."""
+    of a path that are no UTF-8 are written as ``\\xNN``, so that it can be sent to others.
+
+    ``made_us``: when the page was made, which tells it from the one before it; 0: by an older
+    version. ``config``: the connector's file, of a page in a state folder.
+    """
 
     databases: dict[str, DatabaseCounters] = field(default_factory=dict)
     disk: DiskCounters = field(default_factory=DiskCounters)
+    made_us: int = 0
+    config: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +143,7 @@ def _layout(page: bytes) -> _Layout | None:
     if (
         magic != _MAGIC
         or version != _VERSION
-        or not 2 <= buckets <= 1 + (_DISK_AT - _HEAD.size) // 8
+        or not 2 <= buckets <= 1 + (_MADE_AT - _HEAD.size) // 8
     ):
         return None
     bounds = struct.unpack_from(f"<{buckets - 1}Q", page, _HEAD.size)
@@ -153,8 +172,10 @@ def _database(page: bytes, at: int, layout: _Layout) -> DatabaseCounters:
 
 def _path_at(page: bytes, at: int) -> str | None:
     """Return the database whose slot is there; None: nobody's."""
-    if not _NUMBER.unpack_from(page, at)[0]:
-        return None
+    return _name_at(page, at) if _NUMBER.unpack_from(page, at)[0] else None
+
+
+def _name_at(page: bytes, at: int) -> str:
     name = page[at + _NUMBER.size : at + _NUMBER.size + _PATH_BYTES]
     return os.fsdecode(name.partition(b"\0")[0])
 
@@ -169,11 +190,18 @@ def read_counters(directory: Path) -> Counters:
 
     Never raises. Takes some 100 microseconds.
     """
+    return read_page(page_of(directory))
+
+
+def page_of(directory: Path) -> Path:
+    """Return where the page of the journal folder ``directory`` is."""
+    return directory / STATE_DIRECTORY / _FILE
+
+
+def read_page(path: Path) -> Counters:
+    """Return what was counted in the page ``path``, as ``read_counters`` does."""
     try:
-        fd = os.open(
-            directory / STATE_DIRECTORY / _FILE,
-            os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK,
-        )
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             page = os.read(fd, _MOST_BYTES)
         finally:
@@ -186,26 +214,47 @@ def read_counters(directory: Path) -> Counters:
     databases: dict[str, DatabaseCounters] = {}
     for slot in range(layout.slots):
         at = layout.slot_at(slot)
-        path = "" if slot == 0 else _path_at(page, at)
-        if path is None:
+        name = "" if slot == 0 else _path_at(page, at)
+        if name is None:
             continue
         counted = _database(page, at, layout)
-        if slot or counted.captured or counted.refused or counted.gaps:
-            databases[os.fsencode(path).decode("utf-8", "backslashreplace")] = counted
-    return Counters(databases, _disk(page))
+        if slot or counted.captured or counted.refused or counted.lost:
+            databases[os.fsencode(name).decode("utf-8", "backslashreplace")] = counted
+    made_us = _NUMBER.unpack_from(page, _MADE_AT)[0]
+    return Counters(databases, _disk(page), made_us, _name_at(page, layout.slot_at(0)))
 
 
-class ConfirmTimes:
-    """Counts how long journals take from commit to their final name; for whoever holds
-    ``confirmer.lock``: there is no other writer of those numbers. What fails is left out."""
+class ConfirmerCounts:
+    """Counts how long journals take from commit to their final name, and those that a gap replaces;
+    for whoever holds ``confirmer.lock``: there is no other writer of those numbers. What fails is
+    left out."""
 
     def __init__(self, state: Path) -> None:
         self._path = state / _FILE
-        self._places: dict[str, tuple[int, _Layout]] = {}  # of the numbers, by database
+        self._places: dict[str, tuple[int, _Layout]] = {}  # of the slots, by database
         self._file = (0, 0)  # device and inode that they are of
 
     def add(self, database: str, seconds: Iterable[float]) -> None:
-        """Count journals of a database."""
+        """Count journals of a database that took SECONDS each."""
+
+        def count(fd: int, slot: int, layout: _Layout) -> None:
+            at = slot + layout.histograms_at + TIMINGS.index("confirm") * layout.histogram_bytes
+            self._count(fd, at, layout, seconds)
+
+        self._change(database, count)
+
+    def add_replaced(self, database: str) -> None:
+        """Count a committed journal of a database that is a gap now."""
+
+        def count(fd: int, slot: int, _layout: _Layout) -> None:
+            at = slot + _NUMBER.size * (1 + _COUNTED.index("replaced")) + _PATH_BYTES
+            (before,) = _NUMBER.unpack(os.pread(fd, _NUMBER.size, at))
+            os.pwrite(fd, _NUMBER.pack(before + 1), at)
+
+        self._change(database, count)
+
+    def _change(self, database: str, count: Callable[[int, int, _Layout], None]) -> None:
+        """Call COUNT with the file, where the database's slot is in it, and how it is laid out."""
         try:
             fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
@@ -213,7 +262,7 @@ class ConfirmTimes:
         try:
             place = self._place(fd, database)
             if place is not None:
-                self._count(fd, *place, seconds)
+                count(fd, *place)
         except (OSError, struct.error):
             pass
         finally:
@@ -233,8 +282,7 @@ class ConfirmTimes:
         slots = (layout.slot_at(slot) for slot in range(1, layout.slots))
         path = os.fsdecode(os.fsencode(database)[: _PATH_BYTES - 1])  # as much as a slot has
         own = next((at for at in slots if _path_at(page, at) == path), None)
-        at = (layout.slot_at(0) if own is None else own) + layout.histograms_at
-        place = (at + TIMINGS.index("confirm") * layout.histogram_bytes, layout)
+        place = (layout.slot_at(0) if own is None else own, layout)
         if own is not None:
             self._places[database] = place
         return place

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 import logbook
 
+from firebird_cdc.bridge.counters import ConfirmerCounts
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.pending import LIMBO_TICKET, Pending
 from firebird_cdc.bridge.troubles import is_shortage
@@ -27,6 +28,7 @@ class Rewriting:
     def use(self, folder: JournalFolder, fsync: bool) -> None:
         """Go on with the journals of another folder."""
         self._folder = folder
+        self._counts = ConfirmerCounts(folder.state)
         self._fsync = fsync
 
     def replace_by_gap(self, pending: Pending, why: str = "") -> None:
@@ -51,6 +53,7 @@ class Rewriting:
             transaction=pending.transaction,
         )
         self._write_gap(pending, reason)
+        self._counts.add_replaced(pending.database)
 
     def _damage(self, uuid: UUID) -> Exception | None:
         """Return what is damaged in an unconfirmed journal; None: nothing, or it just ends too

@@ -1,4 +1,4 @@
-"""The command ``journal acknowledge``: somebody knows that Kafka has lost journals."""
+"""The command ``journal acknowledge``: somebody knows what was refused, or lost."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ def register(actions: Any) -> None:
     """Add the command to those of ``journal``."""
     parser = actions.add_parser(
         "acknowledge",
-        help="say that what Kafka has lost, or who shipped before, is known",
-        description="Ends the notice that Kafka no longer has journals that were shipped. For a"
+        help="say that what was refused or lost, or who shipped before, is known",
+        description="Ends the notice that commits were refused, or not captured, or that Kafka no"
+        " longer has journals that were shipped. What comes later is told again. For a"
         " DATABASE that stands still because Kafka has other journals under its numbers, it has the"
         " ones that wait sent all the same. The shipper that runs takes note within seconds, or"
         " else the next one.",
@@ -24,33 +25,44 @@ def register(actions: Any) -> None:
         nargs="*",
         default=[],
         metavar="DATABASE",
-        help="paths as the log names them; default: all of which journals are lost",
+        help="paths as the log names them; default: all that are told of",
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Leave word for the shipper; 0."""
+    """Note it where it is counted, and leave word for the shipper; 0."""
+    from firebird_cdc.config import load_capture
     from firebird_cdc.errors import ShipError
+    from firebird_cdc.journal import failures
     from firebird_cdc.journal.lock import shipper_present
     from firebird_cdc.journal.shipped import acknowledge, remembered
-    from firebird_cdc.packaging.locating import locate_journals
+    from firebird_cdc.packaging.locating import locate_config, readable_folder
 
-    directory = locate_journals(arguments.config)
+    config = locate_config(arguments.config)
+    directory = readable_folder(load_capture(config).journal_directory)
     lost = {memory.database: memory.lost for memory in remembered(directory) if memory.lost}
     databases = arguments.databases or list(lost)
-    for database in databases:
-        try:
+    known: list[failures.Failures] = []
+    try:
+        found = failures.pages(directory, [config])
+        known = failures.acknowledge_failures(found, arguments.databases)
+        for database in databases:
             acknowledge(directory, database)
-        except OSError as error:
-            raise ShipError(
-                f"{directory} can't be written: {error}; run this as the user of the database"
-                " server"
-            ) from error
-        what = ", ".join(map(str, lost.get(database, ()))) or "no journals are known to be lost"
-        print(f"{database}: acknowledged ({what})")
-    if not databases:
-        print("nothing is known to be lost")
-    elif not shipper_present(directory):
+    except OSError as error:
+        raise ShipError(
+            f"what is known can't be noted: {error}; run this as the user of the database server"
+        ) from error
+    for each in known:
+        print(f"acknowledged: {each}")
+    named = {each.database for each in known}
+    for database in databases:
+        what = ", ".join(map(str, lost.get(database, ())))
+        if what or database not in named:
+            what = what or "no journals are known to be lost"
+            print(f"{database}: acknowledged ({what})")
+    if not databases and not known:
+        print("nothing more is counted as refused or lost; replication.log is known up to now")
+    elif databases and not shipper_present(directory):
         print("no shipper runs; the next one takes note")
     return 0

@@ -19,6 +19,7 @@ from firebird_cdc.journal.confirming import ConfirmerWatch
 from firebird_cdc.journal.delivery import Delivery
 from firebird_cdc.journal.disk_watch import DiskLimits, DiskWatch
 from firebird_cdc.journal.doubt import DoubtWatch
+from firebird_cdc.journal.failures import FailureWatch
 from firebird_cdc.journal.heartbeat import Heartbeat
 from firebird_cdc.journal.log_watch import LogWatch
 from firebird_cdc.journal.parties import PartyWatch
@@ -58,6 +59,7 @@ def build_chores(
         DoubtWatch(config.journal_directory, statistics),
         PartyWatch(config.journal_directory, statistics),
         LogWatch(config.journal_directory, statistics),
+        FailureWatch(config.journal_directory, config.path, statistics),
         RetryDesk(config.journal_directory, delivery),
     ]
     archive = config.journal_archive_directory

@@ -42,6 +42,10 @@ CANARY = "canary:"
 """What the subject of a trouble about a canary begins with; its table's identifier follows."""
 
 
+FAILURES = "failures:"
+"""What the subject of a trouble about refused or lost transactions begins with."""
+
+
 def now_us() -> int:
     """The time of day in microseconds since 1970, UTC."""
     return time_ns() // 1000
@@ -186,9 +190,9 @@ class Statistics:
 
     ``databases``: by path; use ``database`` to write. ``troubles``: what is wrong now, by subject:
     a database's path, "kafka", "disk", "confirmer", "undecided", "canary:<table>",
-    "lost:<database>". ``last_error``: the newest that was more than a warning, also when it has
-    passed. ``send_failures``, ``retries``: those that concern no single database. ``loop_at``: when
-    (monotonic) the loop last came round.
+    "lost:<database>", "failures:<kind>:<database>". ``last_error``: the newest that was more than
+    a warning, also when it has passed. ``send_failures``, ``retries``: those that concern no single
+    database. ``loop_at``: when (monotonic) the loop last came round.
     ``kafka_at``: when (monotonic) Kafka last gave a sign of life, None: not yet. ``brokers_up``:
     those that the client is connected to. ``backlog``, ``queue``: asked for figures, by whoever
     shows them; they must be cheap and callable from any thread.

@@ -5,8 +5,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -46,7 +49,8 @@ struct page {
     char magic[8];
     uint32_t version, slots, slot_bytes, counters, histograms, buckets;
     uint64_t bounds_ns[BUCKETS - 1];
-    char before_disk[DISK_AT - 32 - 8 * (BUCKETS - 1)];
+    uint64_t made_us;
+    char before_disk[DISK_AT - 32 - 8 * BUCKETS];
     struct fbc_disk_figures disk;
     char before_slots[SLOTS_AT - DISK_AT - sizeof(struct fbc_disk_figures)];
     struct fbc_tally tallies[SLOTS];
@@ -80,6 +84,12 @@ static struct {
     _Atomic(uint64_t) limit;
 } counters = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
 
+static uint64_t now_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
 /* Take the lock of the file FD, waiting for a moment only: its holder may have been stopped. */
 static int lock_file(int fd) {
     enum { TRIES = 50, PAUSE_NS = 1000000 };
@@ -94,13 +104,14 @@ static int lock_file(int fd) {
 static int has_layout(const struct page *page) {
     return memcmp(page->magic, magic, sizeof magic) == 0 &&
            memcmp(&page->version, &fresh.version,
-                  offsetof(struct page, before_disk) - offsetof(struct page, version)) == 0;
+                  offsetof(struct page, made_us) - offsetof(struct page, version)) == 0;
 }
 
 /* Write all of it, so that no fault of the mapping finds a full disk; the magic comes last. */
 static int fill(int fd) {
     struct page page = fresh;
     ssize_t size = sizeof page;
+    page.made_us = now_us();
     if (pwrite(fd, &page, sizeof page, 0) != size)
         return 0;
     return pwrite(fd, magic, sizeof magic, 0) == (ssize_t)sizeof magic;
@@ -112,20 +123,20 @@ static int has_its_room(int fd) {
     return fallocate(fd, 0, 0, sizeof(struct page)) == 0 || errno == EOPNOTSUPP;
 }
 
-/* Open the file in the folder DIRECTORY, made anew if it is not one of this layout. Another
+/* Open the file NAME in the folder DIRECTORY, made anew if it is not one of this layout. Another
  * process may have the old one mapped: it stays as it is, without a name. -1: that can't be done.
  */
-static int open_file(int directory) {
+static int open_file(int directory, const char *name, mode_t mode) {
     enum { ATTEMPTS = 3 };
     for (int i = 0; i < ATTEMPTS; i++) {
         struct stat opened, named;
-        char head[offsetof(struct page, before_disk)];
-        int fd = openat(directory, file_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        char head[offsetof(struct page, made_us)];
+        int fd = openat(directory, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, mode);
         if (fd < 0)
             return -1;
         int is_locked = lock_file(fd);
         int is_named = fstat(fd, &opened) == 0 && S_ISREG(opened.st_mode) &&
-                       fstatat(directory, file_name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+                       fstatat(directory, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
                        opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
         int is_empty = is_named && opened.st_size == 0;
         int is_good = is_named && opened.st_size == (off_t)sizeof(struct page) &&
@@ -136,7 +147,7 @@ static int open_file(int directory) {
             return fd;
         }
         if (is_named && is_locked && !is_good)
-            unlinkat(directory, file_name, 0);
+            unlinkat(directory, name, 0);
         close(fd);
     }
     return -1;
@@ -154,7 +165,7 @@ static struct page *map(int fd) {
 void fbc_counters_use(int directory) {
     struct stat status = {0};
     pthread_mutex_lock(&counters.lock);
-    int fd = open_file(directory);
+    int fd = open_file(directory, file_name, 0600);
     if (fd >= 0)
         fstat(fd, &status);
     int is_same = fd >= 0 && counters.fd >= 0 && status.st_dev == counters.device &&
@@ -186,17 +197,23 @@ static struct fbc_tally *find(struct page *page, const char *path) {
     return NULL;
 }
 
-/* Give PATH a slot; the first one of all if none is free. */
-static struct fbc_tally *allot(struct page *page, const char *path) {
-    pthread_mutex_lock(&counters.lock);
-    int is_locked = lock_file(counters.fd);
+/* Give PATH a slot of PAGE, which is locked; null: none is free. */
+static struct fbc_tally *find_or_add(struct page *page, const char *path) {
     struct fbc_tally *tally = find(page, path);
-    for (unsigned i = 1; is_locked && !tally && i < SLOTS; i++)
+    for (unsigned i = 1; !tally && i < SLOTS; i++)
         if (!page->tallies[i].used) {
             tally = &page->tallies[i];
             strncpy(tally->path, path, PATH_BYTES - 1);
             atomic_store_explicit(&tally->used, 1, memory_order_release);
         }
+    return tally;
+}
+
+/* Give PATH a slot; the first one of all if none is free. */
+static struct fbc_tally *allot(struct page *page, const char *path) {
+    pthread_mutex_lock(&counters.lock);
+    int is_locked = lock_file(counters.fd);
+    struct fbc_tally *tally = is_locked ? find_or_add(page, path) : find(page, path);
     if (counters.fd >= 0 && is_locked)
         flock(counters.fd, LOCK_UN);
     pthread_mutex_unlock(&counters.lock);
@@ -230,6 +247,88 @@ void fbc_observe(struct fbc_tally *tally, enum fbc_timing timing, uint64_t nanos
         bucket++;
     add(&tally->histograms[timing].buckets[bucket], 1);
     add(&tally->histograms[timing].sum_ns, nanoseconds);
+}
+
+/* ---- What was refused or lost -------------------------------------------------------------- */
+
+int fbc_counters_in_place(const char *path) {
+    char file[PATH_MAX];
+    struct stat named;
+    pthread_mutex_lock(&counters.lock);
+    int has_file = counters.fd >= 0;
+    dev_t device = counters.device;
+    ino_t inode = counters.inode;
+    pthread_mutex_unlock(&counters.lock);
+    return has_file &&
+           (size_t)snprintf(file, sizeof file, "%s/%s", path, file_name) < sizeof file &&
+           lstat(file, &named) == 0 && named.st_dev == device && named.st_ino == inode;
+}
+
+void fbc_count_failure(struct fbc_tally *tally, enum fbc_counter kind) {
+    unsigned first = kind == FBC_GAPS ? FBC_GAPS_FIRST_US : FBC_REFUSED_FIRST_US, last = first + 1;
+    uint64_t never = 0, now = now_us();
+    if (!tally)
+        return;
+    add(&tally->counters[kind], 1);
+    atomic_compare_exchange_strong(&tally->counters[first], &never, now);
+    atomic_store_explicit(&tally->counters[last], now, memory_order_relaxed);
+}
+
+/* Write LENGTH bytes of the page of FD that begin at FROM. */
+static int write_back(int fd, const struct page *page, const void *from, size_t length) {
+    return pwrite(fd, from, length, (const char *)from - (const char *)page) == (ssize_t)length;
+}
+
+/* Count in the file FD, which is locked. errno says why that can't be done. */
+static int count_in_file(int fd, const char *config, const char *path, enum fbc_counter kind) {
+    struct page *page = malloc(sizeof *page);
+    int is_read = page && pread(fd, page, sizeof *page, 0) == (ssize_t)sizeof *page;
+    int is_written = 0;
+    if (is_read) {
+        struct fbc_tally *none = &page->tallies[0], *tally = *path ? find_or_add(page, path) : none;
+        if (!tally)
+            tally = none;
+        fbc_count_failure(tally, kind);
+        is_written = write_back(fd, page, tally, sizeof *tally);
+        if (is_written && strncmp(none->path, config, PATH_BYTES - 1) != 0) {
+            strncpy(none->path, config, PATH_BYTES - 1);
+            is_written = write_back(fd, page, none->path, PATH_BYTES);
+        }
+    }
+    free(page);
+    return is_written;
+}
+
+static uint64_t digest_of(const char *text) {
+    uint64_t digest = 14695981039346656037u; /* FNV-1a, 64 bits */
+    for (; *text; text++)
+        digest = (digest ^ (unsigned char)*text) * 1099511628211u;
+    return digest;
+}
+
+int fbc_count_failure_in(const char *state, const char *config, const char *path,
+                         enum fbc_counter kind, struct fbc_error *error) {
+    char name[40];
+    snprintf(name, sizeof name, "%016llx.counters", (unsigned long long)digest_of(config));
+    int directory = open(state, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = directory >= 0 ? open_file(directory, name, 0640) : -1;
+    int done = fd >= 0 && lock_file(fd);
+    if (done) {
+        done = count_in_file(fd, config, path, kind);
+        int reason = errno;
+        flock(fd, LOCK_UN);
+        errno = reason;
+    }
+    /* Of a refusal the application knows, too; of a loss this is all that is left. */
+    if (done && kind == FBC_GAPS)
+        done = fdatasync(fd) == 0 && fsync(directory) == 0;
+    if (!done)
+        fbc_error_set(error, errno, "cannot count in StateDirectory %.300s", state);
+    if (fd >= 0)
+        close(fd);
+    if (directory >= 0)
+        close(directory);
+    return done;
 }
 
 /* ---- Disk use of journals that wait -------------------------------------------------------- */

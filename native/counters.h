@@ -4,12 +4,19 @@
  * only grow, over restarts too. They are added to with relaxed atomics, so that no commit waits
  * for another. Where the file can't be had, the page is this process's own and nobody reads it.
  *
+ * What was refused or lost is never counted where nobody reads it: without the folder's page it
+ * goes to a file of the same layout in the folder StateDirectory of plugins.conf, named
+ * <FNV-1a of the path of the connector's file, 16 hexadecimal digits>.counters. It is opened and
+ * written each time and never mapped, as it is the refuge of a server that is in trouble already.
+ *
  * Layout, version 1, little-endian; what is not named is zero:
  *   0      "FBCDCCTR", u32 version, u32 slots, u32 bytes of a slot, u32 counters,
  *          u32 histograms, u32 buckets
  *   32     u64 upper bounds of all buckets but the last, in nanoseconds
+ *   184    u64 when the file was made, microseconds since 1970: tells it from the one before it
  *   256    what journals take on disk: struct fbc_disk_figures
- *   2048   slots, one per database path; the first is for those that found no other
+ *   2048   slots, one per database path; the first is for those that found no other, and its path
+ *          is the connector's file in a StateDirectory
  * A slot: u64 in use; char path[256]; u64 counters[16]; histograms, each u64 buckets[20] and u64
  * sum in nanoseconds. The last histogram is written by whoever holds confirmer.lock, in Python.
  */
@@ -31,7 +38,14 @@ enum fbc_counter {
     FBC_OPENED,         /* journals begun */
     FBC_OPENED_IN_VAIN, /* of these, removed at a rollback */
     FBC_CHANGES,        /* rows, statements and sequences in the journals of FBC_CAPTURED */
-    FBC_BYTES           /* of those journals */
+    FBC_BYTES,          /* of those journals */
+    /* Of FBC_GAPS and FBC_REFUSED, in microseconds since 1970; 0: there was none. */
+    FBC_GAPS_FIRST_US,
+    FBC_GAPS_LAST_US,
+    FBC_REFUSED_FIRST_US,
+    FBC_REFUSED_LAST_US,
+    FBC_REPLACED /* committed journals that a gap has replaced since; by whoever holds
+                    confirmer.lock, in Python */
 };
 
 enum fbc_timing {
@@ -56,6 +70,18 @@ struct fbc_tally *fbc_counters_of(const char *path, struct fbc_tally *cached);
 /* Both do nothing where TALLY is null. */
 void fbc_count(struct fbc_tally *tally, enum fbc_counter counter, uint64_t by);
 void fbc_observe(struct fbc_tally *tally, enum fbc_timing timing, uint64_t nanoseconds);
+
+/* fbc_counters_in_place tells whether the page lies in the journal folder at PATH, where everybody
+ * looks for it. */
+int fbc_counters_in_place(const char *path);
+
+/* fbc_count_failure counts a transaction of TALLY that was refused (FBC_REFUSED) or lost
+ * (FBC_GAPS), and when. fbc_count_failure_in does so in the file for the connector's file CONFIG in
+ * the folder STATE, for the database at PATH; what is lost is then on disk. It waits for a moment
+ * only, and says why it can't. */
+void fbc_count_failure(struct fbc_tally *tally, enum fbc_counter kind);
+int fbc_count_failure_in(const char *state, const char *config, const char *path,
+                         enum fbc_counter kind, struct fbc_error *error);
 
 static inline uint64_t fbc_clock_ns(void) {
     struct timespec now;

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -291,7 +292,6 @@ void fbc_host_count_gap(struct fbc_database *database, const char *reason) {
     struct fbc_error ignored;
     int64_t now = fbc_now_us();
     int is_first = 0, is_counted = 0, in_folder = host.shared && fbc_host_folder_in_place(&ignored);
-    fbc_count(fbc_host_tally(database), FBC_GAPS, 1);
     pthread_mutex_lock(&host.database_lock);
     if (in_folder) {
         lock_tickets();
@@ -631,6 +631,41 @@ struct fbc_tally *fbc_host_tally(struct fbc_database *database) {
     if (tally != known)
         atomic_store_explicit(&database->tally, tally, memory_order_relaxed);
     return tally;
+}
+
+/* The path by which the state folder knows the connector's file, whether that exists or not: its
+ * folder without links, as journal/failures.py spells it. */
+static void connector_key(const struct fbc_settings *settings, char *path, size_t size) {
+    char given[8192], folder[PATH_MAX];
+    connector_file(settings, given, sizeof given);
+    char *slash = strrchr(given, '/');
+    *slash = 0;
+    const char *real = realpath(*given ? given : "/", folder) ? folder : given;
+    snprintf(path, size, "%.4095s/%.1023s", strcmp(real, "/") == 0 ? "" : real, slash + 1);
+}
+
+void fbc_host_count_failure(const struct fbc_settings *settings, struct fbc_database *database,
+                            enum fbc_counter kind) {
+    enum { DIRECTORY_LOG = 14 }; /* IConfigManager::DIR_LOG */
+    char config[8192], text[1024];
+    const char *path = database ? database->path : "";
+    struct fbc_error error = {"plugins.conf names no StateDirectory; run: firebird-cdc install"};
+    pthread_rwlock_rdlock(&host.folder_lock);
+    int in_place = fbc_counters_in_place(host.journal_path);
+    pthread_rwlock_unlock(&host.folder_lock);
+    if (in_place) {
+        fbc_count_failure(fbc_host_tally(database), kind);
+        return;
+    }
+    connector_key(settings, config, sizeof config);
+    if (settings->state_directory[0] &&
+        fbc_count_failure_in(settings->state_directory, config, path, kind, &error))
+        return;
+    struct fbi_config_manager *manager = host.master->vt->get_config_manager(host.master);
+    const char *logs = manager->vt->get_directory(manager, DIRECTORY_LOG);
+    snprintf(text, sizeof text, "transactions were %s, and that is counted nowhere: %.500s",
+             kind == FBC_GAPS ? "committed whose changes are not recorded" : "refused", error.text);
+    fbc_policy_log(logs && *logs ? logs : root_directory(), path, text);
 }
 
 int fbc_host_has_room(uint64_t own, struct fbc_error *error) {

@@ -32,7 +32,7 @@ struct fbc_database {
 /* Settings of the plugin's section in plugins.conf; empty: not set. */
 struct fbc_settings {
     char connector_config[1024], logging_config[1024], python_dirs[4096], python[1024],
-        python_home[1024];
+        python_home[1024], state_directory[1024];
 };
 
 /* fbc_host_init remembers the engine; called once, when the engine loads the plugin. */
@@ -51,12 +51,19 @@ int fbc_host_mode_is_gap(const struct fbc_settings *settings);
  * session: one that was changed since may not count yet, so all that was read has to say so. */
 int fbc_host_heeds_errors(struct fbc_database *database);
 
-/* fbc_host_count_gap notes that a transaction of DATABASE committed and left nothing. */
+/* fbc_host_count_gap notes that a transaction of DATABASE committed and left nothing, so that a gap
+ * is marked for it later. */
 void fbc_host_count_gap(struct fbc_database *database, const char *reason);
 
 /* fbc_host_tally returns where things of DATABASE are counted; null as long as nothing can be. A
  * null DATABASE is one that is not known. */
 struct fbc_tally *fbc_host_tally(struct fbc_database *database);
+
+/* fbc_host_count_failure counts a transaction that was refused (FBC_REFUSED) or lost (FBC_GAPS)
+ * where the count outlives this process: in the journal folder, else in the state folder, else
+ * replication.log says that it is counted nowhere. A null DATABASE is one that is not known. */
+void fbc_host_count_failure(const struct fbc_settings *settings, struct fbc_database *database,
+                            enum fbc_counter kind);
 
 /* fbc_host_has_room tells whether connector.journal.max.bytes lets a transaction through that has
  * accounted for OWN bytes. */

@@ -45,6 +45,8 @@ static void read_settings(struct fbi_plugin_config *configuration) {
         read_setting(section, status, "Python", settings.python, sizeof settings.python);
         read_setting(section, status, "PythonHome", settings.python_home,
                      sizeof settings.python_home);
+        read_setting(section, status, "StateDirectory", settings.state_directory,
+                     sizeof settings.state_directory);
         section->vt->release(section);
     }
     status->vt->dispose(status);

@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "policy.h"
 
+#include <fcntl.h>
 #include <glob.h>
 #include <limits.h>
 #include <pthread.h>
@@ -268,8 +269,9 @@ int fbc_policy_option(const char *path, const char *key, char *value, size_t siz
 /* ---- Telling ----------------------------------------------------------------------------------
  */
 
-void fbc_policy_tell(const char *text) {
-    enum { REMEMBERED = 8, PAUSE_S = 60, LONGEST = 256 };
+/* Tell whether TEXT was not told within a minute, and remember that it is now. */
+static int is_news(const char *text) {
+    enum { REMEMBERED = 8, PAUSE_S = 60, LONGEST = 512 };
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static struct {
         char text[LONGEST];
@@ -291,8 +293,38 @@ void fbc_policy_tell(const char *text) {
         remembered[oldest].told = now.tv_sec ? now.tv_sec : 1;
     }
     pthread_mutex_unlock(&lock);
-    if (!is_new)
-        return;
+    return is_new;
+}
+
+static void tell(const char *text) {
     syslog(LOG_DAEMON | LOG_ERR, "firebird-cdc: %s", text);
     dprintf(STDERR_FILENO, "firebird-cdc: %s\n", text);
+}
+
+void fbc_policy_tell(const char *text) {
+    if (is_news(text))
+        tell(text);
+}
+
+void fbc_policy_log(const char *logs, const char *database, const char *text) {
+    char path[PATH_MAX], host[256] = "", moment[32] = "", entry[2048];
+    time_t now = time(NULL);
+    snprintf(entry, sizeof entry, "%.200s (%.300s)", text, database);
+    if (!is_news(entry))
+        return;
+    tell(entry);
+    gethostname(host, sizeof host - 1);
+    if (ctime_r(&now, moment)) /* its names of days and months are in no other language */
+        moment[strcspn(moment, "\n")] = 0;
+    int length = snprintf(entry, sizeof entry,
+                          "\n%s (replica) %s\n\tDatabase: %.300s\n\t"
+                          "ERROR: firebird-cdc: %.1200s\n",
+                          host, moment, database, text);
+    snprintf(path, sizeof path, "%s/replication.log", logs);
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0660);
+    /* In one piece: the engine appends to it, too. There is nowhere left to say that it fails. */
+    if (fd >= 0 && write(fd, entry, (size_t)length) == length)
+        fsync(fd);
+    if (fd >= 0)
+        close(fd);
 }

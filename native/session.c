@@ -115,6 +115,11 @@ static void report(struct fbi_status *status, const char *text) {
     status->vt->set_errors(status, vector);
 }
 
+/* Count a transaction that was refused or lost where somebody finds it. */
+static void count_failure(const struct session *session, enum fbc_counter kind) {
+    fbc_host_count_failure(session->settings, session->database, kind);
+}
+
 static struct fbc_tally *tally_of(const struct transaction *txn) {
     return fbc_host_tally(txn->session->database);
 }
@@ -143,7 +148,7 @@ static void refuse(struct transaction *txn, struct fbi_status *status,
         txn->error = *error;
         shrink(txn);
         if (!txn->is_lenient)
-            fbc_count(tally_of(txn), FBC_REFUSED, 1);
+            count_failure(txn->session, FBC_REFUSED);
     }
     if (txn->is_lenient)
         return;
@@ -1004,8 +1009,10 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
     if (txn->is_gap && !hold_tickets(txn, &error))
         txn->is_gap = 0;
     if (txn->broken && !txn->is_gap) {
-        if (txn->changes)
+        if (txn->changes) {
+            count_failure(session, FBC_GAPS);
             fbc_host_count_gap(session->database, txn->error.text);
+        }
         drop_journal(txn);
         return;
     }
@@ -1025,7 +1032,7 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
         fbc_host_distrust(&error);
     }
     if (txn->is_gap)
-        fbc_count(tally_of(txn), FBC_GAPS, 1);
+        count_failure(session, FBC_GAPS);
     if (txn->folder >= 0 && leave_ownerless(txn, !sync_error))
         return;
     struct fbc_event event = {
@@ -1352,10 +1359,11 @@ session_start_transaction(struct fbi_replicated_session *self, struct fbi_status
     if (txn)
         return &txn->base;
     if (!session->refusal && session->database && is_lenient(session)) { /* no memory */
+        count_failure(session, FBC_GAPS);
         fbc_host_count_gap(session->database, error.text);
         return NULL;
     }
-    fbc_count(tally, FBC_REFUSED, 1);
+    count_failure(session, FBC_REFUSED);
     char text[1024];
     snprintf(text, sizeof text,
              "firebird-cdc: capture can't start, so writes to captured tables are refused: %s",

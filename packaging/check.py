@@ -22,6 +22,7 @@ from firebird_cdc.journal.topics import TopicNames
 from firebird_cdc.packaging import edits, probes, runtime, surroundings
 from firebird_cdc.packaging.canaries import canary_problems
 from firebird_cdc.packaging.conf import ConfFile, Entry, find
+from firebird_cdc.packaging.counted import counted
 from firebird_cdc.packaging.engine_log import engine_log
 from firebird_cdc.packaging.findings import Finding, Findings, Severity
 from firebird_cdc.packaging.install import digest, expand_macros
@@ -81,6 +82,7 @@ def _all(server: Server, config: Path | None, databases: Sequence[str]) -> Findi
         yield from _events(server, parameters, options)
         yield from _journals(options)
         yield from _parties(options)
+    yield from counted(server, parameters, _config_path(server, parameters, config))
     published: dict[str, list[str]] = {}
     for database in databases:
         yield from _publication(server, database, published, options)
@@ -90,6 +92,10 @@ def _all(server: Server, config: Path | None, databases: Sequence[str]) -> Findi
         yield from _kafka(options, published)
     yield from engine_log(server)
     yield from restart_findings(server)
+
+
+def _config_path(server: Server, parameters: dict[str, str] | None, given: Path | None) -> Path:
+    return given or locate_files(parameters or {}, {}, server.root).config
 
 
 def _parameters(server: Server, entries: Sequence[Entry] | None) -> dict[str, str] | None:

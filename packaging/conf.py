@@ -52,6 +52,7 @@ OWN_KEYS = frozenset(
         "pythondirs",
         "python",
         "pythonhome",
+        "statedirectory",
         "plugin",
         "report_errors",
         "disable_on_error",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from firebird_cdc.packaging import probes
@@ -19,6 +20,11 @@ _TAIL_BYTES = 256 * 1024
 _SHOWN = 3
 _TIME = re.compile(r"\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}")
 _MENTIONS = re.compile("debezium_connector|firebird[_-]cdc", re.IGNORECASE)
+# Of the plugin itself (fbc_host_count_failure in native/host.c).
+_UNCOUNTED = re.compile(
+    r"Database: (?P<database>.*)\s+ERROR: firebird-cdc: (?P<what>transactions were .* and that is"
+    r" counted nowhere: .*)"
+)
 
 
 def engine_log(server: Server) -> Findings:
@@ -33,19 +39,16 @@ def engine_log(server: Server) -> Findings:
             f"{name} can't write to it: the engine would tell nobody why it doesn't capture",
             f"run: firebird-cdc install --server {server.root}",
         )
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-        text = file.read().decode("utf-8", "replace")
     now = datetime.now()
     starts = [process.started for process in engine_processes(server, [])]
     begun = datetime.fromtimestamp(int(min(starts, default=0)))  # entries have whole seconds
     present = max(now - PRESENT, begun)
     found = [
         (moment, " ".join(entry.split()))
-        for entry in _entries(text)
-        if _MENTIONS.search(entry) and (moment := _moment(entry) or now) > now - RECENT
+        for entry in _entries(server)
+        if _MENTIONS.search(entry)
+        and not _UNCOUNTED.search(entry)
+        and (moment := _moment(entry) or now) > now - RECENT
     ]
     for moment, said in found[-_SHOWN:]:
         if moment >= present:
@@ -59,8 +62,28 @@ def engine_log(server: Server) -> Findings:
             )
 
 
-def _entries(text: str) -> list[str]:
-    """Split a Firebird log: every entry begins with host and time at the line's start."""
+def uncounted(server: Server, since: datetime) -> Iterator[tuple[str, str]]:
+    """Yield the file and what the plugin could count nowhere later than SINCE, each database and
+    cause once, when it was said last."""
+    told: set[str] = set()
+    for entry in reversed(_entries(server)):
+        found, moment = _UNCOUNTED.search(entry), _moment(entry)
+        if found is None or moment is None or moment <= since or found[0] in told:
+            continue
+        told.add(found[0])
+        yield str(server.replication_log), f"{moment}, {found['database']}: {found['what']}"
+
+
+def _entries(server: Server) -> list[str]:
+    """Return the last entries of replication.log: each begins with host and time at the start of a
+    line. None where it is missing."""
+    path = server.replication_log
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return []
     return [part for part in re.split(r"\n(?=\S)", text) if part.strip()]
 
 

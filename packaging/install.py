@@ -21,6 +21,7 @@ import firebird_cdc
 from firebird_cdc.config import load_config, locate_files
 from firebird_cdc.config.logging import ROLES, load_logging
 from firebird_cdc.errors import ConfigError, FirebirdCdcError, SetupError
+from firebird_cdc.journal import failures
 from firebird_cdc.packaging import edits, probes, runtime
 from firebird_cdc.packaging.conf import ConfFile
 from firebird_cdc.packaging.files import FileChanges, leftovers
@@ -149,7 +150,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Manifest:
-    """What install placed: files with the digest they had then, links, and folders for logs."""
+    """What install placed: files with the digest they had then, links, and folders to write to."""
 
     files: dict[str, str] = field(default_factory=dict)
     links: list[str] = field(default_factory=list)
@@ -285,6 +286,13 @@ def _plan_configuration(
         source = _plan_sample(server, used, plan, manifest)
         defaults["ConnectorConfig"] = _spelled(server, used)
     _plan_journals(server, source, plan)
+    named = present.get("StateDirectory")
+    if named is not None and named not in manifest.folders:
+        state = Path(named)  # the user's choice
+    else:
+        state = state_directory(server, used)
+        parameters["StateDirectory"] = _spelled(server, state)
+    _plan_folder(server, state, plan, manifest)
 
     if logging is not None:
         source = _given(logging, "--logging")
@@ -365,7 +373,31 @@ def _plan_logs(server: Server, logging: Path, plan: Plan, manifest: Manifest) ->
                 f"{server.account.name}, or name another file in {logging}"
             )
             continue
-        plan.steps.append(_servers_folder(server, folder, 0o750))
+        _plan_folder(server, folder, plan, manifest)
+
+
+def state_directory(server: Server, config: Path) -> Path:
+    """Return where SERVER is to count what it refuses and loses while the journal folder can't be
+    used: a place that commands find by the path of the connector's file CONFIG alone."""
+    ours = [each for each in (server.root, config.resolve()) if _is_of_system(each)]
+    if not _root() or not ours:
+        return config.resolve().parent / failures.BESIDE
+    folder = failures.SYSTEM_STATE / "state"
+    if folder.exists() and folder.stat().st_uid != server.account.uid:
+        return folder.with_name(f"state-{server.account.name}")  # another server's
+    return folder
+
+
+def _is_of_system(path: Path) -> bool:
+    return any(path.is_relative_to(top) for top in ("/usr", "/opt", "/etc"))
+
+
+def _plan_folder(server: Server, folder: Path, plan: Plan, manifest: Manifest) -> None:
+    """Plan to make a folder that the server's user writes to and its group reads."""
+    if folder.exists():
+        return
+    plan.steps.append(_servers_folder(server, folder, 0o750))
+    if str(folder) not in manifest.folders:
         manifest.folders.append(str(folder))
 
 
@@ -494,13 +526,8 @@ def plan_uninstall(server: Server) -> Plan:
         else:
             plan.notes.append(f"{path} stays: it was edited since install placed it")
     plan.steps += _leftovers(server)
-    for folder in filter(Path.is_dir, map(Path, manifest.folders)):
-        if any(folder.iterdir()):
-            plan.notes.append(
-                f"{folder} stays, with our logs: remove it when you need them no more"
-            )
-        else:
-            plan.steps.append(RemoveDirectory(folder))
+    for folder in map(Path, manifest.folders):
+        _plan_no_folder(folder, plan)
     record = server.own_directory / MANIFEST
     if record.exists():
         plan.steps.append(Remove(record))
@@ -515,6 +542,23 @@ def plan_uninstall(server: Server) -> Plan:
     if plan.steps:
         plan.notes += journals
     return plan
+
+
+def _plan_no_folder(folder: Path, plan: Plan) -> None:
+    """Plan to remove a folder that install made, unless it tells of something that nobody knows."""
+    if not folder.is_dir():
+        return
+    held = sorted(folder.iterdir())
+    others = [path.name for path in held if not failures.is_ours(path)]
+    unknown = failures.unacknowledged(held)
+    if others:
+        names = ", ".join(others)
+        plan.notes.append(f"{folder} stays, with {names}: remove it when you need them no more")
+    elif unknown:
+        told = "; ".join(map(str, unknown))
+        plan.notes.append(f"{folder} stays: {told}. Remove it once that is known")
+    else:
+        plan.steps += [*map(Remove, held), RemoveDirectory(folder)]
 
 
 def _plan_restore(path: Path, plan: Plan) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from firebird_cdc.config import ConnectorConfig, load_capture, load_config, locate_files
@@ -151,6 +152,15 @@ def readable_folder(directory: Path) -> Path:
             f"{directory} can't be read; run this as the user of the database server, or as root"
         )
     return directory
+
+
+def configs_on(journals: Path) -> list[Path]:
+    """Return the files of connector options of the servers that write into the folder JOURNALS."""
+    found = []
+    for server in servers_on(journals):
+        with suppress(FirebirdCdcError, OSError):
+            found.append(config_in_environment(server.root) or config_of(server))
+    return found
 
 
 def servers_on(journals: Path) -> list[Server]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from prometheus_client.core import (
 from firebird_cdc import __version__
 from firebird_cdc.bridge.counters import Counters, DatabaseCounters, Histogram, read_counters
 from firebird_cdc.config.metric_tags import OWN_LABELS
+from firebird_cdc.journal import failures
 from firebird_cdc.journal.confirming import read_confirmer
 from firebird_cdc.journal.lock import bridge_present
 from firebird_cdc.journal.observability.report import Reporter, table_counts
@@ -115,8 +117,10 @@ build info version The version of firebird-cdc
 captured_transactions counter database Transactions whose changes were written to a journal
 captured_changes counter database Changes in these
 captured_bytes counter database Size of these journals
-gap_transactions counter database Transactions that committed and left a marked gap
+gap_transactions counter database Transactions that committed and whose changes were not captured
 refused_transactions counter database Transactions that could not be committed for our sake
+unacknowledged_lost_transactions gauge database Those of gap_transactions that nobody has acknowledged
+unacknowledged_refused_transactions gauge database Those of refused_transactions that nobody has acknowledged
 transactions_rolled_back counter database Transactions with changes that were rolled back
 journals_rolled_back counter database Journals that were removed because of that
 callback_seconds histogram database,call Time that capture added to calls of the server
@@ -271,21 +275,31 @@ class ShipperCollector:
             families.set("captured_transactions", counted.captured, path)
             families.set("captured_changes", counted.changes, path)
             families.set("captured_bytes", counted.bytes, path)
-            families.set("gap_transactions", counted.gaps, path)
-            families.set("refused_transactions", counted.refused, path)
             _rolled_back(families, path, counted)
             for call, histogram in counted.timings.items():
                 if call == "confirm":
                     families.histogram("confirm_seconds", histogram, path)
                 else:
                     families.histogram("callback_seconds", histogram, path, call)
-        confirmer = read_confirmer(self._reporter.config.journal_directory)
+        config = self._reporter.config
+        self._failures(families, failures.pages(config.journal_directory, [config.path]))
+        confirmer = read_confirmer(config.journal_directory)
         families.set("journals_undecided", confirmer.undecided)
         families.set("confirmer_silent_seconds", confirmer.silent_s)
         disk = counters.disk
         families.set("journal_limit_bytes", disk.limit)
         families.set("journal_limit_reached", disk.is_full)
         families.set("journal_limit_refusals", disk.refused)
+
+    @staticmethod
+    def _failures(families: _Families, found: Sequence[Path]) -> None:
+        """What was refused or lost, wherever it was counted."""
+        left = {(each.database, each.kind): each.count for each in failures.unacknowledged(found)}
+        for path, counted in failures.totals(found).items():
+            families.set("gap_transactions", counted["lost"], path)
+            families.set("refused_transactions", counted["refused"], path)
+            for kind in counted:
+                families.set(f"unacknowledged_{kind}_transactions", left.get((path, kind), 0), path)
 
 
 def _rolled_back(families: _Families, path: str, counted: DatabaseCounters) -> None:

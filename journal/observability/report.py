@@ -180,6 +180,7 @@ class Reporter:
             "connector": config.connector_name,
             "server": config.topic_prefix,
             "directory": str(config.journal_directory),
+            "config": str(config.path),
             "kafka": {
                 "servers": config.producer.get("bootstrap.servers", ""),
                 "reached": self.kafka_reached,

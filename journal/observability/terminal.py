@@ -18,8 +18,8 @@ from typing import Any
 import orjson
 
 from firebird_cdc.config.locate import add_config_option
-from firebird_cdc.errors import SetupError
-from firebird_cdc.journal import last_words
+from firebird_cdc.errors import FirebirdCdcError, SetupError
+from firebird_cdc.journal import failures, last_words
 from firebird_cdc.journal.confirming import read_confirmer
 from firebird_cdc.journal.lock import bridge_present, shipper_present
 from firebird_cdc.journal.observability.folder import Owners, committed_us, list_folder, reasons
@@ -28,7 +28,14 @@ from firebird_cdc.journal.observability.report import VERSION, needs_somebody, s
 from firebird_cdc.journal.parties import disagreements, read_shipper
 from firebird_cdc.journal.repairs import RepairFolder
 from firebird_cdc.journal.shipped import remembered
-from firebird_cdc.journal.statistics import CONFIRMER, LOST, OPTIONS, UNDECIDED, now_us
+from firebird_cdc.journal.statistics import (
+    CONFIRMER,
+    FAILURES,
+    LOST,
+    OPTIONS,
+    UNDECIDED,
+    now_us,
+)
 
 STALE_S = 30.0
 """A status that a running shipper has not written anew for so long tells that it stands still."""
@@ -62,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the status; 1 if something needs somebody."""
     while True:
         directory, refusals = _directory(arguments)
-        status = read_status(directory, refusals)
+        status = read_status(directory, refusals, _configs(arguments, directory))
         status["needs"] += _not_restarted(directory)
         text = (
             json.dumps(status, indent=2)
@@ -96,8 +103,23 @@ def _directory(arguments: argparse.Namespace) -> tuple[Path, Sequence[str]]:
         return readable_folder(arguments.directory), ()
     from firebird_cdc.config import load_capture
 
-    config = load_capture(locate_config(arguments.config))
-    return readable_folder(config.journal_directory), config.problems
+    path = locate_config(arguments.config)
+    try:
+        config = load_capture(path)
+        return readable_folder(config.journal_directory), config.problems
+    except FirebirdCdcError:
+        # The server meets the same: this may be what all commits have met since.
+        for _, text in failures.troubles(failures.pages(None, [path])):
+            print(_printable(f"  - {text}"))
+        raise
+
+
+def _configs(arguments: argparse.Namespace, directory: Path) -> list[Path]:
+    """Return the connector's files of those that write into DIRECTORY, as far as can be told."""
+    from firebird_cdc.packaging.locating import configs_on, locate_config
+
+    named = [] if arguments.directory is not None else [locate_config(arguments.config)]
+    return [*named, *configs_on(directory)]
 
 
 def _not_restarted(directory: Path) -> list[str]:
@@ -117,15 +139,24 @@ def _not_restarted(directory: Path) -> list[str]:
 # What is there
 
 
-def read_status(directory: Path, refusals: Sequence[str] = ()) -> dict[str, Any]:
+def read_status(
+    directory: Path, refusals: Sequence[str] = (), configs: Sequence[Path] = ()
+) -> dict[str, Any]:
     """Return the status of the journal folder DIRECTORY: a shipper's report, or one made here.
 
     ``needs``: what needs somebody, one sentence each. REFUSALS: what is wrong in the configuration
-    file as it is now, so that a shipper would end at once.
+    file as it is now, so that a shipper would end at once. CONFIGS: the files of those that write
+    into the folder; that of the last shipper is one, too.
     """
     found = _last_report(directory)
+    failed = _failures(directory, [*configs, *_config_of(found)])
+    if found is not None:
+        # Those of now: the shipper may run as another user, and an acknowledgement is a moment old.
+        others = [each for each in found["troubles"] if not each["subject"].startswith(FAILURES)]
+        found["troubles"] = [*failed, *others]
     is_running = shipper_present(directory)
-    status = _of_running(found, directory) if is_running else _of_folder(found, directory)
+    make = _of_running if is_running else _of_folder
+    status = make(found, directory, failed)
     because = [*_refused(refusals, is_running=is_running)]
     if not is_running:
         because += _last_words(directory, is_known=bool(refusals))
@@ -163,11 +194,13 @@ def _is_readable(report: Any) -> bool:
         return False
 
 
-def _of_running(report: dict[str, Any] | None, directory: Path) -> dict[str, Any]:
+def _of_running(
+    report: dict[str, Any] | None, directory: Path, failed: list[dict[str, Any]]
+) -> dict[str, Any]:
     if report is None or not report["running"]:
         # It has just begun, or is another version of ours.
-        status = _of_folder(report, directory)
-        return status | {"running": True, "needs": []}
+        status = _of_folder(report, directory, failed)
+        return status | {"running": True, "needs": [each["text"] for each in failed]}
     needs = needs_somebody(report)
     silent_s = (now_us() - report["written_us"]) / 1e6
     if silent_s > STALE_S:
@@ -175,8 +208,10 @@ def _of_running(report: dict[str, Any] | None, directory: Path) -> dict[str, Any
     return report | {"needs": needs}
 
 
-def _of_folder(last: dict[str, Any] | None, directory: Path) -> dict[str, Any]:
-    """What lies in DIRECTORY; LAST: what the last shipper has told."""
+def _of_folder(
+    last: dict[str, Any] | None, directory: Path, failed: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """What lies in DIRECTORY; LAST: what the last shipper has told; FAILED: troubles of commits."""
     listing = list_folder(directory)
     with os.scandir(directory) as entries:
         pending = Owners(_SORTED).count(
@@ -194,10 +229,10 @@ def _of_folder(last: dict[str, Any] | None, directory: Path) -> dict[str, Any]:
         needs.append(f"no shipper runs, and {wait}")
     elif server:
         needs.append("no shipper runs, though a server captures changes")
-    troubles = [*_confirmer(directory, now), *_lost(directory)]
+    troubles = [*failed, *_confirmer(directory, now), *_lost(directory)]
     needs += [trouble["text"] for trouble in troubles]
     if last is not None:
-        known = (LOST, CONFIRMER, UNDECIDED)
+        known = (LOST, CONFIRMER, UNDECIDED, FAILURES)
         troubles += [each for each in last["troubles"] if not each["subject"].startswith(known)]
     if listing.quarantined:
         needs.append(set_aside(len(listing.quarantined)))
@@ -266,6 +301,22 @@ def _confirmer(directory: Path, now: int) -> list[dict[str, Any]]:
     return [
         {"subject": subject, "kind": kind, "text": text, "since_us": now}
         for subject, (kind, text) in found.items()
+    ]
+
+
+def _config_of(report: dict[str, Any] | None) -> Iterator[Path]:
+    """The connector's file of the shipper that made REPORT, if it told."""
+    path = None if report is None else report.get("config")
+    if isinstance(path, str):
+        yield Path(path)
+
+
+def _failures(directory: Path, configs: Sequence[Path]) -> list[dict[str, Any]]:
+    """What was refused or lost and is not acknowledged."""
+    now = now_us()
+    return [
+        {"subject": subject, "kind": "warning", "text": text, "since_us": now}
+        for subject, text in failures.troubles(failures.pages(directory, configs))
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import fcntl
 import os
 import re
@@ -283,6 +284,15 @@ def _refused_by_the_engine(it: Installation) -> None:
     )
 
 
+def _counted_nowhere(it: Installation) -> None:
+    moment = datetime.datetime.now() - datetime.timedelta(days=100)  # it does not become history
+    (it.root / "replication.log").write_text(
+        f"\nhost (replica) {moment:%a %b %d %H:%M:%S %Y}\n\tDatabase: /srv/a.fdb\n\tERROR:"
+        " firebird-cdc: transactions were refused, and that is counted nowhere: cannot count in"
+        " StateDirectory /srv/state: No space left on device (errno 28)\n"
+    )
+
+
 def _option_of_no_effect(it: Installation) -> None:
     with it.options.open("a") as file:
         file.write("signal.data.collection: SHOP.SIGNALS\n")
@@ -324,6 +334,7 @@ _WARNED_OF = (_journals_orphaned, _option_of_no_effect)
         (_position_topic_split, "position.topic", "has 2 partitions", "let the shipper make it"),
         (_shipped_from_another_folder, "transactional.id", "new/there", "transactional id"),
         (_refused_by_the_engine, "replication.log", "cannot be loaded", "LoggingConfig"),
+        (_counted_nowhere, "replication.log", "/srv/a.fdb: transactions were", "acknowledge"),
     ],
     ids=lambda value: value.__name__.strip("_") if callable(value) else "",
 )
@@ -373,6 +384,23 @@ def test_what_the_servers_user_may_not_do_is_found(sound: Installation) -> None:
     said = "\n".join(findings)
     assert f"{sound.options}: nobody can't read it" in said
     assert f"nobody can't write to {sound.journals}" in said
+
+
+@pytest.mark.parametrize("broken", ["none is named", "can't write", "does not look into"])
+def test_a_state_folder_that_can_not_be_used_is_a_warning(sound: Installation, broken: str) -> None:
+    state = sound.options.parent / "firebird-cdc.state"
+    if broken == "none is named":
+        sound.replace("plugins.conf", "StateDirectory", "# StateDirectory")
+    elif broken == "can't write":
+        state.rmdir()
+    else:
+        elsewhere = sound.root / "elsewhere"
+        elsewhere.mkdir()
+        sound.replace("plugins.conf", str(state), str(elsewhere))
+    code, [finding] = sound.check()
+    assert code == 1
+    assert finding.startswith("warning: ")
+    assert "StateDirectory" in finding and broken in finding
 
 
 def test_a_running_shipper_is_not_called_missing(sound: Installation) -> None:

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from counter_pages import write_lost
 from red_database import RED_DATABASE_PLUGINS, RED_DATABASE_REPLICATION
 
 from firebird_cdc.cli import main
+from firebird_cdc.journal import failures
 from firebird_cdc.packaging.conf import ConfFile, find
 
 if TYPE_CHECKING:
@@ -96,6 +98,61 @@ def test_the_journal_directory_is_made_for_the_servers_user_alone(
     # The folders of a test are closed to others, as a home directory is.
     said = capsys.readouterr().out
     assert re.search(rf"runs as 4711, which can't read .*{re.escape(str(options_file))}", said)
+
+
+def _state_of(root: EmbeddedRoot) -> str | None:
+    (section,) = find(ConfFile.read(root.path / "plugins.conf").entries, "Config")[-1:]
+    return section.last("StateDirectory")
+
+
+def test_a_state_folder_is_made_for_the_servers_user_and_stays_while_nobody_knows_its_counts(
+    engine_root: EmbeddedRoot,
+    options_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (engine_root.path / "security5.fdb").touch()
+    os.chown(engine_root.path / "security5.fdb", 4711, 4712)
+    monkeypatch.setattr(failures, "SYSTEM_STATE", tmp_path / "var")
+    monkeypatch.setattr("firebird_cdc.packaging.install._is_of_system", lambda path: True)
+    state = tmp_path / "var/state"
+    install(engine_root, "--config", options_file)
+    status = state.stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (4711, 4712, 0o750)
+    assert _state_of(engine_root) == str(state)
+    write_lost(state / failures.page_name(options_file), {"/srv/a.fdb": 3})
+    uninstall(engine_root)
+    assert re.search(f"{state} stays: 3 transactions of /srv/a.fdb", capsys.readouterr().out)
+    # A server of another user does not get it.
+    os.chown(engine_root.path / "security5.fdb", 4713, 4712)
+    install(engine_root, "--config", options_file)
+    assert _state_of(engine_root) == str(tmp_path / "var/state-4713")
+
+
+def test_a_state_folder_whose_counts_are_known_goes_with_uninstall(
+    engine_root: EmbeddedRoot, options_file: Path
+) -> None:
+    install(engine_root, "--config", options_file)
+    state = options_file.parent / failures.BESIDE
+    page = write_lost(state / failures.page_name(options_file), {"/srv/a.fdb": 3})
+    failures.acknowledge_failures([page])
+    assert len(list(state.iterdir())) == 2
+    uninstall(engine_root)
+    assert not state.exists()
+
+
+def test_another_connectors_file_gets_a_state_folder_that_commands_find(
+    engine_root: EmbeddedRoot, options_file: Path, tmp_path: Path
+) -> None:
+    install(engine_root, "--config", options_file)
+    other = tmp_path / "other" / options_file.name
+    other.parent.mkdir()
+    other.write_bytes(options_file.read_bytes())
+    install(engine_root, "--config", other)
+    assert _state_of(engine_root) == str(other.parent / failures.BESIDE)
+    uninstall(engine_root)
+    assert not list(tmp_path.rglob(failures.BESIDE))
 
 
 def test_a_dry_run_shows_the_edits_and_touches_nothing(
@@ -403,7 +460,7 @@ def test_logs_get_a_folder_that_goes_again_unless_there_are_logs(
         capsys.readouterr()
         assert uninstall(engine_root) == 0
         assert logs.exists() == has_logs
-        assert (f"{logs} stays, with our logs" in capsys.readouterr().out) == has_logs
+        assert (f"{logs} stays, with " in capsys.readouterr().out) == has_logs
 
 
 def test_a_folder_for_logs_that_was_there_stays(

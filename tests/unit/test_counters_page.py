@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import os
 import random
-import struct
 from pathlib import Path
 
 import pytest
+from counter_pages import BOUNDS, counters_page
 
 from firebird_cdc.bridge.counters import (
     TIMINGS,
-    ConfirmTimes,
+    ConfirmerCounts,
     Counters,
     DatabaseCounters,
     read_counters,
 )
-
-_BOUNDS = tuple(1000 * 2**n for n in range(19))
-_SLOT = 2048
-_HISTOGRAM = 8 * (len(_BOUNDS) + 2)
-
-
-def _page(*paths: str) -> bytearray:
-    page = bytearray(65536)
-    struct.pack_into("<8s6I", page, 0, b"FBCDCCTR", 1, 31, _SLOT, 16, 7, len(_BOUNDS) + 1)
-    struct.pack_into(f"<{len(_BOUNDS)}Q", page, 32, *_BOUNDS)
-    for number, path in enumerate(paths, 1):
-        struct.pack_into("<Q256s8Q", page, 2048 + number * _SLOT, 1, path.encode(), *range(1, 9))
-    return page
 
 
 @pytest.fixture
@@ -38,8 +25,8 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_counters_and_times_of_databases(place: Path) -> None:
-    place.write_bytes(_page("/a.fdb", "/b.fdb"))
-    times = ConfirmTimes(place.parent)
+    place.write_bytes(counters_page("/a.fdb", "/b.fdb"))
+    times = ConfirmerCounts(place.parent)
     times.add("/b.fdb", [0.0000005, 0.003, 1000.0])
     times.add("/elsewhere.fdb", [0.1])
     found = read_counters(place.parent.parent)
@@ -47,7 +34,7 @@ def test_counters_and_times_of_databases(place: Path) -> None:
     counted = found.databases["/b.fdb"]
     assert (counted.captured, counted.bytes) == (1, 8)
     confirm = counted.timings["confirm"]
-    assert confirm.bounds_s == tuple(ns / 1e9 for ns in _BOUNDS)
+    assert confirm.bounds_s == tuple(ns / 1e9 for ns in BOUNDS)
     assert (confirm.counts[0], confirm.counts[-1], confirm.count) == (1, 1, 3)
     assert confirm.sum_s == pytest.approx(1000.0030005)
     assert not any(counted.timings[name].count for name in TIMINGS if name != "confirm")
@@ -56,9 +43,9 @@ def test_counters_and_times_of_databases(place: Path) -> None:
 
 def test_what_is_no_page_reads_as_nothing(place: Path) -> None:
     folder = place.parent.parent
-    times = ConfirmTimes(place.parent)
+    times = ConfirmerCounts(place.parent)
     assert read_counters(folder) == Counters()
-    good = _page("/a.fdb")
+    good = counters_page("/a.fdb")
     seed = random.Random(6)
     garbage = [
         b"",

@@ -551,7 +551,6 @@ def test_the_servers_counters_are_metrics_too(
         found = registry.get_sample_value(bucket, {**labels, "call": "prepare", "le": bound})
         assert found == count
     for name, value in (
-        ("gap_transactions_total", 1),
         ("transactions_rolled_back_total", 2),
         ("journals_rolled_back_total", 2),
         ("confirm_seconds_sum", 0.02),

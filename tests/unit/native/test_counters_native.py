@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_c_writer import compile_program
 
-from firebird_cdc.bridge.counters import ConfirmTimes, read_counters
+from firebird_cdc.bridge.counters import ConfirmerCounts, read_counters
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +41,7 @@ def test_a_database_takes_one_slot_however_long_its_path_is(program: Path, state
     _count(program, state, path, 40)
     _count(program, state, "/data/shop.fdb")
     assert _captured(state) == {path[:255]: 40, "/data/shop.fdb": 1}
-    ConfirmTimes(state).add(path, [0.1])
+    ConfirmerCounts(state).add(path, [0.1])
     assert read_counters(state.parent).databases[path[:255]].timings["confirm"].count == 1
 
 

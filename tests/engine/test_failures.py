@@ -1,0 +1,248 @@
+"""What was refused or lost shows in status, check and metrics until somebody acknowledges it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from capture import Capture, SqlError, until
+from server import Server
+from test_gaps import _choose_gap, _leave_engine_defaults
+from test_refusals import FAULTS, StartServer, program, start_server
+
+from firebird_cdc.bridge.counters import read_counters
+from firebird_cdc.cli import main
+from firebird_cdc.config import load_config
+from firebird_cdc.journal.failures import BESIDE, FailureWatch, page_name
+from firebird_cdc.journal.observability import metrics
+from firebird_cdc.journal.observability.report import Reporter, needs_somebody
+from firebird_cdc.journal.statistics import Statistics
+
+__all__ = ["program", "start_server"]
+
+pytestmark = pytest.mark.engine
+
+Told = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Told:
+    """Runs a command; its exit code, and all that it said."""
+
+    def run(*words: object) -> tuple[int, str]:
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return run
+
+
+def _refuse(server: Server, times: int) -> None:
+    for _ in range(times):
+        with pytest.raises(SqlError, match="firebird-cdc"):
+            server.write(1)
+
+
+def _samples(capture: Capture) -> dict[str, float | None]:
+    """The metrics about it of a shipper that starts now."""
+    registry = metrics.make_registry(Reporter(load_config(capture.config), Statistics()))
+    labels = {"server": "test", "connector": "test", "database": str(capture.database)}
+    names = (
+        "gap_transactions_total",
+        "refused_transactions_total",
+        "unacknowledged_lost_transactions",
+        "unacknowledged_refused_transactions",
+    )
+    return {name: registry.get_sample_value(f"firebird_cdc_{name}", labels) for name in names}
+
+
+def _page_shows(capture: Capture) -> list[str]:
+    """What a shipper that starts now says on its page that somebody has to look at."""
+    config, statistics = load_config(capture.config), Statistics()
+    FailureWatch(config.journal_directory, config.path, statistics).turn(0.0)
+    return needs_somebody(Reporter(config, statistics).report())
+
+
+def _acknowledge(capture: Capture, told: Told, *databases: Path) -> str:
+    code, said = told("journal", "acknowledge", "--config", capture.config, *databases)
+    assert code == 0, said
+    return said
+
+
+LENIENT = {"gap": _choose_gap, "engine's defaults": _leave_engine_defaults}
+
+
+@pytest.mark.parametrize("mode", LENIENT)
+def test_commits_without_a_folder_to_record_them_are_told_of_until_acknowledged(
+    capture: Capture, start_server: StartServer, told: Told, mode: str
+) -> None:
+    LENIENT[mode](capture)
+    fault = FAULTS["folder not writable"]
+    fault.cause(capture)
+    server = start_server()
+    for number in (1, 2, 3):
+        server.write(number)
+    server.end()
+    words = rf"3 transactions of {re.escape(str(capture.database))} were committed.*NOT CAPTURED"
+
+    def assert_told() -> None:
+        code, said = told("status", "--config", capture.config)
+        assert code == 1 and re.search(words, said) and "all is well" not in said, said
+        code, said = told("status", "--config", capture.config, "--json")
+        assert code == 1 and re.search(words, " ".join(json.loads(said)["needs"]))
+        code, said = told("check", "--server", capture.root.path)
+        assert code == 2 and re.search(f"error: .*{words}", said), said
+        assert any(re.search(words, need) for need in _page_shows(capture))
+        assert _samples(capture) == {
+            "gap_transactions_total": 3,
+            "refused_transactions_total": 0,
+            "unacknowledged_lost_transactions": 3,
+            "unacknowledged_refused_transactions": 0,
+        }
+
+    assert_told()
+    fault.mend(capture)
+    server = start_server()
+    server.write(4)  # the bridge runs now, and what was counted before stays
+    server.end()
+    assert_told()
+    said = _acknowledge(capture, told)
+    assert re.search(f"acknowledged: {words}", said)
+    code, said = told("status", "--config", capture.config)
+    assert "NOT CAPTURED" not in said
+    assert "NOT CAPTURED" not in told("check", "--server", capture.root.path)[1]
+    assert not any("NOT CAPTURED" in need for need in _page_shows(capture))
+    found = _samples(capture)
+    assert found["gap_transactions_total"] == 3
+    assert found["unacknowledged_lost_transactions"] == 0
+
+    fault.cause(capture)
+    server = start_server()
+    server.write(5)
+    server.end()
+    fault.mend(capture)
+    code, said = told("status", "--config", capture.config)
+    assert code == 1 and re.search(r"1 transaction of \S* was committed.*NOT CAPTURED", said), said
+
+
+# One for each way in which a start ends: in the folder, in the options, before Python.
+@pytest.mark.parametrize(
+    "name",
+    ["folder not writable", "wrong option", "no configuration file", "Python library missing"],
+)
+def test_writes_that_a_bridge_without_a_start_refuses_are_told_of_until_acknowledged(
+    capture: Capture, start_server: StartServer, told: Told, name: str
+) -> None:
+    fault = FAULTS[name]
+    fault.cause(capture)
+    server = start_server()
+    _refuse(server, 2)
+    words = rf"2 transactions of {re.escape(str(capture.database))} were refused"
+    _, said = told("status", "--config", capture.config)
+    if "option" in name or "file" in name:  # what can't be loaded has an exit code of its own
+        assert re.search(words, said), said
+    code, said = told("check", "--server", capture.root.path)
+    assert code == 2 and re.search(words, said), said
+    fault.mend(capture)
+    until("writes to work", lambda: server.can_write(2))
+    server.end()
+    count = re.compile(r"(\d+) transactions of \S+ were refused.*\(from .* to .*\)")
+    code, said = told("status", "--config", capture.config)
+    found = count.search(said)
+    assert code == 1 and found, said
+    refused = int(found[1])
+    assert refused >= 2  # those that were tried until it was mended, too
+    assert _samples(capture)["unacknowledged_refused_transactions"] == refused
+    _acknowledge(capture, told, capture.database)
+    assert "refused" not in told("status", "--config", capture.config)[1]
+    assert _samples(capture)["refused_transactions_total"] == refused
+
+
+def test_what_the_journal_folder_counts_survives_a_start_and_shows_until_acknowledged(
+    capture: Capture, start_server: StartServer, told: Told
+) -> None:
+    server = start_server()
+    server.execute("INSERT INTO T VALUES (1, NULL)")
+    [live] = capture.live()
+    live.unlink()
+    with pytest.raises(SqlError, match="is no longer in"):
+        server.commit()
+    server.call("rollback")
+    server.end()
+    server = start_server()
+    server.write(2)
+    server.end()
+    counted = read_counters(capture.journal_directory).databases[str(capture.database)]
+    assert (counted.refused, counted.captured) == (1, 1)
+    assert not list((capture.config.parent / BESIDE).iterdir())  # in one place, not in both
+    words = r"1 transaction of \S+ was refused"
+    code, said = told("status", "--directory", capture.journal_directory)
+    assert code == 1 and re.search(words, said), said
+    assert re.search(f"acknowledged: {words}", _acknowledge(capture, told))
+    assert "refused" not in told("status", "--directory", capture.journal_directory)[1]
+    acknowledged = capture.journal_directory / ".firebird-cdc/counters.acknowledged"
+    assert acknowledged.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_that_is_gone_does_not_take_along_what_is_counted(
+    capture: Capture, start_server: StartServer, told: Told
+) -> None:
+    _choose_gap(capture)
+    server = start_server()
+    server.write(0)
+    until("the journal to be confirmed", capture.committed)
+    capture.delete_folder()
+    capture.journal_directory.write_text("in the way")
+    server.write(1)
+    server.write(2)
+    server.kill()
+    capture.journal_directory.unlink()
+    capture.journal_directory.mkdir(mode=0o700)
+    code, said = told("status", "--config", capture.config)
+    assert code == 1 and re.search(r"2 transactions of \S+ were committed.*NOT CAPTURED", said)
+
+
+def test_what_can_be_counted_nowhere_is_in_replication_log_and_check_reads_it(
+    capture: Capture, start_server: StartServer, told: Told
+) -> None:
+    _choose_gap(capture)
+    state = capture.config.parent / BESIDE
+    state.chmod(0o500)
+    FAULTS["folder not writable"].cause(capture)
+    server = start_server()
+    server.write(1)
+    server.write(2)
+    server.end()
+    FAULTS["folder not writable"].mend(capture)
+    state.chmod(0o750)
+    written = capture.replication_log.read_text()
+    assert written.count("counted nowhere: cannot count in StateDirectory") == 1, written
+    words = rf"error: .*replication\.log: .*{re.escape(str(capture.database))}.*counted nowhere"
+    code, said = told("check", "--server", capture.root.path)
+    assert code == 2 and re.search(words, said), said
+    server = start_server()
+    server.write(3)
+    server.end()
+    _acknowledge(capture, told)
+    assert not re.search(words, told("check", "--server", capture.root.path)[1])
+
+
+def test_a_state_folder_knows_the_connectors_file_by_its_path_without_links(
+    capture: Capture, start_server: StartServer, told: Told
+) -> None:
+    link = capture.directory / "link"
+    link.symlink_to(capture.directory, target_is_directory=True)
+    FAULTS["folder not writable"].cause(capture)
+    server = start_server()
+    _refuse(server, 1)
+    server.end()
+    FAULTS["folder not writable"].mend(capture)
+    [page] = (capture.directory / BESIDE).iterdir()
+    assert page.name == page_name(capture.config)
+    assert page.stat().st_mode & 0o777 == 0o640
+    code, said = told("status", "--config", link / capture.config.name)
+    assert code == 1 and "was refused" in said, said

@@ -1,0 +1,96 @@
+"""What the plugin's C code counts in a state folder, outside an engine."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from test_c_writer import compile_program
+
+from firebird_cdc.bridge.counters import read_page
+from firebird_cdc.journal.failures import page_name, unacknowledged
+
+CONFIG = Path("/etc/firebird/caf\udce9/reddatabase.connector.yaml")
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("failures")
+    parts = ("counters.c", "journal.c", "crc32c.c", "threads.c")
+    return compile_program(directory, "count_failures.c", *parts)
+
+
+def _count(program: Path, state: Path, path: str, kind: str, times: int = 1) -> str:
+    """Count; return why that could not be done."""
+    argv = [program, state, CONFIG, path, kind, str(times)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=20)
+    assert done.stderr == ""
+    assert done.returncode == bool(done.stdout)
+    return done.stdout
+
+
+def _told(page: Path) -> dict[tuple[str, str], int]:
+    return {(each.database, each.kind): each.count for each in unacknowledged([page])}
+
+
+def test_a_page_is_found_by_the_path_of_the_connectors_file(program: Path, tmp_path: Path) -> None:
+    page = tmp_path / page_name(CONFIG)
+    assert _count(program, tmp_path, "/data/shop.fdb", "refused", 2) == ""
+    assert _count(program, tmp_path, "/data/shop.fdb", "lost", 3) == ""
+    assert _count(program, tmp_path, "", "refused") == ""
+    assert [path.name for path in tmp_path.iterdir()] == [page.name]
+    assert _told(page) == {
+        ("/data/shop.fdb", "lost"): 3,
+        ("/data/shop.fdb", "refused"): 2,
+        ("", "refused"): 1,
+    }
+    found = read_page(page)
+    assert os.fsencode(found.config) == os.fsencode(CONFIG)
+    counted = found.databases["/data/shop.fdb"]
+    assert found.made_us <= counted.refused_first_us < counted.refused_last_us
+    assert counted.refused_last_us < counted.gaps_first_us < counted.gaps_last_us
+
+
+def test_more_databases_than_a_page_has_places_for_are_counted_together(
+    program: Path, tmp_path: Path
+) -> None:
+    for number in range(33):
+        assert _count(program, tmp_path, f"/data/{number}.fdb", "lost") == ""
+    told = _told(tmp_path / page_name(CONFIG))
+    assert len(told) == 31
+    assert told["", "lost"] == 3
+
+
+def test_processes_that_count_at_once_lose_nothing(program: Path, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        done = pool.map(lambda _: _count(program, tmp_path, "/a.fdb", "refused", 100), range(4))
+        assert list(done) == [""] * 4
+    assert _told(tmp_path / page_name(CONFIG)) == {("/a.fdb", "refused"): 400}
+
+
+def test_a_process_that_stopped_with_the_lock_holds_up_no_commit(
+    program: Path, tmp_path: Path
+) -> None:
+    _count(program, tmp_path, "/a.fdb", "lost")
+    page = tmp_path / page_name(CONFIG)
+    with page.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert "cannot count in StateDirectory" in _count(program, tmp_path, "/a.fdb", "lost")
+    assert _told(page) == {("/a.fdb", "lost"): 1}
+
+
+def test_what_is_no_folder_or_no_page_ends_in_a_reason_or_a_new_page(
+    program: Path, tmp_path: Path
+) -> None:
+    assert "No such file" in _count(program, tmp_path / "gone", "/a.fdb", "lost")
+    page = tmp_path / page_name(CONFIG)
+    page.write_bytes(b"FBCDCCTR" + bytes(65528))
+    assert _count(program, tmp_path, "/a.fdb", "lost") == ""
+    assert _told(page) == {("/a.fdb", "lost"): 1}
+    page.unlink()
+    page.symlink_to("/etc/passwd")
+    assert "cannot count" in _count(program, tmp_path, "/a.fdb", "lost")

@@ -65,7 +65,7 @@ def read_text(path: Path, what: str) -> str:
         raise ConfigError(
             [
                 f"{path}: cannot read the {what}: {error.strerror or error};"
-                " the user that the process runs as must be able to read this file"
+                " it has to be readable for who runs this: the database server's user, or root"
             ]
         ) from error
     if len(raw) > _SIZE_LIMIT_BYTES:

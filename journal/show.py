@@ -115,6 +115,8 @@ def _lines(arguments: argparse.Namespace, tally: _Tally) -> Iterator[str]:
     try:
         with open_journal(arguments.file, arguments.charset_none) as reader:
             yield from form(reader, arguments, tally)
+    except PermissionError:
+        raise  # whoever runs us says as whom to run it
     except OSError as error:
         raise JournalError(
             arguments.file, -1, f"can't be read: {error.strerror or error}"

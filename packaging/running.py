@@ -59,6 +59,13 @@ def restart_findings(server: Server) -> Findings:
     nobody could look, and nothing speaks against it.
     """
     changed = _changed(server.plugins_conf, server.replication_conf)
+    if not Path("/proc/self/maps").exists():
+        yield Finding(
+            "/proc",
+            "it is not mounted: whether the server runs with what is installed is not known",
+            "mount it (mount -t proc proc /proc), or restart the server after each change",
+            Severity.NOTE,
+        )
     if not changed:
         return
     seen: list[EngineProcess] = []

@@ -25,13 +25,17 @@ EXEMPT = {
     ".venv/bin/pytest": "runs this suite",
     ".venv/bin/python": "benchmarks, which the suite runs at a tiny size",
     "touch": "its path has a placeholder: <key>",
+    "kill": "its process is an example's, and another one here",
     "/opt/firebird-cdc/bin/pip install '.[": "what the extras name is installed for this suite",
 }
 """Beginnings of command lines, and why no test runs these lines as they stand."""
 
+RUNNABLE = ("firebird-cdc ", "python3 -m venv ", "/opt/firebird-cdc/bin/pip ", "ln -sf /opt/")
+"""Beginnings of those that a test runs, as root."""
+
 # What else is in a block without a language: output, drawings, parts of files.
 _NO_COMMANDS = re.compile(
-    r"error: |DIR/|/data/shop\.fdb journal|core seconds|database\n|database server|user's thread"
+    r"error: |\d+ transactions |DIR/|/data/shop\.fdb journal|core seconds|database\n|database server|user's thread"
     r"|Plugin =|PythonDirs"
 )
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)

@@ -18,6 +18,7 @@ from firebird_cdc.cli import main
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal import show
 from firebird_cdc.journal.format import Column, JournalWriter, Storage, Undecodable
+from firebird_cdc.journal.segments import close_segments
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 
@@ -203,6 +204,7 @@ def test_a_journal_is_found_by_its_uuid_wherever_it_lies(
     with zipfile.ZipFile(segment, "w") as packed:
         packed.write(_place("every-record", tmp_path), f"{name}.log")
     assert main(["journal", "show", name]) == 0
+    close_segments()
     assert "whole: " in capsys.readouterr().out
     assert main(["journal", "show", str(uuid4())]) == 1
     assert f"no journal of this name in {journals}, {quarantine}, {archive}" in (

@@ -1,0 +1,134 @@
+"""Processes that have an engine loaded, and whether they have what was installed since."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from firebird_cdc.cli import main
+from firebird_cdc.packaging import running
+from firebird_cdc.packaging.findings import Severity
+from firebird_cdc.packaging.layout import find_server
+from firebird_cdc.packaging.running import restart_findings
+
+if TYPE_CHECKING:
+    from firebird_cdc.demo.engine import EmbeddedRoot
+
+pytestmark = pytest.mark.engine
+
+_HOLDS = """
+import sys
+from firebird import driver
+library, database = sys.argv[1:]
+driver.driver_config.fb_client_library.value = library
+with driver.connect(database, user="SYSDBA"):
+    print("attached", flush=True)
+    sys.stdin.read()
+"""
+
+Work = Callable[[Path, Sequence[str]], None]
+
+
+@contextmanager
+def holding(root: EmbeddedRoot, database: Path) -> Iterator[subprocess.Popen[str]]:
+    """Have a process hold DATABASE open, which reads and changes nothing."""
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", _HOLDS, str(root.client_library), str(database)],
+        env=root.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    try:
+        assert process.stdout.readline() == "attached\n"
+        yield process
+    finally:
+        process.stdin.close()
+        process.wait()
+        process.stdout.close()
+
+
+def install(root: EmbeddedRoot, options: Path, *more: str) -> None:
+    server = ["--server", str(root.path)]
+    assert main(["install", *server, "--config", str(options), *more]) == 0
+
+
+@pytest.mark.parametrize("databases", ["all", "named", "another"])
+def test_only_who_has_a_captured_database_open_captures_nothing_for_certain(
+    engine_root: EmbeddedRoot, options_file: Path, work: Work, tmp_path: Path, databases: str
+) -> None:
+    database = tmp_path / "shop.fdb"
+    work(database, ["CREATE TABLE T (ID INTEGER PRIMARY KEY)"])
+    chosen = {"all": [], "named": ["--database", str(database)]}.get(
+        databases, ["--database", str(tmp_path / "other.fdb")]
+    )
+    server = find_server(engine_root.path)
+    with holding(engine_root, database) as process:
+        install(engine_root, options_file, *chosen)
+        [finding] = restart_findings(server)
+        assert f"process {process.pid} (" in finding.what
+        assert finding.remedy.startswith("restart ")
+        is_blind = databases != "another"
+        assert finding.severity is (Severity.ERROR if is_blind else Severity.WARNING)
+        assert (f"with {database} open and without the plugin" in finding.what) == is_blind
+    with holding(engine_root, database):
+        assert list(restart_findings(server)) == []
+
+
+def test_processes_of_another_root_with_the_same_engine_are_not_the_servers(
+    engine_root: EmbeddedRoot, options_file: Path, work: Work, tmp_path: Path
+) -> None:
+    from firebird_cdc.demo.engine import EmbeddedRoot
+
+    database = tmp_path / "shop.fdb"
+    other = EmbeddedRoot(tmp_path / "other")
+    work(database, ["CREATE TABLE T (ID INTEGER PRIMARY KEY)"])
+    with holding(other, database):
+        install(engine_root, options_file)
+        assert list(restart_findings(find_server(engine_root.path))) == []
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_server_that_cannot_be_looked_at_is_not_called_well(
+    engine_root: EmbeddedRoot,
+    options_file: Path,
+    work: Work,
+    tmp_path: Path,
+    is_late: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    database = tmp_path / "shop.fdb"
+    work(database, ["CREATE TABLE T (ID INTEGER PRIMARY KEY)"])
+    if not is_late:
+        install(engine_root, options_file)
+    with holding(engine_root, database) as process:
+        if is_late:
+            install(engine_root, options_file)
+        mapped = running._mapped
+
+        def refuse(folder: Path) -> dict[str, dict[int, str]]:
+            if folder.name == str(process.pid):
+                raise PermissionError(folder)
+            return mapped(folder)
+
+        name = Path(f"/proc/{process.pid}/comm").read_text().strip()
+        monkeypatch.setattr(running, "_mapped", refuse)
+        monkeypatch.setattr(running, "_SERVER_PROGRAMS", (name,))
+        found = [
+            finding
+            for finding in restart_findings(find_server(engine_root.path))
+            if f" {process.pid} (" in finding.what
+        ]
+    [finding] = found
+    assert finding.severity is (Severity.WARNING if is_late else Severity.NOTE)
+    assert "can't be looked at" in finding.what
+    assert "run this as root" in finding.remedy
+    assert ("restart the server" in finding.remedy) == is_late

@@ -19,7 +19,7 @@ from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.names import SchemaNames
 from firebird_cdc.journal.parties import disagreements
 from firebird_cdc.journal.topics import TopicNames
-from firebird_cdc.packaging import edits, probes, runtime, surroundings
+from firebird_cdc.packaging import ddl_triggers, edits, probes, runtime, surroundings
 from firebird_cdc.packaging.canaries import canary_problems
 from firebird_cdc.packaging.conf import ConfFile, Entry, find
 from firebird_cdc.packaging.counted import counted
@@ -593,6 +593,12 @@ def _publication(
             " to stay outside",
             Severity.WARNING,
         )
+    names = set(publication.tables)
+    yield from ddl_triggers.findings(
+        database,
+        publication.ddl_triggers,
+        lambda table: table in names and (wanted is None or wanted(path, table)),
+    )
     if publication.without_key:
         tables = ", ".join(publication.without_key[:10])
         yield Finding(

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from firebird_cdc.config.attachment import Attachment, find_client_library
 from firebird_cdc.packaging.conf import ConfFile, find
+from firebird_cdc.packaging.ddl_triggers import DdlTrigger, ddl_triggers
 from firebird_cdc.packaging.layout import Account, Server
 
 _KAFKA_TIMEOUT_S = 10.0
@@ -98,7 +99,8 @@ class Publication(NamedTuple):
     """What a database publishes: is it on, which tables, and which of them have no key.
 
     ``outside``: the other tables of the user that hold data for good; ``forced_writes``: whether
-    the engine waits until a commit is on disk; ``engine``: its version, such as 5.0.4.
+    the engine waits until a commit is on disk; ``engine``: its version, such as 5.0.4;
+    ``ddl_triggers``: those on DDL that may write.
     """
 
     enabled: bool
@@ -107,6 +109,7 @@ class Publication(NamedTuple):
     outside: list[str]
     forced_writes: bool
     engine: str
+    ddl_triggers: Sequence[DdlTrigger] = ()
 
 
 def read_publication(
@@ -149,7 +152,8 @@ def read_publication(
         forced_writes = bool(cursor.fetchone()[0])
         cursor.execute("SELECT RDB$GET_CONTEXT('SYSTEM', 'ENGINE_VERSION') FROM RDB$DATABASE")
         (version,) = cursor.fetchone()
-        return Publication(enabled, tables, without_key, outside, forced_writes, version)
+        triggers = ddl_triggers(connection)
+        return Publication(enabled, tables, without_key, outside, forced_writes, version, triggers)
 
 
 @contextmanager

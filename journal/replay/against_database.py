@@ -79,7 +79,9 @@ KINDS = {
         " delete it once more"
     ),
     _UNKNOWN: Kind(
-        "find out who wrote the row past the connector; publish it by an update that changes it"
+        "find out who wrote the row past the connector: a trigger on DDL (`firebird-cdc check"
+        " --database` names those), or a server without the plugin; publish it by an update that"
+        " changes it"
     ),
     _NOT_COMMITTED: Kind("report this with the journal: it should never have been published"),
     _UNPROVEN: Kind("find the journals that are missing there; then audit again", is_fault=False),

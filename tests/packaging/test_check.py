@@ -414,6 +414,57 @@ def test_a_running_shipper_is_not_called_missing(sound: Installation) -> None:
     assert "though a shipper runs" in findings[0]
 
 
+_ON_DDL = "CREATE TRIGGER {} {} ANY DDL STATEMENT AS BEGIN {} END"
+
+
+@pytest.mark.engine
+def test_triggers_on_ddl_that_use_captured_tables_are_named(
+    sound: Installation, work: Work, published: tuple[str, ...], tmp_path: Path
+) -> None:
+    database = tmp_path / "shop.fdb"
+    work(
+        database,
+        [
+            "CREATE TABLE LOG_ (N INTEGER PRIMARY KEY)",
+            "CREATE TABLE DEEP (N INTEGER PRIMARY KEY)",
+            "CREATE TABLE STARTED (N INTEGER PRIMARY KEY)",
+            "CREATE TABLE UNHEARD (N INTEGER PRIMARY KEY)",
+            "CREATE PROCEDURE P AS BEGIN DELETE FROM DEEP; END",
+            "CREATE TRIGGER OF_LOG FOR LOG_ AFTER INSERT AS BEGIN INSERT INTO STARTED VALUES (1);"
+            " END",
+            "CREATE PACKAGE PK AS BEGIN PROCEDURE Q; END",
+            "CREATE PACKAGE BODY PK AS BEGIN PROCEDURE Q AS BEGIN EXECUTE PROCEDURE P; END END",
+            *published,
+            "ALTER DATABASE EXCLUDE TABLE UNHEARD FROM PUBLICATION",
+        ],
+    )
+    assert not [text for text in sound.check(str(database))[1] if "on DDL" in text]
+    work(
+        database,
+        [
+            _ON_DDL.format("ELSEWHERE", "AFTER", "DELETE FROM UNHEARD;"),
+            _ON_DDL.format(
+                "READS", "AFTER", "IF (EXISTS (SELECT 1 FROM LOG_)) THEN EXIT; /* INSERT */"
+            ),
+            _ON_DDL.format("RUNS", "BEFORE", "EXECUTE STATEMENT 'DELETE FROM UNHEARD';"),
+            _ON_DDL.format("BY_PACKAGE", "BEFORE", "EXECUTE PROCEDURE PK.Q;"),
+            _ON_DDL.format("DIRECT", "AFTER", "DELETE FROM LOG_; /* жук */"),
+        ],
+    )
+    code, findings = sound.check(str(database))
+    assert code == 1
+    triggers = re.compile(
+        r"^(\w+): \S+ the trigger (\w+) on DDL (?:uses captured tables \((.*)\))?"
+    )
+    found = [match.groups() for match in map(triggers.match, findings) if match]
+    assert found == [
+        ("warning", "BY_PACKAGE", "DEEP"),
+        ("warning", "DIRECT", "LOG_, STARTED"),
+        ("note", "RUNS", None),
+    ]
+    assert any("can't be told from here" in text for text in findings)
+
+
 @pytest.mark.engine
 def test_the_publication_of_a_database_is_looked_at(
     sound: Installation, work: Work, published: tuple[str, ...], tmp_path: Path

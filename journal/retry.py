@@ -97,6 +97,7 @@ def run_retry(arguments: argparse.Namespace) -> int:
     with _as_our_error():
         if not shipper_present(journals):
             return _leave_for_the_next(journals, quarantine, arguments)
+        events = _events_left_out(quarantine)  # before the shipper forgets what it has sent
         request = write_request(journals, _wish(arguments))
         answer = _await_answer(request, arguments.wait)
     if answer is None:
@@ -106,11 +107,29 @@ def run_retry(arguments: argparse.Namespace) -> int:
         )
     for name, (is_sent, text) in answer.items():
         print(f"{name}: {text}", flush=bool(is_sent))
+        _print_events(events.get(name, []))
     if not answer:
         print("nothing stands still")
-    if not arguments.journals and not arguments.all and (lying := len(journals_in(quarantine))):
-        print(f"{lying} journals lie in {quarantine}; --all sends what was left out of them")
+    if not arguments.journals and not arguments.all and (lying := journals_in(quarantine)):
+        for uuid in lying:
+            print(f"{uuid}: {read_reason(quarantine, uuid)}")
+            _print_events(events.get(str(uuid), []))
+        print(f"{len(lying)} journals lie in {quarantine}; --all sends what was left out of them")
     return 0 if all(is_sent for is_sent, _ in answer.values()) else 1
+
+
+def _events_left_out(quarantine: Path) -> dict[str, list[tuple[int, str]]]:
+    """Return by the UUID of a journal which of its events were left out: position, table and key,
+    as far as its note names them."""
+    notes = {uuid: note_or_none(quarantine, uuid) for uuid in journals_in(quarantine)}
+    return {str(uuid): note.named() for uuid, note in notes.items() if note is not None}
+
+
+def _print_events(events: Sequence[tuple[int, str]]) -> None:
+    for pos, whose in events[:_MOST_SHOWN]:
+        print(f"    event {pos}: {whose}")
+    if len(events) > _MOST_SHOWN:
+        print(f"    and {len(events) - _MOST_SHOWN} more")
 
 
 @contextlib.contextmanager
@@ -135,12 +154,17 @@ def _leave_for_the_next(journals: Path, quarantine: Path, arguments: argparse.Na
             accepted.append(uuid)
         else:
             refused.append((uuid, why))
+    events = _events_left_out(quarantine)
     for uuid, why in refused:
         print(f"{uuid}: refused: {why}")
+        _print_events(events.get(str(uuid), []))
     if accepted:
         arguments.journals, arguments.all = accepted, False
         write_request(journals, _wish(arguments))
     if accepted or not wanted:
+        for uuid in accepted:
+            print(f"{uuid}: asked for")
+            _print_events(events.get(str(uuid), []))
         print(f"no shipper works on {journals}; it is done as soon as one starts")
     return 1 if refused else 0
 

@@ -110,7 +110,12 @@ def test_left_out_event_is_kept_and_refused_behind_a_newer_one_of_its_key(
     assert "event 2 was left out: Kafka refuses it" in listed
     assert "retry: possible" in listed  # other keys don't count
     assert ship.journal("retry", uuid) == 1  # nothing has changed
-    assert "0 late events sent, the rest stays: event 2" in capsys.readouterr().out
+    refused = capsys.readouterr().out
+    assert "0 late events sent, the rest stays: event 2" in refused
+    whose = '    event 2: table ITEM, key {"ID":1000001}\n'
+    assert whose in refused
+    assert ship.journal("retry") == 0
+    assert whose in capsys.readouterr().out
 
     scene.widen()
     folder.write(3, 2, first_id=1_000_000)
@@ -121,7 +126,9 @@ def test_left_out_event_is_kept_and_refused_behind_a_newer_one_of_its_key(
     assert "--force" in refused
     assert len(scene.aside()) == 3
     assert ship.journal("retry", "--all", "--force") == 0
-    assert f"{uuid}: 1 late event sent" in capsys.readouterr().out
+    sent = capsys.readouterr().out
+    assert f"{uuid}: 1 late event sent" in sent
+    assert whose in sent
     assert scene.aside() == []
     assert shipper.terminate() == 0
     events = scene.events()
@@ -170,7 +177,9 @@ def test_retry_without_a_shipper_is_done_by_the_next_one(
     assert ship.once().process.returncode == 0
     scene.widen()
     assert ship.journal("retry", uuid) == 0
-    assert "it is done as soon as one starts" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "it is done as soon as one starts" in told
+    assert '    event 2: table ITEM, key {"ID":1000001}\n' in told
     shipper = ship.once()
     assert shipper.process.returncode == 0
     assert shipper.log_lines(f"retry of {uuid}.log: 1 late event sent")

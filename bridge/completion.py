@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 from uuid import UUID
 
@@ -144,16 +145,17 @@ class Completion:
             return
         generation = self._folder.generation
         completed = {}
-        for number, shown in unresolved.items():
-            if complete := self._described(database, generation, shown):
-                completed[number] = complete
-            else:
-                _log.warning(
-                    "journal {journal}: a table that it changes was dropped before its key was "
-                    "asked for; its events have no key",
-                    journal=pending.uuid,
-                    database=pending.database,
-                )
+        with self._reading(database, generation, unresolved.values()):
+            for number, shown in unresolved.items():
+                if complete := self._described(database, generation, shown):
+                    completed[number] = complete
+                else:
+                    _log.warning(
+                        "journal {journal}: a table that it changes was dropped before its key was "
+                        "asked for; its events have no key",
+                        journal=pending.uuid,
+                        database=pending.database,
+                    )
         if not completed:
             return
         pending.catalogue_offset = seal.end
@@ -302,11 +304,24 @@ class Completion:
         """Return where it is kept which unique indexes of a database are keys."""
         return KeyIndexFile(self._folder.databases, database, guid)
 
+    def _known(self, database: str, generation: int, shown: bytes) -> bytes | None:
+        """Return the complete form of a definition if it was asked for in this generation."""
+        known = self._definitions.get((database, shown))
+        return known[1] if known is not None and known[0] == generation else None
+
+    def _reading(
+        self, database: str, generation: int, definitions: Iterable[bytes]
+    ) -> AbstractContextManager[None]:
+        """Have the engine be asked for DEFINITIONS in one transaction, if for any."""
+        if all(self._known(database, generation, shown) is not None for shown in definitions):
+            return nullcontext()
+        return self._verdicts.witness_for(database).reading()
+
     def _described(self, database: str, generation: int, shown: bytes) -> bytes:
         """Return the complete form of a definition, and let later transactions know it."""
-        known = self._definitions.get((database, shown))
-        if known is not None and known[0] == generation:
-            return known[1]
+        known = self._known(database, generation, shown)
+        if known is not None:
+            return known
         complete = self._verdicts.witness_for(database).describe(shown)
         if not complete:
             return complete

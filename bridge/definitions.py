@@ -79,8 +79,9 @@ class DefinitionFinder(threading.Thread):
     def _describe(self, database: int, questions: list[Question], found: dict[int, bytes]) -> None:
         witness = self._host.open_witness(self._host.database(database).path)
         try:
-            for question in questions:
-                found[question.number] = witness.describe(question.shown)
+            with witness.reading():
+                for question in questions:
+                    found[question.number] = witness.describe(question.shown)
         finally:
             witness.close()
 
@@ -91,9 +92,11 @@ class DefinitionFinder(threading.Thread):
             if file.read() is None:
                 witness = self._host.open_witness(path)
                 try:
-                    file.write(read_key_indexes(witness))
+                    with witness.reading():
+                        indexes = read_key_indexes(witness)
                 finally:
                     witness.close()
+                file.write(indexes)
         except (CaptureError, OSError) as error:
             text = str(error).replace("\n", " ")
             _log.info(

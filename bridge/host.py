@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -166,6 +167,13 @@ class Witness(Protocol):
         Raises CaptureError with the engine's words; close the witness then.
         """
 
+    def reading(self) -> AbstractContextManager[None]:
+        """Have all that is described and selected inside be of one state of the database, and take
+        one transaction number.
+
+        Raises CaptureError with the engine's words; close the witness then.
+        """
+
     def describe(self, definition: bytes) -> bytes:
         """Return a table definition of a journal completed from the system tables, or nothing
         if the table is gone.
@@ -294,6 +302,16 @@ class CffiWitness:
         if not self._api.witness_ask(self._handle, numbers, answers, count, error, _ERROR_BYTES):
             raise CaptureError(self._ffi.string(error).decode("utf-8", "replace"))
         return [_VERDICTS.get(answer, Verdict.COMMITTED) for answer in answers]
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        error = self._ffi.new("char[]", _ERROR_BYTES)
+        if not self._api.witness_begin_reading(self._handle, error, _ERROR_BYTES):
+            raise CaptureError(self._ffi.string(error).decode("utf-8", "replace"))
+        try:
+            yield
+        finally:
+            self._api.witness_end_reading(self._handle)
 
     def describe(self, definition: bytes) -> bytes:
         size = _COMPLETED_FACTOR * len(definition) + _ERROR_BYTES

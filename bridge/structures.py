@@ -172,7 +172,8 @@ class Job:
         try:
             witness = open_witness(self.database)
             try:
-                self._result = read_structures(witness, self.journals, self._before)
+                with witness.reading():
+                    self._result = read_structures(witness, self.journals, self._before)
             finally:
                 witness.close()
         except CaptureError as error:

@@ -99,6 +99,10 @@ struct fbc_host_api {
     void *(*witness_open)(const char *database, char *error, int error_size);
     int (*witness_ask)(void *witness, const uint64_t *transactions, int64_t *answers, int count,
                        char *error, int error_size);
+    /* Has all that is described and selected up to the end be of one state of the database, in one
+     * transaction; 0 if that failed. */
+    int (*witness_begin_reading)(void *witness, char *error, int error_size);
+    void (*witness_end_reading)(void *witness);
     /* Completes a table definition in its buffer; returns its new length, 0 if the
      * table is gone, -1 if that failed. */
     int (*witness_describe)(void *witness, char *definition, int length, int size, char *error,

@@ -446,6 +446,8 @@ static int start_bridge(const struct fbc_settings *settings, struct fbc_error *e
         .database_guid = database_guid,
         .witness_open = fbc_witness_open,
         .witness_ask = fbc_witness_ask,
+        .witness_begin_reading = fbc_witness_begin_reading,
+        .witness_end_reading = fbc_witness_end_reading,
         .witness_describe = fbc_witness_describe,
         .witness_select = fbc_witness_select,
         .witness_free = fbc_witness_free,

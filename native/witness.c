@@ -23,6 +23,7 @@ enum { /* parameter blocks (consts_pub.h) */
        DPB_NO_GARBAGE_COLLECT = 16,
        DPB_USER_NAME = 28,
        DPB_NO_DB_TRIGGERS = 72,
+       DPB_PROCESS_NAME = 74, /* by which a DBA knows our attachments */
        DPB_UTF8_FILENAME = 77,
        TPB_VERSION3 = 3,
        TPB_CONCURRENCY = 2,
@@ -33,6 +34,7 @@ enum { /* parameter blocks (consts_pub.h) */
 struct witness {
     struct fbi_status *status;
     struct fbi_attachment *attachment;
+    struct fbi_transaction *reading; /* in which the system tables are read; null: one for each */
     struct fbi_statement *statement;
     struct fbi_message_metadata *in, *out;
     unsigned in_offsets[QUESTIONS], in_nulls[QUESTIONS];
@@ -123,6 +125,30 @@ static void finish(struct witness *witness, struct fbi_transaction *transaction)
         END(transaction, deprecated_commit);
 }
 
+int fbc_witness_begin_reading(void *handle, char *error, int error_size) {
+    struct witness *witness = handle;
+    witness->reading = start(witness, error, error_size);
+    return witness->reading != NULL;
+}
+
+void fbc_witness_end_reading(void *handle) {
+    struct witness *witness = handle;
+    char ignored[1];
+    if (witness->reading && !engine_ends(ignored, sizeof ignored))
+        finish(witness, witness->reading);
+    witness->reading = NULL;
+}
+
+/* The transaction to read the system tables in; `leave` ends it unless more is read in it. */
+static struct fbi_transaction *enter(struct witness *witness, char *error, int error_size) {
+    return witness->reading ? witness->reading : start(witness, error, error_size);
+}
+
+static void leave(struct witness *witness, struct fbi_transaction *transaction) {
+    if (transaction != witness->reading)
+        finish(witness, transaction);
+}
+
 static int layout(struct witness *witness, struct fbi_message_metadata *metadata, unsigned *offsets,
                   unsigned *nulls) {
     struct fbi_status *status = witness->status;
@@ -156,23 +182,16 @@ static int prepare(struct witness *witness, struct fbi_transaction *transaction)
 }
 
 void *fbc_witness_open(const char *database, char *error, int error_size) {
-    static const unsigned char dpb[] = {DPB_VERSION1,
-                                        DPB_USER_NAME,
-                                        6,
-                                        'S',
-                                        'Y',
-                                        'S',
-                                        'D',
-                                        'B',
-                                        'A',
-                                        DPB_NO_GARBAGE_COLLECT,
-                                        1,
-                                        1,
-                                        DPB_NO_DB_TRIGGERS,
-                                        1,
-                                        1,
-                                        DPB_UTF8_FILENAME,
-                                        0};
+    /* clang-format off */
+    static const unsigned char dpb[] = {
+        DPB_VERSION1,
+        DPB_USER_NAME, 6, 'S', 'Y', 'S', 'D', 'B', 'A',
+        DPB_PROCESS_NAME, 12, 'f', 'i', 'r', 'e', 'b', 'i', 'r', 'd', '-', 'c', 'd', 'c',
+        DPB_NO_GARBAGE_COLLECT, 1, 1,
+        DPB_NO_DB_TRIGGERS, 1, 1,
+        DPB_UTF8_FILENAME, 0,
+    };
+    /* clang-format on */
     if (engine_ends(error, error_size))
         return NULL;
     struct witness *witness = calloc(1, sizeof *witness);
@@ -243,14 +262,14 @@ int fbc_witness_describe(void *handle, char *definition, int length, int size, c
     struct witness *witness = handle;
     struct fbc_error reason = {{0}};
     size_t used = (size_t)length;
-    struct fbi_transaction *transaction = start(witness, error, error_size);
+    struct fbi_transaction *transaction = enter(witness, error, error_size);
     if (!transaction)
         return -1;
     struct fbc_source source = {witness->attachment, transaction, witness->status};
     int done = fbc_definition_complete(&source, definition, &used, (size_t)size, &reason);
     if (!done)
         snprintf(error, (size_t)error_size, "%s", reason.text);
-    finish(witness, transaction);
+    leave(witness, transaction);
     return done ? (int)used : -1;
 }
 
@@ -258,14 +277,14 @@ int fbc_witness_select(void *handle, const char *select, int columns, char **row
                        char *error, int error_size) {
     struct witness *witness = handle;
     struct fbc_error reason = {{0}};
-    struct fbi_transaction *transaction = start(witness, error, error_size);
+    struct fbi_transaction *transaction = enter(witness, error, error_size);
     if (!transaction)
         return 0;
     struct fbc_source source = {witness->attachment, transaction, witness->status};
     int done = fbc_catalogue_select(&source, select, columns, rows, length, &reason);
     if (!done)
         snprintf(error, (size_t)error_size, "%s", reason.text);
-    finish(witness, transaction);
+    leave(witness, transaction);
     return done;
 }
 

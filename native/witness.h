@@ -25,6 +25,12 @@ void *fbc_witness_open(const char *database, char *error, int error_size);
 int fbc_witness_ask(void *witness, const uint64_t *transactions, int64_t *answers, int count,
                     char *error, int error_size);
 
+/* fbc_witness_begin_reading has fbc_witness_describe and fbc_witness_select work in one
+ * transaction, which is of one state of the database, until fbc_witness_end_reading; else each
+ * takes a number of its own. Returns 1, or 0 with the reason in ERROR: close the witness then. */
+int fbc_witness_begin_reading(void *witness, char *error, int error_size);
+void fbc_witness_end_reading(void *witness);
+
 /* fbc_witness_describe completes a table definition of LENGTH bytes in a buffer of SIZE bytes
  * (catalogue.h). Returns its new length, 0 if the table is gone, or -1 with
  * the reason in ERROR: close the witness then. */

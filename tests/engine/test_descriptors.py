@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from capture import Attachment, Capture, Client, after, read_journal
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.plain]
 
 _MOST = 100  # descriptors of the process
 _DATABASES = 300

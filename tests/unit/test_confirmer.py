@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -10,6 +11,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -65,6 +67,9 @@ class Attachment:
         if self.is_ended:
             raise CaptureError("connection shutdown")
         return [Verdict.COMMITTED] * len(transactions)
+
+    def reading(self) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def describe(self, definition: bytes) -> bytes:
         return definition

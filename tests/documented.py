@@ -35,8 +35,8 @@ RUNNABLE = ("firebird-cdc ", "python3 -m venv ", "/opt/firebird-cdc/bin/pip ", "
 
 # What else is in a block without a language: output, drawings, parts of files.
 _NO_COMMANDS = re.compile(
-    r"error: |\d+ transactions |DIR/|/data/shop\.fdb journal|core seconds|database\n|database server|user's thread"
-    r"|Plugin =|PythonDirs"
+    r"error: |\d+ transactions |DIR/|/data/shop\.fdb journal|core seconds|database\n"
+    r"|database server|user's thread|Plugin =|PythonDirs"
 )
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 

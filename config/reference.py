@@ -40,7 +40,9 @@ counts, from strongest to weakest:
 3. a line `-Dfirebird.connector.config=<path>` in `jvm.args` in the server directory;
 4. `reddatabase.connector.yaml` in the server directory.
 
-A relative path starts at the server directory. The file has to be UTF-8.
+A relative path starts at the server directory. The file has to be UTF-8. The commands look there
+too, unless `--config FILE` names one; the server is the one that `--server ROOT` or the environment
+variable `FIREBIRD` names, or else the only one on the machine.
 
 - A key may appear once. An unknown key, a missing required one or a value out of range is an
   error; all errors of a file are reported at once, each with its line. `firebird-cdc check`

@@ -26,6 +26,15 @@ def run(server: Firebird4, *argv: str, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def as_user(server: Firebird4, user: str, *argv: str) -> tuple[int, str]:
+    """Run firebird-cdc inside as a user of that system; return exit code and output."""
+    switch = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+    if user == "nobody":
+        switch[2] = "--regid=nogroup"
+    done = server.system.run(*switch, PROGRAM, *argv, check=False)
+    return done.returncode, done.stdout
+
+
 def about_restart(server: Firebird4) -> list[str]:
     """The findings of check that ask for a restart."""
     _, said = run(server, "check")
@@ -139,6 +148,10 @@ def test_check_is_green_on_a_healthy_machine_and_finds_all_by_itself(
     assert "nothing is wrong" in said
     code, said = run(firebird4, "check", "--strict")
     assert code == 0, said
+    # The server's user may look, too, and sees as much.
+    as_server = as_user(firebird4, "firebird", "check")
+    assert as_server[0] == 0, as_server
+    assert "nothing is wrong" in as_server[1]
     for command in (["journal", "quarantine"], ["journal", "retry"], ["journal", "acknowledge"]):
         assert run(firebird4, *command)[0] == 0
     elsewhere = str(firebird4.inner(firebird4.folder / "elsewhere.yaml"))
@@ -168,8 +181,26 @@ def test_another_user_is_told_to_run_it_as_root(
     firebird4: Firebird4, command: tuple[str, ...]
 ) -> None:
     firebird4.install("127.0.0.1:9", "nowhere")
-    argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", PROGRAM, *command]
-    done = firebird4.system.run(*argv, check=False)
-    assert done.returncode in (1, 2)
-    assert "Traceback" not in done.stdout
-    assert "root" in done.stdout.splitlines()[-1], done.stdout
+    code, said = as_user(firebird4, "nobody", *command)
+    assert code in (1, 2)
+    assert "Traceback" not in said
+    assert "root" in said.splitlines()[-1], said
+
+
+def test_another_user_is_told_who_may_read_a_folder_that_is_named(firebird4: Firebird4) -> None:
+    journals, _ = firebird4.install("127.0.0.1:9", "nowhere")
+    inner = firebird4.inner(journals)
+    journal = str(inner / "6f2b9a54-0d1e-4c57-9a3b-2e7c41d8b0aa.log")
+    config = str(firebird4.inner(firebird4.folder / "connector.yaml"))
+    (firebird4.folder / "connector.yaml").chmod(0o640)
+    for command in (
+        ("status", "--directory", str(inner)),
+        ("status", "--config", config),
+        ("ship", "--once", "--config", config),
+        ("journal", "show", journal),
+        ("replay", "state", "--config", config, "--output", "/tmp/none"),
+    ):
+        code, said = as_user(firebird4, "nobody", *command)
+        assert code in (1, 2)
+        assert "Traceback" not in said
+        assert "root" in said.splitlines()[-1], said

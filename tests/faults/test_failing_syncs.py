@@ -33,6 +33,8 @@ _LIVES = 3  # in which a chain is waited for
 
 _FAILED = "engine/test_failed_syncs.py"
 _HERE = "faults/test_failing_syncs.py"
+_STATE = "unit/native/test_failures_native.py"
+_TOLD = "unit/test_told_failures.py"
 
 _NOT_REACHED = {
     "native/journal.c write_all sync_file_range(journal->fd, 0, 0, SYNC_FILE_RANGE_WRITE)": (
@@ -58,6 +60,23 @@ _NOT_REACHED = {
     "native/host.c sync_page msync(host.shared, FBC_SHARED_BYTES, MS_SYNC)": (
         "only for gaps that are counted, as none can be written",
         f"{_FAILED}::test_a_count_of_gaps_that_cannot_be_synced_is_said_and_still_marked",
+    ),
+    "native/counters.c fbc_count_failure_in fdatasync(fd)": (
+        "only for what is lost while the journal folder can't be used",
+        f"{_STATE}::test_a_count_of_which_a_sync_fails_is_said_to_have_failed",
+    ),
+    "native/counters.c fbc_count_failure_in fsync(directory)": (
+        "only for what is lost while the journal folder can't be used",
+        f"{_STATE}::test_a_count_of_which_a_sync_fails_is_said_to_have_failed",
+    ),
+    "journal/failures.py acknowledge_failures replace_file(path, json.dumps(content).encode(),"
+    " owner_of=page.parent)": (
+        "a command's, which ends with an error then",
+        f"{_TOLD}::test_an_acknowledgement_of_which_a_sync_fails_is_an_error_and_can_be_repeated",
+    ),
+    "journal/failures.py acknowledge_failures sync_directory(path.parent)": (
+        "a command's, which ends with an error then",
+        f"{_TOLD}::test_an_acknowledgement_of_which_a_sync_fails_is_an_error_and_can_be_repeated",
     ),
     "native/journal_files.c sync_file_system syncfs(fd)": (
         "what recovery.py calls: watch() has that fail",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -90,6 +91,26 @@ def test_an_acknowledgement_that_can_not_be_read_hides_nothing(
     page.with_name("counters.acknowledged").write_bytes(content)
     assert _told(folder) == {A: 5}
     acknowledge_failures(pages(folder, [_config(folder)]))
+    assert _told(folder) == {}
+
+
+@pytest.mark.parametrize("failing", [1, 2])  # of the file, of its name
+def test_an_acknowledgement_of_which_a_sync_fails_is_an_error_and_can_be_repeated(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failing: int
+) -> None:
+    _in_folder(folder, a=5)
+    real, calls = os.fsync, iter(range(1, 100))
+
+    def fails_once(fd: int) -> None:
+        if next(calls) == failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fails_once)
+    command = ["journal", "acknowledge", "--config", str(_config(folder))]
+    assert main(command) == 1
+    assert "can't be noted: [Errno 5]" in capsys.readouterr().err
+    assert main(command) == 0
     assert _told(folder) == {}
 
 

@@ -83,6 +83,27 @@ def test_a_process_that_stopped_with_the_lock_holds_up_no_commit(
     assert _told(page) == {("/a.fdb", "lost"): 1}
 
 
+@pytest.mark.parametrize("call", ["fdatasync", "fsync"])
+def test_a_count_of_which_a_sync_fails_is_said_to_have_failed(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """What is refused is not synced: the application knows of it."""
+    source = Path(__file__).parents[2] / "engine/failing_sync.c"
+    preload = tmp_path / "failing_sync.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", preload, source], check=True)
+    flag = tmp_path / "failing"
+    flag.write_text(call)
+    monkeypatch.setenv("LD_PRELOAD", str(preload))
+    monkeypatch.setenv("ASAN_OPTIONS", "verify_asan_link_order=0")
+    monkeypatch.setenv("FAILING_SYNC", str(flag))
+    state = tmp_path / "journals"  # where it fails
+    state.mkdir()
+    assert "Input/output error" in _count(program, state, "/a.fdb", "lost")
+    assert _count(program, state, "/a.fdb", "refused") == ""
+    flag.unlink()
+    assert _count(program, state, "/a.fdb", "lost") == ""
+
+
 def test_what_is_no_folder_or_no_page_ends_in_a_reason_or_a_new_page(
     program: Path, tmp_path: Path
 ) -> None:

@@ -252,8 +252,10 @@ OPTIONS: tuple[Option, ...] = (
         high=INT_MAX, aliases=("kafka.producer.timeout.ms",),
     ),
     Option(
-        "kafka.producer.close.timeout.ms", _I, "60000", "Time for finishing sends when the shipper"
-        " stops. What is not sent by then stays in its journal.", Group.KAFKA, unit="ms",
+        "kafka.producer.close.timeout.ms", _I, "60000", "The most that the shipper's whole stop"
+        " takes, from SIGTERM until its process is gone; less than a second counts as one. Two"
+        " seconds without an acknowledgement end it earlier. What is not sent by then stays in its"
+        " journal.", Group.KAFKA, unit="ms",
     ),
     Option(
         "kafka.position.topic", Kind.TOPIC_PART, None, "Topic in which the shipper keeps how far"

@@ -91,6 +91,7 @@ def _ship_to_the_end(arguments: argparse.Namespace) -> int:
     from firebird_cdc.config import load_config
     from firebird_cdc.config.logging import setup_logging
     from firebird_cdc.errors import FirebirdCdcError, ShipError
+    from firebird_cdc.journal.ending import LastResort
     from firebird_cdc.journal.ship import Shipper, prepare_process
 
     log = logbook.Logger("firebird_cdc.journal.commands")
@@ -100,6 +101,7 @@ def _ship_to_the_end(arguments: argparse.Namespace) -> int:
         for warning in config.warnings:
             log.warning("{}", warning)
         shipper = Shipper(config, once=arguments.once, embedded=arguments.embedded)
+        shipper.ending.arm = LastResort(config.close_timeout_ms / 1000).arm
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: shipper.stop())
         prepare_process(embedded=arguments.embedded)

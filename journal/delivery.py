@@ -49,7 +49,6 @@ _ASIDE_PAUSE_S = 60.0  # after a failure
 _FORGIVEN_S = 10.0
 
 _RENEW_S = 0.1  # before a producer that gave up is replaced for the first time
-_LAST_POSITIONS_S = 2.0  # for their acknowledgement at the end
 _READ_STEP_S = 0.2
 _READ_PAUSE_S = 2.0  # after an attempt while Kafka is away
 _READ_MOST_S = 30.0
@@ -201,8 +200,10 @@ class Delivery(ABC):
     def step(self) -> bool:
         """Do what can be done without waiting; True if something was."""
 
-    def abandon(self) -> None:
-        """Stop at once: what is not acknowledged stays in its journal."""
+    def abandon(self, patience_s: float) -> None:
+        """Stop: what is not acknowledged stays in its journal. A last word to Kafka may take
+        PATIENCE_S."""
+        del patience_s
         self.standing.close()
         self.late.start_over()
         for lane in self.lanes.values():
@@ -696,10 +697,10 @@ class PlainDelivery(Delivery):
         self._write_positions()
         return moved
 
-    def abandon(self) -> None:
-        """Stop at once: what is not acknowledged stays in its journal."""
-        if not self.link.away:
-            until = monotonic() + _LAST_POSITIONS_S
+    def abandon(self, patience_s: float) -> None:
+        """Stop: tell Kafka where each database stands, and leave the rest."""
+        if patience_s and not self.link.away:
+            until = monotonic() + patience_s
             if any(lane.settled for lane in self.lanes.values()):
                 while self._is_to_read and self._next_read <= monotonic() < until:
                     self._read_positions()
@@ -707,7 +708,7 @@ class PlainDelivery(Delivery):
             self._write_positions()
             while self._aside_unacked and monotonic() < until:
                 self.link.poll(0.05)
-        super().abandon()
+        super().abandon(patience_s)
 
     @property
     def _is_placed(self) -> bool:

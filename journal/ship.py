@@ -24,6 +24,7 @@ from firebird_cdc.config.producer import max_message_bytes
 from firebird_cdc.journal.backlog import Backlog
 from firebird_cdc.journal.chores import ChoreList, build_chores
 from firebird_cdc.journal.delivery import REMIND_S, Delivery, PlainDelivery
+from firebird_cdc.journal.ending import Ending
 from firebird_cdc.journal.flight import FlightPlan
 from firebird_cdc.journal.last_words import words_path
 from firebird_cdc.journal.lock import STATE_DIRECTORY, ShipperLock, bridge_present
@@ -69,7 +70,7 @@ class Shipper:
 
     ``once``: ends when nothing is left that could be shipped. ``embedded``: ends after the
     last server process with a bridge on the folder. ``stop`` may be called from a signal
-    handler; a second call ends the orderly stop at once.
+    handler; a second call ends the orderly stop at once. ``ending``: how it ends.
     """
 
     def __init__(
@@ -91,11 +92,10 @@ class Shipper:
         self._backlog = Backlog(self._directory)
         self._chores = ChoreList([])
         self._recovery = Recovery(self._directory, config.journal_fsync)
-        self._close_timeout_s = config.close_timeout_ms / 1000
-        self._deadline: float | None = None
-        self._stops = 0
-        self._ending_since: float | None = None
-        self._is_settled = False  # what the servers left is decided
+        self.ending = Ending(config.close_timeout_ms / 1000)
+        self._server_gone_at: float | None = None
+        self._is_told = False
+        self._is_settled = False  # what the servers left is decided, or there is no time for it
         self._scan: Iterator[str] | None = None  # under way
         self._is_known = False  # the folder as it is now was scanned as a whole
         self._answer_look_s = _ANSWER_LOOK_S
@@ -124,18 +124,20 @@ class Shipper:
             try:
                 self._loop(delivery)
             finally:
+                self.ending.leave()
                 self._chores.close()
                 self._recovery.stop()
                 self._watcher.close()
                 left = delivery.in_flight
-                delivery.abandon()
+                delivery.abandon(self.ending.patience_s)
                 observer.stop()
-            self._tell_end(delivery, left)
-            return self._exit_code(delivery)
+            code = self._exit_code(delivery)
+        self._tell_end(delivery, left)
+        return code
 
     def stop(self) -> None:
         """Ask for an orderly stop; asked twice, for one without delay."""
-        self._stops += 1
+        self.ending.ask()
         self._watcher.wake()
 
     def _make_delivery(self, link: KafkaLink) -> Delivery:
@@ -172,7 +174,7 @@ class Shipper:
         delivery.max_retries = config.errors_max_retries
         delivery.attempt_s = int(config.producer.get("delivery.timeout.ms", "120000")) / 1000
         delivery.events_per_turn = config.max_batch_size
-        delivery.should_leave = partial(self._should_leave, link)
+        delivery.should_leave = partial(self._should_leave, delivery)
         if config.topic_creation is not None:
             maker = TopicMaker(config, renderer.topics, link)
             renderer.require_topic, delivery.on_missing = maker.require, maker.missing
@@ -189,7 +191,7 @@ class Shipper:
         while True:
             if self._look_after_folder(delivery):
                 self._take_in(delivery)
-            delivery.stopping = self._stops > 0
+            delivery.stopping = self.ending.asked > 0
             if self._is_known or delivery.stopping:
                 moved = delivery.step()
             else:  # what comes first may still be found
@@ -260,7 +262,7 @@ class Shipper:
         """Sort in what SCAN finds, as much as there is time for: a million journals take a
         minute, and what is known goes on meanwhile."""
         end = monotonic() + _SCAN_SLICE_S
-        while monotonic() < end and not self._stops:
+        while monotonic() < end and not self.ending.asked:
             try:
                 names = list(islice(scan, _SCAN_STEP))
             except OSError as error:
@@ -310,28 +312,30 @@ class Shipper:
 
     # The end
 
-    def _should_leave(self, link: KafkaLink) -> bool:
-        """Whether there is no time left to finish what was begun. Asked each second, also in a
-        long wait for Kafka."""
+    def _should_leave(self, delivery: Delivery) -> bool:
+        """Whether there is no time left to finish what was begun. Asked several times a second,
+        also in a long wait for Kafka."""
+        ending, acknowledged = self.ending, delivery.plan.acknowledged
         self.statistics.loop_at = monotonic()
         if self._end_request.is_made(self.statistics.loop_at):
             self.stop()
-        if self._stops > 1 or (self._once and self._gives_up(link.progress_at)):
+        if ending.asked and not self._is_told:
+            self._is_told = True
+            ending.begin(delivery.in_flight, acknowledged, asked=True)
+        if ending.is_over(acknowledged, is_busy=self._scan is not None and not ending.asked):
             return True
-        if self._stops and self._deadline is None:
-            self._deadline = monotonic() + self._close_timeout_s
-        return self._deadline is not None and monotonic() >= self._deadline
+        return self._once and self._gives_up(delivery.link.progress_at)
 
     def _is_over(self, delivery: Delivery) -> bool:
-        if self._should_leave(delivery.link):
+        if self._should_leave(delivery):
             return True
-        if self._stops:
+        if self.ending.asked:
             return delivery.in_flight == 0
         is_scanned = self._is_known and self._scan is None and not self._watcher.scan_due
         idle = not delivery.can_go_on and not self._backlog.young and is_scanned
         if self._once:
             return idle or self._gives_up()
-        return self._embedded and self._server_is_gone() and idle
+        return self._embedded and self._server_is_gone(delivery) and idle
 
     def _gives_up(self, since: float = 0.0) -> bool:
         """Whether nothing has gone on for too long, counted from SINCE (monotonic) at least."""
@@ -339,38 +343,44 @@ class Shipper:
         limit_s = int(timeout) / 1000 if timeout else _DEFAULT_GIVE_UP_S
         return monotonic() - max(self._progress_at, since) > limit_s
 
-    def _server_is_gone(self) -> bool:
-        """Whether no bridge is left; from then on the time for finishing runs."""
+    def _server_is_gone(self, delivery: Delivery) -> bool:
+        """Whether no bridge is left; once it is decided what it left, the time for finishing
+        runs."""
         now = monotonic()
         if now < self._next_bridge_check:
             return self._is_settled
         self._next_bridge_check = now + _BRIDGE_CHECK_S
+        gone_at = self._server_gone_at
         if bridge_present(self._directory):
-            self._ending_since = self._deadline = None
+            self._server_gone_at = None
             self._is_settled = False
-        elif self._ending_since is None:
+            self.ending.call_off()
+        elif gone_at is None:
             _log.info("the last server process on {} has ended", self._directory)
-            self._ending_since = now
-            self._deadline = now + max(self._close_timeout_s, _LAST_LOOK_S)
-        elif not self._is_settled and self._recovery.is_clear_since(self._ending_since):
+            self._server_gone_at = now
+        elif not self._is_settled and (
+            self._recovery.is_clear_since(gone_at) or now - gone_at > _LAST_LOOK_S
+        ):
             self._is_settled = True
-            self._deadline = now + self._close_timeout_s
+            self.ending.begin(delivery.in_flight, delivery.plan.acknowledged, asked=False)
             self._watcher.request_scan()
             return False
-        return self._ending_since is not None and self._is_settled
+        return self._is_settled
 
     def _tell_end(self, delivery: Delivery, unfinished: int) -> None:
-        left = len(self._backlog) + len(self._backlog.unreadable)
+        left = sum(waiting.pending for waiting in delivery.waiting().values())
+        why = self.ending.why
         _log.info(
-            "shipper of {} ends: {} journals shipped, {} were under way, {} wait",
+            "shipper of {} ends{}: {} journals shipped, {} were under way, {} wait",
             self._directory,
+            f", as {why}" if why else "",
             delivery.shipped,
             unfinished,
             left,
         )
 
     def _exit_code(self, delivery: Delivery) -> int:
-        if not self._once or self._stops:
+        if not self._once or self.ending.asked:
             return 0
         halted = [lane for lane in delivery.lanes.values() if lane.halt is not None]
         left = len(self._backlog) or self._backlog.unreadable or delivery.in_flight

@@ -64,7 +64,7 @@ _ALONE_S = 60.0
 _SERVE_MESSAGES = 200
 """Messages and journals after which answers are taken."""
 
-_STEP_S = 1.0
+_STEP_S = 0.25
 """Longest wait inside one call of the client, so that a stop is noticed in time."""
 
 # What the client says when somebody else has registered the transactional id since.
@@ -215,12 +215,13 @@ class TransactionalDelivery(Delivery):
             pass
         return True
 
-    def abandon(self) -> None:
-        """Abort what is open: none of it ever becomes visible to read_committed consumers."""
-        super().abandon()
-        if self._ready_for_transactions and self._began_at:
+    def abandon(self, patience_s: float) -> None:
+        """Abort what is open: none of it ever becomes visible to read_committed consumers. What
+        can't be aborted now, the next producer with this transactional id ends."""
+        super().abandon(patience_s)
+        if patience_s and self._ready_for_transactions and self._began_at:
             try:
-                self.link.producer.abort_transaction(_STEP_S)
+                self.link.producer.abort_transaction(patience_s)
             except KafkaException as error:
                 _log.debug("abort while stopping: {}", error)
 

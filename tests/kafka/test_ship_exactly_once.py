@@ -117,7 +117,7 @@ def one_batch() -> Iterator[None]:
 
 def crash_once(ship: Ship, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a shipper to the armed crash, which it notices no more than a kill."""
-    monkeypatch.setattr(TransactionalDelivery, "abandon", lambda _self: None)
+    monkeypatch.setattr(TransactionalDelivery, "abandon", lambda _self, _patience_s: None)
     with pytest.raises(_Crash):
         ship.once_here()
     monkeypatch.undo()

@@ -117,7 +117,8 @@ class ShipperSupervisor(threading.Thread):
         """Say why there is no shipper, in the log and where ``status`` looks."""
         _log.error("the shipper does not run: {}", why)
         changed = last_words.changed_ns(self._config)
-        last_words.leave(self._last_words, LastWords(1, why, changed, time.time()))
+        words = LastWords(1, why, changed, time.time(), str(self._config))
+        last_words.leave(self._last_words, words)
 
     def _turn(self) -> float:
         """Start a shipper if none runs; return how long to wait before the next look."""

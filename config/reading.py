@@ -77,10 +77,13 @@ def begin_reading(path: Path) -> Reading:
     )
 
 
-def root_directory() -> str:
-    """Return what tells this process's root directory from that of a container."""
-    root = Path("/").stat()
-    return f"{root.st_dev}:{root.st_ino}"
+def root_directory(root: Path = Path("/")) -> str:
+    """Return what tells a root directory, this process's, from that of a container or chroot.
+
+    Raises OSError.
+    """
+    status = root.stat()
+    return f"{status.st_dev}:{status.st_ino}"
 
 
 def stamp_of(path: Path) -> str:

@@ -64,7 +64,8 @@ def _ship(arguments: argparse.Namespace) -> int:
         return _ship_to_the_end(arguments)
     except Exception as error:
         code = error.exit_code if isinstance(error, FirebirdCdcError) else 1
-        words = last_words.LastWords(code, str(error), config_ns, time.time())
+        config = str(arguments.config.absolute())
+        words = last_words.LastWords(code, str(error), config_ns, time.time(), config)
         if words_path is None and words.is_refusal:
             words_path = _words_path(arguments.config)
         if words_path is not None:

@@ -23,12 +23,14 @@ _HOLD_S = 600.0
 @dataclass(frozen=True, slots=True)
 class LastWords:
     """``code``: exit code. ``text``: for the user. ``config_ns``: when the configuration was
-    changed last, before it was read. ``at``: time of day."""
+    changed last, before it was read. ``at``: time of day. ``config``: its path; an earlier version
+    leaves it empty."""
 
     code: int
     text: str
     config_ns: int
     at: float
+    config: str = ""
 
     @property
     def is_refusal(self) -> bool:
@@ -61,7 +63,7 @@ def changed_ns(config: Path) -> int:
 
 def leave(path: Path, words: LastWords) -> None:
     """Write WORDS; without a place for them, the next shipper comes to the same end sooner."""
-    content = json.dumps([words.code, words.text, words.config_ns, words.at])
+    content = json.dumps([words.code, words.text, words.config_ns, words.at, words.config])
     with contextlib.suppress(OSError):
         replace_file(path, content.encode(), owner_of=path.parent, is_synced=False)
 
@@ -69,7 +71,19 @@ def leave(path: Path, words: LastWords) -> None:
 def read(path: Path) -> LastWords | None:
     """Return what the last shipper left; None if it ended in order or by force."""
     try:
-        code, text, config_ns, at = json.loads(path.read_text(encoding="utf-8"))
-        return LastWords(int(code), str(text), int(config_ns), float(at))
+        code, text, config_ns, at, *config = json.loads(path.read_text(encoding="utf-8"))
+        return LastWords(int(code), str(text), int(config_ns), float(at), *map(str, config[:1]))
     except (OSError, ValueError, TypeError):
         return None
+
+
+def of_last_shipper(directory: Path) -> LastWords | None:
+    """Return what the last shipper of the journal folder DIRECTORY left.
+
+    None too if its configuration was refused and has been changed since: nobody knows yet what the
+    next one makes of it.
+    """
+    words = read(words_path(directory))
+    if words is None or not (words.is_refusal and words.config):
+        return words
+    return words if changed_ns(Path(words.config)) in (words.config_ns, 0) else None

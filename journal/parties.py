@@ -250,7 +250,7 @@ def _since_files_changed(servers: Sequence[Party], shipper: Party | None) -> Ite
     everybody = [*servers, *([] if shipper is None else [shipper])]
     for place in sorted({party.reading.place for party in everybody}):
         here = [party for party in everybody if party.reading.place == place]
-        digest = _digest_now(max(here, key=lambda party: party.reading.read_ns).reading)
+        digest = _digest_now(max(here, key=lambda party: party.reading.read_ns))
         older = [party for party in here if party.reading.digest != digest]
         older_servers = [party for party in older if party is not shipper]
         if not older:
@@ -271,16 +271,30 @@ def _since_files_changed(servers: Sequence[Party], shipper: Party | None) -> Ite
         yield Disagreement(f"{place[0]} was changed after {' and '.join(named)} read it", remedy)
 
 
-def _digest_now(latest: Reading) -> str:
-    """Return the digest of a file as it is now; of the latest reading if it can't be looked at."""
-    path = Path(latest.path)
-    stamp = stamp_of(path) if latest.root == root_directory() else ""
-    if stamp in ("", latest.stamp):
-        return latest.digest
+def _digest_now(latest: Party) -> str:
+    """Return the digest of the file of LATEST as it is now; as it was if nobody here can look."""
+    reading = latest.reading
+    path = _seen_from_here(latest)
+    stamp = "" if path is None else stamp_of(path)
+    if path is None or stamp in ("", reading.stamp):
+        return reading.digest
     try:
         return digest_of(read_flat_yaml(path, "connector configuration"))
     except ConfigError:
         return ""  # no YAML, which nobody can have read
+
+
+def _seen_from_here(party: Party) -> Path | None:
+    """Return the path by which this process finds the file of PARTY, which may live in a chroot."""
+    path = Path(party.reading.path)
+    if party.reading.root == root_directory():
+        return path
+    root = Path(f"/proc/{party.process}/root")
+    try:
+        is_its_own = root_directory(root) == party.reading.root  # else another of that number
+    except OSError:
+        return None
+    return root / path.relative_to("/") if is_its_own else None
 
 
 def _of_shipper(shipper: Shipper, servers: Servers) -> Iterator[Disagreement]:

@@ -14,10 +14,11 @@ from firebird_cdc.config import ConnectorConfig, load_capture, load_config, loca
 from firebird_cdc.config.filters import TableFilter
 from firebird_cdc.config.logging import LoggingOptions, load_logging
 from firebird_cdc.errors import ConfigError, SetupError
+from firebird_cdc.journal import last_words
 from firebird_cdc.journal.confirming import read_confirmer
 from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.names import SchemaNames
-from firebird_cdc.journal.parties import disagreements
+from firebird_cdc.journal.parties import SHIPPER_LOCK, disagreements
 from firebird_cdc.journal.topics import TopicNames
 from firebird_cdc.packaging import ddl_triggers, edits, probes, runtime, surroundings
 from firebird_cdc.packaging.canaries import canary_problems
@@ -503,8 +504,18 @@ def _journals(options: ConnectorConfig) -> Findings:
 
 
 def _parties(options: ConnectorConfig) -> Findings:
-    """Look for processes of the folder with other options than the file's, or older code."""
+    """Look for why no shipper runs, and for processes with other options than the file's, or with
+    older code."""
     folder = options.journal_directory
+    if not probes.is_locked(folder / STATE_DIRECTORY / SHIPPER_LOCK) and (
+        words := last_words.of_last_shipper(folder)
+    ):
+        said = " ".join(words.text.split())
+        yield Finding(
+            str(folder),
+            f"no shipper runs, as the last one ended: {said}",
+            "mend that; the next shipper that works takes this finding away",
+        )
     for what, remedy in disagreements(folder, probes.is_locked):
         yield Finding(str(folder), what, remedy, Severity.WARNING)
 

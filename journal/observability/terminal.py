@@ -289,7 +289,7 @@ def _tell_disagreements(status: dict[str, Any], directory: Path) -> None:
 
 def _last_words(directory: Path, *, is_known: bool) -> Iterator[str]:
     """Yield why the last shipper ended, if it left that; IS_KNOWN: that the file is wrong."""
-    words = last_words.read(last_words.words_path(directory))
+    words = last_words.of_last_shipper(directory)
     if words is not None and not (words.is_refusal and is_known):
         for sentence in words.text.splitlines():
             yield f"no shipper runs; the last one ended {_time(int(words.at * 1e6))}: {sentence}"

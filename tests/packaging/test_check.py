@@ -19,7 +19,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
+from firebird_cdc.journal import last_words
 from firebird_cdc.journal.format import JournalWriter
+from firebird_cdc.journal.last_words import LastWords
 from firebird_cdc.journal.ship import Shipper
 
 if TYPE_CHECKING:
@@ -173,6 +175,12 @@ def _transform_missing(it: Installation) -> None:
         file.write("transforms: own\ntransforms.own.type: no_such_module.Transform\n")
 
 
+def _shipper_ended(it: Installation) -> None:
+    path = last_words.words_path(it.journals)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    last_words.leave(path, LastWords(3, "another producer has taken over", 0, 0.0))
+
+
 def _options_missing(it: Installation) -> None:
     it.options.unlink()
 
@@ -323,6 +331,7 @@ _WARNED_OF = (_journals_orphaned, _option_of_no_effect)
         (_wrong_value, "connector.yaml", "connector.journal.fsync", "refuses to commit"),
         (_option_of_no_effect, "connector.yaml", "signal.data.collection has no eff", "correct"),
         (_transform_missing, "connector.yaml", "no Python module", "correct the option"),
+        (_shipper_ended, "new/journals", "last one ended: another producer has", "mend that"),
         (_options_missing, "connector.yaml", "connector.yaml", "correct the option"),
         (_logging_wrong, "firebird_cdc_logging.yaml", "loud", "correct the option"),
         (_journal_directory_missing, "connector.journal.directory", "not exist", "install -d"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -33,14 +35,18 @@ class _Folder:
         (self.state / "owners").mkdir(parents=True, exist_ok=True)
         self._undo = undo
 
-    def server(self, reading: Reading | None) -> None:
+    def server(self, reading: Reading | None, process: int = 0) -> None:
         """Have a server process live that has read READING; None: that says nothing."""
         owner = uuid4()
         held = try_lock(self.state / "owners" / str(owner), fcntl.LOCK_EX)
         assert held is not None
         self._undo.callback(os.close, held)
         if reading is not None:
-            parties.tell_server(self.state, owner, reading)
+            path = parties.tell_server(self.state, owner, reading)
+            if process:
+                said = Party.from_json(path.read_text())
+                assert said is not None
+                path.write_text(replace(said, process=process).as_json())
 
     def shipper(self, party: Party) -> None:
         """Have PARTY hold the shipper's lock."""
@@ -225,6 +231,26 @@ def test_a_file_that_was_changed_after_server_and_shipper_read_it(
     [told] = disagreements(folder.path)
     assert f"{path} was changed after server process {os.getpid()} and the shipper" in told.what
     assert "restart the server" in told.remedy
+
+
+def test_the_file_of_a_server_in_a_chroot_is_looked_at_too(folder: _Folder, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    path = _config(root / "c.yaml", "connector.name: before")
+    read = load_capture(path).reading
+    program = "import os, sys; os.chroot(sys.argv[1]); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        status = root.stat()
+        inside = replace(read, path="/c.yaml", root=f"{status.st_dev}:{status.st_ino}")
+        folder.server(inside, server.pid)
+        assert disagreements(folder.path) == []
+        _config(path, "connector.name: after")
+        [told] = disagreements(folder.path)
+        assert f"/c.yaml was changed after server process {server.pid}" in told.what
 
 
 def test_an_embedded_shipper_of_an_older_version_and_one_that_says_nothing(

@@ -225,3 +225,16 @@ def test_a_shipper_that_ends_by_itself_leaves_why(tmp_path: Path) -> None:
     assert "connector.nam" in left.text
     assert 0 < left.hold_s(config) <= 600
     assert "the shipper ends: " in (tmp_path / "log").read_text()
+
+
+def test_a_refusal_is_shown_until_the_file_that_was_refused_is_changed(tmp_path: Path) -> None:
+    state, config = tmp_path / ".firebird-cdc", tmp_path / "connector.yaml"
+    state.mkdir()
+    config.touch()
+    words = LastWords(2, "why", last_words.changed_ns(config), 1.0, str(config))
+    last_words.leave(last_words.words_path(tmp_path), words)
+    assert any("why" in need for need in read_status(tmp_path)["needs"])
+    os.utime(config, ns=(0, 1))
+    assert read_status(tmp_path)["needs"] == []
+    last_words.words_path(tmp_path).write_text('[3, "of an earlier version", 0, 1.0]')
+    assert any("of an earlier version" in need for need in read_status(tmp_path)["needs"])

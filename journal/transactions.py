@@ -67,6 +67,9 @@ _SERVE_MESSAGES = 200
 _STEP_S = 0.25
 """Longest wait inside one call of the client, so that a stop is noticed in time."""
 
+_READ_STEP_S = 1.0
+"""The same for reading positions, in which a broker far away has to answer."""
+
 # What the client says when somebody else has registered the transactional id since.
 _FENCED = frozenset(
     {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
@@ -266,7 +269,7 @@ class TransactionalDelivery(Delivery):
     def _read_positions(self) -> bool:
         """Whether the positions are read by now."""
         try:
-            return self.standing.advance(_STEP_S)
+            return self.standing.advance(_READ_STEP_S)
         except KafkaException as error:
             what = error.args[0]
             if what.code() in _PASSING and not self._waits_too_long():

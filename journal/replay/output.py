@@ -13,7 +13,10 @@ def _file_system(spark: SparkSession, place: str) -> tuple[Any, Any]:
     """Return Hadoop's file system for PLACE, and PLACE as its path."""
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path(place)
-    return path.getFileSystem(spark._jsc.hadoopConfiguration()), path
+    system = path.getFileSystem(spark._jsc.hadoopConfiguration())
+    # Else a local one puts a file .NAME.crc beside each; tasks of this process have the same one.
+    system.setWriteChecksum(False)
+    return system, path
 
 
 def refuse_existing(spark: SparkSession, folder: str) -> None:

@@ -17,6 +17,8 @@ from firebird_cdc.journal.replay.findings import OPERATIONS
 from firebird_cdc.journal.replay.page_style import STYLE
 
 _LONGEST = 400  # characters of one text; report.json and findings/ have all of it
+_OPENED = 10_000  # of one that can be opened
+_AT_FIRST = 120  # of that, before it is
 _TABLES = 15
 _FACTS = 60
 
@@ -93,7 +95,8 @@ def _table(
     body = "".join(
         "<tr>"
         + "".join(
-            f'<td class="{kind}">{cell}</td>' for cell, (_, kind) in zip(row, heads, strict=True)
+            f'<td class="{kind}" data-label="{title}">{cell}</td>'
+            for cell, (title, kind) in zip(row, heads, strict=True)
         )
         + "</tr>\n"
         for row in rows
@@ -158,7 +161,7 @@ def _found(summary: dict[str, Any]) -> Iterator[str]:
                 shown(each["transaction"]),
                 shown(each["table"]),
                 shown(each["key"]),
-                shown(each["what"]),
+                _opening(each["what"]),
             )
         )
     heads = (
@@ -173,6 +176,16 @@ def _found(summary: dict[str, Any]) -> Iterator[str]:
     yield "<h3>The first findings of each kind</h3>\n"
     yield _table("Findings", heads, rows)
     yield "</section>\n"
+
+
+def _opening(text: str) -> str:
+    """Return a text that shows its beginning, and all of it once the reader opens it."""
+    if len(text) <= _AT_FIRST:
+        return shown(text)
+    return (
+        f'<details><summary><span class="start">{shown(text, _AT_FIRST)}</span></summary>'
+        f"{shown(text, _OPENED)}</details>"
+    )
 
 
 def _place(finding: dict[str, Any]) -> str:
@@ -359,7 +372,8 @@ def _over_time(times: Sequence[tuple[int, int, int]]) -> Iterator[str]:
     )
     width_s = (times[1][0] - times[0][0]) / 1_000_000 if len(times) > 1 else 0.0
     yield "<figure><figcaption>Events over time</figcaption>"
-    yield _svg("bars", len(times), f"at most {most} events in one bar", _lines(len(times)) + bars)
+    label = f"at most {_many(most, 'event')} in one bar"
+    yield _plot(most, "event", _svg("bars", len(times), label, _lines(len(times)) + bars))
     yield (
         f'<div class="span"><span>{_clock(times[0][0])}</span><span>{_clock(times[-1][0])}</span>'
         f'</div><p class="soft">highest bar: {_many(most, "event")};'
@@ -382,6 +396,15 @@ def _bar(place: int, share: float, title: str) -> str:
         f"<g><title>{escape(title)}</title>"
         f'<rect class="fill" x="{place + 0.05:.2f}" y="{100 - height:.1f}" width="0.9"'
         f' height="{height:.1f}"/></g>'
+    )
+
+
+def _plot(most: int, what: str, svg: str) -> str:
+    """Return a chart with its axis beside it: from 0 to MOST of WHAT, and the middle, if whole."""
+    middle = f"<span>{shown(most // 2)}</span>" if most % 2 == 0 else ""
+    return (
+        f'<div class="plot"><div class="axis" aria-hidden="true"><span>{_many(most, what)}</span>'
+        f"{middle}<span>0</span></div>{svg}</div>"
     )
 
 
@@ -409,7 +432,7 @@ def _by_power(
     label = f"{what}: {_many(sum(numbers.values()), 'journal')}"
     first, last = name(powers[0]), name(powers[-1])
     yield f"<figure><figcaption>{title}</figcaption>"
-    yield _svg("bars", len(powers), label, _lines(len(powers)) + bars)
+    yield _plot(most, "journal", _svg("bars", len(powers), label, _lines(len(powers)) + bars))
     ends = f"<span>{shown(first)}</span>"
     if len(powers) > 1:
         ends += f"<span>{shown(last)}</span>"

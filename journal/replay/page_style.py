@@ -48,7 +48,11 @@ figure { margin: 0; padding: .6rem .7rem; min-width: 0; }
 figure.all { grid-column: 1 / -1; }
 figcaption { font-weight: 600; font-size: .95rem; }
 svg { display: block; width: 100%; }
-svg.bars { height: 9rem; margin-top: .4rem; }
+.plot { display: flex; gap: .4rem; margin-top: .4rem; }
+.axis { display: flex; flex-direction: column; justify-content: space-between; flex: 0 0 auto;
+  min-width: 2.5rem; text-align: right; font-size: .8rem; line-height: 1; color: var(--soft);
+  font-variant-numeric: tabular-nums; }
+svg.bars { height: 9rem; flex: 1 1 0; min-width: 0; }
 svg.strip { height: 1.6rem; } svg.marks { height: .8rem; } svg.row { height: 1.1rem; }
 .fill { fill: var(--accent); } .empty { fill: var(--empty); } .hole { fill: var(--bad); }
 .c { fill: var(--insert); } .u { fill: var(--update); } .d { fill: var(--delete); }
@@ -67,6 +71,9 @@ svg.strip { height: 1.6rem; } svg.marks { height: .8rem; } svg.row { height: 1.1
   vertical-align: -.05rem; }
 details { margin-top: .5rem; font-size: .9rem; }
 summary { color: var(--soft); cursor: pointer; }
+td details { margin: 0; font-size: inherit; white-space: normal; min-width: 0; }
+td summary { color: inherit; }
+td details[open] .start { display: none; }
 .scroll { overflow-x: auto; }
 figure .scroll { border: 0; max-height: 20rem; overflow-y: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
@@ -79,5 +86,17 @@ tbody tr:last-child > * { border-bottom: 0; }
 td .fault, td .note { color: var(--bad); font-weight: 600; white-space: nowrap; }
 td .note { color: var(--warn); }
 footer { margin-top: 1.6rem; font-size: .9rem; }
+@media (max-width: 40rem) {
+  .scroll table, .scroll tbody, .scroll tr { display: block; }
+  .scroll thead { position: absolute; width: 1px; height: 1px; overflow: hidden;
+    clip-path: inset(50%); }
+  .scroll tr { padding: .4rem .7rem; border-bottom: 1px solid var(--line); }
+  .scroll tr:last-child { border-bottom: 0; }
+  .scroll tr > * { display: flex; justify-content: space-between; gap: 1rem; padding: .1rem 0;
+    border-bottom: 0; min-width: 0; text-align: right; white-space: normal;
+    overflow-wrap: anywhere; }
+  .scroll tr > *::before { content: attr(data-label); flex: 0 0 auto; color: var(--soft);
+    font-size: .85rem; }
+}
 @media print { body { max-width: none; } details > * { display: block; } }
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import urllib.error
@@ -74,6 +75,19 @@ def status(directory: Path, *arguments: str) -> tuple[int, str]:
     )
     assert done.stderr == ""
     return done.returncode, done.stdout
+
+
+# Boxes without a text, and cells of tables that begin or end outside the page.
+_HIDDEN_ON_A_PHONE = """[
+  ...[...document.querySelectorAll('.tiles div, figure, .scroll')]
+    .filter((box) => box.offsetParent && !box.innerText.trim()),
+  ...[...document.querySelectorAll('.scroll tbody tr > *')]
+    .filter((cell) => cell.offsetParent)
+    .filter((cell) => {
+      const { left, right } = cell.getBoundingClientRect();
+      return left < 0 || right > document.documentElement.clientWidth;
+    }),
+].map((element) => element.outerHTML)"""
 
 
 @pytest.fixture
@@ -198,6 +212,13 @@ def test_the_page_shows_what_happens_as_it_happens(
     assert "at most" in browser.evaluate(
         "document.querySelector('#chart-rate svg').getAttribute('aria-label')"
     )
+    # A curve that has a height has a number at its top, with its unit, however small that is.
+    for chart, unit in (("rate", r"/s"), ("delay", r" (ms|s|min|h|days)")):
+        top, _, bottom = browser.evaluate(
+            f"[...document.querySelectorAll('#chart-{chart} .axis span')].map(e => e.textContent)"
+        )
+        assert re.fullmatch(rf"(?!0[/ ])[0-9.,]+{unit}", top)
+        assert re.fullmatch(r"0(/s| s)", bottom)
     # On a phone nothing but the tables may have to be moved sideways.
     browser.call(
         "Emulation.setDeviceMetricsOverride",
@@ -207,6 +228,13 @@ def test_the_page_shows_what_happens_as_it_happens(
         mobile=True,
     )
     assert browser.evaluate("document.documentElement.scrollWidth") <= 360
+    assert browser.evaluate(_HIDDEN_ON_A_PHONE) == []
+    # A box of which nothing is known says so.
+    browser.evaluate(
+        "byId('find').value = 'no such table'; byId('find').dispatchEvent(new Event('input'))"
+    )
+    shows(browser, "#tables", "No table whose name contains this.")
+    assert browser.evaluate(_HIDDEN_ON_A_PHONE) == []
     # What can't be shipped is shown, as text.
     bad = tmp_path / "bad"
     bad.write_bytes(b"<script>alert(1)</script>" * 200)

@@ -96,6 +96,7 @@ def test_state_takes_the_fast_path_for_all_that_has_a_form_in_arrow(
     assert report.whole
     assert (table["rows"], table["row_by_row"]) == (4, {})
     assert not any("one by one" in line for line in describe(report, "x"))
+    assert list(tmp_path.rglob("*.crc")) == []
 
 
 def test_text_that_is_not_utf8_slows_its_neighbours_down_and_is_told(

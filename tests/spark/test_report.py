@@ -135,6 +135,7 @@ def test_report_of_hostile_names_is_whole_harmless_and_right(
     counts = {(row["table"], row["operation"]): row["changes"] for row in summary["counts"]}
     assert counts == {(table, "c"): 2, (table, "u"): 4, (table, "d"): 1, (None, "gap"): 1}
 
+    assert list(tmp_path.rglob("*.crc")) == []
     text = (output / "report.html").read_text("utf-8")
     markup = _Markup(text)
     assert markup.elements["script"] == markup.elements["img"] == markup.elements["link"] == 0
@@ -153,6 +154,7 @@ def test_report_of_hostile_names_is_whole_harmless_and_right(
     assert main([*command, "--until", "5", "--quiet", "--html", str(page_alone)]) == 0
     assert capsys.readouterr().out.startswith("sound: ")
     assert "Nothing: no fault" in page_alone.read_text("utf-8")
+    assert list(tmp_path.rglob("*.crc")) == []
     assert main([*command, "--since", "99"]) == 1
     assert "holds no journal since 99" in capsys.readouterr().err
     assert main([*command, "--output", str(output)]) == 1
@@ -166,3 +168,45 @@ def test_page_of_an_empty_report_stands() -> None:
         "kinds": {}, "shown": [], "counts": [], "counts_left": 0, "facts": {},
     }  # fmt: skip
     assert _Markup(page(summary, Figures())).elements["main"] == 1
+
+
+def _summary(what: str) -> dict[str, Any]:
+    """What the page of an audit with one finding is made of."""
+    finding = dict.fromkeys(
+        ("database", "sequence", "last_sequence", "transaction", "table", "key", "offset")
+    )
+    return {
+        "sound": False,
+        "faults": 1,
+        "notes": 0,
+        "began_us": 0,
+        "took_s": 1.0,
+        "folders": ["/archive"],
+        "made_by": "firebird-cdc",
+        "ranges": [],
+        "proven": [],
+        "remarks": [],
+        "kinds": {"chain": {"is_fault": True, "findings": 1, "advice": "look"}},
+        "shown": [{**finding, "kind": "chain", "epoch": 0, "what": what}],
+        "counts": [],
+        "counts_left": 0,
+        "facts": {},
+    }
+
+
+def test_what_was_found_can_be_opened_where_it_is_long() -> None:
+    what = "a row is not as the change before left it: " + "NAME is <other>; " * 100 + "the end"
+    text = page(_summary(what), Figures())
+    markup = _Markup(text)
+    assert what in markup.text
+    _, _, cell = text.partition('data-label="What"><details>')
+    summary, _, _ = cell.partition("</summary>")
+    assert len(_Markup(f"{summary}</summary>").text) <= 125
+    assert "<details>" not in page(_summary("short"), Figures())
+
+
+def test_charts_have_an_axis_with_its_unit() -> None:
+    figures = Figures(times=[(0, 1, 4), (10**7, 1, 0)], sizes=[(8, 1)], events=[(1, 1)])
+    text = _Markup(page(_summary("short"), figures)).text
+    assert "4 events20" in text  # the top, the middle, and the bottom
+    assert text.count("1 journal0") == 2

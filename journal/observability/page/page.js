@@ -36,6 +36,8 @@ function size(bytes) {
 
 function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
+  if (seconds === 0) return "0 s";
+  if (seconds < 0.01) return `${number(seconds * 1000)} ms`;
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 120) return `${numbers.format(seconds)} s`;
   if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
@@ -58,6 +60,17 @@ function row(cells) {
   const made = document.createElement("tr");
   made.append(...cells.map((cell) => (cell instanceof Node ? cell : element("td", cell))));
   return made;
+}
+
+// Each cell gets the name of its column: on a narrow page rows are blocks, without a head above.
+function fill(id, rows, none) {
+  const body = byId(id);
+  const names = [...body.parentElement.querySelectorAll("thead th")].map((head) => head.textContent);
+  for (const made of rows) {
+    [...made.children].forEach((cell, place) => cell.setAttribute("data-label", names[place]));
+  }
+  const nothing = element("td", none, { class: "text none", colspan: names.length });
+  body.replaceChildren(...(rows.length ? rows : [row([nothing])]));
 }
 
 function worst(report) {
@@ -85,7 +98,14 @@ function series() {
   return points;
 }
 
-function draw(id, points) {
+// Three digits that count: a rate of 0.04 is not "0".
+function number(value) {
+  if (value === 0 || value >= 100) return Math.round(value).toLocaleString("en");
+  return value.toLocaleString("en", { maximumSignificantDigits: 3 });
+}
+
+// WRITE makes text with its unit of a value; the axis has that of the top, of the middle, and of 0.
+function draw(id, points, write) {
   const figure = byId(id);
   const svgSpace = "http://www.w3.org/2000/svg";
   let svg = figure.querySelector("svg");
@@ -100,9 +120,13 @@ function draw(id, points) {
       made.setAttribute("d", path);
       svg.append(made);
     }
+    const plot = element("div", "", { class: "plot" });
+    const axis = element("div", "", { class: "axis", "aria-hidden": "true" });
+    axis.append(element("span", ""), element("span", ""), element("span", ""));
+    plot.append(axis, svg);
     const span = element("div", "", { class: "span" });
     span.append(element("span", ""), element("span", "now"));
-    figure.append(svg, span);
+    figure.append(plot, span);
   }
   if (!points.length) return;
   const values = points.map(([, value]) => value);
@@ -115,8 +139,11 @@ function draw(id, points) {
   const line = points.map(place).join("L");
   svg.querySelector(".line").setAttribute("d", `M${line}`);
   svg.querySelector(".area").setAttribute("d", `M0 99L${line}L600 99Z`);
-  const current = numbers.format(values[values.length - 1]);
-  const most = numbers.format(Math.max(...values));
+  const current = write(values[values.length - 1]);
+  const most = write(Math.max(...values));
+  [top, top / 2, 0].forEach((value, place) => {
+    figure.querySelectorAll(".axis span")[place].textContent = write(value);
+  });
   const title = figure.querySelector("figcaption").firstChild.textContent.trim();
   figure.querySelector("output").textContent = `${current}, at most ${most}`;
   svg.setAttribute("aria-label", `${title}: now ${current}, at most ${most} in ${duration(width / 1000)}`);
@@ -125,9 +152,9 @@ function draw(id, points) {
 
 function drawAll() {
   const points = series();
-  draw("chart-pending", points.pending);
-  draw("chart-rate", points.rate);
-  draw("chart-delay", points.delay);
+  draw("chart-pending", points.pending, number);
+  draw("chart-rate", points.rate, (value) => `${number(value)}/s`);
+  draw("chart-delay", points.delay, duration);
   const rates = points.rate.slice(-3).map(([, rate]) => rate);
   const mean = rates.reduce((sum, rate) => sum + rate, 0) / (rates.length || 1);
   put("rate", numbers.format(mean));
@@ -164,7 +191,7 @@ function showTroubles(report) {
 
 function showDatabases(report) {
   const names = { well: "Well", ...KINDS };
-  byId("databases").replaceChildren(...report.databases.map((database) => {
+  fill("databases", report.databases.map((database) => {
     const state = element("td", "", { class: "text" });
     state.append(element("span", names[database.state], { class: "mark", "data-state": database.state }));
     return row([
@@ -180,12 +207,12 @@ function showDatabases(report) {
         { class: "text wide" },
       ),
     ]);
-  }));
+  }), "No journal of a database was seen yet.");
 }
 
 function showCanaries(report) {
   byId("canary-section").hidden = !report.canaries.length;
-  byId("canaries").replaceChildren(...report.canaries.map((canary) => {
+  fill("canaries", report.canaries.map((canary) => {
     const kind = canary.missing ? "halted" : canary.unwritable ? "warning" : "well";
     const word = { halted: "Missing", warning: "Not written", well: "Well" }[kind];
     const state = element("td", "", { class: "text" });
@@ -196,7 +223,7 @@ function showCanaries(report) {
       canary.seen_us ? `${duration(canary.age_s)} ago` : "never",
       canary.seen_us ? duration(canary.latency_ms / 1000) : "–",
     ]);
-  }));
+  }), "None.");
 }
 
 function showTables(report) {
@@ -210,11 +237,11 @@ function showTables(report) {
   const left = found.length - SHOWN_TABLES
     + report.databases.reduce((sum, database) => sum + database.tables_left_out, 0);
   put("left-out", left > 0 ? `${numbers.format(left)} more are not shown` : "");
-  byId("tables").replaceChildren(...found.slice(0, SHOWN_TABLES).map((table) => row([
+  fill("tables", found.slice(0, SHOWN_TABLES).map((table) => row([
     element("th", table.table || "(DDL)", { scope: "row" }),
     element("td", table.database, { class: "text" }),
     numbers.format(table.c), numbers.format(table.u), numbers.format(table.d), numbers.format(table.all),
-  ])));
+  ])), wanted ? "No table whose name contains this." : "No event of a table was shipped yet.");
 }
 
 function show(report) {

@@ -32,6 +32,7 @@ from firebird_cdc.journal.observability.folder import FolderFigures, Waiting, li
 from firebird_cdc.journal.observability.history import FIELDS, SAMPLES, History
 from firebird_cdc.journal.observability.observer import Observer, status_path
 from firebird_cdc.journal.observability.report import (
+    BEHIND_S,
     KAFKA_SILENT_S,
     LONG_WAIT_S,
     LOOP_STUCK_S,
@@ -39,7 +40,21 @@ from firebird_cdc.journal.observability.report import (
     needs_somebody,
 )
 from firebird_cdc.journal.shipped import Memory, Shipped, acknowledge
-from firebird_cdc.journal.statistics import LastEvent, Statistics, now_us
+from firebird_cdc.journal.statistics import (
+    CANARY,
+    CONFIRMER,
+    DISK,
+    KAFKA,
+    LOST,
+    UNDECIDED,
+    UNREADABLE,
+    BacklogFigures,
+    DatabaseBacklog,
+    LastEvent,
+    Statistics,
+    TroubleKind,
+    now_us,
+)
 
 DEPOT = "/srv/depot.fdb"
 SECRET = "correct-horse-battery"
@@ -388,6 +403,57 @@ def test_a_folder_of_very_many_is_estimated_and_counted_less_often(
 def test_a_missing_folder_is_empty(tmp_path: Path) -> None:
     assert list_folder(tmp_path / "none") == (0, (), (), 0)
     assert FolderFigures(tmp_path / "none", dict)().pending == 0
+
+
+# How a database is
+
+
+@pytest.mark.parametrize(
+    ("subject", "kind", "backlog", "state"),
+    [
+        (None, "waiting", DatabaseBacklog(0), "well"),
+        ("/srv/other.fdb", "halted", DatabaseBacklog(3), "well"),
+        (DEPOT, "halted", DatabaseBacklog(1), "halted"),
+        (KAFKA, "waiting", DatabaseBacklog(0), "waiting"),
+        (DISK, "halted", DatabaseBacklog(0), "halted"),
+        (CONFIRMER, "halted", DatabaseBacklog(0), "halted"),
+        (UNREADABLE, "halted", DatabaseBacklog(1), "halted"),
+        (UNREADABLE, "halted", DatabaseBacklog(0), "well"),
+        (UNDECIDED, "waiting", DatabaseBacklog(0, live=1), "waiting"),
+        (LOST + DEPOT, "warning", DatabaseBacklog(0), "warning"),
+        (CANARY + DEPOT + ".CANARY", "halted", DatabaseBacklog(0), "halted"),
+        (None, "waiting", DatabaseBacklog(0, quarantined=1), "warning"),
+        (None, "waiting", DatabaseBacklog(9, oldest_us=1), "behind"),
+        (KAFKA, "waiting", DatabaseBacklog(9, oldest_us=1), "waiting"),
+    ],
+)
+def test_a_database_is_well_only_if_nothing_speaks_against_it(
+    config: ConnectorConfig,
+    statistics: Statistics,
+    subject: str | None,
+    kind: TroubleKind,
+    backlog: DatabaseBacklog,
+    state: str,
+) -> None:
+    statistics.canary(DEPOT + ".CANARY", DEPOT)
+    statistics.backlog = lambda: BacklogFigures({DEPOT: backlog}, 0, 0, 0.0, 0)
+    if subject is not None:
+        statistics.trouble(subject, kind, "something")
+    (row,) = Reporter(config, statistics).report()["databases"]
+    assert row["state"] == state
+    assert (row["lag_s"] > BEHIND_S) == (backlog.oldest_us is not None)
+
+
+def test_no_database_is_well_before_kafka_has_answered(
+    config: ConnectorConfig, statistics: Statistics
+) -> None:
+    reporter = Reporter(config, statistics)
+    statistics.kafka_at = None
+    assert [row["state"] for row in reporter.report()["databases"]] == ["waiting"]
+    statistics.kafka_at = time.monotonic() - KAFKA_SILENT_S - 1
+    assert [row["state"] for row in reporter.report()["databases"]] == ["waiting"]
+    statistics.loop_at = time.monotonic() - LOOP_STUCK_S - 1
+    assert [row["state"] for row in reporter.report()["databases"]] == ["halted"]
 
 
 # What needs somebody

@@ -65,6 +65,7 @@ struct session {
     uint64_t last_handed_over; /* 0: nothing to wait for */
     uint64_t database_inode;   /* 0: unknown */
     uint64_t counted_changes;  /* of rows, by the attachment, when they were last counted */
+    int64_t last_refused;      /* number of a transaction that could not begin; 0: none */
 };
 
 /* A table definition in a journal. */
@@ -1363,7 +1364,9 @@ session_start_transaction(struct fbi_replicated_session *self, struct fbi_status
         fbc_host_count_gap(session->database, error.text);
         return NULL;
     }
-    count_failure(session, FBC_REFUSED);
+    if (session->last_refused != number) /* each of its changes asks again */
+        count_failure(session, FBC_REFUSED);
+    session->last_refused = number;
     char text[1024];
     snprintf(text, sizeof text,
              "firebird-cdc: capture can't start, so writes to captured tables are refused: %s",

@@ -162,6 +162,19 @@ def test_writes_that_a_bridge_without_a_start_refuses_are_told_of_until_acknowle
     assert _samples(capture)["refused_transactions_total"] == refused
 
 
+def test_a_transaction_counts_once_however_often_it_tries_to_write(
+    capture: Capture, start_server: StartServer, told: Told
+) -> None:
+    FAULTS["folder not writable"].cause(capture)
+    server = start_server()
+    for number in (1, 2, 3):
+        with pytest.raises(SqlError, match="capture can't start"):
+            server.execute(f"INSERT INTO T VALUES ({number}, NULL)")
+    server.call("rollback")
+    code, said = told("status", "--config", capture.config)
+    assert code == 1 and re.search(r"1 transaction of \S+ was refused", said), said
+
+
 def test_what_the_journal_folder_counts_survives_a_start_and_shows_until_acknowledged(
     capture: Capture, start_server: StartServer, told: Told
 ) -> None:

@@ -59,6 +59,8 @@ def test_samples_folders_and_links_come_and_go_as_debian_would_place_them(
         for name in ("journal", "archive"):
             status = (home / name).stat()
             assert (status.st_uid, status.st_mode & 0o777) == (database.stat().st_uid, 0o700)
+        state = (home / "state").stat()
+        assert (state.st_uid, state.st_mode & 0o777) == (database.stat().st_uid, 0o750)
         logs = (firebird4.system.path / debian.OUR_LOGS).stat()
         assert (logs.st_uid, logs.st_mode & 0o777) == (database.stat().st_uid, 0o750)
         assert "reddatabase.connector.yaml is a sample" in first
@@ -66,6 +68,7 @@ def test_samples_folders_and_links_come_and_go_as_debian_would_place_them(
         said = firebird4.command("uninstall", "--server", "/")
         assert picture(firebird4.system) == before
         assert "/var/lib/firebird-cdc/journal stays" in said
+        assert not (home / "state").exists()
         assert "Nothing to do" in firebird4.command("uninstall", "--server", "/")
     finally:
         shutil.rmtree(home, ignore_errors=True)

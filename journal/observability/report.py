@@ -22,6 +22,7 @@ from firebird_cdc.journal.statistics import (
     CANARY,
     CONFIRMER,
     DISK,
+    FAILURES,
     KAFKA,
     LOST,
     UNDECIDED,
@@ -150,7 +151,9 @@ class Reporter:
         canaries = list(statistics.canaries.items())
         subjects.update(CANARY + table for table, each in canaries if each.database == path)
         states: set[DatabaseState] = {
-            trouble.kind for subject, trouble in troubles.items() if subject in subjects
+            trouble.kind
+            for subject, trouble in troubles.items()
+            if subject in subjects or _is_failure_of(path, subject)
         }
         if self.health():
             states.add("halted")
@@ -296,6 +299,14 @@ def _database(
         "tables": [{"table": table, **tables[table]} for table in shown],
         "tables_left_out": len(tables) - len(shown),
     }
+
+
+def _is_failure_of(path: str, subject: str) -> bool:
+    """Tell whether SUBJECT is of refused or lost transactions that may be those of PATH."""
+    if not subject.startswith(FAILURES):
+        return False
+    database = subject.removeprefix(FAILURES).partition(":")[2]
+    return database in ("", path)
 
 
 def table_counts(statistics: DatabaseStatistics) -> dict[str, dict[str, int]]:

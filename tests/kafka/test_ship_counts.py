@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from time import time
 from typing import Any
+from uuid import UUID
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -22,8 +23,10 @@ from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.service import free_port
 from firebird_cdc.journal import ship as ship_module
 from firebird_cdc.journal import transactions
+from firebird_cdc.journal.delivery import Delivery
 from firebird_cdc.journal.format import JournalWriter
 from firebird_cdc.journal.observability.report import Reporter
+from firebird_cdc.journal.producer import KafkaLink
 from firebird_cdc.journal.statistics import Statistics
 from firebird_cdc.journal.transactions import TransactionalDelivery
 
@@ -199,10 +202,30 @@ def test_the_journal_at_which_a_database_stands_still_counts_as_waiting(
     shipper.terminate()
 
 
-def _run_here(ship: Ship) -> Statistics:
-    """Run ``ship --once`` in this process; what it has counted."""
-    shipper = ship_module.Shipper(load_config(ship.write_config()), once=True)
-    assert shipper.run() == 0
+def _run_here(ship: Ship, monkeypatch: pytest.MonkeyPatch, retry: str = "") -> Statistics:
+    """Run ``ship --once`` in this process, and have journal RETRY of the quarantine sent again; the
+    answer to the first commit of a Kafka transaction is lost. Return what was counted."""
+    repeat, make = TransactionalDelivery._repeat, ship_module.Shipper._make_delivery
+    unanswered, outcomes = [], []
+
+    def without_an_answer(self: TransactionalDelivery, call: Callable[[float], None]) -> None:
+        repeat(self, call)
+        if call.__name__ == "commit_transaction" and not unanswered:
+            unanswered.append(call)
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "the answer was lost"))
+
+    def asking(self: ship_module.Shipper, link: KafkaLink) -> Delivery:
+        delivery = make(self, link)
+        if retry:
+            delivery.late.ask(UUID(retry), outcomes.append, is_forced=False)
+        return delivery
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TransactionalDelivery, "_repeat", without_an_answer)
+        patch.setattr(ship_module.Shipper, "_make_delivery", asking)
+        shipper = ship_module.Shipper(load_config(ship.write_config()), once=True)
+        assert shipper.run() == 0
+    assert unanswered and all(outcome.is_sent for outcome in outcomes)
     return shipper.statistics
 
 
@@ -220,18 +243,7 @@ def test_what_turns_out_to_be_committed_counts_once(
         monkeypatch.setattr(transactions, "SPLIT_MESSAGES", 1000)
     folder.write(1, 2200)
     folder.write(2, 3)
-    repeat = TransactionalDelivery._repeat
-    unanswered = []
-
-    def without_an_answer(self: TransactionalDelivery, call: Callable[[float], None]) -> None:
-        repeat(self, call)
-        if call.__name__ == "commit_transaction" and not unanswered:
-            unanswered.append(call)
-            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "the answer was lost"))
-
-    monkeypatch.setattr(TransactionalDelivery, "_repeat", without_an_answer)
-    statistics = _run_here(ship)
-    assert unanswered
+    statistics = _run_here(ship, monkeypatch)
     database = statistics.database(DATABASE)
     assert database.events == {("ITEM", "c"): 2203}
     assert (database.transactions, database.journals_shipped) == (2, 2)
@@ -242,3 +254,25 @@ def test_what_turns_out_to_be_committed_counts_once(
     assert Reporter(load_config(ship.write_config()), statistics).report()["totals"]["events"] == (
         2203
     )
+
+
+def test_a_late_event_that_turns_out_to_be_committed_counts_once(
+    ship: Ship,
+    folder: Folder,
+    topic_prefix: str,
+    broker: KafkaBroker,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use_transactions(ship, topic_prefix, True)
+    ship.options["event.processing.failure.handling.mode"] = "skip"
+    ship.options["kafka.producer.max.request.size"] = "20000"
+    journal = folder.write(1, 1, name="x" * 30_000)
+    folder.write(2, 2)
+    assert _run_here(ship, monkeypatch).database(DATABASE).events == {("ITEM", "c"): 2}
+    del ship.options["kafka.producer.max.request.size"]
+    database = _run_here(ship, monkeypatch, journal.stem).database(DATABASE)
+    assert database.events == {("ITEM", "c"): 1}
+    events = read_topics(broker.bootstrap, topic_prefix)[
+        f"{topic_prefix}._srv_fb_warehouse.fdb.ITEM"
+    ]
+    assert sorted(event.position for event in events) == [(1, 1), (2, 1), (2, 2)]

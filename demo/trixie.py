@@ -31,6 +31,7 @@ SERVER_DIRECTORY = Path("usr/lib/x86_64-linux-gnu/firebird/4.0")
 DATA = Path("var/lib/firebird/4.0/data")
 LOGS = Path("var/log/firebird")
 OUR_LOGS = Path("var/log/firebird-cdc")
+OUR_STATE = Path("var/lib/firebird-cdc/state")
 _WRITTEN = (CONFIGURATION, SERVER_DIRECTORY, DATA.parent, LOGS, Path("run"), Path("tmp"))
 _MADE = Path("opt")
 SOURCE = _MADE / "firebird-cdc-source"
@@ -138,7 +139,8 @@ class Trixie:
         for name in ("replication.conf", "replication.log"):
             (server / name).unlink(missing_ok=True)
         (server / "plugins/libfirebird_cdc.so").unlink(missing_ok=True)
-        shutil.rmtree(server / "plugins/firebird_cdc", ignore_errors=True)
+        for folder in (server / "plugins/firebird_cdc", self.path / OUR_STATE):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def inner_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:

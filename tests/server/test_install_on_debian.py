@@ -74,6 +74,41 @@ def test_samples_folders_and_links_come_and_go_as_debian_would_place_them(
         shutil.rmtree(home, ignore_errors=True)
 
 
+def test_what_a_server_refuses_is_told_in_its_system_until_it_is_acknowledged(
+    firebird4: Firebird4, client: Any
+) -> None:
+    journals, _ = firebird4.install("127.0.0.1:9", "test")
+    options = ("--config", str(firebird4.inner(firebird4.folder / "connector.yaml")))
+    firebird4.system.run("chown", "root:root", str(firebird4.inner(journals)))
+    firebird4.start()
+    database = firebird4.create_database(client)
+    insert = "INSERT INTO ITEM (ID) VALUES (1)"
+    with client.connect(firebird4.dsn(database)) as connection:
+        with pytest.raises(client.DatabaseError, match="capture can't start"):
+            connection.execute_immediate(insert)
+        connection.rollback()
+        told = rf"1 transaction of {firebird4.inner(database)} was refused"
+        assert re.search(told, firebird4.command("status", *options, check=False))
+        assert re.search(f"error: .*{told}", firebird4.command("check", check=False))
+        [page] = (firebird4.system.path / debian.OUR_STATE).iterdir()
+        assert page.stat().st_uid == (firebird4.folder / "connector.yaml").stat().st_uid
+
+        firebird4.give_to_server(journals)
+
+        def works() -> bool:
+            try:
+                connection.execute_immediate(insert)
+            except client.DatabaseError:
+                connection.rollback()
+                return False
+            connection.commit()
+            return True
+
+        await_condition("writes to work", works, 20)
+    assert re.search(r"\d+ transactions? of", firebird4.command("journal", "acknowledge", *options))
+    assert "refused" not in firebird4.command("status", *options, check=False)
+
+
 def test_an_outsider_is_told_to_install_from_inside(
     firebird4: Firebird4, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -223,8 +223,7 @@ def run_list(arguments: argparse.Namespace) -> int:
             print(f"    set aside {described['set_aside_at']}")
         print(f"    {described['reason']}")
         if len(described["events"]) > 1:  # one stands in the reason
-            for pos, whose in described["events"][:_MOST_SHOWN]:
-                print(f"    event {pos}: {whose}")
+            _print_events(described["events"])
         print(f"    retry: {described['refusal'] or 'possible'}")
     if not arguments.json:
         print(f"{len(uuids)} journals in {quarantine}")

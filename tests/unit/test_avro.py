@@ -250,7 +250,7 @@ def test_file_that_is_no_certificate_is_an_error_of_the_configuration(tmp_path: 
 
 def test_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka.schema_registry.avro", None)
-    with pytest.raises(SetupError, match=r"firebird-cdc\[avro\]"):
+    with pytest.raises(SetupError, match=r"pip install '\.\[avro\]'"):
         AvroConverter({"schema.registry.url": "http://a"}, is_key=True)
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -34,9 +34,8 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from firebird_cdc.errors import JournalError, ReplayError
-from firebird_cdc.journal.charsets import NONE
-from firebird_cdc.journal.format import JournalReader, Storage
-from firebird_cdc.journal.replay import ddl, history
+from firebird_cdc.journal.format import JournalReader
+from firebird_cdc.journal.replay import history
 from firebird_cdc.journal.replay.arrow import in_tasks, schema_text
 from firebird_cdc.journal.replay.audit import states
 from firebird_cdc.journal.replay.database_connection import DatabaseConnection
@@ -50,6 +49,9 @@ from firebird_cdc.journal.replay.database_rows import (
     read_tables,
 )
 from firebird_cdc.journal.replay.findings import Comparison, Kind, findings_of
+from firebird_cdc.journal.replay.following import Following
+from firebird_cdc.journal.replay.images import Journals
+from firebird_cdc.journal.replay.outline import Outline
 from firebird_cdc.journal.replay.planning import JournalOptions, JournalPartition, find_journals
 from firebird_cdc.journal.replay.progress import doing
 from firebird_cdc.journal.replay.storage import folder_at
@@ -99,7 +101,7 @@ class _Shape(NamedTuple):
     digest: str
     columns: tuple[str, ...]
     key: tuple[str, ...]
-    first: int
+    first: tuple[int, int]
     last: tuple[int, int]
 
 
@@ -109,7 +111,6 @@ class _Plan:
 
     ``stored``: as the database has it, None: it doesn't. ``common``: the columns that both have;
     empty: all. ``covered_from``: rows by transactions from that number on must be in journals.
-    ``retyped``: by shape, columns whose texts do not compare with those of the database.
     """
 
     name: str
@@ -117,7 +118,6 @@ class _Plan:
     by_key: bool
     common: tuple[str, ...]
     covered_from: int
-    retyped: dict[str, frozenset[str]]
 
 
 @dataclass
@@ -134,9 +134,8 @@ class _Survey:
     whole_up_to: int
     hole: int
     why: list[str]
-    has_statements: bool
+    following: Following
     shapes: list[_Shape]
-    drops: dict[str, tuple[int, int]]
     covered_from: int
     published_later: dict[str, int]
 
@@ -269,6 +268,7 @@ class _Comparison:
         self._held = held
         self._unconfirmed: frozenset[int] = frozenset()
         self._notes: list[str] = []
+        self._tables = read_tables(snapshot)
 
     # The journals that belong to the snapshot.
 
@@ -320,7 +320,6 @@ class _Comparison:
     def _survey(self, changes: DataFrame) -> _Survey:
         """Say what was read, and list the files after that: what vanished meanwhile is missing."""
         shapes: list[_Shape] = []
-        drops: dict[str, tuple[int, int]] = {}
         marks = {"could not be read": _NO_SEQUENCE, "mark a gap": _NO_SEQUENCE}
         journals, has_statements = 0, False
         for row in self._groups(changes).toLocalIterator():
@@ -337,14 +336,12 @@ class _Comparison:
                         row["shape"],
                         tuple(row["columns"]),
                         tuple(row["key"]),
-                        row["first"],
+                        (row["first"]["sequence"], row["first"]["position"]),
                         last,
                     )
                 )
             else:
                 has_statements = True
-            if row["reason"] in ddl.DROPS:
-                drops[row["table"]] = max(last, drops.get(row["table"], last))
         files = self._seen(
             self._input.within(
                 history.stamped(
@@ -377,15 +374,16 @@ class _Comparison:
         margin = max(1, min(_MARGIN, totals["seen"] // 10))
         covered_from = self._highest_from(first, margin)
         unseen = totals["unseen"]
+        following = self._following() if has_statements else Following(self._epoch, {}, {}, {})
+        shapes = [each for each in shapes if not following.is_of_before(each.table, each.last)]
         return _Survey(
             first,
             last,
             last if unseen is None else min(unseen - 1, last),
             max(marks.values()),
             sorted(f"numbers up to {mark} {why}" for why, mark in marks.items() if mark >= 0),
-            has_statements,
-            [each for each in shapes if each.last > drops.get(each.table, (0, 0))],
-            drops,
+            following,
+            shapes,
             covered_from,
             self._published_later(shapes, covered_from),
         )
@@ -393,18 +391,16 @@ class _Comparison:
     def _groups(self, changes: DataFrame) -> DataFrame:
         """What the changes are about: shapes of tables, statements, gaps and what can't be read."""
         is_row = F.col("operation").isin("c", "u", "d")
-        noted = F.when(F.col("reason").isin(*ddl.DROPS), F.col("reason"))
         return (
             changes.groupBy(
                 F.when(is_row, "change").otherwise(F.col("operation")).alias("operation"),
                 "table",
                 "shape",
-                F.when(F.col("operation") == "ddl", noted).alias("reason"),
             )
             .agg(
                 F.first(F.json_object_keys(F.coalesce("after", "before"))).alias("columns"),
                 F.first(F.coalesce(F.json_object_keys("key"), F.array())).alias("key"),
-                F.min("sequence").alias("first"),
+                F.min(F.struct(*_PLACE)).alias("first"),
                 F.max(F.struct(*_PLACE)).alias("last"),
                 F.count_if(F.col("position") == 1).alias("journals"),
             )
@@ -456,7 +452,7 @@ class _Comparison:
         first: dict[str, int] = {}
         for shape in shapes:
             if shape.table in later:
-                first[shape.table] = min(shape.first, first.get(shape.table, shape.first))
+                first[shape.table] = min(shape.first[0], first.get(shape.table, shape.first[0]))
         if not first:
             return later
         wanted = F.col("seen") & F.col("sequence").isin(*set(first.values()))
@@ -470,11 +466,10 @@ class _Comparison:
     # How tables are compared.
 
     def _plans(self, survey: _Survey) -> list[_Plan]:
-        tables = read_tables(self._snapshot)
+        tables = self._tables
         shapes: defaultdict[str, list[_Shape]] = defaultdict(list)
         for shape in survey.shapes:
             shapes[shape.table].append(shape)
-        definitions = self._definitions(survey) if survey.has_statements else {}
         left_out, plans = [], []
         for name in sorted(tables.keys() | shapes.keys()):
             stored = tables.get(name)
@@ -484,7 +479,7 @@ class _Comparison:
             if stored is None and name in self._snapshot.temporary:
                 continue
             covered = survey.published_later.get(name, survey.covered_from)
-            plans.append(_plan(name, stored, shapes[name], definitions, covered))
+            plans.append(_plan(name, stored, shapes[name], survey.following, covered))
         if left_out:
             self._notes.append(
                 f"{self._database}: {len(left_out)} tables are not in the publication and were left"
@@ -492,33 +487,27 @@ class _Comparison:
             )
         return plans
 
-    def _definitions(self, survey: _Survey) -> dict[tuple[str, str], dict[str, _Form]]:
-        """The forms of the columns by table and shape, where statements may have changed them."""
-        wanted = {(shape.table, shape.digest) for shape in survey.shapes}
-        rows = (
-            self._spark.read.format("firebird_journal_shapes")
-            .option("database", self._database)
-            .option("onDamage", "report")
-            .load(list(self._input.folders))
-            .where(F.col("epoch") <= self._epoch)
-            .where(F.col("last_epoch") >= self._epoch)
-            .select("table", "shape", "columns")
-            .distinct()
-            .toLocalIterator()
-        )
-        return {
-            (row["table"], row["shape"]): {
-                column["name"]: _form(
-                    Storage[column["storage"]],
-                    column["sub_type"],
-                    column["scale"],
-                    column["charset_id"],
-                )
-                for column in json.loads(row["columns"])
-            }
-            for row in rows
-            if (row["table"], row["shape"]) in wanted
+    def _following(self) -> Following:
+        """Find out what the statements that the snapshot sees made of the tables' columns."""
+        reading = {
+            "paths": json.dumps(list(self._input.folders)),
+            "database": self._database,
+            "noneCharset": self._input.none_charset,
+            "onEmpty": "accept",
         }
+        journals = Journals.list(JournalOptions.parse(reading))
+        found = Outline.of(journals.survey(self._spark, None, outlines=True))
+        shapes = [each for each in found.shapes if each.last[0] == self._epoch]
+        statements = [each for each in found.statements if each.place[0] == self._epoch]
+        told = {each.place[1] for each in statements}
+        rows = self._files.where(F.col("seen") & F.col("sequence").isin(*told))
+        seen = {row["sequence"] for row in rows.select("sequence").collect()}
+        return Following.of(
+            self._epoch,
+            shapes,
+            [each for each in statements if each.place[1] in seen],
+            {name: each.table for name, each in self._tables.items()},
+        )
 
     def _observed(self, plans: Sequence[_Plan]) -> DataFrame:
         """The rows of the database, columns `ROW_COLUMNS`."""
@@ -539,9 +528,7 @@ class _Comparison:
         plans = self._plans(survey)
         by_key = [plan for plan in plans if plan.by_key]
         by_row = [plan for plan in plans if not plan.by_key]
-        rows = changes.where(_ROW_CHANGES)
-        if survey.drops:
-            rows = self._after_drops(rows, survey.drops)
+        rows = survey.following.rows(changes.where(_ROW_CHANGES))
         figures = [Observation()]
         parts = [self._compare_by_key(rows, by_key, figures[0])]
         if by_row:
@@ -556,19 +543,6 @@ class _Comparison:
         counts = self._counts(each.get for each in figures)
         return self._result(findings, survey, plans, counts)
 
-    def _after_drops(self, rows: DataFrame, drops: dict[str, tuple[int, int]]) -> DataFrame:
-        listed = [(table, *place) for table, place in drops.items()]
-        dropped = self._spark.createDataFrame(
-            listed, "`table` string, `drop_sequence` bigint, `drop_position` bigint"
-        )
-        joined = rows.join(F.broadcast(dropped), "table", "left")
-        after = F.col("sequence") > F.col("drop_sequence")
-        same = F.col("sequence") == F.col("drop_sequence")
-        kept = after | (same & (F.col("position") > F.col("drop_position")))
-        return joined.where(F.col("drop_sequence").isNull() | kept).drop(
-            "drop_sequence", "drop_position"
-        )
-
     def _of(self, rows: DataFrame, plans: Sequence[_Plan]) -> DataFrame:
         """The rows of the tables of PLANS, with ``covered_from``."""
         listed = self._spark.createDataFrame(
@@ -582,11 +556,11 @@ class _Comparison:
     ) -> DataFrame:
         expected = (
             self._of(rows, plans)
-            .select("table", "shape", *_PLACE, "transaction", "file", F.inline(states()))
+            .select("table", *_PLACE, "transaction", "file", F.inline(states()))
             .groupBy("table", "key")
             .agg(
                 F.max_by(
-                    F.struct(F.col("after").alias("row"), "shape", *_PLACE, "transaction", "file"),
+                    F.struct(F.col("after").alias("row"), *_PLACE, "transaction", "file"),
                     F.struct(*_PLACE),
                 ).alias("journal")
             )
@@ -619,7 +593,7 @@ class _Comparison:
             F.collect_set(F.when(F.col("kind") == "before", F.col("table"))).alias("old"),
         )
         suspects = judged.where(~F.col("kind").isin("before", "equal", "gone"))
-        columns = _differing_columns(plans)
+        columns = _differing_columns()
         return (
             suspects.withColumn("columns", columns)
             .where((F.col("kind") != _DIFFERS) | (F.size("columns") > 0))
@@ -819,54 +793,35 @@ class _Comparison:
         return Comparison(findings, KINDS, proven, notes, counts)
 
 
-_Form = tuple[object, ...]
-
-_TEXT_BLOB = 1  # RDB$FIELD_SUB_TYPE
-_INTEGERS = (Storage.SMALLINT, Storage.INTEGER, Storage.BIGINT)
-
-
-def _form(storage: Storage, sub_type: int, scale: int, charset_id: int) -> _Form:
-    """What makes the texts of two columns comparable: equal values have equal texts."""
-    if storage in _INTEGERS or storage is Storage.INT128:
-        plain = storage in _INTEGERS and not scale and not sub_type
-        return ("integer",) if plain else ("decimal", scale)
-    if storage in (Storage.TEXT, Storage.PADDED_TEXT):
-        return storage, charset_id == NONE
-    if storage is Storage.BLOB:
-        return storage, sub_type == _TEXT_BLOB and ("text", charset_id == NONE)
-    return storage, scale
-
-
 def _plan(
     name: str,
     stored: DatabaseTable | None,
     shapes: Sequence[_Shape],
-    definitions: Mapping[tuple[str, str], dict[str, _Form]],
+    following: Following,
     covered_from: int,
 ) -> _Plan:
-    keys = {shape.key for shape in shapes}
-    columns = [shape.columns for shape in shapes]
-    retyped: dict[str, frozenset[str]] = {}
+    keys: set[tuple[str, ...]] = set()
+    columns: list[tuple[str, ...]] = []
+    for shape in shapes:
+        for names in following.names_between(name, shape.digest, shape.first, shape.last):
+            if names is None:
+                keys.add(shape.key)
+                columns.append(shape.columns)
+            else:
+                keys.add(tuple(names[each] for each in shape.key if each in names))
+                columns.append(tuple(names.values()))
     if stored is not None:
         table = stored.table
         keys.add(tuple(table.columns[index].name for index in table.key_columns))
         columns.append(tuple(column.name for column in table.columns))
-        now = {
-            column.name: _form(column.storage, column.sub_type, column.scale, column.charset_id)
-            for column in table.columns
-        }
-        for shape in shapes:
-            then = definitions.get((name, shape.digest), {})
-            changed = frozenset(c for c, form in then.items() if now.get(c, form) != form)
-            if changed:
-                retyped[shape.digest] = changed
-    others = frozenset[str]().union(*retyped.values())
     common: tuple[str, ...] = ()
-    if len(set(columns)) > 1 or others:
-        shared = set.intersection(*(set(each) for each in columns)) - others
+    if len(set(columns)) > 1:
+        shared = set.intersection(*(set(each) for each in columns))
         common = tuple(column for column in columns[-1] if column in shared)
-    by_key = len(keys) == 1 and keys != {()} and others.isdisjoint(*keys)
-    return _Plan(name, stored, by_key, common, covered_from, retyped)
+    elif name in following.plans:  # texts that were written anew compare with such only
+        common = columns[-1]
+    by_key = len(keys) == 1 and keys != {()}
+    return _Plan(name, stored, by_key, common, covered_from)
 
 
 def _shown(names: Sequence[str]) -> str:
@@ -874,25 +829,21 @@ def _shown(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
 
 
-def _differing_columns(plans: Sequence[_Plan]) -> Column:
+def _differing_columns() -> Column:
     """The names of the columns that both texts have and that differ; null if one is null."""
-    retyped = {(plan.name, shape): names for plan in plans for shape, names in plan.retyped.items()}
 
-    def differing(
-        table: str, shape: str | None, left: str | None, right: str | None
-    ) -> list[str] | None:
+    def differing(left: str | None, right: str | None) -> list[str] | None:
         if left is None or right is None:
             return None
         old, new = json.loads(left), json.loads(right)
-        left_out = retyped.get((table, shape or ""), ())
         return [
             name
             for name, value in old.items()
-            if name in new and value != new[name] and value != _UNAVAILABLE and name not in left_out
+            if name in new and value != new[name] and value != _UNAVAILABLE
         ]
 
     asked = F.udf(differing, "array<string>", useArrow=False)
-    return asked("table", "journal.shape", "journal.row", "base.row")
+    return asked("journal.row", "base.row")
 
 
 _UNAVAILABLE = {"unavailable": True}

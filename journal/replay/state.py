@@ -14,8 +14,6 @@ what was deleted.
 from __future__ import annotations
 
 import json
-import pickle
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
@@ -29,17 +27,18 @@ from pyspark.sql import functions as F
 from firebird_cdc.errors import ReplayError
 from firebird_cdc.journal.replay import history, points
 from firebird_cdc.journal.replay.arrow import map_in_arrow
-from firebird_cdc.journal.replay.evolution import Place, Shape, Statement, plan_tables
+from firebird_cdc.journal.replay.evolution import plan_tables
 from firebird_cdc.journal.replay.folding import TEXT_SCHEMA, Tally, TallyParam, rows_as
 from firebird_cdc.journal.replay.history import Span
 from firebird_cdc.journal.replay.images import CONTROL, Journals, Plan, damage_sentence
+from firebird_cdc.journal.replay.outline import Damaged, Number, Outline
 from firebird_cdc.journal.replay.output import refuse_existing, take_back, write_text
 from firebird_cdc.journal.replay.planning import JournalOptions
 from firebird_cdc.journal.replay.points import Point
 from firebird_cdc.journal.replay.progress import doing
 from firebird_cdc.journal.replay.session import plain_errors
 from firebird_cdc.journal.replay.typed import CAUSES, spark_schema
-from firebird_cdc.journal.segments import SEGMENT_NAME, database_digest
+from firebird_cdc.journal.segments import database_digest
 
 SHOWN_HOLES = 20
 """Sentences about an incomplete history that are printed and kept in the summary."""
@@ -136,7 +135,7 @@ def rebuild_state(
                 files.unpersist()
         limits, notes, holes = asked.places, asked.notes, asked.holes
         with doing(spark, "looking at the journals"):
-            survey = _Survey.of(journals.survey(spark, limits, True))
+            survey = Outline.of(journals.survey(spark, limits, True))
         for found in survey.damaged:
             if not _is_behind(found, asked.cuts, survey.spans):
                 raise ReplayError(damage_sentence(found.sentence))
@@ -210,16 +209,13 @@ def _files(survey: DataFrame, *, damaged_too: bool = False) -> DataFrame:
     )
 
 
-_Number = tuple[int, int]  # epoch and sequence
-
-
 class _Limits(NamedTuple):
     """What a point is in each database. ``places``: the last journal up to it, None: of all;
     ``cuts``: the first number behind it, absent where none is known to be. ``notes``, and
     ``holes``: sentences on a point that lies behind the history's end."""
 
-    places: dict[str, _Number] | None
-    cuts: dict[str, _Number]
+    places: dict[str, Number] | None
+    cuts: dict[str, Number]
     notes: list[str]
     holes: list[str]
 
@@ -228,8 +224,8 @@ def _limits(files: DataFrame, point: Point) -> _Limits:
     """Look where POINT lies: one row per database."""
     place = F.struct("epoch", "sequence")
     is_later = F.unix_micros("commit_time") > point.value
-    ends: dict[str, tuple[_Number, _Number]] = {}
-    cuts: dict[str, _Number] = {}
+    ends: dict[str, tuple[Number, Number]] = {}
+    cuts: dict[str, Number] = {}
     for row in (
         files.groupBy("database")
         .agg(
@@ -244,7 +240,7 @@ def _limits(files: DataFrame, point: Point) -> _Limits:
             cuts[row["database"]] = 0, 0  # unless it is of this database, none is asked for
         elif point.kind == "time" and row["later"] is not None:
             cuts[row["database"]] = tuple(row["later"])
-    limits: dict[str, _Number] = {}
+    limits: dict[str, Number] = {}
     notes, holes = [], []
     for row in points.last_places(files, point).collect():
         name, limit = row["database"], (row["last_epoch"], row["last_sequence"])
@@ -271,22 +267,7 @@ def _limits(files: DataFrame, point: Point) -> _Limits:
     return _Limits(limits, cuts, notes, holes)
 
 
-class _Damaged(NamedTuple):
-    """A journal, or a whole segment, that can't be read: why, and what is certain of it."""
-
-    sentence: str
-    file: str
-    database: str | None
-    number: _Number | None
-
-    @property
-    def packed(self) -> re.Match[str] | None:
-        """The name of the segment that it is or lies in."""
-        parts = self.file.split("/")[-2:]
-        return next(filter(None, map(SEGMENT_NAME.fullmatch, parts)), None)
-
-
-def _is_behind(found: _Damaged, cuts: dict[str, _Number], spans: Sequence[Span]) -> bool:
+def _is_behind(found: Damaged, cuts: dict[str, Number], spans: Sequence[Span]) -> bool:
     """Whether FOUND surely lies behind the point that CUTS are; SPANS: of what lies before it.
 
     Its stamp says so, or its segment's name; or all numbers that it could have before the point
@@ -320,91 +301,6 @@ def _refuse_duplicates(files: DataFrame) -> None:
             f" {double['sequence']} of epoch {double['epoch']}: {double['file']} and"
             f" {double['other']}; remove the copy (`firebird-cdc replay audit` lists all)"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Survey:
-    """What the driver has to know of the journals: one span for each database and epoch, every
-    shape of every table once, and every DDL statement."""
-
-    spans: list[Span]
-    shapes: list[Shape]
-    statements: list[Statement]
-    vanished: set[str]
-    damaged: list[_Damaged]
-    is_doubled: bool
-    lacks_numbers: bool
-
-    @classmethod
-    def of(cls, survey: DataFrame) -> _Survey:
-        """Read SURVEY in one job."""
-        place = F.struct("epoch", "sequence", "position")
-        is_file = F.col("kind") == "file"
-        # Journals by their numbers first: a number that comes twice is one.
-        found = (
-            survey.groupBy(
-                "kind",
-                "database",
-                "content",
-                F.when(is_file | (F.col("kind") == "ddl"), F.col("epoch")).alias("epoch"),
-                F.when(is_file, F.col("sequence")).alias("number"),
-                F.when(F.col("kind") == "ddl", place).alias("at"),
-            )
-            .agg(
-                F.count("*").alias("copies"),
-                F.sum("events").alias("events"),
-                F.min(place).alias("first"),
-                F.max(place).alias("last"),
-                F.min("commit_us").alias("first_us"),
-                F.max("commit_us").alias("last_us"),
-                F.min("file").alias("file"),
-            )
-            .groupBy("kind", "database", "content", "epoch", "at")
-            .agg(
-                F.sum("copies").alias("journals"),
-                F.max("copies").alias("copies"),
-                F.count("*").alias("numbers"),
-                F.sum("events").alias("events"),
-                F.min("first").alias("first"),
-                F.max("last").alias("last"),
-                F.min("first_us").alias("first_us"),
-                F.max("last_us").alias("last_us"),
-                F.min("file").alias("file"),
-            )
-            .collect()
-        )
-        spans, shapes, statements, vanished, damaged = [], [], [], set(), []
-        is_doubled = lacks_numbers = False
-        for row in found:
-            kind = row["kind"]
-            if kind == "damaged":
-                epoch, sequence, _ = row["first"]
-                number = None if sequence is None else (epoch, sequence)
-                sentence = bytes(row["content"]).decode()
-                damaged.append(_Damaged(sentence, row["file"], row["database"], number))
-            elif kind == "missing":
-                vanished.add(bytes(row["content"]).decode())
-            elif kind == "ddl":
-                change = pickle.loads(row["content"])  # noqa: S301 (our task wrote it)
-                statements.append(Statement(row["database"], _place(row["at"]), change))
-            elif kind == "shape":
-                shape = pickle.loads(row["content"])  # noqa: S301 (our task wrote it)
-                places = _place(row["first"]), _place(row["last"])
-                shapes.append(Shape(row["database"], shape, *places))
-            else:
-                first, last = row["first"]["sequence"], row["last"]["sequence"]
-                counts = row["journals"], row["events"], row["first_us"], row["last_us"]
-                spans.append(Span(row["database"], row["epoch"], first, last, *counts))
-                is_doubled = is_doubled or row["copies"] > 1
-                lacks_numbers = lacks_numbers or row["numbers"] != last - first + 1
-        spans.sort(key=lambda span: (span.database, span.epoch))
-        damaged.sort(key=lambda found: found.file)
-        return cls(spans, shapes, statements, vanished, damaged, is_doubled, lacks_numbers)
-
-
-def _place(row: Sequence[int]) -> Place:
-    epoch, sequence, position = row
-    return epoch, sequence, position
 
 
 # The fold.

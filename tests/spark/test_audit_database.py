@@ -355,3 +355,73 @@ def test_absent_client_library_is_named() -> None:
     last = ended.stderr.strip().splitlines()[-1]
     assert "cannot load Firebird's client library /nowhere/libfbclient.so.2" in last
     assert "secret" not in last
+
+
+def test_columns_are_followed_through_drops_and_renames(lab: Lab) -> None:
+    """As the state rebuild does: a name of now says nothing of what a row of then had there."""
+    database = lab.make(
+        "renamed.fdb",
+        "CREATE TABLE MOVED (ID INTEGER NOT NULL PRIMARY KEY, A INTEGER, B INTEGER)",
+        "CREATE TABLE SWAPPED (ID INTEGER NOT NULL PRIMARY KEY, A VARCHAR(9), B VARCHAR(9))",
+        "CREATE TABLE AGAIN (ID INTEGER NOT NULL PRIMARY KEY, A INTEGER, D DOUBLE PRECISION)",
+        "CREATE TABLE RETYPED (ID INTEGER NOT NULL PRIMARY KEY, A INTEGER, B NUMERIC(9, 2))",
+        "CREATE TABLE KEYLESS (A INTEGER, B INTEGER, D DOUBLE PRECISION)",
+        "CREATE TABLE KEYED (ID INTEGER NOT NULL, A INTEGER)",
+        "CREATE UNIQUE INDEX KEYED_ID ON KEYED (ID)",  # a constraint's columns keep their names
+        "CREATE TABLE ANEW (ID INTEGER NOT NULL PRIMARY KEY, A INTEGER)",
+    )
+    attachment = lab.capture.client().attach(database)
+    for key in (1, 2, 3):
+        attachment.script(
+            f"INSERT INTO MOVED VALUES ({key}, {key}0, {key}00)",
+            f"INSERT INTO SWAPPED VALUES ({key}, 'a{key}', 'b{key}')",
+            f"INSERT INTO AGAIN VALUES ({key}, {key}0, 1.5e30)",
+            f"INSERT INTO RETYPED VALUES ({key}, {key}0, {key}.25)",
+            f"INSERT INTO KEYLESS VALUES ({key}, {key}00, -2.5e-300)",
+            f"INSERT INTO KEYED VALUES ({key}, {key}0)",
+            f"INSERT INTO ANEW VALUES ({key}, {key}0)",
+        )
+    attachment.script(
+        "ALTER TABLE MOVED DROP A",
+        "ALTER TABLE MOVED ALTER B TO A",
+        "ALTER TABLE SWAPPED ALTER A TO X, ALTER B TO Y",
+        "ALTER TABLE SWAPPED ALTER X TO B, ALTER Y TO A",
+        "ALTER TABLE AGAIN DROP A",
+        "ALTER TABLE AGAIN ADD A INTEGER",
+        "ALTER TABLE RETYPED DROP A",
+        "ALTER TABLE RETYPED ALTER B TO A",
+        "ALTER TABLE KEYLESS DROP A",
+        "ALTER TABLE KEYLESS ALTER B TO A",
+        "ALTER TABLE KEYED ALTER ID TO NUMBER",
+        "RECREATE TABLE ANEW (ID INTEGER NOT NULL PRIMARY KEY, B INTEGER)",
+        "INSERT INTO ANEW VALUES (7, 70)",
+    )
+    for table in ("MOVED", "SWAPPED", "AGAIN", "RETYPED"):
+        attachment.script(f"UPDATE {table} SET A = '33' WHERE ID = 3")
+    attachment.script(
+        "UPDATE KEYED SET A = 33 WHERE NUMBER = 3", "DELETE FROM KEYED WHERE NUMBER = 2"
+    )
+    [report] = lab.audit(database)
+    assert report["findings"] == []
+    assert report["counts"]["rows from before the history"] == 0
+
+    lab.behind(database).script(
+        "UPDATE MOVED SET A = 99 WHERE ID = 1",
+        "UPDATE SWAPPED SET B = 'else' WHERE ID = 2",
+        "UPDATE RETYPED SET A = 99 WHERE ID = 3",
+        "INSERT INTO KEYLESS VALUES (300, 0)",
+        "UPDATE KEYED SET A = 99 WHERE NUMBER = 1",
+        "INSERT INTO ANEW VALUES (1, 0)",
+    )
+    [report] = lab.audit(database)
+    assert _types_of(report) == {
+        ("row differs", "MOVED", '{"ID":1}'),
+        ("row differs", "SWAPPED", '{"ID":2}'),
+        ("row differs", "RETYPED", '{"ID":3}'),
+        ("row unknown", "KEYLESS", None),
+        ("row differs", "KEYED", '{"NUMBER":1}'),
+        ("row unknown", "ANEW", '{"ID":1}'),
+    }
+    told = {found["table"]: found["what"] for found in report["findings"]}
+    assert ": A differ" in told["MOVED"]
+    assert ": B differ" in told["SWAPPED"]

@@ -152,12 +152,17 @@ def _phantom(case: Case) -> None:
     _phantom_of(case, case.find(1, "u", 4))
 
 
-def _phantom_of(case: Case, at: int) -> None:
-    """An event of a journal that is none, as of a transaction that was rolled back."""
+def _phantom_of(case: Case, at: int, epoch: int | None = 0) -> None:
+    """An event of a journal that is none, as of a transaction that was rolled back; EPOCH None: as
+    an earlier version told it."""
     raw = case.raws[at]
     value = json.loads(raw.value or b"")
-    value["payload"]["source"]["journal"] = str(uuid.uuid4())
-    value["payload"]["source"]["txId"] = 4711
+    source = value["payload"]["source"]
+    source |= {"journal": str(uuid.uuid4()), "txId": 4711, "epoch": epoch}
+    numbers = [epoch, source["commitSeq"], source["pos"]]
+    if epoch is None:
+        del numbers[0], source["epoch"]
+    source["sequence"] = json.dumps([str(number) for number in numbers], separators=(",", ":"))
     text = json.dumps(value, separators=(",", ":")).encode()
     case.raws.append(raw._replace(value=text))
 
@@ -442,7 +447,8 @@ def restored(
     tmp_path_factory: pytest.TempPathFactory, broker: KafkaBroker
 ) -> tuple[Path, list[Path]]:
     """A database of 8 transactions, and one of 5 that was restored in its place: the configuration,
-    and the journals of the first. Behind all lies an event that is of no journal."""
+    and the journals of the first. Behind all lie two events that are of no journal: one tells that
+    it is of the second, one tells nothing, as of an earlier version."""
     path = tmp_path_factory.mktemp("restored")
     prefix = f"t{uuid.uuid4().hex[:12]}"
     config = _config(path, broker, prefix)
@@ -456,8 +462,10 @@ def restored(
     _ship(config)
     topic = f"{prefix}._data_restored.fdb.T"
     case = Case(0, read_raw(broker.bootstrap, [topic])[topic])
-    _phantom_of(case, case.find(1, "u", 3))
-    write_raw(broker.bootstrap, {topic: case.raws[-1:]})
+    at = case.find(1, "u", 3)
+    _phantom_of(case, at, epoch=1)
+    _phantom_of(case, at, epoch=None)
+    write_raw(broker.bootstrap, {topic: case.raws[-2:]})
     return config, journals[0]
 
 
@@ -466,7 +474,7 @@ def restored(
     [
         ("1", None, "8 messages are of journals that are not in the range"),
         ("0:4", None, "3 messages are of journals that are not in the range"),
-        (None, "0:6", "7 messages are of journals that are not in the range"),
+        (None, "0:6", "8 messages are of journals that are not in the range"),
         (None, None, None),
     ],
 )
@@ -477,10 +485,12 @@ def test_events_of_both_sides_of_a_restore_are_known(
     until: str | None,
     told: str | None,
 ) -> None:
-    """Numbers begin again at 1 there, and messages do not tell their epoch."""
+    """Numbers begin again at 1 there, and messages of earlier versions do not tell their epoch."""
     comparison, findings = _compare(spark, restored[0], since, until)
-    (found,) = findings
-    assert (found["kind"], found["sequence"], found["transaction"]) == ("unknown event", 3, 4711)
+    assert len(findings) == (2 if until is None else 1)  # the other tells that it is behind
+    for found in findings:
+        whose = found["kind"], found["sequence"], found["transaction"]
+        assert whose == ("unknown event", 3, 4711)
     notes = [text for text in comparison.notes if "not in the range" in text]
     assert notes == ([] if told is None else [told])
 
@@ -488,7 +498,8 @@ def test_events_of_both_sides_of_a_restore_are_known(
 def test_journals_of_before_a_restore_may_be_gone(
     spark: SparkSession, restored: tuple[Path, list[Path]], tmp_path: Path
 ) -> None:
-    """Where an absent journal had the number of a message, only its place tells its epoch."""
+    """Where an absent journal had the number of a message of an earlier version, only its place
+    tells its epoch."""
     config, first = restored
     for journal in first:
         journal.rename(tmp_path / journal.name)
@@ -497,8 +508,8 @@ def test_journals_of_before_a_restore_may_be_gone(
     finally:
         for journal in first:
             (tmp_path / journal.name).rename(journal)
-    (found,) = findings
-    assert (found["kind"], found["transaction"]) == ("unknown event", 4711)
+    whose = [(found["kind"], found["transaction"]) for found in findings]
+    assert whose == [("unknown event", 4711)] * 2
     assert "8 messages are from before the first journal that was read" in comparison.notes
 
 

@@ -248,12 +248,13 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
     def should_handle(self, record: Any) -> bool:
         """Whether RECORD is important enough, as the configuration says by now."""
         if self._source is not None and time.monotonic() >= self._look_at:
+            # Whoever logs has other things to do; the level stays as it is until the next look.
             with contextlib.suppress(Exception):
                 self._follow_source(self._source)
         return bool(record.level >= self.level)
 
     def emit(self, record: Any) -> None:
-        """Write RECORD; whatever goes wrong stays here."""
+        """Write RECORD; whatever goes wrong stays here, as no line of a log is worth a commit."""
         with contextlib.suppress(Exception):
             line = self._line(record)
             with self._write_lock:

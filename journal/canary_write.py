@@ -28,7 +28,7 @@ def main() -> None:
     signal.setitimer(signal.ITIMER_REAL, request["timeout_s"])
     try:
         answer = write(request)
-    except Exception as error:
+    except Exception as error:  # whatever it is, whoever asked tells it
         answer = {"error": " ".join(str(error).split()) or type(error).__name__}
     print(json.dumps(answer), file=answers, flush=True)
 

@@ -1008,7 +1008,7 @@ def _charmap_of(codec: str) -> object | None:
     name = codecs.lookup(codec).name
     if name in ("utf-8", "ascii", "iso8859-1"):
         return None
-    with contextlib.suppress(ImportError):
+    with contextlib.suppress(ImportError):  # of more bytes than one: Python has no such module
         module = importlib.import_module("encodings." + name.replace("-", "_"))
         table: object = getattr(module, "decoding_table", None)
         return table

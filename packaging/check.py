@@ -560,7 +560,7 @@ def _publication(
     try:
         attachment = None if options is None else options.attachment
         publication = probes.read_publication(server, database, attachment)
-    except Exception as error:
+    except Exception as error:  # the driver's are of many kinds; whatever it is, it is told
         yield Finding(
             database,
             f"can't be looked at: {_last_line(str(error))}",

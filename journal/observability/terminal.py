@@ -190,7 +190,7 @@ def _is_readable(report: Any) -> bool:
             return False
         list(lines(report | {"needs": needs_somebody(report), "quarantine": []}))
         return all(isinstance(each["subject"], str) for each in report["troubles"])
-    except Exception:
+    except Exception:  # whatever may be raised by content of any form
         return False
 
 

@@ -751,6 +751,7 @@ def _file_row(found: Found) -> tuple[Any, ...]:
     except JournalError as error:
         is_torn = isinstance(error, JournalEmpty | JournalTorn)
         row[10], row[11] = "torn" if is_torn else "damaged", str(error)
+        # It is damaged, and is told; this is what may be had of it beyond that.
         with suppress(ValueError, OSError, JournalError):
             _salvage(found, error, row)
     return tuple(row)

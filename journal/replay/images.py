@@ -826,6 +826,7 @@ def _survey_rows(
 
 
 def _remains(found: Found) -> Remains:
+    # It is damaged, and is told; this is what may be had of it beyond that.
     with suppress(ValueError, OSError, JournalError):
         return found.salvage()[1]
     return Remains()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
@@ -212,6 +212,21 @@ Written = dict[tuple[str, int], int]
 """Up to which offset a partition of a topic was written."""
 
 
+# What Kafka says of a topic that is gone, or that is not to be seen by us.
+_ABSENT = frozenset({"UnknownTopicOrPartitionException", "TopicAuthorizationException"})
+
+
+@contextmanager
+def _passing_over_absent() -> Iterator[None]:
+    """Pass over a topic that is not there for us; any other error of Kafka's goes on."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        cause = error.java_exception.getCause()
+        if cause is None or cause.getClass().getSimpleName() not in _ABSENT:
+            raise
+
+
 def written_by_now(
     spark: SparkSession, options: Mapping[str, str], names: Sequence[str]
 ) -> Written:
@@ -223,12 +238,12 @@ def written_by_now(
         described = admin.describeTopics(_java_list(jvm, names)).topicNameValues()
         partitions = []
         for name in names:
-            with suppress(Py4JJavaError):
+            with _passing_over_absent():
                 partitions += _partitions(jvm, name, described[name].get())
         specs = jvm.org.apache.kafka.clients.admin.OffsetSpec
         level = jvm.org.apache.kafka.common.IsolationLevel
         for part, offset in _asked(jvm, admin, partitions, specs.latest(), level.READ_UNCOMMITTED):
-            with suppress(Py4JJavaError):
+            with _passing_over_absent():
                 found[part] = int(offset.get().offset())
     return found
 

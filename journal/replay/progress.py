@@ -1,6 +1,6 @@
 """Tells on stderr how far Spark is while a replay runs: a line every few seconds, or one in place.
 
-Nothing depends on it: what goes wrong here ends the telling, and nothing else.
+Nothing depends on it: a Spark or a terminal that is gone ends the telling, and nothing else.
 """
 
 from __future__ import annotations
@@ -26,6 +26,14 @@ _JOIN_S = 5.0
 _doing: list[str] = []  # the innermost last
 
 
+def when_gone() -> tuple[type[Exception], ...]:
+    """Return what PySpark raises once its context was stopped or its Java process is gone."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
+
+    # Parts of a stopped context are None, and asserted not to be.
+    return Py4JError, OSError, AttributeError, AssertionError
+
+
 @contextmanager
 def doing(spark: SparkSession, what: str) -> Iterator[None]:
     """Say that the jobs started inside are for WHAT, a few words such as ``comparing topics``.
@@ -40,7 +48,7 @@ def doing(spark: SparkSession, what: str) -> Iterator[None]:
         yield
     finally:
         _doing.remove(what)
-        with suppress(Exception):  # Spark may be gone, and why is on its way already
+        with suppress(*when_gone()):  # and why it is gone is on its way already
             context.setLocalProperty("spark.job.description", before)
 
 
@@ -80,7 +88,7 @@ class Progress:
         self._thread.join(_JOIN_S)
 
     def _work(self) -> None:
-        with suppress(Exception):  # Spark was stopped, or the terminal is gone
+        with suppress(*when_gone(), ValueError):  # of a stream that is closed
             try:
                 if self._in_place:
                     self._draw()

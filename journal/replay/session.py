@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from firebird_cdc.errors import ReplayError, SetupError
 from firebird_cdc.journal.replay.package import ARCHIVE_NAME, running_archive, write_archive
-from firebird_cdc.journal.replay.progress import Progress
+from firebird_cdc.journal.replay.progress import Progress, when_gone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,7 +108,7 @@ def spark_session(
                 yield session
         finally:
             if running is None and session is not None:
-                with suppress(Exception):  # it may be gone, and why is on its way already
+                with suppress(*when_gone()):  # and why it is gone is on its way already
                     session.stop()
 
 
@@ -200,7 +200,7 @@ def _settings(session: SparkSession) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(Exception):  # Spark may have been stopped
+        with suppress(*when_gone()):
             for key, former in before.items():
                 if former is None:
                     session.conf.unset(key)

@@ -24,9 +24,10 @@ from topic_faults import Raw, read_raw, rewrite, write_raw
 from firebird_cdc.config import load_config
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.processes import Stack
+from firebird_cdc.errors import ReplayError
 from firebird_cdc.journal import ship
 from firebird_cdc.journal.format import Storage
-from firebird_cdc.journal.replay import against_kafka, expected
+from firebird_cdc.journal.replay import against_kafka, expected, observed
 from firebird_cdc.journal.replay.against_kafka import compare
 from firebird_cdc.journal.replay.audit_input import open_input
 from firebird_cdc.journal.replay.bounds import Bound
@@ -511,6 +512,18 @@ def test_journals_of_before_a_restore_may_be_gone(
     whose = [(found["kind"], found["transaction"]) for found in findings]
     assert whose == [("unknown event", 4711)] * 2
     assert "8 messages are from before the first journal that was read" in comparison.notes
+
+
+def test_topic_that_is_gone_is_passed_over_and_any_other_error_is_not(
+    spark: SparkSession, broker: KafkaBroker, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_raw(broker.bootstrap, {f"{topic_prefix}.here": [Raw(0, None, b"1", [])]})
+    names = [f"{topic_prefix}.gone", f"{topic_prefix}.here"]
+    options = {"bootstrap.servers": broker.bootstrap}
+    assert observed.written_by_now(spark, options, names) == {(names[1], 0): 1}
+    monkeypatch.setattr(observed, "_ABSENT", frozenset())
+    with pytest.raises(ReplayError, match="Kafka at"):
+        observed.written_by_now(spark, options, names)
 
 
 def test_what_is_shipped_while_journals_are_rendered_is_not_asked_about(

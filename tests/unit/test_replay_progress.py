@@ -101,3 +101,18 @@ def test_texts_and_pauses() -> None:
     told = describe("x", Standing(1, 2, 3, 9), 75.9)
     assert told == "x: 1 of 9 tasks done, 2 running, 3 failed and tried again, 1:15 min"
     assert [pause(seconds) for seconds in (0, 200, 9999)] == [5.0, 10.0, 60.0]
+
+
+class _Faulty(_Spark):
+    def getActiveStageIds(self) -> list[int]:
+        self.looked.set()
+        raise IndexError
+
+
+def test_fault_of_ours_in_the_telling_is_not_taken_for_a_spark_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raised: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", lambda seen: raised.append(seen.exc_type))
+    _follow(_Faulty(), _Terminal(), monkeypatch)
+    assert raised == [IndexError]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from capture import Attachment, Capture, Client, after, read_journal
 
-pytestmark = [pytest.mark.engine, pytest.mark.plain]
+pytestmark = [pytest.mark.engine, pytest.mark.plain, pytest.mark.timeout(600)]
 
 _MOST = 100  # descriptors of the process
 _DATABASES = 300

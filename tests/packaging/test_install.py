@@ -19,6 +19,7 @@ from red_database import RED_DATABASE_PLUGINS, RED_DATABASE_REPLICATION
 
 from firebird_cdc.cli import main
 from firebird_cdc.journal import failures
+from firebird_cdc.packaging import install as packaging_install
 from firebird_cdc.packaging.conf import ConfFile, find
 
 if TYPE_CHECKING:
@@ -256,8 +257,10 @@ def test_an_install_that_fails_half_way_leaves_all_files_as_they_were(
 # Kills its own process just before the n-th change to a file system.
 _KILLED = """
 import os, signal, sys
+from pathlib import Path
 from firebird_cdc.cli import main
-left = int(sys.argv[1])
+from firebird_cdc.packaging import install
+left, install.SAMPLES = int(sys.argv[1]), Path(sys.argv[2])
 def count(event, arguments):
     global left
     if event in ("os.rename", "os.link", "os.remove", "os.mkdir", "os.symlink", "os.chmod"):
@@ -265,13 +268,14 @@ def count(event, arguments):
         if left < 0:
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(count)
-sys.exit(main(sys.argv[2:]))
+sys.exit(main(sys.argv[3:]))
 """
 
 
 def killed_at(change: int, *argv: object) -> bool:
     """Run a command and kill it before a CHANGE; False if it had ended by itself before."""
-    words = [sys.executable, "-P", "-c", _KILLED, str(change), *map(str, argv)]
+    samples = str(packaging_install.SAMPLES)  # those that tests have
+    words = [sys.executable, "-P", "-c", _KILLED, str(change), samples, *map(str, argv)]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode != 0

@@ -24,7 +24,7 @@ from firebird_cdc.journal.flight import Flight, FlightPlan
 from firebird_cdc.journal.lane import MAX_BACKOFF_S, Halt, Lane, MissingBlocked
 from firebird_cdc.journal.late import LateSending
 from firebird_cdc.journal.observability.folder import Waiting
-from firebird_cdc.journal.positions import Position, now_us, runs_of
+from firebird_cdc.journal.positions import UNUSABLE, Position, now_us, runs_of
 from firebird_cdc.journal.producer import KafkaLink, failure_of, is_refusal
 from firebird_cdc.journal.records import Message
 from firebird_cdc.journal.render import BadEvent
@@ -52,23 +52,6 @@ _RENEW_S = 0.1  # before a producer that gave up is replaced for the first time
 _READ_STEP_S = 0.2
 _READ_PAUSE_S = 2.0  # after an attempt while Kafka is away
 _READ_MOST_S = 30.0
-
-# The position topic can't be used, and waiting won't help.
-_NO_POSITIONS = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.POLICY_VIOLATION,
-        KafkaError.INVALID_CONFIG,
-        KafkaError.INVALID_REPLICATION_FACTOR,
-        KafkaError.TOPIC_EXCEPTION,
-        KafkaError.UNSUPPORTED_VERSION,
-        KafkaError._UNSUPPORTED_FEATURE,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError.MSG_SIZE_TOO_LARGE,
-    }
-)
 
 JOURNALS_IN_FLIGHT = 2000
 """Journals that may await acknowledgement or disposal at a time, over all databases."""
@@ -736,7 +719,7 @@ class PlainDelivery(Delivery):
             elif now - self._read_since > _READ_MOST_S:
                 self._go_without_positions("it can't be read to its end")
         except KafkaException as error:
-            if error.args[0].code() in _NO_POSITIONS:
+            if error.args[0].code() in UNUSABLE:
                 self._go_without_positions(error.args[0].str())
             else:
                 self._read_since = None
@@ -799,7 +782,7 @@ class PlainDelivery(Delivery):
         self.standing.note(position)
 
     def _position_failed(self, error: KafkaError) -> None:
-        if error.code() in _NO_POSITIONS:
+        if error.code() in UNUSABLE:
             self.standing.forget()
             self._go_without_positions(error.str())
 

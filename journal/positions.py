@@ -41,6 +41,23 @@ from firebird_cdc.journal.backlog import Entry
 
 _log = logbook.Logger("firebird_cdc.journal.positions")
 
+UNUSABLE = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError._UNSUPPORTED_FEATURE,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+    }
+)
+"""Errors with which the position topic can't be used, and waiting won't help."""
+
 NAMED_JOURNALS = 65_536
 """Journals of one database whose uuids are kept from what was read: what a power cut may bring
 back of deleted files (all that was deleted within some seconds)."""

@@ -208,6 +208,15 @@ class Backlog:
                 queue = self.queues[database] = Queue()
             queue.push_packed(epoch, sequence, uuid)
 
+    def knows(self, name: str) -> bool:
+        """Tell whether the journal NAME was sorted in or couldn't be read; for any thread. True
+        for what is no name of a journal (<uuid>.log)."""
+        try:
+            uuid = bytes.fromhex(name[:36].replace("-", ""))
+        except ValueError:
+            return True
+        return len(uuid) != 16 or uuid in self._known or name in self.unreadable
+
     def _is_odd(self, name: str) -> bool:
         """Whether NAME could not be read before."""
         return name in self._young or name in self.unreadable

@@ -143,7 +143,7 @@ def read_servers(directory: Path, is_locked: Callable[[Path], bool] = is_held) -
     """Return the server processes that work on DIRECTORY and live."""
     state = directory / STATE_DIRECTORY
     parties, unknown = [], 0
-    with contextlib.suppress(FileNotFoundError, PermissionError):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         for mark in list((state / _OWNERS).iterdir()):
             with contextlib.suppress(OSError, ValueError):
                 owner = UUID(mark.name)

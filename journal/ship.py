@@ -115,7 +115,9 @@ class Shipper:
             self._chores = ChoreList(
                 build_chores(self._config, delivery, self.statistics, once=self._once)
             )
-            observer = Observer(self._config, self.statistics, delivery.waiting)
+            observer = Observer(
+                self._config, self.statistics, delivery.waiting, self._backlog.knows
+            )
             self._recovery.look()
             self._recovery.start()
             self._attach()

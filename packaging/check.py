@@ -409,7 +409,9 @@ def _refused(path: Path, problems: Sequence[str]) -> Findings:
     else:
         refusing = [problem for problem in problems if problem not in harmless]
     for problem in problems:
-        yield Finding(str(path), problem, _REFUSING if problem in refusing else _NOT_SHIPPING)
+        remedy = _REFUSING if problem in refusing else _NOT_SHIPPING
+        said = re.sub(r"^(\d+): ", r"line \1: ", problem.removeprefix(f"{path}:"))
+        yield Finding(str(path), said, remedy)
 
 
 def _folders(server: Server, options: ConnectorConfig) -> Findings:

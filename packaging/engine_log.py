@@ -43,20 +43,22 @@ def engine_log(server: Server) -> Findings:
     starts = [process.started for process in engine_processes(server, [])]
     begun = datetime.fromtimestamp(int(min(starts, default=0)))  # entries have whole seconds
     present = max(now - PRESENT, begun)
-    found = [
-        (moment, " ".join(entry.split()))
-        for entry in _entries(server)
-        if _MENTIONS.search(entry)
-        and not _UNCOUNTED.search(entry)
-        and (moment := _moment(entry) or now) > now - RECENT
-    ]
-    for moment, said in found[-_SHOWN:]:
-        if moment >= present:
-            yield Finding(str(path), said, "see the log named in LoggingConfig for the cause")
+    found: dict[str, list[datetime]] = {}
+    for entry in _entries(server):
+        moment = _moment(entry) or now.replace(microsecond=0)
+        if moment > now - RECENT and _MENTIONS.search(entry) and not _UNCOUNTED.search(entry):
+            said = " ".join(_TIME.sub("", entry).split())
+            found.setdefault(said, []).append(moment)
+    last = sorted(found.items(), key=lambda each: each[1][-1])[-_SHOWN:]
+    for said, moments in last:
+        often = f"{len(moments)} times, at last on " if len(moments) > 1 else ""
+        told = f"{often}{moments[-1]}: {said}"
+        if moments[-1] >= present:
+            yield Finding(str(path), told, "see the log named in LoggingConfig for the cause")
         else:
             yield Finding(
                 str(path),
-                f"was written before, and not again since: {said}",
+                f"was written before, and not again since: {told}",
                 "nothing, if the cause is known; the log named in LoggingConfig tells it",
                 Severity.NOTE,
             )

@@ -26,6 +26,9 @@ _SHARE = 50
 _SIZED = 20_000
 """Journals whose sizes are looked at; with more of them the sum is an estimate."""
 
+_NAMED = 10_000
+"""Journals whose names are kept that the shipper doesn't know; it may begin with a million."""
+
 _READ_AT_ONCE = 500
 """Journals that are opened in one count to learn whose they are; the others' turn comes later."""
 
@@ -38,23 +41,34 @@ class Waiting(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What one look at the folder has found."""
+    """What one look at the folder has found. ``unsorted``: committed journals that the shipper
+    doesn't know yet, of ``committed`` in all; ``further``: how many more of them there are."""
 
     committed: int
+    unsorted: tuple[str, ...]
+    further: int
     live: tuple[str, ...]
     quarantined: tuple[str, ...]
     bytes: int
 
 
-def list_folder(directory: Path) -> Listing:
-    """Look at DIRECTORY; one that is not there is empty. Raises OSError if it can't be read."""
-    committed = sized = size = 0
+def list_folder(directory: Path, is_known: Callable[[str], bool] = lambda _: True) -> Listing:
+    """Look at DIRECTORY; one that is not there is empty. IS_KNOWN: tells of a committed journal
+    whether the shipper has sorted it in. Raises OSError if the folder can't be read."""
+    committed = sized = size = further = 0
     live: list[str] = []
+    unsorted: list[str] = []
     with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
         for entry in entries:
             name = entry.name
             if name.endswith(".log"):
                 committed += 1
+                if is_known(name):
+                    pass
+                elif len(unsorted) < _NAMED:
+                    unsorted.append(name)
+                else:
+                    further += 1
             elif name.endswith(".log.live"):
                 live.append(name)
             else:
@@ -69,7 +83,7 @@ def list_folder(directory: Path) -> Listing:
     folder = directory / STATE_DIRECTORY / QUARANTINE
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         quarantined = [entry.name for entry in entries if entry.name.endswith(".log")]
-    return Listing(committed, tuple(live), tuple(quarantined), size)
+    return Listing(committed, tuple(unsorted), further, tuple(live), tuple(quarantined), size)
 
 
 class Owners:
@@ -94,6 +108,10 @@ class Owners:
         self._known = kept
         return counted
 
+    def database(self, name: str) -> str:
+        """Return the database of a journal that was counted last; "" if it is unknown yet."""
+        return self._known.get(name, "")
+
 
 def _database_of(path: Path) -> str | None:
     """The database of a journal; None if it doesn't say so, or not yet."""
@@ -106,13 +124,20 @@ def _database_of(path: Path) -> str | None:
 class FolderFigures:
     """Makes the figures of one folder; callable from several threads.
 
-    ``waiting``: asked for what the shipper knows of each database.
+    ``waiting``: asked for what the shipper knows of each database; ``is_known``: whether it has
+    sorted in a journal. While it waits for Kafka it takes in none, and those wait as well.
     """
 
-    def __init__(self, directory: Path, waiting: Callable[[], Mapping[str, Waiting]]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        waiting: Callable[[], Mapping[str, Waiting]],
+        is_known: Callable[[str], bool],
+    ) -> None:
         self._directory = directory
         self._waiting = waiting
-        self._live, self._quarantined = Owners(), Owners()
+        self._is_known = is_known
+        self._unsorted, self._live, self._quarantined = Owners(), Owners(), Owners()
         self._figures = BacklogFigures({}, 0, 0, 0.0, 0)
         self._again_at = 0.0
 
@@ -130,7 +155,13 @@ class FolderFigures:
 
     def _count(self) -> BacklogFigures:
         directory = self._directory
-        listing = list_folder(directory)
+        listing = list_folder(directory, self._is_known)
+        # What was shipped since the look is no longer there.
+        names = [name for name in listing.unsorted if (directory / name).exists()]
+        unsorted = self._unsorted.count(directory, names)
+        if listing.further:
+            unsorted[""] += listing.further
+        first = {self._unsorted.database(name): name for name in reversed(names)}
         live = self._live.count(directory, listing.live)
         aside = self._quarantined.count(
             directory / STATE_DIRECTORY / QUARANTINE, listing.quarantined
@@ -139,9 +170,12 @@ class FolderFigures:
         now = now_us()
         databases = {
             path: DatabaseBacklog(
-                known.pending, live[path], aside[path], self._committed_us(known.first)
+                known.pending + unsorted[path],
+                live[path],
+                aside[path],
+                self._committed_us(known.first or first.get(path)),
             )
-            for path in sorted({*waiting, *live, *aside})
+            for path in sorted({*waiting, *unsorted, *live, *aside})
             for known in (waiting.get(path, Waiting(0, None)),)
         }
         oldest = min((each.oldest_us for each in databases.values() if each.oldest_us), default=now)

@@ -44,6 +44,7 @@ class Observer:
     """Shows one shipper, from ``start`` to ``stop``.
 
     ``waiting``: asked, from this thread, for the journals of each database that the shipper knows.
+    ``is_known``: asked whether a journal is among them.
     """
 
     def __init__(
@@ -51,10 +52,11 @@ class Observer:
         config: ConnectorConfig,
         statistics: Statistics,
         waiting: Callable[[], Mapping[str, Waiting]],
+        is_known: Callable[[str], bool],
     ) -> None:
         self._config = config
         self._statistics = statistics
-        statistics.backlog = FolderFigures(config.journal_directory, waiting)
+        statistics.backlog = FolderFigures(config.journal_directory, waiting, is_known)
         self._reporter = Reporter(config, statistics)
         self._history = History()
         self._path = status_path(config.journal_directory)

@@ -181,6 +181,26 @@ def test_a_database_is_not_well_in_an_outage_and_each_event_counts_once_after_it
     assert len({event.position for event in events}) == 1505
 
 
+def test_what_is_committed_while_the_shipper_waits_for_kafka_is_told_to_wait(
+    make_ship: Callable[[str], Ship], folder: Folder, own_broker: KafkaBroker, topic_prefix: str
+) -> None:
+    ship = make_ship(own_broker.bootstrap)
+    use_transactions(ship, topic_prefix, transactional=True)
+    seen = seen_of(ship, folder)
+    write(folder, 1, 1, age_s=0)
+    shipper = ship.start()
+    shipper.await_that(lambda: seen.events == 1, "an event in Kafka")
+    own_broker.kill()
+    write(folder, 2, 1, age_s=0)
+    shipper.await_that(lambda: "kafka" in str(seen.report["troubles"]), "the trouble")
+    for sequence in range(3, 10):
+        write(folder, sequence, 1, age_s=0)
+    shipper.await_that(lambda: seen.row()["pending"] == 8, "all that was committed to wait")
+    own_broker.start()
+    shipper.await_that(lambda: seen.events == 9, "all events in Kafka")
+    shipper.terminate()
+
+
 def test_the_journal_at_which_a_database_stands_still_counts_as_waiting(
     ship: Ship, folder: Folder
 ) -> None:

@@ -292,6 +292,18 @@ def _refused_by_the_engine(it: Installation) -> None:
     )
 
 
+def _refused_time_and_again(it: Installation) -> None:
+    import time
+
+    entry = f"\nhost {time.ctime()}\n\tDatabase: /d.fdb\n\tERROR: firebird-cdc: no room\n"
+    (it.root / "replication.log").write_text(3 * entry)
+
+
+def _journal_directory_is_a_file(it: Installation) -> None:
+    it.journals.rename(it.journals.with_name("away"))
+    it.journals.write_text("no directory")
+
+
 def _counted_nowhere(it: Installation) -> None:
     moment = datetime.datetime.now() - datetime.timedelta(days=100)  # it does not become history
     (it.root / "replication.log").write_text(
@@ -328,13 +340,14 @@ _WARNED_OF = (_journals_orphaned, _option_of_no_effect)
         (_disabled_on_error, "'database'", "disable_on_error = true", "disable_on_error = false"),
         (_two_defaults, "replication.conf", "more than one default", "correct the file"),
         (_unknown_option, "connector.yaml", "connector.nam", "no shipper starts with it"),
-        (_wrong_value, "connector.yaml", "connector.journal.fsync", "refuses to commit"),
+        (_wrong_value, "connector.yaml", "line 7: connector.journal.fsync", "refuses to commit"),
         (_option_of_no_effect, "connector.yaml", "signal.data.collection has no eff", "correct"),
         (_transform_missing, "connector.yaml", "no Python module", "correct the option"),
         (_shipper_ended, "new/journals", "last one ended: another producer has", "mend that"),
         (_options_missing, "connector.yaml", "connector.yaml", "correct the option"),
         (_logging_wrong, "firebird_cdc_logging.yaml", "loud", "correct the option"),
         (_journal_directory_missing, "connector.journal.directory", "not exist", "install -d"),
+        (_journal_directory_is_a_file, "connector.journal.directory", "is no directory", "move"),
         (_archive_is_a_file, "archive.directory", "is no directory", "move it away"),
         (_journals_wait, "new/journals", "1 journals wait and no shipper runs", "ship --config"),
         (_journals_orphaned, "new/journals", "open transactions are left", "recovery decides"),
@@ -343,6 +356,7 @@ _WARNED_OF = (_journals_orphaned, _option_of_no_effect)
         (_position_topic_split, "position.topic", "has 2 partitions", "let the shipper make it"),
         (_shipped_from_another_folder, "transactional.id", "new/there", "transactional id"),
         (_refused_by_the_engine, "replication.log", "cannot be loaded", "LoggingConfig"),
+        (_refused_time_and_again, "replication.log", "3 times, at last on", "LoggingConfig"),
         (_counted_nowhere, "replication.log", "/srv/a.fdb: transactions were", "acknowledge"),
     ],
     ids=lambda value: value.__name__.strip("_") if callable(value) else "",
@@ -372,7 +386,7 @@ def test_what_the_engine_said_yesterday_is_a_note(sound: Installation) -> None:
     code, [finding] = sound.check()
     assert code == 0
     assert finding.startswith("note: ")
-    assert "was written before, and not again since: host" in finding
+    assert "was written before, and not again since: " in finding
 
 
 def test_strict_ends_with_2_for_a_warning(sound: Installation) -> None:

@@ -274,7 +274,7 @@ def observe(statistics: Statistics) -> Iterator[Callable[[ConnectorConfig], Obse
     running: list[Observer] = []
 
     def observe(config: ConnectorConfig) -> Observer:
-        observer = Observer(config, statistics, lambda: {DEPOT: Waiting(0, None)})
+        observer = Observer(config, statistics, lambda: {DEPOT: Waiting(0, None)}, lambda _: True)
         observer.start()
         running.append(observer)
         return observer
@@ -394,7 +394,7 @@ def test_a_folder_of_very_many_is_estimated_and_counted_less_often(
         asked.append(1)
         return {DEPOT: Waiting(40, sorted(path.name for path in tmp_path.glob("*.log"))[0])}
 
-    figures = FolderFigures(tmp_path, waiting)
+    figures = FolderFigures(tmp_path, waiting, lambda _: True)
     assert figures().pending == 40 and figures().live == 40
     assert len(asked) == 1
     assert figures().databases[DEPOT].oldest_us and figures().oldest_pending_seconds < 60
@@ -402,8 +402,19 @@ def test_a_folder_of_very_many_is_estimated_and_counted_less_often(
 
 
 def test_a_missing_folder_is_empty(tmp_path: Path) -> None:
-    assert list_folder(tmp_path / "none") == (0, (), (), 0)
-    assert FolderFigures(tmp_path / "none", dict)().pending == 0
+    assert list_folder(tmp_path / "none") == (0, (), 0, (), (), 0)
+    assert FolderFigures(tmp_path / "none", dict, bool)().pending == 0
+
+
+def test_journals_that_the_shipper_has_not_taken_in_wait_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_module, "_NAMED", 3)
+    for _ in range(5):
+        (tmp_path / f"{uuid4()}.log").write_bytes(b"x" * 100)
+    figures = FolderFigures(tmp_path, lambda: {DEPOT: Waiting(2, None)}, lambda _: False)()
+    assert figures.databases[DEPOT].pending == 2 and figures.databases[""].pending == 5
+    assert figures.pending == 7
 
 
 # How a database is

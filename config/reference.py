@@ -126,7 +126,7 @@ _CONVERTERS = f"""\
 `json` is `{JSON_CONVERTER}`, `avro` is `{AVRO_CONVERTER}`.
 Any other dotted name is a Python class of yours, made without arguments. Its `configure(options)`
 gets what stands below `key.converter.` as it is written, and `converter.type`, which is `key` or
-`value`. Its `from_connect(topic, schema, value)` returns the bytes, None for a tombstone; schema
+`value`. Its `from_connect(topic, schema, value)` returns the bytes, None for null only; schema
 and value are as [a transform](transforms.md#a-transform-of-your-own) has them. It says by
 `carries_non_finite = True` that it can write NaN and infinities. A property that the chosen
 converter does not know is named with a warning.

@@ -30,9 +30,10 @@ class Converter(Protocol):
     def from_connect(self, topic: str, schema: Schema | None, value: Any, /) -> bytes | None:
         """VALUE, in the physical form of SCHEMA, for TOPIC; None for null without a schema.
 
-        Raises BadValue for what has no form. A class of the user's own is made without
-        arguments, and gets the options below ``key.converter.`` or ``value.converter.`` through
-        ``configure(parameters)``, with ``converter.type``, key or value, among them.
+        Raises BadValue for what has no form. None for anything else makes an event that can't be
+        sent: it would delete the row, or be without a key. A class of the user's own is made
+        without arguments, and gets the options below ``key.converter.`` or ``value.converter.``
+        through ``configure(parameters)``, with ``converter.type``, key or value, among them.
         """
 
 
@@ -115,6 +116,8 @@ class _Own:
                 f"converter {self._path} gave a Python {type(written).__name__}, neither bytes"
                 " nor None"
             )
+        if written is None and value is not None:  # it would be a tombstone, or have no key
+            raise BadValue(f"converter {self._path} gave None for what is not null")
         return written
 
 

@@ -60,7 +60,8 @@ class CustomConverter(Protocol):
 
         The function gets values as ``journal.natural`` describes them, None for NULL, and
         returns them in the physical form of the schema. Any error makes it an event that can't
-        be processed. Of a column that may be NULL the schema becomes optional by itself.
+        be processed. Of a column that may be NULL the schema becomes optional by itself: for NULL
+        only. None for another value is an error, unless the schema that is given is optional.
         """
 
 
@@ -130,7 +131,8 @@ def _form(name: str, taken: object, column: Column, modes: ValueModes) -> FieldF
             )
     schema = given.as_optional(given.optional or column.nullable)
     try:
-        check = Conformity(modes.non_finite).checker(schema)
+        check_null = Conformity(modes.non_finite).checker(schema)
+        check = Conformity(modes.non_finite).checker(given)
     except BadValue as error:
         raise BadValue(f"column {column.name}: {name}: {error}") from error
     to_natural = natural(column, modes)
@@ -139,7 +141,7 @@ def _form(name: str, taken: object, column: Column, modes: ValueModes) -> FieldF
         seen = None if value is None else to_natural(value)
         try:
             result = function(seen)
-            check(result)
+            (check_null if value is None else check)(result)
         except BadValue as error:
             raise type(error)(f"{name}: {error}") from error
         except ERRORS as error:

@@ -28,6 +28,10 @@ class Wrong(Upper):
     def from_connect(self, topic, schema, value):
         return "text"
 
+class Silent(Upper):
+    def from_connect(self, topic, schema, value):
+        return None
+
 class Failing(Upper):
     def from_connect(self, topic, schema, value):
         return 1 / 0
@@ -58,6 +62,12 @@ def test_what_a_users_converter_raises_or_gives_wrong_is_a_bad_event(render: Ren
         render(insert(*FIRST), "value.converter: own_converters.Failing")
     with pytest.raises(BadEvent, match=r"own_converters\.Wrong gave a Python str"):
         render(insert(*FIRST), "value.converter: own_converters.Wrong")
+
+
+def test_no_converter_makes_a_tombstone_of_a_row_or_takes_its_key(render: Render) -> None:
+    for option in ("key.converter", "value.converter"):
+        with pytest.raises(BadEvent, match=r"Silent gave None for what is not null"):
+            render(insert(*FIRST), f"{option}: own_converters.Silent")
 
 
 def test_a_converter_that_is_not_there_is_told_with_its_option(render: Render) -> None:

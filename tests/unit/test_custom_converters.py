@@ -370,11 +370,23 @@ def test_rules_for_columns_leave_the_null_that_a_converter_makes(
         "converters: t",
         "t.type: my_own.Told",
         "t.take: NOTE",
+        "t.schema: optional",
         "t.result: 'lambda value: None'",
         f"{rule}: .*NOTE",
     )
     assert message.value is not None
     assert json.loads(message.value)["payload"]["after"]["NOTE"] is None
+
+
+def test_none_for_a_value_is_null_only_where_the_converters_own_schema_says_so(
+    told: Callable[..., FieldForm],
+) -> None:
+    nullable = column("X", Storage.TEXT, nullable=True)
+    form = told(nullable, result="lambda value: None")
+    assert convert(form, None) is None
+    with pytest.raises(BadValue, match="null stands where string told is required"):
+        convert(form, "a")
+    assert convert(told(nullable, schema="optional", result="lambda value: None"), "a") is None
 
 
 def test_a_converter_that_fails_is_what_the_failure_mode_says(build: Build, render: Render) -> None:

@@ -36,15 +36,18 @@ def run(arguments: argparse.Namespace) -> int:
     from firebird_cdc.errors import ShipError
     from firebird_cdc.journal import failures
     from firebird_cdc.journal.lock import shipper_present
-    from firebird_cdc.journal.shipped import acknowledge, remembered
+    from firebird_cdc.journal.shipped import acknowledge, forget, remembered, unreadable
     from firebird_cdc.packaging.locating import locate_config, readable_folder
 
     config = locate_config(arguments.config)
     directory = readable_folder(load_capture(config).journal_directory)
     lost = {memory.database: memory.lost for memory in remembered(directory) if memory.lost}
     databases = arguments.databases or list(lost)
+    damaged = {} if arguments.databases else unreadable(directory)
     known: list[failures.Failures] = []
     try:
+        for key in damaged:
+            forget(directory, key)
         found = failures.pages(directory, [config])
         known = failures.acknowledge_failures(found, arguments.databases)
         for database in databases:
@@ -55,13 +58,15 @@ def run(arguments: argparse.Namespace) -> int:
         ) from error
     for each in known:
         print(f"acknowledged: {each}")
+    for text in damaged.values():
+        print(f"acknowledged: {text.partition(';')[0]}")
     named = {each.database for each in known}
     for database in databases:
         what = ", ".join(map(str, lost.get(database, ())))
         if what or database not in named:
             what = what or "no journals are known to be lost"
             print(f"{database}: acknowledged ({what})")
-    if not databases and not known:
+    if not databases and not known and not damaged:
         print("nothing more is counted as refused or lost; replication.log is known up to now")
     elif databases and not shipper_present(directory):
         print("no shipper runs; the next one takes note")

@@ -6,7 +6,9 @@ Their range is kept here until somebody acknowledges it.
 
 Files: ``folder`` has the identity of the folder. ``<key>.json`` is one database; it is replaced by
 rename, now and then, and may be a second behind. ``<key>.acknowledged`` is a wish, of the command
-to the shipper. Only the identity is synced: what else a power cut takes was there for comparison.
+to the shipper. ``<key>.unreadable`` is a memory that was damaged: what it told of losses is
+unknown, so it stays until somebody acknowledges that. Only the identity is synced: what else a
+power cut takes was there for comparison.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ WRITE_S = 1.0
 _FOLDER = "shipped"
 _IDENTITY = "folder"
 _WISH = ".acknowledged"
+_DAMAGED = ".unreadable"
 
 
 def read_folder_identity(directory: Path) -> str | None:
@@ -110,7 +113,8 @@ class Shipped:
     """The memory of the folder DIRECTORY. TOPIC: the position topic that is used now; ARCHIVE:
     where journals are kept, None: nowhere.
 
-    But for the identity nothing here stops shipping: what can't be read or written is told, once.
+    But for the identity nothing here stops shipping: what can't be read or written is told.
+    ``unreadable``: the memories that can't be read, by their keys, and why, for people.
     """
 
     def __init__(self, directory: Path, topic: str, archive: Path | None = None) -> None:
@@ -125,6 +129,7 @@ class Shipped:
         self._next_look = 0.0
         self.identity = ""
         self.databases: dict[str, Memory] = {}
+        self.unreadable: dict[str, str] = {}
         self.load()
 
     def load(self) -> None:
@@ -155,11 +160,17 @@ class Shipped:
         return identity
 
     def _read(self) -> Iterator[Memory]:
-        for path in sorted(self._folder.glob("*.json")):
-            try:
-                yield Memory.parse(path.read_bytes())
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                _log.warning("{}: can't be read ({}), so it is not compared", path, error)
+        for path, found in _memories(self._directory):
+            if isinstance(found, Memory):
+                yield found
+                continue
+            if path.suffix != _DAMAGED:
+                _log.warning("{}: can't be read ({}), so it is not compared", path, found)
+                try:  # or the next position would take its place
+                    path.replace(path.with_suffix(_DAMAGED))
+                except OSError as error:
+                    _log.warning("{}: can't be kept aside: {}", path, error)
+        self.unreadable = unreadable(self._directory)
 
     def note(self, position: Position) -> None:
         """POSITION is in Kafka."""
@@ -216,6 +227,8 @@ class Shipped:
         if now < self._next_look:
             return []
         self._next_look = now + WRITE_S
+        if self.unreadable:
+            self.unreadable = unreadable(self._directory)
         found = []
         for path in self._folder.glob(f"*{_WISH}"):
             try:
@@ -259,24 +272,59 @@ def before(number: tuple[int, int]) -> tuple[int, int]:
 
 
 def remembered(directory: Path) -> list[Memory]:
-    """What the folder DIRECTORY remembers, for whoever shows it; what can't be read is left out,
-    and so are losses that were acknowledged, be it that no shipper has taken note yet."""
+    """Return what the folder DIRECTORY remembers, for whoever shows it; without losses that were
+    acknowledged, be it that no shipper has taken note yet. ``unreadable`` has what is not here."""
     found = []
-    for path in sorted((directory / STATE_DIRECTORY / _FOLDER).glob("*.json")):
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            memory = Memory.parse(path.read_bytes())
+    for path, memory in _memories(directory):
+        if isinstance(memory, Memory):
             if path.with_suffix(_WISH).exists():
                 memory.lost.clear()
             found.append(memory)
     return found
 
 
+def unreadable(directory: Path) -> dict[str, str]:
+    """Return the memories of the folder DIRECTORY that can't be read: by the database's key a
+    sentence on it."""
+    return {
+        path.stem: f"what was shipped of a database can't be read in {path} ({found}), so nobody"
+        " knows whether Kafka has lost journals of it before; firebird-cdc journal acknowledge once"
+        " that is known"
+        for path, found in _memories(directory)
+        if not isinstance(found, Memory)
+    }
+
+
+def _memories(directory: Path) -> Iterator[tuple[Path, Memory | str]]:
+    """Yield the files with memories, and each one's content, or why it can't be read."""
+    folder = directory / STATE_DIRECTORY / _FOLDER
+    for path in sorted(folder.glob(f"*{_DAMAGED}")):
+        yield path, "it was found damaged"
+    for path in sorted(folder.glob("*.json")):
+        try:
+            memory = Memory.parse(path.read_bytes())
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            yield path, str(error) or type(error).__name__
+        else:
+            yield path, memory
+
+
 def acknowledge(directory: Path, database: str) -> None:
-    """Have the shipper of DIRECTORY, now or when it runs, know that somebody knows. May raise
-    OSError."""
+    """Have the shipper of DIRECTORY, now or when it runs, know that somebody knows what happened
+    to DATABASE. May raise OSError."""
     state = directory / STATE_DIRECTORY
     folder = state / _FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     give_to_owner_of(state, folder)
     path = folder / f"{database_key(database)}{_WISH}"
     replace_file(path, database.encode(), owner_of=state, is_synced=False)
+    forget(directory, database_key(database))
+
+
+def forget(directory: Path, key: str) -> None:
+    """Remove a memory that can't be read, that of the database with KEY. May raise OSError."""
+    for path, found in _memories(directory):
+        if path.stem == key and not isinstance(found, Memory):
+            path.unlink(missing_ok=True)

@@ -49,8 +49,10 @@ class Standing:
         self._statistics = statistics
         self._shipped = Shipped(directory, topic, archive)
         self._reader: PositionReader | None = None
+        self._unreadable: set[str] = set()  # of which is told
         for memory in self._shipped.databases.values():
             self._show(memory.database, memory.lost)
+        self._show_unreadable()
 
     @property
     def folder(self) -> str:
@@ -88,6 +90,7 @@ class Standing:
         """The journal folder is another one now. Raises ShipError."""
         self.forget()
         self._shipped.load()
+        self._show_unreadable()
 
     def note(self, position: Position) -> None:
         """POSITION is in Kafka for good."""
@@ -106,6 +109,8 @@ class Standing:
         for database in acknowledged:
             self._statistics.clear(LOST + database)
             _log.notice("{}: what happened is acknowledged", database)
+        if self._unreadable:
+            self._show_unreadable()
         return acknowledged
 
     def close(self) -> None:
@@ -139,3 +144,13 @@ class Standing:
             self._statistics.trouble(
                 LOST + database, "warning", f"Kafka no longer has {ranges} of {database}"
             )
+
+    def _show_unreadable(self) -> None:
+        """Tell what the folder remembers and can't be read, until somebody has acknowledged it."""
+        unreadable = self._shipped.unreadable
+        for key in self._unreadable - unreadable.keys():
+            self._statistics.clear(LOST + key)
+        for key, text in unreadable.items():
+            if key not in self._unreadable:
+                self._statistics.trouble(LOST + key, "warning", text)
+        self._unreadable = set(unreadable)

@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Any, Literal
 
 from firebird_cdc import __version__
+from firebird_cdc.bridge.sequence import database_key
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.options import is_secret
 from firebird_cdc.errors import ConfigError
@@ -142,7 +143,7 @@ class Reporter:
         Well is only what nothing speaks against: a row of a table is read for itself.
         """
         statistics, troubles = self.statistics, dict(self.statistics.troubles)
-        subjects = {path, KAFKA, DISK, CONFIRMER, LOST + path}
+        subjects = {path, KAFKA, DISK, CONFIRMER, LOST + path, LOST + database_key(path)}
         # It is not told whose they are; they may be among those that wait here.
         if backlog.pending:
             subjects.add(UNREADABLE)

@@ -27,7 +27,7 @@ from firebird_cdc.journal.observability.observer import status_path
 from firebird_cdc.journal.observability.report import VERSION, needs_somebody, set_aside, waits
 from firebird_cdc.journal.parties import disagreements, read_shipper
 from firebird_cdc.journal.repairs import RepairFolder
-from firebird_cdc.journal.shipped import remembered
+from firebird_cdc.journal.shipped import remembered, unreadable
 from firebird_cdc.journal.statistics import (
     CONFIRMER,
     FAILURES,
@@ -321,8 +321,13 @@ def _failures(directory: Path, configs: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def _lost(directory: Path) -> list[dict[str, Any]]:
-    """What Kafka has lost, as the folder remembers it."""
-    return [
+    """What Kafka has lost, as the folder remembers it, and what it remembers and can't be read."""
+    now = now_us()
+    damaged = [
+        {"subject": LOST + key, "kind": "warning", "text": text, "since_us": now}
+        for key, text in unreadable(directory).items()
+    ]
+    return damaged + [
         {
             "subject": LOST + memory.database,
             "kind": "warning",

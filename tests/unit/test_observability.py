@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext, suppress
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -40,6 +41,7 @@ from firebird_cdc.journal.observability.report import (
     needs_somebody,
 )
 from firebird_cdc.journal.shipped import Memory, Shipped, acknowledge
+from firebird_cdc.journal.standing import Standing
 from firebird_cdc.journal.statistics import (
     CANARY,
     CONFIRMER,
@@ -542,6 +544,38 @@ def test_status_tells_what_the_last_shipper_left_unsolved(
     acknowledge(config.journal_directory, DEPOT)
     code, text = told(capsys, "--directory", str(config.journal_directory))
     assert code == 0 and lost not in text
+
+
+def test_status_tells_of_a_memory_that_can_not_be_read_until_it_is_acknowledged(
+    config: ConnectorConfig,
+    observe: Callable[[ConnectorConfig], Observer],
+    statistics: Statistics,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = str(config.journal_directory)
+    memory = Shipped(config.journal_directory, "positions")
+    memory.databases[DEPOT] = Memory(DEPOT, "positions", (0, 9))
+    memory.lose(memory.databases[DEPOT], (0, 3))
+    memory.write()
+    (path,) = (config.journal_directory / ".firebird-cdc/shipped").glob("*.json")
+    path.write_bytes(path.read_bytes()[:30])
+    code, text = told(capsys, "--directory", folder)
+    assert code == 1 and f"can't be read in {path}" in text
+    link: Any = None
+    with ShipperLock(config.journal_directory):
+        standing = Standing(config.journal_directory, "positions", link, statistics)
+        observer = observe(config)
+        await_that("a status", status_path(config.journal_directory).exists)
+        code, text = told(capsys, "--directory", folder)
+        aside = path.with_suffix(".unreadable")
+        assert code == 1 and f"can't be read in {aside}" in text and aside.exists()
+        assert main(["journal", "acknowledge", "--config", str(config.path)]) == 0
+        assert "acknowledged: what was shipped of a database" in capsys.readouterr().out
+        standing.turn()
+        assert not statistics.troubles and not aside.exists()
+        observer.stop()
+    code, text = told(capsys, "--directory", folder)
+    assert code == 0 and "all is well" in text
 
 
 def test_status_of_a_folder_that_is_not_there_says_so(

@@ -321,6 +321,7 @@ class Lane:
             self.known = Known(position)
         self.known.position = position
         self.known.names.add(position.runs)
+        self._epoch = max(position.epoch, self._epoch or 0)
         self.foreign = self.forgiven = False
         self._note(position)
 
@@ -340,7 +341,8 @@ class Lane:
     def drop(self, flight: Flight, *, comes_again: bool = False) -> None:
         """FLIGHT ends here without being delivered: set aside, gone, or to be mended first."""
         flight.close()
-        if flight.opens_epoch:  # so the next one does
+        # So the next one does, unless Kafka has a part of this one, and with it that message.
+        if flight.opens_epoch and not self._resume_after.get(flight.entry.uuid):
             self._epoch = flight.entry.epoch - 1
         self.flights.remove(flight)
         self._finish(flight)

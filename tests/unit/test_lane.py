@@ -46,6 +46,28 @@ def test_cluster_without_the_beginning_of_a_journal_gets_all_of_it(tmp_path: Pat
     assert lane.begin(plan).resume_after == 0
 
 
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_an_epoch_of_which_kafka_has_a_part_is_not_announced_again(
+    tmp_path: Path, is_dropped: bool
+) -> None:
+    renderer: Any = None
+    plan = FlightPlan(tmp_path, renderer, "none", "fail", Statistics())
+    lane = Lane(DATABASE, Queue(), 1.0)
+    lane.stand(Known(Position(DATABASE, 0, 9, uuid4(), 1, complete=True, shipped_us=0)))
+    first, second = Entry(1, 2, uuid4()), Entry(1, 3, uuid4())  # the very first one was lost
+    lane.queue.push(first)
+    lane.queue.push(second)
+    flight = lane.begin(plan)
+    assert flight.opens_epoch
+    lane.advance(Position(DATABASE, 1, 2, first.uuid, 500, complete=False, shipped_us=0))
+    if is_dropped:
+        lane.drop(flight)
+    else:
+        lane.start_over()
+        assert not lane.begin(plan).opens_epoch
+    assert not lane.begin(plan).opens_epoch
+
+
 def test_names_of_single_journals_are_kept_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(positions, "NAMED_JOURNALS", 1000)
     names = Names()

@@ -238,8 +238,9 @@ def acknowledged_us(found: Iterable[Path]) -> int:
 def acknowledge_failures(found: Sequence[Path], databases: Sequence[str] = ()) -> list[Failures]:
     """Note beside each page FOUND that what it counts now is known, of DATABASES or all of them.
 
-    Returns what was not known before. What is counted later shows again. Raises OSError; some
-    pages may be noted then.
+    Returns what was not known before. What is counted later shows again, and so does what
+    replication.log tells unless all databases are meant. Raises OSError; some pages may be noted
+    then.
     """
     known = []
     for page in found:
@@ -255,8 +256,10 @@ def acknowledge_failures(found: Sequence[Path], databases: Sequence[str] = ()) -
         for each in failures:
             counted = noted.setdefault(each.database, dict.fromkeys(_KINDS, 0))
             counted[each.kind] += each.count
-        # The time counts for what could be counted nowhere, of which replication.log tells.
-        content = {"made_us": counters.made_us, "at_us": now_us(), "databases": noted}
+        # The time counts for what could be counted nowhere, of which replication.log tells: of any
+        # database, so only who means all of them knows it.
+        at_us = acknowledged_us([page]) if databases else now_us()
+        content = {"made_us": counters.made_us, "at_us": at_us, "databases": noted}
         path = page.with_name(page.name + _ACKNOWLEDGED)
         replace_file(path, json.dumps(content).encode(), owner_of=page.parent)
         with suppress(FileNotFoundError):

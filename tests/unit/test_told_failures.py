@@ -16,6 +16,7 @@ from firebird_cdc.journal.failures import (
     BESIDE,
     FailureWatch,
     acknowledge_failures,
+    acknowledged_us,
     page_name,
     pages,
     unacknowledged,
@@ -72,6 +73,19 @@ def test_both_places_count_together_and_are_acknowledged_each_for_itself(folder:
     assert _told(folder) == {}
     _in_state(folder, a=4, b=1)
     assert _told(folder) == {A: 1}
+
+
+def test_who_names_a_database_acknowledges_nothing_that_was_counted_nowhere(folder: Path) -> None:
+    _in_folder(folder, a=2, b=1)
+    found = pages(folder, [_config(folder)])
+    acknowledge_failures(found, [A])
+    assert acknowledged_us(found) == 0
+    acknowledge_failures(found)
+    before = acknowledged_us(found)
+    assert before > 0
+    _in_folder(folder, a=3, b=1)
+    assert [each.database for each in acknowledge_failures(found, [A])] == [A]
+    assert acknowledged_us(found) == before
 
 
 def test_an_acknowledgement_does_not_count_for_a_page_that_was_made_anew(folder: Path) -> None:

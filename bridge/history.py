@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from uuid import UUID
@@ -55,6 +55,15 @@ def _is_gone(database: str) -> bool:
     except OSError:
         return False
     return False
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Log why files of dropped databases can't be removed, in place of raising OSError."""
+    try:
+        yield
+    except OSError as error:
+        _log.warning("files of dropped databases can't be removed yet: {cause}", cause=error)
 
 
 class History:
@@ -137,14 +146,13 @@ class History:
         journal of theirs is still here. By whoever confirms alone; never raises OSError."""
         self._look_for_gone_at = time.monotonic() + _LOOK_FOR_GONE_S
         now = int(time.time())
-        try:
+        with _told():
             gone = [lock for lock in self._folder.databases.glob("*.lock") if _note_gone(lock, now)]
             if gone and (kept := self._keys_of_journals()) is not None:
                 for lock in gone:
                     if lock.stem not in kept:
-                        self._retire(lock)
-        except OSError as error:
-            _log.warning("files of dropped databases can't be removed yet: {cause}", cause=error)
+                        with _told():  # one that has lost numbers is no other's affair
+                            self._retire(lock)
 
     def _retire(self, lock: Path) -> None:
         """Remove the files of a database of which nobody needs a number any more."""

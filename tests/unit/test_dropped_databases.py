@@ -141,6 +141,20 @@ def test_a_ledger_of_which_somebody_looks_for_an_older_copy_stays(days: Days) ->
     assert days.files() == [".damaged", ".ledger", ".lock"]
 
 
+def test_one_that_has_lost_numbers_keeps_no_other_from_being_removed(days: Days) -> None:
+    for name in ("a.fdb", "b.fdb", "c.fdb"):
+        days.server.database_path = days.server.database_path.with_name(name)
+        days.server.create_database()
+        days.publish()
+        days.server.database_path.unlink()
+    days.ship()
+    first = next(iter(days.server.folder.databases.glob("*.lock")))  # the one that is tried first
+    first.with_suffix(".ledger").write_bytes(b"")
+    days.pass_by(8)
+    assert days.files() == [".ledger", ".lock"]
+    assert first.exists()
+
+
 def test_the_shipper_removes_nothing_as_it_may_see_other_files(days: Days) -> None:
     days.publish()
     days.ship()

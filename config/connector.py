@@ -323,6 +323,8 @@ class _Loader:
 
     def _take(self, entry: Entry) -> None:
         option = find_option(entry.key)
+        if option is not None and option.is_family and not option.matches(entry.key):
+            option = None  # copied from the reference, with the part to be filled in
         converter, dot, _ = entry.key.partition(".")
         if option is None and dot and converter in self.converters.names:
             option = BY_NAME["<converter>.<parameter>"]

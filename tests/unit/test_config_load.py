@@ -543,6 +543,7 @@ def _file(tmp_path: Path, *lines: str, without: tuple[str, ...] = ()) -> Path:
         (("table.exclude.lsit: .*SECRET",), (), "did you mean table.exclude.list"),
         (("max.batch.size: 1", "max.batch.size: 2"), (), "set a second time"),
         (("transforms:", "  a: b"), (), "nested structure"),
+        (("column.mask.with.<n>.chars: A.B",), (), "<n>.chars: no such option"),
         (("message.key.columns: (:ID",), (), "message.key.columns"),
         ((), ("connector.name",), "connector.name is missing"),
         ((), ("kafka.topic.prefix", "kafka.producer.bootstrap.servers"), "topic.prefix is missing"),

@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from firebird_cdc.errors import JournalError, Obstacle
 from firebird_cdc.journal.backlog import Backlog, Entry, Unreadable
+from firebird_cdc.journal.bad_event import BadEvent
 from firebird_cdc.journal.dispose import dispose_shipped
 from firebird_cdc.journal.flight import Flight, FlightPlan
 from firebird_cdc.journal.lane import MAX_BACKOFF_S, Halt, Lane, MissingBlocked
@@ -27,7 +28,6 @@ from firebird_cdc.journal.observability.folder import Waiting
 from firebird_cdc.journal.positions import UNUSABLE, Position, now_us, runs_of
 from firebird_cdc.journal.producer import KafkaLink, failure_of, is_refusal
 from firebird_cdc.journal.records import Message
-from firebird_cdc.journal.render import BadEvent
 from firebird_cdc.journal.repair_desk import Repairs
 from firebird_cdc.journal.repairs import WHOLE, Place
 from firebird_cdc.journal.standing import Standing

@@ -13,19 +13,12 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from firebird_cdc.errors import Obstacle, RegistryRefused, RegistryUnavailable, TopicUnavailable
 from firebird_cdc.journal.backlog import Entry
+from firebird_cdc.journal.bad_event import ASIDE, BEGIN, END, NEW_EPOCH, BadEvent
 from firebird_cdc.journal.format import DdlChange, Gap, JournalReader, RowChange
 from firebird_cdc.journal.producer import failure_of
 from firebird_cdc.journal.quarantine import Quarantine
 from firebird_cdc.journal.records import Message
-from firebird_cdc.journal.render import (
-    ASIDE,
-    BEGIN,
-    END,
-    NEW_EPOCH,
-    BadEvent,
-    JournalRenderer,
-    Renderer,
-)
+from firebird_cdc.journal.render import JournalRenderer, Renderer
 from firebird_cdc.journal.statistics import LastEvent, Statistics
 from firebird_cdc.journal.tally import FILTERED, NOTHING, Kind, Tally, counted_as
 from firebird_cdc.native._journal_files import START, read_start

@@ -25,6 +25,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from firebird_cdc.errors import JournalError, Obstacle
 from firebird_cdc.journal.backlog import Entry
+from firebird_cdc.journal.bad_event import BadEvent
 from firebird_cdc.journal.dispose import dispose_shipped
 from firebird_cdc.journal.flight import FlightPlan
 from firebird_cdc.journal.format import Gap, JournalReader, SequenceChange
@@ -32,8 +33,7 @@ from firebird_cdc.journal.producer import is_refusal
 from firebird_cdc.journal.quarantine import refusal
 from firebird_cdc.journal.quarantine_note import Note
 from firebird_cdc.journal.records import Message
-from firebird_cdc.journal.render import BadEvent
-from firebird_cdc.journal.tally import counted_as
+from firebird_cdc.journal.tally import PLACED, Kind, counted_as
 
 if TYPE_CHECKING:
     from firebird_cdc.journal.repair_desk import RepairFlight, RepairOutcome, Repairs

@@ -25,11 +25,11 @@ from firebird_cdc.errors import (
     RegistryRefused,
     RegistryTrouble,
     RegistryUnavailable,
-    ShipError,
     TopicUnavailable,
     noting,
 )
 from firebird_cdc.journal import json_bytes, transaction_metadata
+from firebird_cdc.journal.bad_event import BEGIN, END, NEW_EPOCH, BadEvent
 from firebird_cdc.journal.canonical import RowText
 from firebird_cdc.journal.columns import ColumnRules
 from firebird_cdc.journal.converters import Converter, build_converters
@@ -80,39 +80,6 @@ _OVERHEAD_BYTES = 128
 
 _KEY_CHARS = 300
 """So much of a key is shown to people."""
-
-BEGIN, END, NEW_EPOCH = -1, -2, -3
-"""What stands in place of an event's number: for the boundaries of its transaction, and for the
-message that announces the epoch which the transaction opens."""
-
-ASIDE = {
-    BEGIN: "BEGIN of the transaction",
-    END: "END of the transaction",
-    NEW_EPOCH: "the announcement of a new epoch",
-}
-"""These for people: messages that are no events, so the quarantine has no notes on them."""
-
-
-class BadEvent(ShipError):
-    """An event that can't be sent as asked; ``pos`` is its number in its journal, or one of ASIDE.
-
-    ``whose``: its table and key for people, "" if it has none.
-    """
-
-    def __init__(self, pos: int, what: str, whose: str = "") -> None:
-        super().__init__(what)
-        self.pos = pos
-        self.whose = whose
-
-    @property
-    def told(self) -> str:
-        """Why it can't be sent, and whose it is."""
-        return f"{self}; it is of {self.whose}" if self.whose else str(self)
-
-    @property
-    def where(self) -> str:
-        """Which one it is, for messages."""
-        return ASIDE.get(self.pos) or f"event {self.pos}"
 
 
 class CanaryWatch(Protocol):

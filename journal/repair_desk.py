@@ -24,12 +24,13 @@ from confluent_kafka import KafkaError
 
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.backlog import Entry
+from firebird_cdc.journal.bad_event import BadEvent
 from firebird_cdc.journal.flight import FlightPlan
 from firebird_cdc.journal.format import Gap, JournalReader, RowChange, SequenceChange
 from firebird_cdc.journal.late import CHANGES_PER_TURN, LateFlight
 from firebird_cdc.journal.quarantine_note import Note
 from firebird_cdc.journal.records import Message
-from firebird_cdc.journal.render import BadEvent, JournalRenderer
+from firebird_cdc.journal.render import JournalRenderer
 from firebird_cdc.journal.repairs import (
     REPAIR_HEADER,
     WHOLE,

@@ -24,6 +24,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from firebird_cdc.errors import JournalError, Obstacle, ShipperFenced
 from firebird_cdc.journal.backlog import Backlog, Entry
+from firebird_cdc.journal.bad_event import BadEvent
 from firebird_cdc.journal.delivery import EVENTS_PER_TURN, Delivery, is_missing
 from firebird_cdc.journal.flight import Flight, FlightPlan
 from firebird_cdc.journal.lane import MAX_BACKOFF_S, Halt, Lane
@@ -34,7 +35,6 @@ from firebird_cdc.journal.positions import (
     late_record,
 )
 from firebird_cdc.journal.producer import KafkaLink, is_refusal
-from firebird_cdc.journal.render import BadEvent
 from firebird_cdc.journal.standing import Standing
 
 _log = logbook.Logger("firebird_cdc.journal.transactions")

@@ -22,6 +22,7 @@ from firebird_cdc.config.families import AVRO, JSON
 from firebird_cdc.config.producer import max_message_bytes
 from firebird_cdc.errors import ConfigError, JournalError, ReplayError
 from firebird_cdc.journal import quick, render, schema_changes, source
+from firebird_cdc.journal.bad_event import BadEvent
 from firebird_cdc.journal.canonical import RowText
 from firebird_cdc.journal.converters import build_converters
 from firebird_cdc.journal.format import DdlChange, JournalReader, RowChange, Table
@@ -29,7 +30,7 @@ from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.oversized import OVERSIZED_HEADER
 from firebird_cdc.journal.quarantine_note import QUARANTINE, Note
 from firebird_cdc.journal.records import Message
-from firebird_cdc.journal.render import BadEvent, JournalRenderer, Renderer
+from firebird_cdc.journal.render import JournalRenderer, Renderer
 from firebird_cdc.journal.replay.arrow import (
     Columns,
     arrow_schema,

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from firebird_cdc.config import load_config
+from firebird_cdc.journal.bad_event import BadEvent
 from firebird_cdc.journal.format import (
     Column,
     DdlChange,
@@ -19,7 +20,7 @@ from firebird_cdc.journal.format import (
     Storage,
 )
 from firebird_cdc.journal.records import Message
-from firebird_cdc.journal.render import BadEvent, Renderer
+from firebird_cdc.journal.render import Renderer
 
 DATABASE = "/srv/fb/warehouse.fdb"
 TOPIC = "depot._srv_fb_warehouse.fdb.SHIPMENT"

@@ -14,9 +14,9 @@ import pytest
 from shipment import Render, insert, payload
 
 from firebird_cdc.config import load_config
+from firebird_cdc.journal.bad_event import BadEvent
 from firebird_cdc.journal.columns import ColumnRules
 from firebird_cdc.journal.format import Column, JournalWriter, Storage
-from firebird_cdc.journal.render import BadEvent
 from firebird_cdc.journal.rows import FormedField, StructMaker
 from firebird_cdc.journal.schema import INT64, Schema
 from firebird_cdc.journal.topics import BadName

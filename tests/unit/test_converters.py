@@ -9,8 +9,8 @@ import pytest
 from shipment import FIRST, Render, insert
 
 from firebird_cdc.errors import ConfigError
+from firebird_cdc.journal.bad_event import BadEvent
 from firebird_cdc.journal.converters import JsonConverter
-from firebird_cdc.journal.render import BadEvent
 from firebird_cdc.journal.schema import BYTES, INT64, Schema
 from firebird_cdc.journal.values import BadValue
 

@@ -17,9 +17,9 @@ from shipment import Render
 
 from firebird_cdc.config import load_config
 from firebird_cdc.errors import ConfigError
+from firebird_cdc.journal.bad_event import BadEvent
 from firebird_cdc.journal.custom import CustomConverters, SourceColumn
 from firebird_cdc.journal.format import Blob, Column, JournalWriter, Storage, Undecodable
-from firebird_cdc.journal.render import BadEvent
 from firebird_cdc.journal.values import BadValue, FieldForm, ValueModes
 
 DATABASE = "/srv/fb/books.fdb"

@@ -26,8 +26,8 @@ from shipment import (
 )
 
 from firebird_cdc import __version__
+from firebird_cdc.journal.bad_event import BadEvent
 from firebird_cdc.journal.format import JournalWriter, Storage
-from firebird_cdc.journal.render import BadEvent
 
 # The schemas of features.md 4.6, spelled out.
 ROW_FIELDS = [

@@ -16,7 +16,8 @@ from firebird_cdc.journal.backlog import Entry
 from firebird_cdc.journal.flight import Flight, FlightPlan
 from firebird_cdc.journal.format import JournalWriter, Storage
 from firebird_cdc.journal.render import Renderer
-from firebird_cdc.journal.statistics import Statistics
+from firebird_cdc.journal.statistics import DatabaseStatistics, Statistics
+from firebird_cdc.journal.tally import PLACED, Tally
 
 DATABASE = "/srv/depot.fdb"
 ROWS = 1000

@@ -1,0 +1,38 @@
+"""What can't be sent as asked, and what stands in place of an event's number where it is none."""
+
+from __future__ import annotations
+
+from firebird_cdc.errors import ShipError
+
+BEGIN, END, NEW_EPOCH = -1, -2, -3
+"""What stands in place of an event's number: for the boundaries of its transaction, and for the
+message that announces the epoch which the transaction opens."""
+
+ASIDE = {
+    BEGIN: "BEGIN of the transaction",
+    END: "END of the transaction",
+    NEW_EPOCH: "the announcement of a new epoch",
+}
+"""These for people: messages that are no events, so the quarantine has no notes on them."""
+
+
+class BadEvent(ShipError):
+    """An event that can't be sent as asked; ``pos`` is its number in its journal, or one of ASIDE.
+
+    ``whose``: its table and key for people, "" if it has none.
+    """
+
+    def __init__(self, pos: int, what: str, whose: str = "") -> None:
+        super().__init__(what)
+        self.pos = pos
+        self.whose = whose
+
+    @property
+    def told(self) -> str:
+        """Why it can't be sent, and whose it is."""
+        return f"{self}; it is of {self.whose}" if self.whose else str(self)
+
+    @property
+    def where(self) -> str:
+        """Which one it is, for messages."""
+        return ASIDE.get(self.pos) or f"event {self.pos}"

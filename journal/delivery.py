@@ -576,6 +576,8 @@ class Delivery(ABC):
     def _count(self, lane: Lane, settled: Sequence[Flight]) -> None:
         """Journals of LANE were acknowledged: tell the statistics."""
         statistics = self.statistics.database(lane.database)
+        if any(flight.has_placeholders for flight in settled):
+            self.standing.keep_counts()
         statistics.transactions += len(settled)
         statistics.journals_shipped += len(settled)
         statistics.bytes_shipped += sum(flight.length for flight in settled)

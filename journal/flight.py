@@ -20,7 +20,7 @@ from firebird_cdc.journal.quarantine import Quarantine
 from firebird_cdc.journal.records import Message
 from firebird_cdc.journal.render import JournalRenderer, Renderer
 from firebird_cdc.journal.statistics import LastEvent, Statistics
-from firebird_cdc.journal.tally import FILTERED, NOTHING, Kind, Tally, counted_as
+from firebird_cdc.journal.tally import FILTERED, NOTHING, PLACED, Kind, Tally, counted_as
 from firebird_cdc.native._journal_files import START, read_start
 
 _log = logbook.Logger("firebird_cdc.journal.flight")
@@ -105,7 +105,8 @@ class Flight:
     open file until ``close``, and the messages of one change at most; what the producer holds is
     bounded by its own limits. ``failed``: the first refusal. ``pos``: the change that was sent
     last; ``place``: the same, or one of ASIDE. ``tally``: what of it counts. ``opens_epoch``: a
-    message that announces its epoch goes before its events.
+    message that announces its epoch goes before its events. ``has_placeholders``: some of those
+    counted have them.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class Flight:
         self.messages = 0
         self.tally = Tally(plan.statistics.database(database), counted)
         self.last_event: LastEvent | None = None
+        self.has_placeholders = False
         self.length = 0
         self._taken = 0
         self._steps: list[_Step] = []
@@ -257,6 +259,7 @@ class Flight:
             tally, skipped = self.tally, self._skipped
             counts, told = tally.handed, tally.told
             last: RowChange | DdlChange | None = None
+            placed = 0
             renderer = plan.renderer.journal(reader.header, stamp, self.database)
             render = renderer.messages
             quarantine = plan.quarantine
@@ -275,6 +278,7 @@ class Flight:
                 if pos <= self.resume_after:
                     if left_out is None or left_out.reason_at(pos) is None:
                         yield (yield from self._attempts(partial(renderer.pass_over, change)))
+                        placed = renderer.reduced
                     continue
                 messages: Sequence[Message]
                 if pos in skipped:
@@ -304,6 +308,9 @@ class Flight:
                     counts[kind] = counts.get(kind, 0) + 1
                 else:
                     tally.kind = None
+                if tally.is_placed or renderer.reduced != placed:
+                    self._count_placeholders(renderer.reduced - placed)
+                    placed = renderer.reduced
                 # Also what gives no message takes its time, and has its part in a turn.
                 yield messages
             if renderer.reduced:
@@ -328,6 +335,14 @@ class Flight:
                 if messages:
                     self.place = END
                     yield messages
+
+    def _count_placeholders(self, count: int) -> None:
+        """Count the change that was rendered last if it has some; COUNT: 1 then, else 0."""
+        tally = self.tally
+        tally.is_placed = bool(count) and tally.kind is not None
+        if tally.is_placed:
+            tally.handed[PLACED] = tally.handed.get(PLACED, 0) + 1
+            self.has_placeholders = True
 
     def _tell_gap(self, gap: Gap) -> None:
         _log.error(

@@ -88,7 +88,8 @@ class LateFlight:
         self.problems: dict[int, str] = {}
         self.broken = ""
         self.database = ""
-        self.counts: dict[tuple[str, str], int] = {}
+        self.counts: dict[Kind, int] = {}
+        self._placed: set[int] = set()  # events with placeholders
         self._plan = plan
         self._reached = 0
         self._taken = 0
@@ -206,7 +207,8 @@ class LateFlight:
             if not event.is_refused:
                 self.sent += 1
                 self._taken = max(self._taken, pos)
-                self.counts[event.kind] = self.counts.get(event.kind, 0) + 1
+                for kind in (event.kind, PLACED)[: 1 + (pos in self._placed)]:
+                    self.counts[kind] = self.counts.get(kind, 0) + 1
 
     def _rendered(self) -> Generator[tuple[int, tuple[str, str], Sequence[Message]], None, None]:
         """Yield the number of each late event, its kind, and its messages with the header; now
@@ -238,12 +240,15 @@ class LateFlight:
                         change.reason,
                     )
                     continue
+                placed = renderer.reduced
                 try:
                     messages = renderer.messages(change)
                 except BadEvent as error:
                     self.problems[change.pos] = str(error)
                     messages = []
                 self._reached = change.pos
+                if renderer.reduced != placed:
+                    self._placed.add(change.pos)
                 if messages:
                     plan.quarantine.see(entry, database, change.pos, messages, is_late=True)
                     marked = [_marked(each, note, reason) for each in messages]
@@ -504,8 +509,11 @@ class LateSending:
 
     def _count(self, flight: LateFlight) -> None:
         statistics = self._plan.statistics.database(flight.database)
-        for key, count in flight.counts.items():
-            statistics.add(*key, count)
+        for kind, count in flight.counts.items():
+            if kind is PLACED:
+                statistics.placeholders += count
+            else:
+                statistics.add(*kind, count)
 
     def _let_go(self, note: Note) -> None:
         """All of a journal is in Kafka."""

@@ -74,7 +74,8 @@ class Lost:
 class Memory:
     """What is remembered of one database. ``number``: epoch and sequence of the last journal that
     was shipped, to topics whose positions are in ``topic``; None: none that counts. ``kept_from``:
-    the first one that went into ``archive``, and with it all since; None: none is kept."""
+    the first one that went into ``archive``, and with it all since; None: none is kept.
+    ``placeholders``: events that were sent with placeholders for values that are too large."""
 
     database: str
     topic: str
@@ -84,6 +85,7 @@ class Memory:
     lost: list[Lost] = field(default_factory=list)
     archive: str = ""
     kept_from: tuple[int, int] | None = None
+    placeholders: int = 0
 
     @classmethod
     def parse(cls, content: bytes) -> Memory:
@@ -102,6 +104,7 @@ class Memory:
             lost,
             str(fields.get("archive", "")),
             _number(fields.get("kept_from")),
+            int(fields.get("placeholders", 0)),
         )
 
 
@@ -174,9 +177,7 @@ class Shipped:
 
     def note(self, position: Position) -> None:
         """POSITION is in Kafka."""
-        memory = self.databases.get(position.database)
-        if memory is None:
-            memory = self.databases[position.database] = Memory(position.database, self._topic)
+        memory = self._memory(position.database)
         if memory.archive != self._archive:
             epoch, last = memory.number or (position.number[0], 0)
             memory.archive = self._archive
@@ -186,6 +187,19 @@ class Shipped:
         memory.uuid = str(position.uuid)
         memory.shipped_us = position.shipped_us
         self._dirty.add(position.database)
+
+    def count_placeholders(self, database: str, count: int) -> None:
+        """Keep that COUNT events of DATABASE have placeholders by now."""
+        memory = self._memory(database)
+        if memory.placeholders != count:
+            memory.placeholders = count
+            self._dirty.add(database)
+
+    def _memory(self, database: str) -> Memory:
+        memory = self.databases.get(database)
+        if memory is None:
+            memory = self.databases[database] = Memory(database, self._topic)
+        return memory
 
     def compare(self, database: str, position: Position | None) -> Lost | None:
         """What is lost of DATABASE if Kafka has POSITION; notes it, so that it is told once."""

@@ -16,7 +16,7 @@ import logbook
 
 from firebird_cdc.journal.positions import Known, Position, PositionReader
 from firebird_cdc.journal.producer import KafkaLink
-from firebird_cdc.journal.shipped import Lost, Shipped
+from firebird_cdc.journal.shipped import WRITE_S, Lost, Shipped
 from firebird_cdc.journal.statistics import LOST, Statistics
 
 _log = logbook.Logger("firebird_cdc.journal.standing")
@@ -49,10 +49,12 @@ class Standing:
         self._statistics = statistics
         self._shipped = Shipped(directory, topic, archive)
         self._reader: PositionReader | None = None
+        self._next_count = 0.0
         self._unreadable: set[str] = set()  # of which is told
         for memory in self._shipped.databases.values():
             self._show(memory.database, memory.lost)
         self._show_unreadable()
+        self._take_counts()
 
     @property
     def folder(self) -> str:
@@ -91,6 +93,7 @@ class Standing:
         self.forget()
         self._shipped.load()
         self._show_unreadable()
+        self._take_counts()
 
     def note(self, position: Position) -> None:
         """POSITION is in Kafka for good."""
@@ -101,9 +104,17 @@ class Standing:
         for memory in list(self._shipped.databases.values()):
             self._tell(memory.database, self._shipped.lose(memory, None))
 
+    def keep_counts(self) -> None:
+        """Write how many events have placeholders, before the journals of the last ones go."""
+        self._keep_counts()
+        self._shipped.write()
+
     def turn(self) -> list[str]:
         """Keep the memory; returns databases of which somebody has acknowledged what happened."""
         now = monotonic()
+        if now >= self._next_count:
+            self._next_count = now + WRITE_S
+            self._keep_counts()
         self._shipped.write(now)
         acknowledged = self._shipped.acknowledgements(now)
         for database in acknowledged:
@@ -116,6 +127,7 @@ class Standing:
     def close(self) -> None:
         """Write what is remembered, and give back what is held."""
         self._close()
+        self._keep_counts()
         self._shipped.write()
 
     def _close(self) -> None:
@@ -154,3 +166,15 @@ class Standing:
             if key not in self._unreadable:
                 self._statistics.trouble(LOST + key, "warning", text)
         self._unreadable = set(unreadable)
+
+    def _take_counts(self) -> None:
+        """Go on counting events with placeholders where the folder has it."""
+        for database, memory in self._shipped.databases.items():
+            if memory.placeholders:
+                statistics = self._statistics.database(database)
+                statistics.placeholders = max(statistics.placeholders, memory.placeholders)
+
+    def _keep_counts(self) -> None:
+        for database, statistics in self._statistics.databases.copy().items():
+            if statistics.placeholders:
+                self._shipped.count_placeholders(database, statistics.placeholders)

@@ -69,6 +69,8 @@ class DatabaseStatistics:
     ``events``: changes whose messages Kafka has acknowledged, each once, by table and operation
     (``c``, ``u``, ``d``; ``ddl`` with the table ""); with a transactional id those of committed
     Kafka transactions. ``filtered``: changes that give no message, as the configuration says.
+    ``placeholders``: those of ``events`` with placeholders for values that are too large; the
+    journal folder remembers that number, so it counts from before this shipper on.
     ``transactions``: those whose changes were all acknowledged; ``journals_shipped``: the journals
     of them, ``bytes_shipped``: their size. ``handled_us``: the time of day at which the last of
     them was found to be acknowledged; ``latency_ms``: how long after its commit that was.
@@ -78,6 +80,7 @@ class DatabaseStatistics:
 
     events: dict[tuple[str, str], int] = field(default_factory=dict)
     filtered: int = 0
+    placeholders: int = 0
     transactions: int = 0
     journals_shipped: int = 0
     bytes_shipped: int = 0

@@ -20,6 +20,9 @@ NOTHING: Mapping[Kind, int] = {}
 FILTERED: Kind = ("", "")
 """What changes without a message are counted as."""
 
+PLACED: Kind = ("", "placeholder")
+"""What changes are counted as besides that have placeholders for what is too large."""
+
 
 def counted_as(change: RowChange | DdlChange) -> Kind:
     """Return under which table and operation the statistics count CHANGE."""
@@ -30,15 +33,26 @@ class Tally:
     """The counts of one journal, from change to statistics.
 
     ``handed``: what was handed over since the last ``cut``, by kind. ``read``: the position of the
-    change that was rendered last, ``kind``: as what it is in ``handed``, None if it isn't.
+    change that was rendered last, ``kind``: as what it is in ``handed``, None if it isn't;
+    ``is_placed``: it is there as PLACED, too.
     ``told``: up to which change the statistics have counted, also by earlier attempts.
     """
 
-    __slots__ = ("_acknowledged", "_reached", "_statistics", "handed", "kind", "read", "told")
+    __slots__ = (
+        "_acknowledged",
+        "_reached",
+        "_statistics",
+        "handed",
+        "is_placed",
+        "kind",
+        "read",
+        "told",
+    )
 
     def __init__(self, statistics: DatabaseStatistics, told: int) -> None:
         self.handed: dict[Kind, int] = {}
         self.kind: Kind | None = None
+        self.is_placed = False
         self.read = self.told = self._reached = told
         self._acknowledged = NOTHING
         self._statistics = statistics
@@ -54,10 +68,10 @@ class Tally:
         self.handed.clear()
         if is_whole:
             return counts, self.read
-        kind = self.kind
-        if kind is not None and kind in counts:
-            counts[kind] -= 1
-            self.handed[kind] = 1
+        for kind in (self.kind, PLACED if self.is_placed else None):
+            if kind is not None and kind in counts:
+                counts[kind] -= 1
+                self.handed[kind] = 1
         return counts, self.read - 1
 
     def take(self, counts: Mapping[Kind, int], pos: int) -> None:
@@ -81,6 +95,8 @@ class Tally:
             for kind, count in counts.items():
                 if kind is FILTERED:
                     statistics.filtered += count
+                elif kind is PLACED:
+                    statistics.placeholders += count
                 elif count:
                     statistics.add(*kind, count)
         self.told = self._reached

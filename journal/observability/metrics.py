@@ -94,6 +94,7 @@ journal_oldest_pending_seconds gauge database Age of the oldest pending journal;
 journals_shipped counter database Journals that Kafka acknowledged as a whole
 bytes_shipped counter database Size of these journals
 events counter database,table,op Changes whose messages Kafka acknowledged, each once, by operation; ddl has no table
+events_with_placeholders counter database Those with placeholders in the place of values that are too large (event.oversized.value), since the journal folder was made
 shipping_lag_seconds gauge database How far Kafka is behind now: the age of the oldest commit that it does not have; 0 if it has all
 delivery_latency_seconds gauge database What the last delivered change took, from its commit until Kafka had it
 send_failures counter database Messages that Kafka did not take
@@ -329,6 +330,7 @@ def _database(families: _Families, path: str, statistics: DatabaseStatistics) ->
         families.tell(
             "streaming_last_event", table=last.table, transaction=str(last.transaction), **place
         )
+    families.set("events_with_placeholders", statistics.placeholders, path)
     families.set("journals_shipped", statistics.journals_shipped, path)
     families.set("bytes_shipped", statistics.bytes_shipped, path)
     for table, counts in sorted(tables.items()):

@@ -282,6 +282,7 @@ def _database(
         "latency_ms": round(statistics.latency_ms, 1),
         "handled_us": statistics.handled_us,
         "filtered": statistics.filtered,
+        "placeholders": statistics.placeholders,
         "transactions": statistics.transactions,
         "journals": statistics.journals_shipped,
         "bytes": statistics.bytes_shipped,

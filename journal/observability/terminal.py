@@ -253,7 +253,7 @@ def _of_folder(
             "free_bytes": space.f_bavail * space.f_frsize,
             "oldest_s": 0.0 if oldest_us is None else round((now - oldest_us) / 1e6, 1),
         },
-        "databases": _waiting(pending, live),
+        "databases": _waiting(pending, live, directory),
         "troubles": troubles,
         "last_error": None if last is None else last["last_error"],
         "needs": needs,
@@ -339,10 +339,16 @@ def _lost(directory: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _waiting(pending: Counter[str], live: Counter[str]) -> list[dict[str, Any]]:
+def _waiting(pending: Counter[str], live: Counter[str], directory: Path) -> list[dict[str, Any]]:
+    placed = {each.database: each.placeholders for each in remembered(directory)}
     return [
-        {"path": path, "pending": pending[path], "live": live[path]}
-        for path in sorted({*pending, *live})
+        {
+            "path": path,
+            "pending": pending[path],
+            "live": live[path],
+            "placeholders": placed.get(path, 0),
+        }
+        for path in sorted({*pending, *live, *(path for path in placed if placed[path])})
     ]
 
 
@@ -438,6 +444,9 @@ def _database_lines(status: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"  waiting  {database['pending']} journals{lag}; {database['live']} transactions open"
         )
+        if count := database.get("placeholders"):
+            events = "1 event was" if count == 1 else f"{count} events were"
+            yield f"  note     {events} sent with placeholders for values that are too large"
         if "tables" not in database:
             continue
         yield f"  state    {_STATES[database['state']]}"

@@ -142,6 +142,21 @@ def test_blob_above_the_limit_waits_in_the_quarantine(
     assert health(folder, capsys)[0] == 0
 
 
+def test_placeholder_that_is_sent_late_is_counted_too(
+    prepared: Callable[[str], Ship], folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ship = prepared("json")
+    ship.options[MODE] = "skip"
+    write(folder, 1)
+    assert ship.once().process.returncode == 0
+    assert "placeholders" not in health(folder, capsys)[1]
+    ship.options[OVERSIZED] = "placeholder"
+    assert ship.journal("retry", "--all") == 0
+    assert ship.once().process.returncode == 0
+    code, text = health(folder, capsys)
+    assert code == 0 and "1 event was sent with placeholders" in text
+
+
 def test_blob_above_the_limit_stops_its_database(
     prepared: Callable[[str], Ship], folder: Folder
 ) -> None:
@@ -184,4 +199,8 @@ def test_placeholder_stands_for_a_blob_above_the_limit(
     assert journal.name in told
     assert 'event 2: after.PHOTO of table DOC, key {"ID":7}' in told
     assert folder.quarantined() == []
-    assert health(folder, capsys)[0] == 0
+    code, text = health(folder, capsys)
+    assert code == 0 and "1 event was sent with placeholders" in text
+    write(folder, 2)
+    assert ship.once().process.returncode == 0
+    assert "2 events were sent with placeholders" in health(folder, capsys)[1]

@@ -170,6 +170,19 @@ def test_a_change_of_which_a_message_is_held_back_waits_for_it(
     assert flight.delivered and sending.counted == (ROWS, 1, 1)
 
 
+def test_placeholders_count_with_the_change_that_has_them() -> None:
+    statistics = DatabaseStatistics()
+    tally = Tally(statistics, 0)
+    tally.handed |= {("DOC", "u"): 2, PLACED: 2}
+    tally.read, tally.kind, tally.is_placed = 2, ("DOC", "u"), True
+    tally.take(*tally.cut(is_whole=False))  # of the second one, a message is held back
+    tally.tell()
+    assert (statistics.events, statistics.placeholders) == ({("DOC", "u"): 1}, 1)
+    tally.take(*tally.cut(is_whole=True))
+    tally.tell()
+    assert (statistics.events, statistics.placeholders) == ({("DOC", "u"): 2}, 2)
+
+
 def test_in_a_kafka_transaction_only_its_commit_counts(tmp_path: Path) -> None:
     sending = _Sending(tmp_path, counts_at_once=False)
     producer: Any = _Producer()

@@ -43,7 +43,7 @@ _DAMAGED = ".unreadable"
 def read_folder_identity(directory: Path) -> str | None:
     """The uuid of the journal folder DIRECTORY, None if nothing was ever shipped from it."""
     path = directory / STATE_DIRECTORY / _FOLDER / _IDENTITY
-    with suppress(FileNotFoundError, ValueError):
+    with suppress(FileNotFoundError, NotADirectoryError, ValueError):
         return str(UUID(path.read_text("ascii").strip()))
     return None
 

@@ -258,18 +258,23 @@ def _position_topic_split(it: Installation) -> None:
 
 def _shipped_from_another_folder(it: Installation) -> None:
     """Another server has the same transactional id and prefix."""
-    prefix = f"check-{uuid.uuid4()}"
-    text = it.options.read_text().replace("topic.prefix: test", f"topic.prefix: {prefix}")
-    text += f"kafka.producer.transactional.id: {prefix}\n"
-    it.options.write_text(text)
-    config = load_config(it.options)
-    assert Shipper(config, once=True).run() == 0  # makes this folder known
+    text = _ship_with_transactions(it)  # makes this folder known
     elsewhere = it.options.with_name("elsewhere.yaml")
     there = it.journals.with_name("there")
     there.mkdir()
     elsewhere.write_text(text.replace(str(it.journals), str(there)))
     _committed_journal(there)
     assert Shipper(load_config(elsewhere), once=True).run() == 0
+
+
+def _ship_with_transactions(it: Installation) -> str:
+    """Let a shipper with a transactional id run; return its options."""
+    prefix = f"check-{uuid.uuid4()}"
+    text = it.options.read_text().replace("topic.prefix: test", f"topic.prefix: {prefix}")
+    text += f"kafka.producer.transactional.id: {prefix}\n"
+    it.options.write_text(text)
+    assert Shipper(load_config(it.options), once=True).run() == 0
+    return text
 
 
 def _committed_journal(folder: Path) -> None:
@@ -300,6 +305,8 @@ def _refused_time_and_again(it: Installation) -> None:
 
 
 def _journal_directory_is_a_file(it: Installation) -> None:
+    _committed_journal(it.journals)
+    _ship_with_transactions(it)  # so positions in Kafka are looked at, too
     it.journals.rename(it.journals.with_name("away"))
     it.journals.write_text("no directory")
 

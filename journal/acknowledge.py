@@ -37,7 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
     from firebird_cdc.journal import failures
     from firebird_cdc.journal.lock import shipper_present
     from firebird_cdc.journal.shipped import acknowledge, forget, remembered, unreadable
-    from firebird_cdc.packaging.locating import locate_config, readable_folder
+    from firebird_cdc.packaging.counted import counted_nowhere
+    from firebird_cdc.packaging.locating import locate_config, readable_folder, servers_on
 
     config = locate_config(arguments.config)
     directory = readable_folder(load_capture(config).journal_directory)
@@ -45,10 +46,17 @@ def run(arguments: argparse.Namespace) -> int:
     databases = arguments.databases or list(lost)
     damaged = {} if arguments.databases else unreadable(directory)
     known: list[failures.Failures] = []
+    uncounted: list[str] = []
     try:
         for key in damaged:
             forget(directory, key)
         found = failures.pages(directory, [config])
+        if not arguments.databases:
+            uncounted = [
+                f"{each.where}: {each.what}"
+                for server in servers_on(directory)
+                for each in counted_nowhere(server, found)
+            ]
         known = failures.acknowledge_failures(found, arguments.databases)
         for database in databases:
             acknowledge(directory, database)
@@ -56,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ShipError(
             f"what is known can't be noted: {error}; run this as the user of the database server"
         ) from error
-    for each in known:
+    for each in [*known, *uncounted]:
         print(f"acknowledged: {each}")
     for text in damaged.values():
         print(f"acknowledged: {text.partition(';')[0]}")
@@ -66,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         if what or database not in named:
             what = what or "no journals are known to be lost"
             print(f"{database}: acknowledged ({what})")
-    if not databases and not known and not damaged:
+    if not (databases or known or uncounted or damaged):
         print("nothing more is counted as refused or lost; replication.log is known up to now")
     elif databases and not shipper_present(directory):
         print("no shipper runs; the next one takes note")

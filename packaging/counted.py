@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -31,6 +32,14 @@ def counted(server: Server, parameters: dict[str, str] | None, config: Path) -> 
     for text in failures.unreadable(pages):
         what, _, remedy = text.partition("; ")
         yield Finding(str(config), what, remedy)
+    yield from counted_nowhere(server, pages)
+
+
+def counted_nowhere(server: Server, pages: Sequence[Path]) -> Findings:
+    """Find what replication.log tells of as counted nowhere, since the last acknowledgement.
+
+    pages: of the counters, beside which it is noted. Raises OSError if the log can't be read.
+    """
     since = datetime.fromtimestamp(failures.acknowledged_us(pages) / 1e6)
     for where, said in uncounted(server, since):
         yield Finding(where, said, failures.REMEDY)

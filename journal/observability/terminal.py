@@ -43,6 +43,7 @@ STALE_S = 30.0
 _SORTED = 20_000  # journals that are opened to learn whose they are
 _TABLES = 20
 _REASONS = 20
+_IDLE = 20  # databases that are well and where nothing waits
 _WATCH_S = 1.0
 _STATES = {
     "well": "well",
@@ -69,8 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the status; 1 if something needs somebody."""
     while True:
         directory, refusals = _directory(arguments)
-        status = read_status(directory, refusals, _configs(arguments, directory))
-        status["needs"] += _not_restarted(directory)
+        configs = _configs(arguments, directory)
+        status = read_status(directory, refusals, configs)
+        status["needs"] += [*_not_restarted(directory), *_counted_nowhere(directory, configs)]
         text = (
             json.dumps(status, indent=2)
             if arguments.json
@@ -134,6 +136,24 @@ def _not_restarted(directory: Path) -> list[str]:
         for finding in restart_findings(server)
         if finding.severity is not Severity.NOTE
     ]
+
+
+def _counted_nowhere(directory: Path, configs: Sequence[Path]) -> Iterator[str]:
+    """Yield what was refused or lost while neither DIRECTORY nor the state folder took the count,
+    as the logs of the engines tell it."""
+    from firebird_cdc.packaging.counted import counted_nowhere
+    from firebird_cdc.packaging.locating import servers_on
+
+    pages = failures.pages(directory, configs)
+    for server in servers_on(directory):
+        try:
+            for finding in counted_nowhere(server, pages):
+                yield f"{finding.where}: {finding.what}; {finding.remedy}"
+        except PermissionError as error:
+            yield (
+                f"{error.filename} can't be read, so nobody knows what was counted nowhere; run"
+                " this as the user of the database server"
+            )
 
 
 # What is there
@@ -370,7 +390,7 @@ def lines(status: Mapping[str, Any]) -> Iterator[str]:
     if status["needs"]:
         yield f"{status['directory']}: NEEDS SOMEBODY"
         yield from (f"  - {need}" for need in status["needs"])
-    elif status["running"] and "kafka" in status and waits(status):
+    elif status["running"] and ("kafka" not in status or waits(status)):
         yield f"{status['directory']}: waiting, goes on by itself"
     else:
         yield f"{status['directory']}: all is well"
@@ -437,7 +457,14 @@ def _trouble_lines(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _database_lines(status: Mapping[str, Any]) -> Iterator[str]:
-    for database in status["databases"]:
+    databases = status["databases"]
+    idle = [each for each in databases if _is_idle(each)]
+    # Those that changed last are shown.
+    left_out = sorted(idle, key=lambda each: each["handled_us"], reverse=True)[_IDLE:]
+    paths = {each["path"] for each in left_out}
+    for database in databases:
+        if database["path"] in paths:
+            continue
         yield ""
         yield database["path"] or "journals whose database can't be told"
         lag = f", the oldest for {_duration(database['lag_s'])}" if database.get("lag_s") else ""
@@ -466,6 +493,15 @@ def _database_lines(status: Mapping[str, Any]) -> Iterator[str]:
         more = len(tables) - _TABLES + database["tables_left_out"]
         if more > 0:
             yield f"  and {more} tables more"
+    if left_out:
+        yield ""
+        yield f"and {len(left_out)} databases more that are well, where nothing waits (all: --json)"
+
+
+def _is_idle(database: Mapping[str, Any]) -> bool:
+    """Return whether nothing of DATABASE is of interest to who looks for a fault."""
+    waits_or_works = database["pending"] or database["live"] or database.get("quarantined")
+    return database.get("state") == "well" and not waits_or_works
 
 
 def _canary_lines(status: Mapping[str, Any]) -> Iterator[str]:

@@ -219,9 +219,10 @@ def test_a_folder_that_is_gone_does_not_take_along_what_is_counted(
     assert code == 1 and re.search(r"2 transactions of \S+ were committed.*NOT CAPTURED", said)
 
 
-def test_what_can_be_counted_nowhere_is_in_replication_log_and_check_reads_it(
-    capture: Capture, start_server: StartServer, told: Told
+def test_what_can_be_counted_nowhere_is_in_replication_log_and_read_there(
+    capture: Capture, start_server: StartServer, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("FIREBIRD", str(capture.root.path))
     _choose_gap(capture)
     state = capture.config.parent / BESIDE
     state.chmod(0o500)
@@ -234,14 +235,18 @@ def test_what_can_be_counted_nowhere_is_in_replication_log_and_check_reads_it(
     state.chmod(0o750)
     written = capture.replication_log.read_text()
     assert written.count("counted nowhere: cannot count in StateDirectory") == 1, written
-    words = rf"error: .*replication\.log: .*{re.escape(str(capture.database))}.*counted nowhere"
-    code, said = told("check", "--server", capture.root.path)
-    assert code == 2 and re.search(words, said), said
+    words = rf"replication\.log: .*{re.escape(str(capture.database))}.*counted nowhere"
+    code, said = told("check")
+    assert code == 2 and re.search(f"error: .*{words}", said), said
     server = start_server()
     server.write(3)
     server.end()
-    _acknowledge(capture, told)
-    assert not re.search(words, told("check", "--server", capture.root.path)[1])
+    _acknowledge(capture, told, capture.database)  # of which nothing is counted
+    code, said = told("status")
+    assert code == 1 and re.search(words, said), said
+    assert re.search(f"acknowledged: .*{words}", _acknowledge(capture, told))
+    for command in ("status", "check"):
+        assert not re.search(words, told(command)[1])
 
 
 def test_a_state_folder_knows_the_connectors_file_by_its_path_without_links(

@@ -598,6 +598,34 @@ def test_a_status_file_that_holds_something_else_is_none(
     with ShipperLock(directory) if runs else nullcontext():
         code, text = told(capsys, "--directory", str(directory))
     assert code == 0 and ("it has just begun" if runs else "NONE RUNS") in text
+    # Whether it will reach Kafka, nobody knows yet.
+    assert ("waiting, goes on by itself" if runs else "all is well") in text
+
+
+def test_many_databases_that_are_well_hide_no_other(
+    config: ConnectorConfig,
+    statistics: Statistics,
+    observe: Callable[[ConnectorConfig], Observer],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now = now_us()
+    for number in range(300):
+        database = statistics.database(f"/srv/{number:03}.fdb")
+        database.handled(LastEvent("T", UUID(int=number), 1, 1, 5, now))
+        database.handled_us = now + number
+    statistics.database("/srv/000.fdb").tables.add("T")
+    statistics.trouble("/srv/007.fdb", "halted", "journal 3 of /srv/007.fdb can't be read")
+    with ShipperLock(config.journal_directory):
+        observer = observe(config)
+        await_that("a status", status_path(config.journal_directory).exists)
+        directory = str(config.journal_directory)
+        _, text = told(capsys, "--directory", directory)
+        _, whole = told(capsys, "--directory", directory, "--json")
+        observer.stop()
+    paths = [line for line in text.splitlines() if line.startswith("/srv/")]
+    assert paths == ["/srv/007.fdb", *(f"/srv/{number}.fdb" for number in range(280, 300))]
+    assert "and 280 databases more that are well, where nothing waits (all: --json)" in text
+    assert len(json.loads(whole)["databases"]) == 301
 
 
 def test_asking_for_the_status_does_not_keep_a_shipper_from_beginning(

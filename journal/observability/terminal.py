@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -21,11 +22,11 @@ from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.errors import FirebirdCdcError, SetupError
 from firebird_cdc.journal import failures, last_words
 from firebird_cdc.journal.confirming import read_confirmer
-from firebird_cdc.journal.lock import bridge_present, shipper_present
+from firebird_cdc.journal.lock import STATE_DIRECTORY, bridge_present, shipper_present
 from firebird_cdc.journal.observability.folder import Owners, committed_us, list_folder, reasons
 from firebird_cdc.journal.observability.observer import status_path
 from firebird_cdc.journal.observability.report import VERSION, needs_somebody, set_aside, waits
-from firebird_cdc.journal.parties import disagreements, read_shipper
+from firebird_cdc.journal.parties import SHIPPER_LOCK, disagreements, read_shipper
 from firebird_cdc.journal.repairs import RepairFolder
 from firebird_cdc.journal.shipped import remembered, unreadable
 from firebird_cdc.journal.statistics import (
@@ -175,7 +176,7 @@ def read_status(
         others = [each for each in found["troubles"] if not each["subject"].startswith(FAILURES)]
         found["troubles"] = [*failed, *others]
     is_running = shipper_present(directory)
-    make = _of_running if is_running else _of_folder
+    make = _of_running if is_running else partial(_of_folder, is_running=False)
     status = make(found, directory, failed)
     because = [*_refused(refusals, is_running=is_running)]
     if not is_running:
@@ -219,8 +220,7 @@ def _of_running(
 ) -> dict[str, Any]:
     if report is None or not report["running"]:
         # It has just begun, or is another version of ours.
-        status = _of_folder(report, directory, failed)
-        return status | {"running": True, "needs": [each["text"] for each in failed]}
+        return _of_folder(report, directory, failed, is_running=True)
     needs = needs_somebody(report)
     silent_s = (now_us() - report["written_us"]) / 1e6
     if silent_s > STALE_S:
@@ -229,9 +229,16 @@ def _of_running(
 
 
 def _of_folder(
-    last: dict[str, Any] | None, directory: Path, failed: list[dict[str, Any]]
+    last: dict[str, Any] | None,
+    directory: Path,
+    failed: list[dict[str, Any]],
+    *,
+    is_running: bool,
 ) -> dict[str, Any]:
-    """What lies in DIRECTORY; LAST: what the last shipper has told; FAILED: troubles of commits."""
+    """What lies in DIRECTORY; LAST: what the last shipper has told; FAILED: troubles of commits.
+
+    IS_RUNNING: a shipper works on it and has told nothing yet.
+    """
     listing = list_folder(directory)
     with os.scandir(directory) as entries:
         pending = Owners(_SORTED).count(
@@ -243,8 +250,10 @@ def _of_folder(
     space = os.statvfs(directory)
     server = bridge_present(directory)
     ended_us = None if last is None else last.get("ended_us", last["written_us"])
-    needs = []
-    if listing.committed:
+    needs: list[str] = []
+    if is_running:
+        needs += _silent(directory, now)
+    elif listing.committed:
         wait = "1 journal waits" if listing.committed == 1 else f"{listing.committed} journals wait"
         needs.append(f"no shipper runs, and {wait}")
     elif server:
@@ -258,7 +267,7 @@ def _of_folder(
         needs.append(set_aside(len(listing.quarantined)))
     return {
         "version": VERSION,
-        "running": False,
+        "running": is_running,
         "written_us": now,
         "ended_us": ended_us,
         "orderly": last is not None and not last["running"],
@@ -278,6 +287,18 @@ def _of_folder(
         "last_error": None if last is None else last["last_error"],
         "needs": needs,
     }
+
+
+def _silent(directory: Path, now: int) -> Iterator[str]:
+    """Yield that the shipper should have written a status by now, if it should."""
+    with suppress(OSError):  # it ends right now
+        begun_us = (directory / STATE_DIRECTORY / SHIPPER_LOCK).stat().st_mtime_ns // 1000
+        if now - begun_us > STALE_S * 1e6:
+            yield (
+                f"a shipper runs since {_time(begun_us)}, and has written no status that this"
+                f" version can read; see its log, and whether {status_path(directory).parent} can"
+                " be written"
+            )
 
 
 def _refused(refusals: Sequence[str], *, is_running: bool) -> Iterator[str]:
@@ -436,7 +457,7 @@ def _shipper_lines(status: Mapping[str, Any]) -> Iterator[str]:
             f" {_size(totals['bytes'])}; {totals['retries']} times sent again"
         )
     elif status["running"]:
-        yield "shipper   it has just begun"
+        yield "shipper   it runs, and has told nothing yet"
     elif status["ended_us"] is None:
         yield "shipper   NONE RUNS, and none has written a status here"
     else:

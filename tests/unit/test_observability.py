@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import stat
 import threading
@@ -597,7 +598,7 @@ def test_a_status_file_that_holds_something_else_is_none(
     status_path(directory).write_bytes(content)
     with ShipperLock(directory) if runs else nullcontext():
         code, text = told(capsys, "--directory", str(directory))
-    assert code == 0 and ("it has just begun" if runs else "NONE RUNS") in text
+    assert code == 0 and ("it runs, and has told nothing yet" if runs else "NONE RUNS") in text
     # Whether it will reach Kafka, nobody knows yet.
     assert ("waiting, goes on by itself" if runs else "all is well") in text
 
@@ -626,6 +627,24 @@ def test_many_databases_that_are_well_hide_no_other(
     assert paths == ["/srv/007.fdb", *(f"/srv/{number}.fdb" for number in range(280, 300))]
     assert "and 280 databases more that are well, where nothing waits (all: --json)" in text
     assert len(json.loads(whole)["databases"]) == 301
+
+
+def test_a_shipper_that_can_write_no_status_is_not_taken_for_one_that_has_just_begun(
+    config: ConnectorConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = config.journal_directory
+    memory = Shipped(directory, "positions")
+    memory.databases[DEPOT] = Memory(DEPOT, "positions", (0, 9))
+    memory.lose(memory.databases[DEPOT], (0, 3))
+    memory.write()
+    with ShipperLock(directory):
+        code, text = told(capsys, "--directory", str(directory))
+        assert code == 1 and f"Kafka no longer has journals 4 to 9 (epoch 0) of {DEPOT}" in text
+        acknowledge(directory, DEPOT)
+        assert told(capsys, "--directory", str(directory))[0] == 0
+        os.utime(directory / ".firebird-cdc" / "shipper.lock", (1_700_000_000, 1_700_000_000))
+        code, text = told(capsys, "--directory", str(directory))
+        assert code == 1 and "has written no status that this version can read" in text
 
 
 def test_asking_for_the_status_does_not_keep_a_shipper_from_beginning(

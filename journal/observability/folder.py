@@ -156,17 +156,15 @@ class FolderFigures:
     def _count(self) -> BacklogFigures:
         directory = self._directory
         listing = list_folder(directory, self._is_known)
-        # What was shipped since the look is no longer there.
-        names = [name for name in listing.unsorted if (directory / name).exists()]
+        names, further, waiting = self._unsorted_and_waiting(listing)
         unsorted = self._unsorted.count(directory, names)
-        if listing.further:
-            unsorted[""] += listing.further
+        if further:
+            unsorted[""] += further
         first = {self._unsorted.database(name): name for name in reversed(names)}
         live = self._live.count(directory, listing.live)
         aside = self._quarantined.count(
             directory / STATE_DIRECTORY / QUARANTINE, listing.quarantined
         )
-        waiting = self._waiting()
         now = now_us()
         databases = {
             path: DatabaseBacklog(
@@ -187,6 +185,21 @@ class FolderFigures:
             max(now - oldest, 0) / 1e6,
             now,
         )
+
+    def _unsorted_and_waiting(
+        self, listing: Listing
+    ) -> tuple[list[str], int, Mapping[str, Waiting]]:
+        """Return the names of journals that the shipper has not sorted in, how many more there are,
+        and what it has: each journal is in one of them, also while it sorts in."""
+        # What was shipped since the look is no longer there.
+        names = [name for name in listing.unsorted if (self._directory / name).exists()]
+        further = listing.further
+        while True:
+            waiting = self._waiting()
+            unsorted = [name for name in names if not self._is_known(name)]
+            if len(unsorted) == len(names):
+                return names, further, waiting
+            names, further = unsorted, 0  # it takes in all at once
 
     def _committed_us(self, name: str | None) -> int | None:
         return None if name is None else committed_us(self._directory / name)

@@ -420,6 +420,19 @@ def test_journals_that_the_shipper_has_not_taken_in_wait_as_well(
     assert figures.pending == 7
 
 
+def test_journals_that_are_taken_in_during_a_count_count_once(tmp_path: Path) -> None:
+    names = {f"{uuid4()}.log" for _ in range(4)}
+    for name in names:
+        (tmp_path / name).write_bytes(b"x" * 100)
+    known: set[str] = set()
+
+    def waiting() -> dict[str, Waiting]:
+        known.update(names)
+        return {DEPOT: Waiting(len(known), None)}
+
+    assert FolderFigures(tmp_path, waiting, known.__contains__)().pending == 4
+
+
 # How a database is
 
 

@@ -259,6 +259,11 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
             line = self._line(record)
             with self._write_lock:
                 self._write(line, record.level)
+                missed = self._take_missed()
+            if missed:
+                _log.warning(
+                    "{} lines of the log went nowhere while it could not be written", missed
+                )
 
     def close(self) -> None:
         """Close the file; records that still come are dropped."""
@@ -278,14 +283,18 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
     def trouble(self) -> str | None:
         """Return what keeps the file from being written, None if nothing does."""
         with self._write_lock:
+            if self._fd is None and not self._closed and time.monotonic() >= self._open_at:
+                self._open()  # lines may be rare
+                if self._fd is not None:
+                    self._complaints.pop("open", None)
             whys = [
                 self._complaints[each] for each in ("open", "write") if each in self._complaints
             ]
             missed = self._stand_in.missed
-        if not whys and not missed:
+        if not whys:
             return None
         lost = f"; {missed} lines went nowhere" if missed else ""
-        return f"log file {self._file}: {'; '.join(whys) or 'it can be written again'}{lost}"
+        return f"log file {self._file}: {'; '.join(whys)}{lost}"
 
     def _follow_source(self, source: Path) -> None:
         with self._write_lock:
@@ -348,6 +357,13 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
             if self._append(line):
                 return
         self._stand_in.take(line, level >= logbook.ERROR, level >= logbook.WARNING)
+
+    def _take_missed(self) -> int:
+        """Return how many lines nobody got, once the file can be written: it tells of them then."""
+        if self._complaints.keys() & {"open", "write"}:
+            return 0
+        missed, self._stand_in.missed = self._stand_in.missed, 0
+        return missed
 
     def _append(self, line: bytes) -> bool:
         """Write LINE to the file that has the name now; return whether all of it is there."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import logbook
 import pytest
 
-from firebird_cdc.config import logging
+from firebird_cdc.config import log_output, logging
 from firebird_cdc.config.logging import SERVER, SHIPPER, setup_logging
 from firebird_cdc.journal.log_watch import LogWatch
 from firebird_cdc.journal.statistics import Statistics
@@ -31,9 +31,13 @@ def _told(folder: Path, statistics: Statistics) -> dict[str, str]:
 
 
 def test_logs_that_cannot_be_written_are_troubles_until_they_can(
-    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging, "_CHECK_SECONDS", 0.0)
+    # As in a service whose standard error leads nowhere, without a syslog.
+    monkeypatch.setattr(log_output, "_is_heard", lambda: False)
+    monkeypatch.setattr(log_output, "_to_syslog", lambda *_: False)
+    logbook.Logger("x").info("nobody gets this")
     statistics = Statistics()
     told = _told(tmp_path, statistics)
     assert told.keys() == {"log of the shipper", "log of the server"}
@@ -42,9 +46,11 @@ def test_logs_that_cannot_be_written_are_troubles_until_they_can(
     assert all("set another file in the logging configuration" in text for text in told.values())
     (tmp_path / "log").mkdir()
     logging._current._open_at = 0.0  # type: ignore[union-attr]  # it is tried once a second
+    assert _told(tmp_path, statistics) == {}
     logbook.Logger("x").info("goes on")
     assert _told(tmp_path, statistics) == {}
-    assert "goes on" in (tmp_path / "log/shipper.log").read_text()
+    written = (tmp_path / "log/shipper.log").read_text()
+    assert "goes on" in written and "1 lines of the log went nowhere" in written
 
 
 def test_a_log_that_server_and_shipper_share_is_told_of_once(tmp_path: Path, config: Path) -> None:

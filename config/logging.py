@@ -284,9 +284,7 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
         """Return what keeps the file from being written, None if nothing does."""
         with self._write_lock:
             if self._fd is None and not self._closed and time.monotonic() >= self._open_at:
-                self._open()  # lines may be rare
-                if self._fd is not None:
-                    self._complaints.pop("open", None)
+                self._try_again()  # lines may be rare
             whys = [
                 self._complaints[each] for each in ("open", "write") if each in self._complaints
             ]
@@ -437,6 +435,11 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
         self._fd, self._path, self._identity = opened.fd, opened.path, opened.identity
         self._is_regular, self._is_given = opened.is_regular, opened.is_given
         self._is_torn = False
+
+    def _try_again(self) -> None:
+        self._open()
+        if self._fd is not None:
+            self._complaints.pop("open", None)
 
     def _close(self) -> None:
         if self._fd is not None:

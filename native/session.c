@@ -121,6 +121,12 @@ static void count_failure(const struct session *session, enum fbc_counter kind) 
     fbc_host_count_failure(session->settings, session->database, kind);
 }
 
+/* Count TXN, of whose changes nothing is left, and have a gap marked for it. */
+static void count_lost(const struct transaction *txn) {
+    count_failure(txn->session, FBC_GAPS);
+    fbc_host_count_gap(txn->session->database, txn->error.text);
+}
+
 static struct fbc_tally *tally_of(const struct transaction *txn) {
     return fbc_host_tally(txn->session->database);
 }
@@ -1010,10 +1016,8 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
     if (txn->is_gap && !hold_tickets(txn, &error))
         txn->is_gap = 0;
     if (txn->broken && !txn->is_gap) {
-        if (txn->changes) {
-            count_failure(session, FBC_GAPS);
-            fbc_host_count_gap(session->database, txn->error.text);
-        }
+        if (txn->changes)
+            count_lost(txn);
         drop_journal(txn);
         return;
     }
@@ -1084,7 +1088,9 @@ static void transaction_commit(struct fbi_replicated_transaction *self, struct f
 
 /* The engine lets TXN go without a word on its end: it is in limbo, between the phases of a
  * two-phase commit, or publication was switched off. Leave all that is known of it on disk for the
- * bridge, which can tell the two apart. */
+ * bridge, which can tell the two apart. What is lost counts now: nobody asks us once it is
+ * committed.
+ */
 static void abandon(struct transaction *txn) {
     struct fbc_error error = txn->error;
     txn->is_limited = 0; /* it is in limbo, or has committed */
@@ -1095,9 +1101,13 @@ static void abandon(struct transaction *txn) {
         seal_gap(txn);
     }
     if (is_empty(txn) || txn->folder >= 0) {
+        if (txn->broken && txn->changes)
+            count_lost(txn);
         drop_journal(txn);
         return;
     }
+    if (txn->is_gap)
+        count_failure(txn->session, FBC_GAPS);
     int sync_error = fbc_sync_wait(&txn->sync);
     if (sync_error) {
         fbc_error_set(&error, sync_error, "cannot sync %s.log.live of transaction %llu in limbo",
@@ -1131,7 +1141,8 @@ static void transaction_rollback(struct fbi_replicated_transaction *self,
 
 static void transaction_dispose(struct fbi_replicated_transaction *self) {
     struct transaction *txn = transaction_of(self);
-    if (txn->has_journal && !txn->is_ended)
+    int is_lost = txn->is_lenient && txn->broken && txn->changes;
+    if ((txn->has_journal || is_lost) && !txn->is_ended)
         abandon(txn);
     end_without_commit(txn, NULL);
     fbc_journal_free(&txn->journal);

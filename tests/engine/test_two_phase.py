@@ -8,11 +8,23 @@ from pathlib import Path
 import pytest
 from capture import Capture, Client, Journal, fold, read_journal, until
 
+from firebird_cdc.journal.failures import pages, unacknowledged
 from firebird_cdc.journal.format import Gap, JournalReader
 
 pytestmark = pytest.mark.engine
 
 _DBA = Path(__file__).with_name("dba_work.py")
+
+# Of what comes behind that, the engine does not report what ROLLBACK TO C undoes.
+_OUT_OF_TURN = [
+    "SAVEPOINT A",
+    "INSERT INTO T VALUES (2, 0)",
+    "SAVEPOINT B",
+    "INSERT INTO T VALUES (3, 0)",
+    "RELEASE SAVEPOINT A ONLY",
+    "INSERT INTO T VALUES (4, 0)",
+    "SAVEPOINT C",
+]
 
 
 class Pair:
@@ -184,6 +196,32 @@ def test_the_seal_of_who_changes_its_rows_tells_that_it_comes_after_it(pair: Pai
             assert reader.seal is not None and reader.seal.floor is not None
             floors.append(reader.seal.floor)
     assert floors[0] < floors[1]
+
+
+# That a gap can be left in limbo, that it can't, and that no bridge runs that could tell it apart.
+@pytest.mark.parametrize("fault", ["savepoints", "no folder", "wrong option"])
+def test_what_is_committed_from_limbo_and_was_not_recorded_is_counted(
+    pair: Pair, fault: str
+) -> None:
+    capture = pair.capture
+    capture.options["connector.capture.failure.mode"] = "gap"
+    statements = ["INSERT INTO T VALUES (1, 0)"]
+    if fault == "savepoints":
+        statements = [*_OUT_OF_TURN, *statements, "ROLLBACK TO C"]
+    elif fault == "no folder":
+        capture.delete_folder()
+        capture.journal_directory.write_text("in the way")
+    else:
+        capture.options["connector.journal.fsync"] = "perhaps"
+    capture.write_config()
+    pair.run("leave", *statements)
+    pair.resolve(commit=True)
+    told = unacknowledged(pages(capture.journal_directory, [capture.config]))
+    lost = {(str(database), "lost", 1) for database in pair.databases}
+    assert {(each.database, each.kind, each.count) for each in told} == lost
+    if fault == "savepoints":
+        pair.run("commit", "INSERT INTO T VALUES (9, 0)")  # somebody has to look
+        assert all(len(_gaps(own)) == 1 for own in pair.journals())
 
 
 def test_killed_between_the_phases_and_rolled_back(pair: Pair) -> None:

@@ -521,8 +521,8 @@ def _database_lines(status: Mapping[str, Any]) -> Iterator[str]:
 
 def _is_idle(database: Mapping[str, Any]) -> bool:
     """Return whether nothing of DATABASE is of interest to who looks for a fault."""
-    waits_or_works = database["pending"] or database["live"] or database.get("quarantined")
-    return database.get("state") == "well" and not waits_or_works
+    told = ("pending", "live", "quarantined", "placeholders")
+    return database.get("state") == "well" and not any(database.get(name) for name in told)
 
 
 def _canary_lines(status: Mapping[str, Any]) -> Iterator[str]:

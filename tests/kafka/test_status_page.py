@@ -22,6 +22,7 @@ from shipping import DATABASE, Folder, Ship
 from firebird_cdc.demo import processes
 from firebird_cdc.demo.service import free_port
 from firebird_cdc.journal.observability.metrics import METRICS
+from firebird_cdc.journal.shipped import Shipped
 
 pytestmark = pytest.mark.kafka
 
@@ -172,6 +173,9 @@ def test_without_kafka_it_is_alive_and_not_ready(
     ship, port = make_ship(f"127.0.0.1:{free_port()}"), free_port()
     ship.options["metrics.port"] = str(port)
     folder.write(1, 5)
+    memory = Shipped(folder.directory, "positions")
+    memory.count_placeholders(DATABASE, 3)
+    memory.write()
     ship.start()
     await_condition("the listener", lambda: is_up(port))
     await_condition("a reason", lambda: get(port, "/ready")[0] == 503)
@@ -180,9 +184,11 @@ def test_without_kafka_it_is_alive_and_not_ready(
     shows(browser, "#kafka", "not reached")
     shows(browser, "#troubles", "Kafka at 127.0.0.1")
     shows(browser, "#pending", "1")
+    shows(browser, "#databases", "3 with placeholders")
     found = samples(get(port, "/metrics")[1])
     assert found["firebird_cdc_kafka_reachable", "", ""] == 0
     assert found["firebird_cdc_journals_pending", DATABASE, ""] == 1
+    assert found["firebird_cdc_events_with_placeholders_total", DATABASE, ""] == 3
     await_condition(
         "a status that needs nobody yet",
         lambda: "waiting, goes on by itself" in status(folder.directory)[1],

@@ -194,6 +194,9 @@ function showDatabases(report) {
   fill("databases", report.databases.map((database) => {
     const state = element("td", "", { class: "text" });
     state.append(element("span", names[database.state], { class: "mark", "data-state": database.state }));
+    if (database.placeholders) {
+      state.append(element("small", ` ${numbers.format(database.placeholders)} with placeholders`));
+    }
     return row([
       element("th", database.path || "unknown", { scope: "row" }),
       state,

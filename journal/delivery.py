@@ -578,9 +578,11 @@ class Delivery(ABC):
         statistics = self.statistics.database(lane.database)
         if any(flight.has_placeholders for flight in settled):
             self.standing.keep_counts()
-        statistics.transactions += len(settled)
-        statistics.journals_shipped += len(settled)
-        statistics.bytes_shipped += sum(flight.length for flight in settled)
+        is_whole = self.plan.quarantine.is_whole
+        lengths = [flight.length for flight in settled if is_whole(flight.entry.uuid)]
+        statistics.transactions += len(lengths)
+        statistics.journals_shipped += len(lengths)
+        statistics.bytes_shipped += sum(lengths)
         last = next((flight.last_event for flight in reversed(settled) if flight.last_event), None)
         if last is not None:
             statistics.handled(last)

@@ -79,6 +79,11 @@ class Quarantine:
         """Whether something is to be written or kept when journals end."""
         return bool(self._drafts or self._dirty)
 
+    def is_whole(self, uuid: UUID) -> bool:
+        """Tell whether nothing of a journal that is being shipped was left out."""
+        note = self._drafts.get(uuid)
+        return note is None or not note.says_something
+
     def load(self) -> None:
         """Read what is there. Raises ShipError if the folder can't be read."""
         for held in (self._drafts, self._kept, self._dirty, self._watched):

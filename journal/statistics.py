@@ -71,9 +71,10 @@ class DatabaseStatistics:
     Kafka transactions. ``filtered``: changes that give no message, as the configuration says.
     ``placeholders``: those of ``events`` with placeholders for values that are too large; the
     journal folder remembers that number, so it counts from before this shipper on.
-    ``transactions``: those whose changes were all acknowledged; ``journals_shipped``: the journals
-    of them, ``bytes_shipped``: their size. ``handled_us``: the time of day at which the last of
-    them was found to be acknowledged; ``latency_ms``: how long after its commit that was.
+    ``transactions``: those whose changes were all acknowledged, none set aside;
+    ``journals_shipped``: the journals of them, ``bytes_shipped``: their size.
+    ``handled_us``: the time of day at which the last of them was found to be acknowledged;
+    ``latency_ms``: how long after its commit that was.
     ``send_failures``: messages that Kafka did not take; ``retries``: how often journals were sent
     again for that. ``tables``: those met so far that are captured.
     """

@@ -141,7 +141,8 @@ def attach(how: DatabaseConnection) -> Connection:
     except Exception as error:  # the driver's for a library that it can't find or load
         raise ReplayError(
             f"cannot load Firebird's client library{f' {library}' if library else ''}, which has to"
-            f" be there on every machine that reads the database: {one_line(error)}"
+            f" be there on every machine that reads the database: {one_line(error)}; install it"
+            " (Debian: libfbclient2), or name it with --client-library"
         ) from None
     # Names in statements are in the system's own character set.
     connection._att.encoding = "utf-8"

@@ -47,7 +47,7 @@ def _note_gone(lock: Path, now: int) -> bool:
 
 
 def _is_gone(database: str) -> bool:
-    """Tell whether a path leads nowhere, while its folder can be looked into."""
+    """Tell whether a path leads nowhere; not if this process may not look, or can't."""
     try:
         Path(database).lstat()
     except FileNotFoundError:

@@ -339,7 +339,7 @@ class Flight:
     def _count_placeholders(self, count: int) -> None:
         """Count the change that was rendered last if it has some; COUNT: 1 then, else 0."""
         tally = self.tally
-        tally.is_placed = bool(count) and tally.kind is not None
+        tally.is_placed = bool(count) and tally.kind not in (None, FILTERED)
         if tally.is_placed:
             tally.handed[PLACED] = tally.handed.get(PLACED, 0) + 1
             self.has_placeholders = True

@@ -198,3 +198,35 @@ def test_in_a_kafka_transaction_only_its_commit_counts(tmp_path: Path) -> None:
     producer.answer(0, len(producer.asked))
     again.tally.tell()
     assert sending.counted == (ROWS, 1, 1)
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_placeholders_of_a_change_that_a_transform_drops_do_not_count(
+    tmp_path: Path, is_dropped: bool
+) -> None:
+    identity = uuid.uuid4()
+    path = tmp_path / f"{identity}.log"
+    columns = (*_COLUMNS, column("PHOTO", Storage.BLOB))
+    with JournalWriter(path, uuid=identity, database=DATABASE, user="SYSDBA") as writer:
+        writer.insert(writer.table("DOC", columns), (1, writer.blob(b"x" * 20_000)))
+        writer.seal()
+        writer.commit(1, 1)
+        writer.stamp(1)
+    config = tmp_path / "connector.yaml"
+    config.write_text(
+        f"connector.name: t\nconnector.journal.directory: {tmp_path}\nkafka.topic.prefix: t\n"
+        "kafka.producer.bootstrap.servers: 127.0.0.1:9\nevent.oversized.value: placeholder\n"
+        "transforms: f\ntransforms.f.type: io.debezium.transforms.Filter\n"
+        f"transforms.f.condition: value.op == '{'u' if is_dropped else 'c'}'\n"
+    )
+    statistics, producer = Statistics(), _Producer()
+    taker: Any = producer
+    renderer = Renderer(load_config(config), 10_000)
+    plan = FlightPlan(tmp_path, renderer, "UTF8", "fail", statistics)
+    flight = Flight(plan, Entry(0, 1, identity), DATABASE)
+    while not flight.read_to_end:
+        flight.send(taker, 300)
+    producer.answer(0, len(producer.asked))
+    database = statistics.database(DATABASE)
+    assert flight.delivered and database.filtered == is_dropped
+    assert database.placeholders == (not is_dropped)

@@ -73,7 +73,10 @@ def run(arguments: argparse.Namespace) -> int:
         directory, refusals = _directory(arguments)
         configs = _configs(arguments, directory)
         status = read_status(directory, refusals, configs)
-        status["needs"] += [*_not_restarted(directory), *_counted_nowhere(directory, configs)]
+        status["needs"] += [
+            *_not_restarted(directory),
+            *_counted_nowhere(directory, configs, directory),
+        ]
         text = (
             json.dumps(status, indent=2)
             if arguments.json
@@ -112,7 +115,8 @@ def _directory(arguments: argparse.Namespace) -> tuple[Path, Sequence[str]]:
         return readable_folder(config.journal_directory), config.problems
     except FirebirdCdcError:
         # The server meets the same: this may be what all commits have met since.
-        for _, text in failures.troubles(failures.pages(None, [path])):
+        told = [text for _, text in failures.troubles(failures.pages(None, [path]))]
+        for text in [*told, *_counted_nowhere(None, [path], path)]:
             print(_printable(f"  - {text}"))
         raise
 
@@ -139,14 +143,17 @@ def _not_restarted(directory: Path) -> list[str]:
     ]
 
 
-def _counted_nowhere(directory: Path, configs: Sequence[Path]) -> Iterator[str]:
-    """Yield what was refused or lost while neither DIRECTORY nor the state folder took the count,
-    as the logs of the engines tell it."""
+def _counted_nowhere(
+    directory: Path | None, configs: Sequence[Path], journals: Path
+) -> Iterator[str]:
+    """Yield what was refused or lost while neither JOURNALS nor the state folder took the count, as
+    the logs of the engines tell it. DIRECTORY: the journal folder if it can be used; else JOURNALS
+    may be any path, as it is not that of a server which has none."""
     from firebird_cdc.packaging.counted import counted_nowhere
     from firebird_cdc.packaging.locating import servers_on
 
     pages = failures.pages(directory, configs)
-    for server in servers_on(directory):
+    for server in servers_on(journals):
         try:
             for finding in counted_nowhere(server, pages):
                 yield f"{finding.where}: {finding.what}; {finding.remedy}"

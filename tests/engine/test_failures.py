@@ -238,6 +238,10 @@ def test_what_can_be_counted_nowhere_is_in_replication_log_and_read_there(
     words = rf"replication\.log: .*{re.escape(str(capture.database))}.*counted nowhere"
     code, said = told("check")
     assert code == 2 and re.search(f"error: .*{words}", said), said
+    away = capture.journal_directory.rename(capture.journal_directory.with_name("away"))
+    code, said = told("status")
+    assert code == 1 and re.search(words, said), said
+    away.rename(capture.journal_directory)
     server = start_server()
     server.write(3)
     server.end()

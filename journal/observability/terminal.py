@@ -109,14 +109,15 @@ def _directory(arguments: argparse.Namespace) -> tuple[Path, Sequence[str]]:
         return readable_folder(arguments.directory), ()
     from firebird_cdc.config import load_capture
 
-    path = locate_config(arguments.config)
+    path = directory = locate_config(arguments.config)
     try:
         config = load_capture(path)
-        return readable_folder(config.journal_directory), config.problems
+        directory = config.journal_directory
+        return readable_folder(directory), config.problems
     except FirebirdCdcError:
         # The server meets the same: this may be what all commits have met since.
         told = [text for _, text in failures.troubles(failures.pages(None, [path]))]
-        for text in [*told, *_counted_nowhere(None, [path], path)]:
+        for text in [*told, *_counted_nowhere(None, [path], directory)]:
             print(_printable(f"  - {text}"))
         raise
 

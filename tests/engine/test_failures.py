@@ -239,8 +239,10 @@ def test_what_can_be_counted_nowhere_is_in_replication_log_and_read_there(
     code, said = told("check")
     assert code == 2 and re.search(f"error: .*{words}", said), said
     away = capture.journal_directory.rename(capture.journal_directory.with_name("away"))
+    capture.journal_directory.write_text("in the way")
     code, said = told("status")
     assert code == 1 and re.search(words, said), said
+    capture.journal_directory.unlink()
     away.rename(capture.journal_directory)
     server = start_server()
     server.write(3)

@@ -2,8 +2,8 @@
 
 A shipper outlives a quick restart of its server, with the options and the code of before. It is
 replaced if it is an embedded one, and this process read its configuration later and read another
-one, or is a newer version. The one that follows reads the file after us: so each reading replaces
-one shipper at most. One of a server that lives and has another file is left alone, as two servers
+one, or is a newer version. The one that follows reads the file after us and has our code, so it is
+not replaced again. One of a server that lives and has another file is left alone, as two servers
 would replace each other's in turn; ``journal.parties`` tells of them.
 """
 
@@ -22,8 +22,8 @@ from firebird_cdc.journal.parties import SHIPPER_LOCK, Party, is_newer, read_ser
 def why_replace(directory: Path, shipper: Party, ours: Reading) -> str:
     """Return why SHIPPER, at work on DIRECTORY, is to be replaced by one with what we have read;
     empty if it is not."""
-    theirs = shipper.reading
-    if not shipper.embedded or theirs.read_ns >= ours.read_ns:
+    theirs, is_older = shipper.reading, is_newer(__version__, shipper.version)
+    if not shipper.embedded or (theirs.read_ns >= ours.read_ns and not is_older):
         return ""
     if theirs.place != ours.place:
         servers = read_servers(directory)
@@ -31,7 +31,7 @@ def why_replace(directory: Path, shipper: Party, ours: Reading) -> str:
         # Of one that says nothing nobody knows whether it is the shipper's server.
         if of_theirs or servers.unknown:
             return ""
-    if is_newer(__version__, shipper.version):
+    if is_older:
         return f"it is version {shipper.version}, and this server's is {__version__}"
     if theirs.place != ours.place:
         return f"it has the options of {theirs.path}"

@@ -410,7 +410,7 @@ def _refused(path: Path, problems: Sequence[str]) -> Findings:
         refusing = [problem for problem in problems if problem not in harmless]
     for problem in problems:
         remedy = _REFUSING if problem in refusing else _NOT_SHIPPING
-        said = re.sub(r"^(\d+): ", r"line \1: ", problem.removeprefix(f"{path}:"))
+        said = re.sub(r"^(\d+): ", r"line \1: ", problem.removeprefix(f"{path}:").strip())
         yield Finding(str(path), said, remedy)
 
 

@@ -225,7 +225,7 @@ def trials(tmp_path: Path) -> list[tuple[Scenario, str]]:
 
 
 @pytest.mark.engine
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_sync_fails_while_an_engine_works(
     engine: FailingSyncs, chains: list[str], trials: list[tuple[Scenario, str]]
 ) -> None:

@@ -711,7 +711,9 @@ def _use(change: Change, texts: dict[int, RowText]) -> None:
 
 
 def _show(path: Path, as_json: bool) -> None:
-    arguments = argparse.Namespace(file=path, json=as_json, limit=None, charset_none="UTF-8")
+    arguments = argparse.Namespace(
+        file=path, config=None, json=as_json, limit=None, charset_none="UTF-8"
+    )
     with contextlib.redirect_stdout(io.StringIO()):
         show.run(arguments)
 

@@ -648,6 +648,7 @@ def test_a_database_in_trouble_that_takes_long_to_ask_has_no_other_wait_for_long
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(history, "SequenceLedger", fail_late)
+
     def note(pause: float) -> None:  # threads of other tests may still sleep
         if threading.current_thread() is threading.main_thread():
             pauses.append(pause)

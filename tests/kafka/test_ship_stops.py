@@ -80,11 +80,11 @@ def test_while_a_broker_that_stands_still_has_messages(
             for _, shipper in running:
                 shipper.process.terminate()
                 assert shipper.wait(limit_s + _MORE_S) == 0
-    why = "is over" if limit_s == _SHORT_S else "under way, 1 wait"
     for folder, shipper in running:
         assert len(folder.waiting) == 1
-        assert shipper.log_lines(why), shipper.log
-        assert ("Kafka acknowledged nothing for 2 s" in shipper.log) == (limit_s == _LIMIT_S)
+        # A Kafka transaction may be given up just before the silence lasts long enough.
+        assert bool(shipper.log_lines("is over")) == (limit_s == _SHORT_S), shipper.log
+        assert limit_s == _SHORT_S or shipper.log_lines("under way, 1 wait"), shipper.log
     # ship.options are those of the one with a transactional id.
     assert ship.once().process.returncode == 0
     prefix = ship.options["kafka.topic.prefix"]

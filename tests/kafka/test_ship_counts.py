@@ -124,30 +124,26 @@ def _tells_nothing_shipped(shipper: Shipper, seen: Seen, oldest_s: float) -> Non
 def test_nothing_counts_before_kafka_has_it(
     make_ship: Callable[[str], Ship],
     folder: Folder,
-    broker: KafkaBroker,
+    broker_gate: Gate,
     topic_prefix: str,
     transactional: bool,
 ) -> None:
-    gate = Gate(int(broker.bootstrap.rpartition(":")[2]))
-    try:
-        ship = make_ship(f"127.0.0.1:{gate.port}")
-        use_transactions(ship, topic_prefix, transactional)
-        seen = seen_of(ship, folder)
-        write(folder, 1, 3, age_s=300)
-        write(folder, 2, 4, age_s=200)
-        shipper = ship.start()
-        _tells_nothing_shipped(shipper, seen, 300)
-        gate.open()
-        shipper.await_that(lambda: seen.events == 7, "all events in Kafka")
-        shipper.await_that(lambda: seen.row()["pending"] == 0, "nothing to wait")
-        assert seen.row()["state"] == "well" and seen.row()["lag_s"] == 0
-        seen.await_metric(shipper, "events_total", lambda value: value == 7)
-        seen.await_metric(shipper, "shipping_lag_seconds", lambda value: value == 0)
-        seen.await_metric(shipper, "delivery_latency_seconds", lambda value: value >= 200)
-        assert "state    well" in seen.status()
-        shipper.terminate()
-    finally:
-        gate.end()
+    ship = make_ship(f"127.0.0.1:{broker_gate.port}")
+    use_transactions(ship, topic_prefix, transactional)
+    seen = seen_of(ship, folder)
+    write(folder, 1, 3, age_s=300)
+    write(folder, 2, 4, age_s=200)
+    shipper = ship.start()
+    _tells_nothing_shipped(shipper, seen, 300)
+    broker_gate.open()
+    shipper.await_that(lambda: seen.events == 7, "all events in Kafka")
+    shipper.await_that(lambda: seen.row()["pending"] == 0, "nothing to wait")
+    assert seen.row()["state"] == "well" and seen.row()["lag_s"] == 0
+    seen.await_metric(shipper, "events_total", lambda value: value == 7)
+    seen.await_metric(shipper, "shipping_lag_seconds", lambda value: value == 0)
+    seen.await_metric(shipper, "delivery_latency_seconds", lambda value: value >= 200)
+    assert "state    well" in seen.status()
+    shipper.terminate()
 
 
 @TRANSACTIONAL

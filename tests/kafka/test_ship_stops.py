@@ -102,29 +102,26 @@ def test_where_kafka_was_never_reached_and_what_waits_is_sent_once_later(
     make_ship: Callable[[str], Ship],
     folder: Folder,
     broker: KafkaBroker,
+    broker_gate: Gate,
     topic_prefix: str,
     transactional: bool,
 ) -> None:
-    gate = Gate(int(broker.bootstrap.rpartition(":")[2]))
-    try:
-        ship = make_ship(f"127.0.0.1:{gate.port}")
-        ship.options["kafka.producer.close.timeout.ms"] = str(int(_LIMIT_S * 1000))
-        if transactional:
-            ship.options["kafka.producer.transactional.id"] = f"stops-{topic_prefix}"
-        for sequence in range(1, 31):
-            folder.write(sequence, 5)
-        shipper = ship.start()
-        shipper.await_log("does not take messages")
-        _end([shipper], _LIMIT_S)
-        assert len(folder.waiting) == 30
-        assert "0 journals shipped" in shipper.log_lines("shipper of")[0]
-        gate.open()
-        assert ship.once().process.returncode == 0
-        events = read_topics(broker.bootstrap, topic_prefix)
-        expected = [s * 1_000_000 + row for s in range(1, 31) for row in range(5)]
-        assert ids(events[f"{topic_prefix}._srv_fb_warehouse.fdb.ITEM"]) == expected
-    finally:
-        gate.end()
+    ship = make_ship(f"127.0.0.1:{broker_gate.port}")
+    ship.options["kafka.producer.close.timeout.ms"] = str(int(_LIMIT_S * 1000))
+    if transactional:
+        ship.options["kafka.producer.transactional.id"] = f"stops-{topic_prefix}"
+    for sequence in range(1, 31):
+        folder.write(sequence, 5)
+    shipper = ship.start()
+    shipper.await_log("does not take messages")
+    _end([shipper], _LIMIT_S)
+    assert len(folder.waiting) == 30
+    assert "0 journals shipped" in shipper.log_lines("shipper of")[0]
+    broker_gate.open()
+    assert ship.once().process.returncode == 0
+    events = read_topics(broker.bootstrap, topic_prefix)
+    expected = [s * 1_000_000 + row for s in range(1, 31) for row in range(5)]
+    assert ids(events[f"{topic_prefix}._srv_fb_warehouse.fdb.ITEM"]) == expected
 
 
 @TRANSACTIONAL

@@ -1,4 +1,4 @@
-"""How many descriptors the bridge keeps for work that may come: a server's are not ours to use up.
+"""Limits the descriptors that the bridge keeps for work that may come, as a server's are few.
 
 A server opens any number of databases, one after the other. What is open of one that nobody works
 in saves some microseconds the next time, and is closed once it was not used for a while, or as soon

@@ -1,4 +1,4 @@
-"""Whether a server process replaces the shipper that it finds at work, and how.
+"""Decides whether a server process replaces the shipper that it finds at work, and ends that.
 
 A shipper outlives a quick restart of its server, with the options and the code of before. It is
 replaced if it is an embedded one, and this process read its configuration later and read another
@@ -15,8 +15,8 @@ from pathlib import Path
 
 from firebird_cdc import __version__
 from firebird_cdc.config.reading import Reading
-from firebird_cdc.journal.lock import STATE_DIRECTORY
-from firebird_cdc.journal.parties import SHIPPER_LOCK, Party, is_newer, read_servers
+from firebird_cdc.journal.lock import SHIPPER_LOCK, STATE_DIRECTORY
+from firebird_cdc.journal.parties import Party, is_newer, read_servers
 
 
 def why_replace(directory: Path, shipper: Party, ours: Reading) -> str:

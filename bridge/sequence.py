@@ -109,8 +109,8 @@ def database_key(path: str) -> str:
 
 
 class DatabaseFiles(NamedTuple):
-    """What a lock file says of its database; ``gone_since``: seconds since 1970, 0: it was there
-    when somebody looked."""
+    """A lock file's words on its database; ``gone_since``: seconds since 1970, 0: it was there when
+    somebody looked."""
 
     path: str
     gone_since: int

@@ -23,7 +23,7 @@ from firebird_cdc.config import Reading
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal import last_words, parties
 from firebird_cdc.journal.last_words import LastWords
-from firebird_cdc.journal.lock import bridge_present, is_held, try_lock
+from firebird_cdc.journal.lock import SHIPPER_LOCK, bridge_present, is_held, try_lock
 
 _log = logbook.Logger("firebird_cdc.bridge.shipper")
 
@@ -136,7 +136,7 @@ class ShipperSupervisor(threading.Thread):
         if starting is None:
             return _LOOK_S
         try:
-            if is_held(state / parties.SHIPPER_LOCK):
+            if is_held(state / SHIPPER_LOCK):
                 if not self._replaces():
                     return _LOOK_S
                 self._spawned_at = 0.0
@@ -192,7 +192,7 @@ class ShipperSupervisor(threading.Thread):
     def _await_end(self, shipper: parties.Shipper) -> bool:
         """Return whether SHIPPER gives the lock free in time, and no other has taken it."""
         end = time.monotonic() + _END_S
-        while is_held(self._folder.state / parties.SHIPPER_LOCK):
+        while is_held(self._folder.state / SHIPPER_LOCK):
             holder = parties.read_shipper(self._folder.path)
             if holder is not None and holder.name != shipper.name:
                 return False
@@ -232,7 +232,7 @@ class ShipperSupervisor(threading.Thread):
         end = time.monotonic() + _START_S
         while time.monotonic() < end and not self._retired.wait(_START_LOOK_S):
             self._bury()
-            if is_held(self._folder.state / parties.SHIPPER_LOCK) or not _is_alive(process):
+            if is_held(self._folder.state / SHIPPER_LOCK) or not _is_alive(process):
                 return
 
     def _start(self) -> int:

@@ -1,4 +1,4 @@
-"""Where lines of the log go: a file that is opened with care, and what stands in for it.
+"""Opens log files with care, and stands in for those that can't be had.
 
 A server mostly has no standard error that anybody reads. So where the log file can't be had, lines
 go there only if it leads somewhere, else warnings and errors go to the system's log; what nobody
@@ -108,7 +108,7 @@ class StandIn:
 
     @property
     def name(self) -> str:
-        """Where lines go now, for a sentence that goes there."""
+        """The place that lines go to now, for a sentence that goes there."""
         if _is_heard():
             return "logging goes to stderr"
         return "warnings and errors go to the system's log (syslog)"

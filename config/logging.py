@@ -29,6 +29,7 @@ from typing import Any, Final
 import logbook
 
 from firebird_cdc.config.log_output import StandIn, open_log, why_unwritable, write_quietly
+from firebird_cdc.config.reading import stamp_of
 from firebird_cdc.config.source import Entry, Source, read_flat_yaml, read_text
 from firebird_cdc.config.values import ValueProblem, parse_integer
 from firebird_cdc.errors import ConfigError
@@ -36,7 +37,7 @@ from firebird_cdc.errors import ConfigError
 SERVER: Final = "server"
 SHIPPER: Final = "shipper"
 ROLES: Final = (SERVER, SHIPPER)
-"""Who logs: the plugin in the server, and the shipper, which may be another user's."""
+"""The plugin in the server, and the shipper, which may be another user's."""
 
 DEFAULT_LOG_FILE: Final = Path("/var/log/firebird-cdc/{role}.log")
 DEFAULT_FORMAT: Final = "{time} {level} [{process} {thread}] {logger} [{file}:{line}] {message}"
@@ -227,7 +228,7 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
         super().__init__(level=LEVELS[options.level])
         self._options = options
         self._source = source
-        self._source_state = _state_of(source)
+        self._source_state = stamp_of(source) if source is not None else ""
         self._write_lock = threading.Lock()
         self._fd: int | None = None
         self._role = role
@@ -299,8 +300,8 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
             if time.monotonic() < self._look_at or self._closed:
                 return
             self._look_at = time.monotonic() + _CHECK_SECONDS
-            state = _state_of(source)
-            if state is None or state == self._source_state:
+            state = stamp_of(source)
+            if not state or state == self._source_state:
                 return
             self._source_state = state
         try:
@@ -523,17 +524,6 @@ def _plain(value: Any) -> Any:
 
 def _encoded(text: str) -> bytes:
     return (text + "\n").encode("utf-8", "backslashreplace")
-
-
-def _state_of(path: Path | None) -> tuple[int, int, int] | None:
-    """What changes when the file at PATH does; None: there is none."""
-    if path is None:
-        return None
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _lock(fd: int, kind: int) -> bool:

@@ -97,7 +97,7 @@ class Option:
 
     @property
     def for_capture(self) -> bool:
-        """Whether a server process needs it to record changes: only such an option, missing or
+        """Tell whether a server process needs it to record changes: only such an option, missing or
         wrong, keeps transactions from being committed. Any other keeps the shipper from running."""
         is_filter = self.group is Group.FILTERS and self.kind is Kind.PATTERNS
         return is_filter or self.name.startswith(_CAPTURE_PREFIXES)

@@ -1,4 +1,4 @@
-"""Which configuration a process works with, and since when, for other processes to compare."""
+"""Notes the configuration that a process has read, and when, for other processes to compare."""
 
 from __future__ import annotations
 

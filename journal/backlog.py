@@ -126,6 +126,11 @@ class Queue:
         return entry
 
 
+def _packed(name: str) -> bytes:
+    """Return the uuid in the NAME of a journal. Raises ValueError."""
+    return bytes.fromhex(name[:36].replace("-", ""))
+
+
 class _Uuids:
     """A set of uuids, packed: those with the same first two bytes stand in one string."""
 
@@ -187,7 +192,7 @@ class Backlog:
         unknown: list[str] = []
         known = self._known
         for name in names:
-            if bytes.fromhex(name[:36].replace("-", "")) not in known:
+            if _packed(name) not in known:
                 unknown.append(name)
                 if len(unknown) == _BATCH:
                     self._take_in(unknown)
@@ -197,7 +202,7 @@ class Backlog:
 
     def _take_in(self, names: list[str]) -> None:
         for name, found in zip(names, read_envelopes(self._folder, names), strict=True):
-            uuid = bytes.fromhex(name[:36].replace("-", ""))
+            uuid = _packed(name)
             if found is None or found[2] != uuid or uuid in self._known or self._is_odd(name):
                 self.offer(name)
                 continue
@@ -212,7 +217,7 @@ class Backlog:
         """Tell whether the journal NAME was sorted in or couldn't be read; for any thread. True
         for what is no name of a journal (<uuid>.log)."""
         try:
-            uuid = bytes.fromhex(name[:36].replace("-", ""))
+            uuid = _packed(name)
         except ValueError:
             return True
         return len(uuid) != 16 or uuid in self._known or name in self.unreadable

@@ -14,16 +14,15 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from firebird_cdc.bridge.counters import Counters, page_of, read_page
 from firebird_cdc.config import load_capture
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.dispose import replace_file
 from firebird_cdc.journal.durable import sync_directory
-from firebird_cdc.journal.statistics import FAILURES, Statistics, now_us
+from firebird_cdc.journal.statistics import FAILURES, Statistics, local_time, now_us
 
 SYSTEM_STATE: Final = Path("/var/lib/firebird-cdc")
 """Where the state folders of a system's servers are, each with a name that begins with "state"."""
@@ -72,10 +71,10 @@ class Failures:
     def _when(self) -> str:
         if not self.last_us:
             return ""
-        last = _moment(self.last_us)
+        last = local_time(self.last_us)
         if self.count == 1 or not self.first_us:
             return f" (the last one at {last})" if self.count > 1 else f" ({last})"
-        return f" (from {_moment(self.first_us)} to {last})"
+        return f" (from {local_time(self.first_us)} to {last})"
 
     @property
     def subject(self) -> str:
@@ -92,10 +91,6 @@ REMEDY: Final = (
     "the server's log and ours say why; mend that, then say that it is known: firebird-cdc journal"
     " acknowledge"
 )
-
-
-def _moment(us: int) -> str:
-    return datetime.fromtimestamp(us / 1e6).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
 
 
 # ---------------------------------------------------------------------- where it is counted
@@ -183,7 +178,8 @@ def unacknowledged(found: Iterable[Path]) -> list[Failures]:
     """Return what nobody has acknowledged, in the pages FOUND together. Never raises."""
     merged: dict[tuple[str, Kind], Failures] = {}
     for page in found:
-        for each in _of_page(read_page(page), _acknowledged(page)):
+        counters = read_page(page)
+        for each in _of_page(counters, _acknowledged(page, counters.made_us)):
             known = merged.get((each.database, each.kind))
             merged[each.database, each.kind] = each if known is None else _sum(known, each)
     return [merged[key] for key in sorted(merged)]
@@ -211,17 +207,26 @@ def _of_page(counters: Counters, known: Mapping[str, Mapping[str, int]]) -> Iter
                 yield Failures(path, kind, total - before, 0 if before else first_us, last_us)
 
 
-def _acknowledged(page: Path) -> dict[str, dict[str, int]]:
-    """Return how many of each kind are acknowledged, by database, of the page that is there now."""
-    try:
+def _note(page: Path) -> dict[str, Any]:
+    """Return the note beside PAGE on what is acknowledged; empty without one that can be read."""
+    with suppress(OSError, ValueError):
         content = json.loads(page.with_name(page.name + _ACKNOWLEDGED).read_bytes())
-        if int(content["made_us"]) != read_page(page).made_us:
+        if isinstance(content, dict):
+            return content
+    return {}
+
+
+def _acknowledged(page: Path, made_us: int) -> dict[str, dict[str, int]]:
+    """Return how many of each kind are acknowledged, by database, of PAGE as it was made then."""
+    content = _note(page)
+    try:
+        if int(content["made_us"]) != made_us:
             return {}  # of one that was there before
         return {
             str(path): {kind: int(counts[kind]) for kind in _KINDS}
             for path, counts in content["databases"].items()
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return {}
 
 
@@ -229,9 +234,8 @@ def acknowledged_us(found: Iterable[Path]) -> int:
     """Return when something was acknowledged last, in microseconds since 1970; 0: never."""
     latest = 0
     for page in found:
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            content = json.loads(page.with_name(page.name + _ACKNOWLEDGED).read_bytes())
-            latest = max(latest, int(content["at_us"]))
+        with suppress(ValueError, KeyError, TypeError):
+            latest = max(latest, int(_note(page)["at_us"]))
     return latest
 
 
@@ -245,7 +249,7 @@ def acknowledge_failures(found: Sequence[Path], databases: Sequence[str] = ()) -
     known = []
     for page in found:
         counters = read_page(page)
-        noted = _acknowledged(page)
+        noted = _acknowledged(page, counters.made_us)
         failures = [
             each
             for each in _of_page(counters, noted)

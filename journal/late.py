@@ -424,10 +424,9 @@ class LateSending:
 
         False if the journal can't be let go of now.
         """
-        if self.repairs.knows(uuid):
-            self._count_known(uuid)
-            return self.repairs.note_sent(uuid)
         self._count_known(uuid)
+        if self.repairs.knows(uuid):
+            return self.repairs.note_sent(uuid)
         try:
             note = self._plan.quarantine.find(uuid)
             if note is not None:

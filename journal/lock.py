@@ -17,6 +17,9 @@ from firebird_cdc.journal.durable import make_folder
 STATE_DIRECTORY = ".firebird-cdc"
 """Our own state inside a journal folder; what lies there is no journal to ship."""
 
+SHIPPER_LOCK = "shipper.lock"
+"""The lock of the one shipper of a folder, in that."""
+
 _ATTEMPTS = 100  # whoever asks may have lost its processor for a while
 _ATTEMPT_PAUSE_S = 0.01
 
@@ -101,7 +104,7 @@ class ShipperLock:
         """Take the lock of the folder as it is now; an older one is given back first."""
         self.release()
         state = self._directory / STATE_DIRECTORY
-        path = state / "shipper.lock"
+        path = state / SHIPPER_LOCK
         try:
             make_folder(self._directory)
             make_folder(state)
@@ -139,4 +142,4 @@ def bridge_present(directory: Path) -> bool:
 
 def shipper_present(directory: Path) -> bool:
     """Whether a shipper works on DIRECTORY."""
-    return is_held(directory / STATE_DIRECTORY / "shipper.lock")
+    return is_held(directory / STATE_DIRECTORY / SHIPPER_LOCK)

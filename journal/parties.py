@@ -25,12 +25,11 @@ from firebird_cdc.config.source import read_flat_yaml
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.dispose import replace_file
 from firebird_cdc.journal.durable import make_folder
-from firebird_cdc.journal.lock import STATE_DIRECTORY, is_held, read_holder
+from firebird_cdc.journal.lock import SHIPPER_LOCK, STATE_DIRECTORY, is_held, read_holder
 from firebird_cdc.journal.statistics import OPTIONS, Statistics
 
 _log = logbook.Logger("firebird_cdc.journal.parties")
 
-SHIPPER_LOCK: Final = "shipper.lock"
 _OWNERS: Final = "owners"
 _SERVERS: Final = "servers"
 _REQUEST: Final = "shipper.end"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from time import monotonic, time_ns
 from typing import Literal, NamedTuple
 from uuid import UUID
@@ -49,6 +50,11 @@ FAILURES = "failures:"
 def now_us() -> int:
     """The time of day in microseconds since 1970, UTC."""
     return time_ns() // 1000
+
+
+def local_time(us: int) -> str:
+    """Return a time of day, microseconds since 1970, as people here write it."""
+    return datetime.fromtimestamp(us / 1e6).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
 
 
 class LastEvent(NamedTuple):

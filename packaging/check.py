@@ -16,9 +16,9 @@ from firebird_cdc.config.logging import LoggingOptions, load_logging
 from firebird_cdc.errors import ConfigError, SetupError
 from firebird_cdc.journal import last_words
 from firebird_cdc.journal.confirming import read_confirmer
-from firebird_cdc.journal.lock import STATE_DIRECTORY
+from firebird_cdc.journal.lock import SHIPPER_LOCK, STATE_DIRECTORY
 from firebird_cdc.journal.names import SchemaNames
-from firebird_cdc.journal.parties import SHIPPER_LOCK, disagreements
+from firebird_cdc.journal.parties import disagreements
 from firebird_cdc.journal.topics import TopicNames
 from firebird_cdc.packaging import ddl_triggers, edits, probes, runtime, surroundings
 from firebird_cdc.packaging.canaries import canary_problems
@@ -465,7 +465,7 @@ def _journals(options: ConnectorConfig) -> Findings:
         return
     own = folder / STATE_DIRECTORY
     waiting = _older(folder.glob("*.log"), PENDING_AFTER_S)
-    shipping = probes.is_locked(own / "shipper.lock")
+    shipping = probes.is_locked(own / SHIPPER_LOCK)
     if waiting and not shipping:
         start = (
             "connect to the database, which starts it"

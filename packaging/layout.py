@@ -11,7 +11,12 @@ from firebird_cdc.errors import SetupError
 
 _DEBIAN = "etc/firebird"
 _TOO_OLD = "libEngine12.so"
-_SERVED = "libEngine13.so"
+
+ENGINE = "libEngine13.so"
+"""The file of the engine that is served."""
+
+SERVER_PROGRAMS = ("firebird", "rdbserver")
+"""What servers are called, on disk and by /proc."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,7 @@ def find_server(given: Path) -> Server:
         )
     _refuse_other_systems(root)
     plugins = root / "plugins"
-    if (plugins / _TOO_OLD).exists() and not (plugins / _SERVED).exists():
+    if (plugins / _TOO_OLD).exists() and not (plugins / ENGINE).exists():
         raise SetupError(
             f"{root} is a Firebird 3 server ({_TOO_OLD}): the plugin needs the replication "
             "interface of Firebird 4 or 5"

@@ -8,7 +8,7 @@ this machine, and taken if there is one. Nothing is guessed where there are seve
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,13 +17,17 @@ from firebird_cdc.config.locate import CONFIG_VARIABLE
 from firebird_cdc.errors import FirebirdCdcError, SetupError
 from firebird_cdc.packaging.conf import ConfFile
 from firebird_cdc.packaging.install import expanded_parameters
-from firebird_cdc.packaging.layout import Server, debian_directories, find_server
+from firebird_cdc.packaging.layout import (
+    SERVER_PROGRAMS,
+    Server,
+    debian_directories,
+    find_server,
+)
 
 SERVER_VARIABLE = "FIREBIRD"
 
 _SYSTEM = Path("/")
 _USUAL = ("opt/*", "usr/local/firebird")  # where servers are that no distribution has placed
-_PROGRAMS = ("firebird", "rdbserver")
 
 
 def find_servers() -> list[Server]:
@@ -53,7 +57,7 @@ def _candidates() -> Iterator[Path]:
     for process in Path("/proc").glob("[0-9]*"):
         try:
             program = process.joinpath("exe").readlink()
-            if program.name in _PROGRAMS and process.joinpath("root").samefile(_SYSTEM):
+            if program.name in SERVER_PROGRAMS and process.joinpath("root").samefile(_SYSTEM):
                 yield program.parent.parent
         except OSError:
             continue  # it has ended, or is another user's: its server is found by its place
@@ -154,13 +158,17 @@ def readable_folder(directory: Path) -> Path:
     return directory
 
 
-def configs_on(journals: Path) -> list[Path]:
-    """Return the files of connector options of the servers that write into the folder JOURNALS."""
+def configs_of(servers: Iterable[Server]) -> list[Path]:
+    """Return the files of connector options of SERVERS, as far as can be told."""
     found = []
-    for server in servers_on(journals):
+    for server in servers:
         with suppress(FirebirdCdcError, OSError):
-            found.append(config_in_environment(server.root) or config_of(server))
+            found.append(_config_in_use(server))
     return found
+
+
+def _config_in_use(server: Server) -> Path:
+    return config_in_environment(server.root) or config_of(server)
 
 
 def servers_on(journals: Path) -> list[Server]:
@@ -175,8 +183,7 @@ def servers_on(journals: Path) -> list[Server]:
     found = []
     for server in servers:
         try:
-            config = config_in_environment(server.root) or config_of(server)
-            is_there = load_capture(config).journal_directory.samefile(journals)
+            is_there = load_capture(_config_in_use(server)).journal_directory.samefile(journals)
         except (FirebirdCdcError, OSError):
             is_there = len(servers) == 1
         if is_there:

@@ -11,17 +11,15 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 from firebird_cdc.errors import SetupError
+from firebird_cdc.journal.statistics import local_time
 from firebird_cdc.packaging import edits
 from firebird_cdc.packaging.conf import ConfFile, Entry, find
 from firebird_cdc.packaging.findings import Finding, Findings, Severity
-from firebird_cdc.packaging.layout import Server
+from firebird_cdc.packaging.layout import ENGINE, SERVER_PROGRAMS, Server
 
-_ENGINE = "libEngine13.so"
-_SERVER_PROGRAMS = ("firebird", "rdbserver")  # as /proc calls them, for who may see no more
 _HEADER_PAGE = 1  # the first byte of every database (the engine's ods.h)
 _NAMED = 5
 
@@ -68,10 +66,8 @@ def restart_findings(server: Server) -> Findings:
         )
     if not changed:
         return
-    seen: list[EngineProcess] = []
     hidden: list[EngineProcess] = []
-    for process in engine_processes(server, hidden):
-        seen.append(process)
+    seen = list(engine_processes(server, hidden))
     blind: list[EngineProcess] = []
     databases: dict[str, None] = {}
     if captured := _captured(server):
@@ -135,7 +131,7 @@ def engine_processes(server: Server, hidden: list[EngineProcess]) -> Iterator[En
 
     hidden: those are added that may be the server's and can't be looked at, all else unknown.
     """
-    engine = server.plugins / _ENGINE
+    engine = server.plugins / ENGINE
     try:
         wanted = engine.stat().st_ino
         folders = list(Path("/proc").glob("[0-9]*"))
@@ -152,11 +148,11 @@ def engine_processes(server: Server, hidden: list[EngineProcess]) -> Iterator[En
                 if not folder.joinpath("root").samefile("/"):
                     continue  # in a container, or a chroot
                 mapped = _mapped(folder)
-                path = mapped.get(_ENGINE, {}).get(wanted)
+                path = mapped.get(ENGINE, {}).get(wanted)
                 if path is None or not _is_of(server, folder, path):
                     continue
             except PermissionError:
-                if name in _SERVER_PROGRAMS:
+                if name in SERVER_PROGRAMS:
                     hidden.append(unknown)
                 continue
         except (FileNotFoundError, ProcessLookupError):
@@ -206,7 +202,7 @@ def _is_of(server: Server, folder: Path, engine: str) -> bool:
         if variable.startswith(b"FIREBIRD="):
             root = Path(os.fsdecode(variable.partition(b"=")[2]))
             return root.exists() and root.samefile(server.root)
-    return engine.endswith(str(server.plugins / _ENGINE))
+    return engine.endswith(str(server.plugins / ENGINE))
 
 
 # ---------------------------------------------------------------------- what changed, and when
@@ -286,25 +282,26 @@ def _who(server: Server) -> str:
 
 
 def _restart(processes: list[EngineProcess]) -> str:
-    embedded = sorted({each.name for each in processes} - {*_SERVER_PROGRAMS})
+    embedded = sorted({each.name for each in processes} - {*SERVER_PROGRAMS})
     return f"restart {_listed(embedded)}" if embedded else "restart the server"
 
 
 def _processes(processes: list[EngineProcess]) -> str:
-    shown = [f"{each.number} ({each.name}, since {_time(each.started)})" for each in processes]
+    shown = [
+        f"{each.number} ({each.name}, since {local_time(int(each.started * 1e6))})"
+        for each in processes
+    ]
     subject, verb = ("process", "runs") if len(shown) == 1 else ("processes", "run")
     return f"{subject} {_listed(shown)} {verb}"
 
 
 def _files(changed: dict[Path, float], processes: list[EngineProcess]) -> str:
     newer = {path: None for each in processes for path in _newer(changed, each)}
-    return " and ".join(f"{path} changed ({_time(changed[path])})" for path in newer)
+    return " and ".join(
+        f"{path} changed ({local_time(int(changed[path] * 1e6))})" for path in newer
+    )
 
 
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
-
-
-def _time(moment: float) -> str:
-    return datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")

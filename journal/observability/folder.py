@@ -63,12 +63,11 @@ def list_folder(directory: Path, is_known: Callable[[str], bool] = lambda _: Tru
             name = entry.name
             if name.endswith(".log"):
                 committed += 1
-                if is_known(name):
-                    pass
-                elif len(unsorted) < _NAMED:
-                    unsorted.append(name)
-                else:
-                    further += 1
+                if not is_known(name):
+                    if len(unsorted) < _NAMED:
+                        unsorted.append(name)
+                    else:
+                        further += 1
             elif name.endswith(".log.live"):
                 live.append(name)
             else:

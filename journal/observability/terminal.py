@@ -10,11 +10,10 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from time import sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -22,11 +21,16 @@ from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.errors import FirebirdCdcError, SetupError
 from firebird_cdc.journal import failures, last_words
 from firebird_cdc.journal.confirming import read_confirmer
-from firebird_cdc.journal.lock import STATE_DIRECTORY, bridge_present, shipper_present
+from firebird_cdc.journal.lock import (
+    SHIPPER_LOCK,
+    STATE_DIRECTORY,
+    bridge_present,
+    shipper_present,
+)
 from firebird_cdc.journal.observability.folder import Owners, committed_us, list_folder, reasons
 from firebird_cdc.journal.observability.observer import status_path
 from firebird_cdc.journal.observability.report import VERSION, needs_somebody, set_aside, waits
-from firebird_cdc.journal.parties import SHIPPER_LOCK, disagreements, read_shipper
+from firebird_cdc.journal.parties import disagreements, read_shipper
 from firebird_cdc.journal.repairs import RepairFolder
 from firebird_cdc.journal.shipped import remembered, unreadable
 from firebird_cdc.journal.statistics import (
@@ -35,8 +39,12 @@ from firebird_cdc.journal.statistics import (
     LOST,
     OPTIONS,
     UNDECIDED,
+    local_time,
     now_us,
 )
+
+if TYPE_CHECKING:
+    from firebird_cdc.packaging.layout import Server
 
 STALE_S = 30.0
 """A status that a running shipper has not written anew for so long tells that it stands still."""
@@ -69,14 +77,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the status; 1 if something needs somebody."""
+    from firebird_cdc.packaging.locating import servers_on
+
     while True:
         directory, refusals = _directory(arguments)
-        configs = _configs(arguments, directory)
+        servers = servers_on(directory)
+        configs = _configs(arguments, servers)
         status = read_status(directory, refusals, configs)
-        status["needs"] += [
-            *_not_restarted(directory),
-            *_counted_nowhere(directory, configs, directory),
-        ]
+        pages = failures.pages(directory, configs)
+        status["needs"] += [*_not_restarted(servers), *_counted_nowhere(pages, servers)]
         text = (
             json.dumps(status, indent=2)
             if arguments.json
@@ -103,7 +112,7 @@ def _cut(text: str) -> str:
 
 def _directory(arguments: argparse.Namespace) -> tuple[Path, Sequence[str]]:
     """Return the journal folder, and why a shipper would refuse the configuration file."""
-    from firebird_cdc.packaging.locating import locate_config, readable_folder
+    from firebird_cdc.packaging.locating import locate_config, readable_folder, servers_on
 
     if arguments.directory is not None:
         return readable_folder(arguments.directory), ()
@@ -116,45 +125,40 @@ def _directory(arguments: argparse.Namespace) -> tuple[Path, Sequence[str]]:
         return readable_folder(directory), config.problems
     except FirebirdCdcError:
         # The server meets the same: this may be what all commits have met since.
-        told = [text for _, text in failures.troubles(failures.pages(None, [path]))]
-        for text in [*told, *_counted_nowhere(None, [path], directory)]:
+        pages = failures.pages(None, [path])
+        told = [text for _, text in failures.troubles(pages)]
+        for text in [*told, *_counted_nowhere(pages, servers_on(directory))]:
             print(_printable(f"  - {text}"))
         raise
 
 
-def _configs(arguments: argparse.Namespace, directory: Path) -> list[Path]:
-    """Return the connector's files of those that write into DIRECTORY, as far as can be told."""
-    from firebird_cdc.packaging.locating import configs_on, locate_config
+def _configs(arguments: argparse.Namespace, servers: Sequence[Server]) -> list[Path]:
+    """Return the connector's files of SERVERS and of ARGUMENTS, as far as can be told."""
+    from firebird_cdc.packaging.locating import configs_of, locate_config
 
     named = [] if arguments.directory is not None else [locate_config(arguments.config)]
-    return [*named, *configs_on(directory)]
+    return [*named, *configs_of(servers)]
 
 
-def _not_restarted(directory: Path) -> list[str]:
-    """What the servers that write into DIRECTORY run without, as they were not restarted."""
+def _not_restarted(servers: Sequence[Server]) -> list[str]:
+    """Return what SERVERS run without, as they were not restarted."""
     from firebird_cdc.packaging.findings import Severity
-    from firebird_cdc.packaging.locating import servers_on
     from firebird_cdc.packaging.running import restart_findings
 
     return [
         f"{finding.where}: {finding.what}; {finding.remedy}"
-        for server in servers_on(directory)
+        for server in servers
         for finding in restart_findings(server)
         if finding.severity is not Severity.NOTE
     ]
 
 
-def _counted_nowhere(
-    directory: Path | None, configs: Sequence[Path], journals: Path
-) -> Iterator[str]:
-    """Yield what was refused or lost while neither JOURNALS nor the state folder took the count, as
-    the logs of the engines tell it. DIRECTORY: the journal folder if it can be used; else JOURNALS
-    may be any path, as it is not that of a server which has none."""
+def _counted_nowhere(pages: Sequence[Path], servers: Sequence[Server]) -> Iterator[str]:
+    """Yield what was refused or lost while none of PAGES took the count, as the logs of the engines
+    of SERVERS tell it."""
     from firebird_cdc.packaging.counted import counted_nowhere
-    from firebird_cdc.packaging.locating import servers_on
 
-    pages = failures.pages(directory, configs)
-    for server in servers_on(journals):
+    for server in servers:
         try:
             for finding in counted_nowhere(server, pages):
                 yield f"{finding.where}: {finding.what}; {finding.remedy}"
@@ -303,7 +307,7 @@ def _silent(directory: Path, now: int) -> Iterator[str]:
         begun_us = (directory / STATE_DIRECTORY / SHIPPER_LOCK).stat().st_mtime_ns // 1000
         if now - begun_us > STALE_S * 1e6:
             yield (
-                f"a shipper runs since {_time(begun_us)}, and has written no status that this"
+                f"a shipper runs since {local_time(begun_us)}, and has written no status that this"
                 f" version can read; see its log, and whether {status_path(directory).parent} can"
                 " be written"
             )
@@ -341,7 +345,8 @@ def _last_words(directory: Path, *, is_known: bool) -> Iterator[str]:
     words = last_words.of_last_shipper(directory)
     if words is not None and not (words.is_refusal and is_known):
         for sentence in words.text.splitlines():
-            yield f"no shipper runs; the last one ended {_time(int(words.at * 1e6))}: {sentence}"
+            ended = local_time(int(words.at * 1e6))
+            yield f"no shipper runs; the last one ended {ended}: {sentence}"
 
 
 def _confirmer(directory: Path, now: int) -> list[dict[str, Any]]:
@@ -451,12 +456,12 @@ def lines(status: Mapping[str, Any]) -> Iterator[str]:
 def _shipper_lines(status: Mapping[str, Any]) -> Iterator[str]:
     if "kafka" in status:
         totals = status["totals"]
-        yield f"shipper   process {status['pid']}, since {_time(status['started_us'])}"
+        yield f"shipper   process {status['pid']}, since {local_time(status['started_us'])}"
         if options := status.get("options"):
             kind = "embedded" if options["embedded"] else "external"
             yield (
-                f"options   {options['path']}, read {_time(options['read_us'])} ({kind}, version"
-                f" {options['version']})"
+                f"options   {options['path']}, read {local_time(options['read_us'])} ({kind},"
+                f" version {options['version']})"
             )
         reached = "reached" if status["kafka"]["reached"] else "NOT REACHED"
         yield f"kafka     {status['kafka']['servers']}: {reached}"
@@ -470,7 +475,7 @@ def _shipper_lines(status: Mapping[str, Any]) -> Iterator[str]:
         yield "shipper   NONE RUNS, and none has written a status here"
     else:
         how = "it ended" if status["orderly"] else "the last sign of life was"
-        yield f"shipper   NONE RUNS; {how} {_time(status['ended_us'])}"
+        yield f"shipper   NONE RUNS; {how} {local_time(status['ended_us'])}"
 
 
 def _trouble_lines(status: Mapping[str, Any]) -> Iterator[str]:
@@ -479,10 +484,10 @@ def _trouble_lines(status: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield f"troubles{then}"
     for trouble in status["troubles"]:
-        yield f"  {trouble['kind']}, since {_time(trouble['since_us'])}: {trouble['text']}"
+        yield f"  {trouble['kind']}, since {local_time(trouble['since_us'])}: {trouble['text']}"
     error = status["last_error"]
     if error is not None and error["text"] not in {each["text"] for each in status["troubles"]}:
-        yield f"last error, {_time(error['since_us'])}: {error['text']}"
+        yield f"last error, {local_time(error['since_us'])}: {error['text']}"
 
 
 def _database_lines(status: Mapping[str, Any]) -> Iterator[str]:
@@ -510,7 +515,7 @@ def _database_lines(status: Mapping[str, Any]) -> Iterator[str]:
         if last is not None:
             yield (
                 f"  last     {last['table'] or 'DDL'}, journal {last['sequence']}, transaction"
-                f" {last['transaction']}, {_time(database['handled_us'])},"
+                f" {last['transaction']}, {local_time(database['handled_us'])},"
                 f" {_duration(database['latency_ms'] / 1000)} after its commit"
             )
         tables = database["tables"]
@@ -539,10 +544,6 @@ def _canary_lines(status: Mapping[str, Any]) -> Iterator[str]:
         state = "can't be written" if canary.get("unwritable") else "well"
         state = "MISSING" if canary["missing"] else state
         yield f"canary    {canary['table']}: {state}, {seen}"
-
-
-def _time(us: int) -> str:
-    return datetime.fromtimestamp(us / 1e6).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
 
 
 def _duration(seconds: float) -> str:

@@ -121,7 +121,7 @@ def test_a_server_that_cannot_be_looked_at_is_not_called_well(
 
         name = Path(f"/proc/{process.pid}/comm").read_text().strip()
         monkeypatch.setattr(running, "_mapped", refuse)
-        monkeypatch.setattr(running, "_SERVER_PROGRAMS", (name,))
+        monkeypatch.setattr(running, "SERVER_PROGRAMS", (name,))
         found = [
             finding
             for finding in restart_findings(find_server(engine_root.path))

@@ -294,6 +294,27 @@ def image(row: Row) -> frozenset[tuple[str, Any]]:
     return frozenset((name, value) for name, value in row.items() if value is not None)
 
 
+def passing_rows(journal: Journal) -> set[int]:
+    """Return the places of the changes of rows that the transaction made and took away again.
+
+    The engine lets others use such a row's key before the transaction ends, so that they tell
+    nothing of who has the key.
+    """
+    passing: set[int] = set()
+    made: dict[tuple[str, frozenset[tuple[str, Any]]], list[int]] = {}
+    for number, change in enumerate(journal.rows):
+        old, new = before(change), after(change)
+        steps = made.pop((change.table.name, image(old)), None) if old is not None else []
+        if steps is None:
+            continue
+        steps = [*steps, number]
+        if new is None:
+            passing.update(steps)
+        else:
+            made[change.table.name, image(new)] = steps
+    return passing
+
+
 def fold(
     journals: Iterable[Journal],
     follow_engine: Callable[[Rows, int, frozenset[tuple[str, Any]] | None], None] | None = None,
@@ -312,11 +333,12 @@ def fold(
 
     tables: defaultdict[str, Rows] = defaultdict(Counter)
     for journal in journals:
-        for change in journal.rows:
+        passing = passing_rows(journal)
+        for number, change in enumerate(journal.rows):
             rows = tables[change.table.name]
             old, new = shown(before(change)), shown(after(change))
             key = dict(old or new or ()).get("ID")
-            if follow_engine is not None and change.table.name == "ITEM":
+            if follow_engine and change.table.name == "ITEM" and number not in passing:
                 follow_engine(rows, key, old)
             if old is not None:
                 assert rows[old] > 0, (

@@ -40,6 +40,7 @@ from capture import (
     after,
     before,
     image,
+    passing_rows,
     until,
 )
 from hidden_rows import WITHOUT_BLOBS, all_rows
@@ -165,14 +166,16 @@ class Truth:
                 for row, count in self._tables["WIDE"].items():
                     rows[self._image(dict(row))] += count
                 self._tables["WIDE"] = rows
-        for change in journal.rows:
+        passing = passing_rows(journal)
+        for number, change in enumerate(journal.rows):
             rows = self._tables[change.table.name]
             old, new = before(change), after(change)
             if change.table.name == "ITEM" and witness is not None:
                 if fault := witness.fault_of_blobs(old, new):
                     faults.append(fault)
-                key = (old or new or {})["ID"]
-                self._follower.follow(rows, key, old and self._image(old), witness)
+                if number not in passing:
+                    key = (old or new or {})["ID"]
+                    self._follower.follow(rows, key, old and self._image(old), witness)
             if old is not None:
                 was = self._image(old)
                 if rows[was] <= 0 and change.table.name == "WIDE":

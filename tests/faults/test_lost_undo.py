@@ -109,6 +109,21 @@ def test_a_committed_change_that_no_statement_undid_is_the_engines_to_take_back(
     assert _compare(capture, attachment) == ([], 0, 1)
 
 
+def test_a_key_that_a_transaction_frees_before_it_ends_can_be_another_ones(
+    capture: Capture, attachment: Attachment
+) -> None:
+    other = capture.clients[-1].attach(capture.database)
+    for statement in (
+        MARK,
+        "INSERT INTO ITEM (ID, N) VALUES (13, 1)",
+        "DELETE FROM ITEM WHERE N = 1",
+    ):
+        attachment.execute(statement)
+    _do(other, "INSERT INTO ITEM (ID, N) VALUES (13, 2)")
+    attachment.commit()
+    assert _compare(capture, attachment) == ([], 0, 0)
+
+
 def _do(attachment: Attachment, *statements: str) -> None:
     for statement in (MARK, *statements):
         attachment.execute(statement)

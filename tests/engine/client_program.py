@@ -23,6 +23,11 @@ from firebird.driver import (
     driver_config,
 )
 
+# Tests change these while the engine's threads read the environment (tests/faults/points.py), which
+# glibc allows for names that are there: a new one moves the environment from under them.
+for _name in ("FBC_FAILPOINT", "FBC_HOLD_DIE", "FBC_HOLD_US"):
+    os.environ.setdefault(_name, "")
+
 
 class _Server:
     def __init__(self) -> None:

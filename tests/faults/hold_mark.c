@@ -70,6 +70,11 @@ static void hold(const void *content) {
         pause_us(strtol(us, NULL, 10));
 }
 
+static int dies(void) {
+    const char *when = getenv("FBC_HOLD_DIE");
+    return when && *when;
+}
+
 static void die(const char *side, long mark) {
     const char *when = getenv("FBC_HOLD_DIE");
     size_t length = strlen(side);
@@ -83,7 +88,7 @@ static long begin(int fd, const void *content, size_t length) {
     if (!is_mark(fd, content, length))
         return 0;
     hold(content);
-    if (!has_left_commit || !getenv("FBC_HOLD_DIE"))
+    if (!has_left_commit || !dies())
         return 0;
     has_left_commit = 0;
     long mark = atomic_fetch_add(&marks, 1) + 1;
@@ -101,7 +106,7 @@ int flock(int fd, int operation) {
     static int (*next)(int, int);
     if (!next)
         *(void **)&next = dlsym(RTLD_NEXT, "flock");
-    if (operation == LOCK_UN && getenv("FBC_HOLD_DIE")) {
+    if (operation == LOCK_UN && dies()) {
         char link[64], path[4096];
         snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
         ssize_t length = readlink(link, path, sizeof path), tail = sizeof TICKETS - 1;

@@ -334,8 +334,10 @@ class JournalFolder:
     def close(self) -> None:
         """Close what is open. Only where no plugin uses it."""
         self.tickets.close()
-        os.close(self.tickets_fd)
-        os.close(self.journal_fd)
+        for fd in (self.tickets_fd, self.journal_fd, self.pool_fd, self._owner_fd):
+            if fd >= 0:
+                os.close(fd)
+        self.pool_fd = self._owner_fd = -1
 
     def live(self, uuid: UUID) -> Path:
         """Return the path of a journal that is not confirmed."""

@@ -124,7 +124,10 @@ class LosingDisk:
     def _take(self, fd: int, fails: bool) -> None:
         path = Path(f"/proc/self/fd/{fd}")
         if path.is_dir():
-            folder = self._folders.setdefault(path.readlink(), _Folder({}))
+            place = path.readlink()
+            if not place.is_relative_to(self._root):
+                return  # others make and remove files there at any time
+            folder = self._folders.setdefault(place, _Folder({}))
             (folder.lose if fails else folder.settle)(self._names(path))
         elif path.is_file():
             file = self._files[os.fstat(fd).st_ino]

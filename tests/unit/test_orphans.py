@@ -113,6 +113,7 @@ def test_a_new_server_for_all_knows_no_more_than_the_file(server: PlayedServer) 
 def _end(server: PlayedServer) -> None:
     """Have the process that writes journals end; its mark stays."""
     os.close(server.folder._owner_fd)
+    server.folder._owner_fd = -1
 
 
 def _hold(server: PlayedServer, orphan: UUID) -> tuple[Confirmer, UUID]:

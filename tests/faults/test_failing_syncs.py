@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from failing_syncs import FailingSyncs, broken_promises
+from played_processes import played_processes
 from sync_calls import (
     BY,
     in_c,
@@ -217,7 +218,7 @@ def trials(tmp_path: Path) -> list[tuple[Scenario, str]]:
     """Every chain of every scenario."""
     found = []
     for scenario in SCENARIOS:
-        with pytest.MonkeyPatch.context() as patch:
+        with played_processes(), pytest.MonkeyPatch.context() as patch:
             trial = Trial(scenario, tmp_path / scenario.__name__, patch)
             trial.run("nothing")
             found += [(scenario, chain) for chain in dict.fromkeys(trial.reached)]
@@ -246,7 +247,7 @@ def test_a_sync_fails_while_an_engine_works(
 
 def test_a_sync_fails_in_one_process(tmp_path: Path, trials: list[tuple[Scenario, str]]) -> None:
     for number, (scenario, chain) in enumerate(trials):
-        with pytest.MonkeyPatch.context() as patch:
+        with played_processes(), pytest.MonkeyPatch.context() as patch:
             trial = Trial(scenario, tmp_path / f"{number}", patch)
             try:
                 trial.run(chain)

@@ -17,8 +17,8 @@ from firebird_cdc.bridge.folder import JournalFolder
 def played_processes() -> Iterator[None]:
     """Close at the end what folders and confirmers that are made meanwhile have open.
 
-    PySpark waits for its accumulators with select(2), which takes no descriptor above 1023: tests to
-    come would fail.
+    PySpark waits for its accumulators with select(2), which takes no descriptor above 1023: its
+    tests fail after too many of these.
     """
     folders: list[JournalFolder] = []
     confirmers: list[Confirmer] = []

@@ -71,6 +71,7 @@ _RARE = (
     "mark_owner",
     "take",
 )
+_NOT_NULL = {"MARK": "N", "WITNESS": "ID", "ITEM": "ID", "WIDE": "ID"}
 _CREATED = re.compile(r"CREATE TABLE (SIDE_\w+)")
 _DROPPED = re.compile(r"DROP TABLE (SIDE_\w+)")
 _FINDING = re.compile(r"internal Firebird consistency check \((.+?\(\d+\))")
@@ -604,9 +605,10 @@ class Series:
                 if not self._finding():
                     raise
                 return tables, names[index:]
-            if name == "MARK" and (odd := [row for row in rows if row["N"] is None]):
-                self.tally.damaged["a NULL in a NOT NULL column"] += len(odd)
-                rows = [row for row in rows if row["N"] is not None]
+            if (column := _NOT_NULL.get(name)) and any(row[column] is None for row in rows):
+                whole = [row for row in rows if row[column] is not None]
+                self.tally.damaged["a NULL in a NOT NULL column"] += len(rows) - len(whole)
+                rows = whole
             tables[name] = Counter(map(image, rows))
             self.tally.hidden_rows += hidden
         return tables, []

@@ -16,7 +16,7 @@ ENGINE = "libEngine13.so"
 """The file of the engine that is served."""
 
 SERVER_PROGRAMS = ("firebird", "rdbserver")
-"""What servers are called, on disk and by /proc."""
+"""Names of servers' programs, on disk and by /proc."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -333,7 +333,7 @@ def fold(
 
     tables: defaultdict[str, Rows] = defaultdict(Counter)
     for journal in journals:
-        passing = passing_rows(journal)
+        passing = passing_rows(journal) if follow_engine else set()
         for number, change in enumerate(journal.rows):
             rows = tables[change.table.name]
             old, new = shown(before(change)), shown(after(change))

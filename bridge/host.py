@@ -21,7 +21,7 @@ EVENT_BATCH = 256
 _ERROR_BYTES = 1024
 _QUESTION_BATCH = 64
 _NULL = 0xFFFF
-_COMPLETED_FACTOR = 8  # a column takes 23 bytes at least, and is completed by 142 at most
+_COMPLETED_FACTOR = 51  # a column takes 23 bytes at least, and is completed by 1144 at most
 
 
 class CommittedJournal(NamedTuple):

@@ -18,6 +18,7 @@ import uuid as uuids
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
@@ -80,6 +81,9 @@ _CHANGE_KINDS = {1: "CREATE", 2: "ALTER", 3: "DROP"}
 _CHANGE_CODES = {kind: code for code, kind in _CHANGE_KINDS.items()}
 _HAS_STATE = 1
 _SAME_STATE = 2
+# Flags of a column in a definition: NOT NULL, IDENTITY, and a default follows behind all columns.
+_COLUMN_FLAGS = 7
+_DEFAULTED = 4
 # Flags of a column in a TABLE_CHANGE.
 _GENERATED = 1
 _HAS_DEFAULT = 2
@@ -193,7 +197,8 @@ class Column:
     DECIMAL values are unscaled integers to be multiplied by 10**scale. ``char_length``:
     characters, 0 if not a text; ``precision``: decimal digits, 0 unknown; ``key_position``:
     place in the table's key from 1, 0 if not in it. ``element``: of an array, None if it is
-    none or not known; ``char_length`` and ``precision`` are its own then.
+    none or not known; ``char_length`` and ``precision`` are its own then. ``default``: as the
+    engine has compiled it (``journal.defaults`` reads it), None if there is none or it isn't known.
     """
 
     name: str
@@ -209,6 +214,8 @@ class Column:
     key_position: int
     storage: Storage
     element: Element | None = None
+    # Rows of tables that differ in it alone have one shape: shapes are told by what is shown here.
+    default: bytes | None = dataclass_field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -640,13 +647,19 @@ def _pwrite(fd: int, content: bytes, offset: int) -> None:
         offset += written
 
 
-def _counted_text(buffer: bytes, at: int, end: int) -> tuple[str, int]:
-    """Return the UTF-8 text behind a u16 length at AT, and the offset after it."""
+def _counted(buffer: bytes, at: int, end: int) -> tuple[bytes, int]:
+    """Return the bytes behind a u16 length at AT, and the offset after them."""
     (length,) = _U16.unpack_from(buffer, at)
     start = at + 2
     if start + length > end:
-        raise _Malformed("a name is longer than its record")
-    return buffer[start : start + length].decode(), start + length
+        raise _Malformed("a name or a default is longer than its record")
+    return buffer[start : start + length], start + length
+
+
+def _counted_text(buffer: bytes, at: int, end: int) -> tuple[str, int]:
+    """Return the UTF-8 text behind a u16 length at AT, and the offset after it."""
+    text, at = _counted(buffer, at, end)
+    return text.decode(), at
 
 
 @functools.lru_cache(maxsize=256)
@@ -671,8 +684,9 @@ def _parse_table(number: int, body: bytes, resolved: bool = True) -> Table:
         raise _Malformed(f"table {name} has key kind {key_kind} and {count} columns")
     at += 4
     columns = []
+    with_defaults = []
     padding = 0
-    for _ in range(count):
+    for index in range(count):
         column_name, at = _counted_text(body, at, size)
         (
             sql_type,
@@ -688,8 +702,10 @@ def _parse_table(number: int, body: bytes, resolved: bool = True) -> Table:
             _,
         ) = _COLUMN.unpack_from(body, at)
         at += _COLUMN.size
-        if flags > 3:
+        if flags & ~_COLUMN_FLAGS:
             raise _Malformed(f"column {name}.{column_name} has unknown flags")
+        if flags & _DEFAULTED:
+            with_defaults.append(index)
         if not -128 <= scale <= 127:  # the engine's own are of one byte
             raise _Malformed(f"column {name}.{column_name} has the scale {scale}")
         if storage not in _FIXED:
@@ -723,8 +739,11 @@ def _parse_table(number: int, body: bytes, resolved: bool = True) -> Table:
             if column.storage == Storage.ARRAY:
                 element, at = _parse_element(body, at)
                 columns[index] = replace(column, element=element)
-        if at != size:
-            raise _Malformed(f"the definition of table {name} has bytes left over")
+    for index in with_defaults:
+        default, at = _counted(body, at, size)
+        columns[index] = replace(columns[index], default=default)
+    if at != size:
+        raise _Malformed(f"the definition of table {name} has bytes left over")
     if padding > _MAX_PADDING:
         raise _Malformed(f"rows of table {name} would be padded to {padding} characters")
     return Table(number, name, key_kind, tuple(columns), order, resolved)
@@ -884,7 +903,9 @@ def table_body(table: Table) -> bytes:
                 column.charset_id,
                 column.char_length,
                 column.precision,
-                (not column.nullable) | column.identity << 1,
+                (not column.nullable)
+                | column.identity << 1
+                | (column.default is not None) * _DEFAULTED,
                 column.key_position,
                 column.storage,
                 0,
@@ -894,11 +915,13 @@ def table_body(table: Table) -> bytes:
     if sorted(table.order) != in_order:
         raise ValueError(f"{table.name}: the order {table.order} is not one of all columns")
     arrays = [column.element for column in table.columns if column.storage == Storage.ARRAY]
-    has_elements = any(arrays)
+    defaults = [column.default for column in table.columns if column.default is not None]
+    has_elements = any(arrays) or bool(defaults)
     if list(table.order) != in_order or has_elements:
         body.append(struct.pack(f"<{count}H", *table.order))
     if has_elements:
         body += map(_element_body, arrays)
+    body += [_U16.pack(len(default)) + default for default in defaults]
     return b"".join(body)
 
 

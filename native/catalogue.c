@@ -12,9 +12,10 @@
 
 #include "threads.h"
 
-enum { NOT_NULL = 1, IDENTITY = 2 }; /* column flags of a TABLE record */
+enum { NOT_NULL = 1, IDENTITY = 2, HAS_DEFAULT = 4 }; /* column flags of a TABLE record */
 enum { MOST_SELECT_COLUMNS = 16, MOST_MESSAGE = 16 * 1024, DIALECT = 3 };
-enum { MOST_DIMENSIONS = 16 }; /* of an array */
+enum { MOST_DIMENSIONS = 16 };        /* of an array */
+enum { MOST_DEFAULTS = 1024 * 1024 }; /* bytes of all in a table: a definition fits a block */
 
 /* ---- Reading the system tables ------------------------------------------------------------ */
 
@@ -180,6 +181,7 @@ struct catalogue_column {
     int field_type, sub_type, scale, length, charset; /* of an element, if it is an array */
     int dimensions;                                   /* 0: it is none */
     int32_t bounds[MOST_DIMENSIONS][2];
+    size_t default_at, default_length; /* in what read_defaults gives; length 0: it has none */
 };
 
 /* TABLE as a literal that needs no quoting and no character set of the attachment. */
@@ -279,6 +281,47 @@ static int read_bounds(struct cursor *cursor, const struct fbc_source *source, c
                 column->bounds[dimension][0] = cursor_int(cursor, 2);
                 column->bounds[dimension][1] = cursor_int(cursor, 3);
             }
+        }
+    cursor_close(cursor);
+    return row == 0 ? FBC_OK : FBC_FAILED;
+}
+
+/* Read the defaults of those COLUMNS that are NOT NULL into EXPRESSIONS, for the caller to free,
+ * as the engine has compiled them. Their texts are not asked for: these may be in the character
+ * set of whoever wrote them, which nobody knows any more, and can't be converted then. */
+static int read_defaults(struct cursor *cursor, const struct fbc_source *source,
+                         const char *literal, struct catalogue_column *columns, unsigned count,
+                         char **expressions, struct fbc_error *error) {
+    char select[2048], name[256], expression[FBC_MOST_DEFAULT + 1];
+    size_t used = 0, capacity = 0;
+    snprintf(select, sizeof select,
+             "SELECT CAST(TRIM(R.RDB$FIELD_NAME) AS VARCHAR(252) CHARACTER SET OCTETS),"
+             " IIF(R.RDB$DEFAULT_VALUE IS NULL,"
+             "  CAST(F.RDB$DEFAULT_VALUE AS VARCHAR(%d) CHARACTER SET OCTETS),"
+             "  CAST(R.RDB$DEFAULT_VALUE AS VARCHAR(%d) CHARACTER SET OCTETS))"
+             " FROM RDB$RELATION_FIELDS R"
+             " JOIN RDB$FIELDS F ON F.RDB$FIELD_NAME = R.RDB$FIELD_SOURCE"
+             " WHERE R.RDB$RELATION_NAME = %s"
+             "  AND COALESCE(R.RDB$NULL_FLAG, F.RDB$NULL_FLAG, 0) <> 0"
+             "  AND IIF(R.RDB$DEFAULT_VALUE IS NULL, OCTET_LENGTH(F.RDB$DEFAULT_VALUE),"
+             "   OCTET_LENGTH(R.RDB$DEFAULT_VALUE)) BETWEEN 1 AND %d"
+             " ORDER BY R.RDB$FIELD_POSITION, R.RDB$FIELD_ID",
+             FBC_MOST_DEFAULT, FBC_MOST_DEFAULT, literal, FBC_MOST_DEFAULT);
+    int row = -1;
+    if (cursor_open(cursor, source, select, 2, error))
+        while ((row = cursor_next(cursor, error)) == 1) {
+            cursor_text(cursor, 0, name, sizeof name);
+            struct catalogue_column *column = column_named(columns, count, name);
+            size_t length = cursor_text(cursor, 1, expression, sizeof expression);
+            if (!column || !column->not_null || !length || used + length > MOST_DEFAULTS)
+                continue;
+            if (!append(expressions, &used, &capacity, expression, length)) {
+                fbc_error_set(error, 0, "no memory to read the system tables");
+                row = -1;
+                break;
+            }
+            column->default_at = used - length;
+            column->default_length = length;
         }
     cursor_close(cursor);
     return row == 0 ? FBC_OK : FBC_FAILED;
@@ -405,16 +448,32 @@ static char *put_element(char *to, const struct catalogue_column *column) {
     return to;
 }
 
+/* Write the defaults of COLUMNS in the order of the definition, which has STORED of them. */
+static char *put_defaults(char *to, const struct catalogue_column *columns, unsigned count,
+                          unsigned stored, const char *expressions) {
+    for (unsigned place = 0; place < stored; place++) {
+        unsigned i = place < count && columns[place].stored_as == (int)place ? place : 0;
+        while (i < count && columns[i].stored_as != (int)place)
+            i++;
+        if (i == count || !columns[i].default_length)
+            continue;
+        fbc_put16(to, (uint16_t)columns[i].default_length);
+        memcpy(to + 2, expressions + columns[i].default_at, columns[i].default_length);
+        to += 2 + columns[i].default_length;
+    }
+    return to;
+}
+
 /* Write what COLUMNS know into the columns of DEFINITION, and behind it the order they have in the
- * table and the elements of arrays. Columns that are gone meanwhile stay as the record showed
- * them, at the end. */
+ * table, the elements of arrays and the defaults. Columns that are gone meanwhile stay as the
+ * record showed them, at the end. */
 static size_t fill_in(char *definition, size_t length, struct catalogue_column *columns,
-                      unsigned count, int key_kind) {
+                      unsigned count, int key_kind, const char *expressions) {
     size_t name_length = get16(definition);
     unsigned stored = get16(definition + 4 + name_length);
     char *order = definition + length, *at = definition + 6 + name_length;
     char *elements = order + 2 * (size_t)stored;
-    unsigned placed = 0, gone = 0;
+    unsigned placed = 0, gone = 0, defaults = 0;
     definition[2 + name_length] = (char)key_kind;
     for (unsigned i = 0; i < stored; i++) {
         char name[256] = "";
@@ -429,7 +488,9 @@ static size_t fill_in(char *definition, size_t length, struct catalogue_column *
             known->stored_as = (int)i;
             fbc_put16(at + 12, (uint16_t)known->char_length);
             fbc_put16(at + 14, (uint16_t)known->precision);
-            at[16] = (char)((known->not_null ? NOT_NULL : 0) | (known->identity ? IDENTITY : 0));
+            at[16] = (char)((known->not_null ? NOT_NULL : 0) | (known->identity ? IDENTITY : 0) |
+                            (known->default_length ? HAS_DEFAULT : 0));
+            defaults += known->default_length > 0;
             at[17] = (char)known->key_position;
         } else
             fbc_put16(order + 2 * (stored - ++gone), (uint16_t)i); /* the last one first */
@@ -448,7 +509,9 @@ static size_t fill_in(char *definition, size_t length, struct catalogue_column *
     int is_as_stored = elements == order + 2 * (size_t)stored; /* with no arrays */
     for (unsigned i = 0; is_as_stored && i < stored; i++)
         is_as_stored = get16(order + 2 * i) == i;
-    return is_as_stored ? length : (size_t)(elements - definition);
+    if (defaults)
+        elements = put_defaults(elements, columns, count, stored, expressions);
+    return is_as_stored && !defaults ? length : (size_t)(elements - definition);
 }
 
 int fbc_definition_complete(const struct fbc_source *source, char *definition, size_t *length,
@@ -464,16 +527,19 @@ int fbc_definition_complete(const struct fbc_source *source, char *definition, s
     name_literal(table, literal, sizeof literal);
     struct cursor *cursor = calloc(1, sizeof *cursor);
     struct catalogue_column *columns = NULL;
+    char *expressions = NULL;
     unsigned count = 0;
     int key_kind = 0, done = FBC_FAILED;
     if (!cursor)
         fbc_error_set(error, 0, "no memory to read the system tables");
     else if (read_columns(cursor, source, literal, &columns, &count, error) &&
              read_bounds(cursor, source, literal, columns, count, error) &&
+             read_defaults(cursor, source, literal, columns, count, &expressions, error) &&
              read_key(cursor, source, literal, columns, count, &key_kind, error)) {
-        *length = count ? fill_in(definition, *length, columns, count, key_kind) : 0;
+        *length = count ? fill_in(definition, *length, columns, count, key_kind, expressions) : 0;
         done = FBC_OK;
     }
+    free(expressions);
     free(columns);
     free(cursor);
     return done;

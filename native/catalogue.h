@@ -1,4 +1,4 @@
-/* What records do not show of their tables: key, column order, NOT NULL, precision.
+/* What records do not show of their tables: key, column order, NOT NULL, precision, defaults.
  *
  * It is read from the system tables by a thread of the bridge, on an attachment of ours, never
  * inside a callback of the engine. A transaction asks at the first use of a table and waits for
@@ -11,9 +11,9 @@
 #include "bridge_api.h"
 #include "rows.h"
 
-/* What a completed definition may add for each column: its place in the order, and its element
- * with the bounds of 16 dimensions. */
-enum { FBC_COMPLETED_BYTES = 2 + 12 + 16 * 8 };
+/* What a completed definition may add for each column: its place in the order, its element with the
+ * bounds of 16 dimensions, and its default. A larger one is left out: no literal of use is. */
+enum { FBC_MOST_DEFAULT = 1000, FBC_COMPLETED_BYTES = 2 + 12 + 16 * 8 + 2 + FBC_MOST_DEFAULT };
 
 /* fbc_definition_complete completes DEFINITION, the body of a TABLE record as a shape has it, in
  * a buffer of SIZE bytes, which must have room for FBC_COMPLETED_BYTES a column; *LENGTH grows by

@@ -84,3 +84,38 @@ def test_two_databases_have_a_sequence_each(capture: Capture) -> None:
         own = [journal for journal in found if journal.database == str(path)]
         assert [journal.sequence for journal in own] == [1, 2, 3]
         assert [row["ID"] for j in own for _, _, row in j.brief() if row] == [0, 1, 2]
+
+
+def test_the_statements_of_the_manual_choose_tables(capture: Capture) -> None:
+    tables = ("T1", "T2", "T3", "TEST_TABLE", "TABLE11")
+    capture.create(
+        *(f"CREATE TABLE {table} (ID INTEGER, NOTE VARCHAR(20))" for table in tables), publish=False
+    )
+    seen, number = 0, 41
+    for statement, captured in (
+        ("ALTER DATABASE ENABLE PUBLICATION", ()),
+        ("ALTER DATABASE INCLUDE TABLE TEST_TABLE TO PUBLICATION", ("TEST_TABLE",)),
+        (
+            "ALTER DATABASE INCLUDE TABLE T1, T2, T3 TO PUBLICATION",
+            ("T1", "T2", "T3", "TEST_TABLE"),
+        ),
+        ("ALTER DATABASE EXCLUDE TABLE T1, T2, T3 FROM PUBLICATION", ("TEST_TABLE",)),
+        ("ALTER DATABASE INCLUDE ALL TO PUBLICATION", tables),
+        (
+            "create table table24(f_id integer primary key, f_vchar varchar(100))",
+            (*tables, "TABLE24"),
+        ),
+        ("ALTER DATABASE EXCLUDE ALL FROM PUBLICATION", ()),
+    ):
+        attachment = capture.attach()
+        attachment.script(statement)
+        tables = (*tables, "TABLE24") if "table24" in statement else tables
+        number += 1
+        for table in tables:
+            attachment.execute(f"INSERT INTO {table} VALUES({number}, 'NEW VALUE')")
+        attachment.commit()
+        capture.end_clients()
+        journals = capture.journals()
+        rows = [change.table.name for journal in journals[seen:] for change in journal.rows]
+        assert sorted(rows) == sorted(captured), statement
+        seen = len(journals)

@@ -170,7 +170,14 @@ def _table_change(chance: random.Random, columns: Sequence[Column]) -> TableChan
     if kind == "DROP" or chance.random() < 0.2:
         return TableChange(kind, "GONE", None)
     element = Element(8, 0, 0, 4, 0, ((1, 3), (-2, 2)))
-    shown = [replace(c, element=element if c.storage == Storage.ARRAY else None) for c in columns]
+    shown = [
+        replace(
+            column,
+            element=element if column.storage == Storage.ARRAY else None,
+            default=chance.choice((None, None, b"", bytes.fromhex("05150800050000004c"))),
+        )
+        for column in columns
+    ]
     count = len(shown)
     return TableChange(
         kind,

@@ -74,7 +74,7 @@ def _change(change: Change) -> dict[str, Any]:
                 change._replace(state=change.state and asdict(change.state))
                 for change in table_changes
             ]
-            text = json.dumps([change._asdict() for change in changes])
+            text = json.dumps([change._asdict() for change in changes], default=_value)
             return {"pos": pos, "sql": _value(sql), "table_changes": json.loads(text)}
         case SequenceChange(name, value):
             return {"sequence": name, "value": value}

@@ -149,7 +149,7 @@ class Recorder:
         if changes is not None:
             self.table_changes[self.writer.event_count] = changes
             noted["table_changes"] = [
-                {"kind": one.kind, "name": one.name, "state": one.state and asdict(one.state)}
+                {"kind": one.kind, "name": one.name, "state": one.state and _state(one.state)}
                 for one in changes
             ]
         self._note(noted)
@@ -236,6 +236,10 @@ def as_json(value: Value) -> Any:
     if isinstance(value, Undecodable):
         return {"undecodable": value.raw.hex(), "charset_id": value.charset_id}
     return value
+
+
+def _state(state: TableState) -> Any:
+    return json.loads(json.dumps(asdict(state), default=as_json))
 
 
 def plugin_basic(journal: Recorder) -> None:
@@ -447,6 +451,35 @@ def table_changes(journal: Recorder) -> None:
     journal.stamp()
 
 
+def defaults(journal: Recorder) -> None:
+    """Definitions with defaults of columns: one that was whole from the beginning, one that was
+    completed, with an array, and one in the state after a statement."""
+    five, words = bytes.fromhex("05150800050000004c"), bytes.fromhex("05150f04000400d0b6d1834c")
+    user = bytes.fromhex("052c4c")  # no literal
+    number = column("N", Storage.INTEGER, sql_type=496, length=4, nullable=False)
+    text = column("T", Storage.TEXT, sql_type=448, length=8, charset_id=4, char_length=2)
+    columns = (
+        ID,
+        replace_fields(number, default=five),
+        replace_fields(text, nullable=False, default=words),
+    )
+    whole = journal.table("WHOLE", columns, order=(0, 2, 1))
+    plain = [
+        replace_fields(one, char_length=0, precision=0, nullable=True, key_position=0, default=None)
+        for one in (ID, TAGS, text)
+    ]
+    tagged = journal.table("TAGGED", plain, key_kind=0, resolved=False)
+    made = (ID, TAGS, replace_fields(text, nullable=False, default=user))
+    state = TableState(Table(0, "WHOLE", 1, columns), "UTF8", (False,) * 3, (None, "5", "'жу'"))
+    journal.ddl("ALTER TABLE WHOLE", changes=[TableChange("ALTER", "WHOLE", state)])
+    journal.insert(whole, (1, 5, "жу"))
+    journal.insert(tagged, (1, None, "ж"))
+    journal.seal()
+    journal.complete([Table(tagged.number, "TAGGED", 1, made)])
+    journal.commit()
+    journal.stamp()
+
+
 def three_blocks(journal: Recorder) -> None:
     """What most broken vectors break: three blocks of rows and a seal, not committed."""
     goods = journal.table("GOODS", [ID, NAME, PRICE])
@@ -556,6 +589,7 @@ def whole_vectors(shop: Workshop) -> Iterator[Vector]:
         (undecodable_text, 64 * 1024),
         (catalogue, 256),
         (table_changes, 256),
+        (defaults, 256),
     ]
     for fill, block_bytes in fills:
         inode = INODE if fill in (plugin_basic, plugin_catalogue) else 0

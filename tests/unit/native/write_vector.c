@@ -143,7 +143,7 @@ int main(int count, char **arguments) {
         return 2;
     char *record = catalogue.block + FBC_BLOCK_HEADER, *complete = catalogue.block + room;
     memcpy(complete, shape->definition, shape->definition_length);
-    size_t length = fill_in(complete, shape->definition_length, known, COLUMNS, 1);
+    size_t length = fill_in(complete, shape->definition_length, known, COLUMNS, 1, NULL);
     record[0] = FBC_TABLE;
     fbc_put16(record + 2, 1);
     fbc_put32(record + 4, (uint32_t)length);

@@ -209,7 +209,7 @@ def _then(form: FieldForm, change: Callable[[str], str]) -> FieldForm:
         return None if text is None else change(text)
 
     of_null = "None" if form.of_null == "None" else "{f}(None)"
-    return FieldForm(form.schema, "{f}({v})", convert, of_null, form.placeholder)
+    return replace(form, expression="{f}({v})", convert=convert, of_null=of_null)
 
 
 def _hashed(rule: ColumnHash, column: Column, form: FieldForm) -> FieldForm:
@@ -223,7 +223,9 @@ def _hashed(rule: ColumnHash, column: Column, form: FieldForm) -> FieldForm:
         digest.update(bytes_of(text))
         return digest.hexdigest()[:length]
 
-    return _with_parameters(_then(form, hash_of), {"masked": "true"})
+    # Beside the definition, the hash of the default would tell of which rows have it.
+    hashed = replace(_then(form, hash_of), tells_default=False)
+    return _with_parameters(hashed, {"masked": "true"})
 
 
 def _check_text(form: FieldForm) -> None:

@@ -43,6 +43,7 @@ def _declet(bits: int) -> int:
 
 
 _DECLETS = tuple(_declet(bits) for bits in range(1024))
+_BITS = {number: bits for bits, number in reversed(tuple(enumerate(_DECLETS)))}
 
 
 def split_decfloat(raw: bytes) -> tuple[int, int, int] | str:
@@ -86,3 +87,23 @@ def decode_decfloat(raw: bytes) -> Decimal:
         return Decimal(parts)
     sign, coefficient, exponent = parts
     return Decimal(f"{'-' if sign else ''}{coefficient}E{exponent}")
+
+
+def encode_decfloat(value: Decimal, size: int) -> bytes | None:
+    """Return a finite VALUE as the engine stores it in 8 or 16 bytes, its exponent kept; None if
+    it has more digits, or an exponent, than fit."""
+    exponent_bits, declets, bias = _FORMATS[size]
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int) or len(digits) > 3 * declets + 1:
+        return None
+    biased = exponent + bias
+    if not 0 <= biased < 3 << exponent_bits:
+        return None
+    rest, coefficient = int("".join(map(str, digits)) or "0"), 0
+    for place in range(declets):
+        rest, group = divmod(rest, 1000)
+        coefficient |= _BITS[group] << 10 * place
+    high, low = biased >> exponent_bits, biased & ((1 << exponent_bits) - 1)
+    combination = 0b11000 | high << 1 | rest - 8 if rest > 7 else high << 3 | rest
+    word = (sign << 5 | combination) << exponent_bits | low
+    return (word << 10 * declets | coefficient).to_bytes(size, "little")

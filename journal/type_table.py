@@ -24,7 +24,7 @@ from firebird_cdc.journal.types import (
     type_name,
     type_scale,
 )
-from firebird_cdc.journal.values import BadValue, ValueModes, field_form
+from firebird_cdc.journal.values import BadValue, ValueModes, field_form, plain_decimal
 
 _WIN1251, _UNKNOWN_CHARSET = 52, 999
 _UTC_PLUS_2, _PARIS = 1439 + 120, 65064  # zones as the engine numbers them
@@ -39,6 +39,10 @@ _DECFLOAT34 = bytes.fromhex("05000000000000000000000000c00822")
 _NAN, _SIGNALLING, _INFINITY = (
     bytes(7) + bytes([byte]) for byte in (0b01111100, 0b01111110, 0b01111000)
 )
+
+
+_LARGEST_INT128 = 2**127 - 1
+_LARGEST_NUMERIC = plain_decimal(_LARGEST_INT128, 2)
 
 
 class _Case(NamedTuple):
@@ -187,6 +191,7 @@ _NOT_NUMBERS = (
     _Case("DECFLOAT(16)", "NaN", _column(S.DECFLOAT16, 32760), _NAN),
     _Case("DECFLOAT(16)", "sNaN", _column(S.DECFLOAT16, 32760), _SIGNALLING),
     _Case("DECFLOAT(16)", "Infinity", _column(S.DECFLOAT16, 32760), _INFINITY),
+    _Case("NUMERIC(38,2)", _LARGEST_NUMERIC, _numeric(S.INT128, 32752, 38, 2), _LARGEST_INT128),
 )
 _UNREADABLE = (
     _Case(
@@ -246,7 +251,17 @@ What a column of each type of Firebird becomes: the literal type of its field's 
 semantic type (the schema's name, always of version 1) and parameters, and an example as the JSON
 converter writes it. Every value in these tables was made by the code that sends them.
 
-- A column that may be NULL has an optional field, and NULL is null. A field has no default.
+- A column that may be NULL has an optional field, and NULL is null. Such a field has no default,
+  whatever the column has: a reader could take null for it.
+- The field of a NOT NULL column has the default of the column, or of its domain, if that is a
+  literal: `DEFAULT 5`, `DEFAULT 'new'`, `DEFAULT DATE '2026-03-02'`; not `CURRENT_DATE` nor
+  `'NOW'`. It is in the form of the field's values, as the engine would put it into a row. What
+  depends on the session (a time without a zone for a column WITH TIME ZONE), has more digits than
+  a double, names a month or is a number that the engine makes another of (`1e30` for an INT128) is
+  left out; so is what takes more than 1000 bytes, and the default of a
+  column that is hashed or that a converter of yours sends, and of a DECFLOAT in the mode `precise`
+  (Kafka Connect reads no defaults of structs). A masked column has its mask for a default. Message
+  keys have none: their bytes would change with it, and with these the partition.
 - A domain counts as the type that it stands for. An IDENTITY column is of its own type. A
   COMPUTED BY column isn't sent: the server doesn't deliver it.
 - BYTES are base64 in JSON, whatever they stand for, and bytes in Avro.
@@ -266,7 +281,14 @@ _PLAIN_NOTES = """
 
 _DECIMAL_NOTES = """
 - The bytes of a Decimal are its unscaled value as big-endian two's complement, as few as it needs.
-- Dialect 1 keeps a NUMERIC of more than 9 digits as a double: it is rounded to its scale here.
+- Firebird checks what the storage of a number holds, not the digits of its type: a NUMERIC(4,2)
+  takes 327.67. So decimals declare the storage's digits, 5, 10 or 19, and 38 for what is kept in 16
+  bytes (INT128, and NUMERIC and DECIMAL of more than 18 digits): the most that Spark, Arrow, Flink
+  and Iceberg take. A value of 39 digits there [can't be sent](#values-that-a-mode-cannot-express);
+  with `decimal.int128.precision: 39` these decimals declare 39, and it is. The modes `string` and
+  `double` have no such limit.
+- Dialect 1 keeps a NUMERIC of more than 9 digits as a double: it is rounded to its scale here,
+  and declares 38 digits; a larger one can't be sent.
 - A DECFLOAT keeps its exponent: 7.50 and 7.5 differ, and 5E+3 has the scale -3. In the mode
   `string` it is what Firebird prints. Negative zero loses its sign in the mode `precise`.
 """

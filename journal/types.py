@@ -24,6 +24,10 @@ _FULL_PRECISION = {
     Storage.INT128: 38,
     Storage.DOUBLE: 15,
 }
+HELD_DIGITS = {Storage.SMALLINT: 5, Storage.INTEGER: 10, Storage.BIGINT: 19}
+"""Digits of the largest number that a storage holds: Firebird checks that, and not the digits that
+a NUMERIC or DECIMAL is declared with, so a NUMERIC(4,2) takes 327.67."""
+
 _EXACT = frozenset({Storage.SMALLINT, Storage.INTEGER, Storage.BIGINT, Storage.INT128})
 _NAMES = {
     Storage.SMALLINT: "SMALLINT",
@@ -88,7 +92,8 @@ def is_text_blob(column: Column) -> bool:
 
 
 def decimal_precision(column: Column) -> int:
-    """The digits of a NUMERIC, DECIMAL or INT128; all that fit, where they are not known."""
+    """The digits that a NUMERIC, DECIMAL or INT128 is declared with; those of its storage's longest
+    declaration, where they are not known. Values may have more: `HELD_DIGITS`."""
     return column.precision or _FULL_PRECISION[column.storage]
 
 

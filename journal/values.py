@@ -27,6 +27,7 @@ from firebird_cdc.journal.format import Blob, Column, Storage, Undecodable
 from firebird_cdc.journal.schema import BOOLEAN, BYTES, INT32, INT64, STRING, Schema
 from firebird_cdc.journal.schema import struct as struct_schema
 from firebird_cdc.journal.types import (
+    HELD_DIGITS,
     decimal_precision,
     is_decimal,
     is_text_blob,
@@ -74,6 +75,10 @@ class ValueModes:
     """Largest message the producer takes; a blob beyond it is refused before it is read."""
     non_finite: bool = False
     """The converter can write NaN and infinities: Avro can, JSON can't."""
+    int128_digits: int = 38
+    """Digits of the decimals in 16 bytes, which hold 39; what has more than these is refused."""
+    held_digits: bool = True
+    """Decimals declare all digits that their storage holds, not those of their column."""
     text_head: int | None = None
     """So many characters of a text BLOB are wanted, from its beginning; None: all."""
 
@@ -87,7 +92,8 @@ class FieldForm:
     raises is BadValue, or an error of the journal where the content of a BLOB is read.
     ``of_null``: the same for null; anything but None hides which values are null.
     ``placeholder``: the form of the placeholder, which stands for values that are too large; None
-    where no value of the field can tell that something is missing.
+    where no value of the field can tell that something is missing. ``tells_default``: what it
+    makes of the column's default may be told in its schema.
     """
 
     schema: Schema
@@ -95,6 +101,7 @@ class FieldForm:
     convert: Convert | None = None
     of_null: str = "None"
     placeholder: Any = None
+    tells_default: bool = True
 
     def function(self) -> Convert:
         """The expression as a function of a value, null included."""
@@ -271,7 +278,31 @@ def _decimal(column: Column, modes: ValueModes) -> _Form:
         # Division of integers rounds once, and so gives the double next to the decimal.
         number = f"({{v}} / {10**scale})" if scale > 0 else f"float({{v}} * {10**-scale})"
         return _Form(_DOUBLE, number)
-    return _Form(_decimal_schema(scale, decimal_precision(column)), _UNSCALED)
+    if not modes.held_digits:
+        return _Form(_decimal_schema(scale, decimal_precision(column)), _UNSCALED)
+    held = HELD_DIGITS.get(column.storage)
+    if held is not None:
+        return _Form(_decimal_schema(scale, held), _UNSCALED)
+    digits = modes.int128_digits if column.storage is Storage.INT128 else _DOUBLES_DIGITS
+    schema = _decimal_schema(scale, digits)
+    if digits >= _INT128_DIGITS:
+        return _Form(schema, _UNSCALED)
+    checked = f"({_UNSCALED} if -{10**digits} < {{v}} < {10**digits} else {{f}}({{v}}))"
+    return _Form(schema, checked, partial(_too_many_digits, column.storage, scale, digits))
+
+
+_INT128_DIGITS = 39
+_DOUBLES_DIGITS = 38  # of a NUMERIC in dialect 1, which may be as large as a double
+
+
+def _too_many_digits(storage: Storage, scale: int, digits: int, value: int) -> NoReturn:
+    ways = "decimal.handling.mode: string can carry it"
+    if storage is Storage.INT128:
+        ways = f"decimal.int128.precision: {_INT128_DIGITS} declares one more, and {ways} too"
+    raise BadValue(
+        f"{plain_decimal(value, scale)} has {len(str(abs(value)))} digits, and its decimal is"
+        f" declared with {digits}, the most that Spark, Arrow, Flink and Iceberg take; {ways}"
+    )
 
 
 @lru_cache(maxsize=1024)

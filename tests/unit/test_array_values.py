@@ -59,7 +59,7 @@ ELEMENTS: dict[str, Case] = {
         _items(
             "bytes",
             "org.apache.kafka.connect.data.Decimal",
-            parameters={"scale": "3", "connect.decimal.precision": "9"},
+            parameters={"scale": "3", "connect.decimal.precision": "10"},
         ),
     ),
     "INT128": (

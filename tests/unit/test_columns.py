@@ -11,9 +11,9 @@ from typing import Any
 
 import logbook
 import pytest
+from least_config import load_with
 from shipment import Render, insert, payload
 
-from firebird_cdc.config import load_config
 from firebird_cdc.journal.bad_event import BadEvent
 from firebird_cdc.journal.columns import ColumnRules
 from firebird_cdc.journal.format import Column, JournalWriter, Storage
@@ -41,17 +41,9 @@ def adapt(tmp_path: Path) -> Adapt:
     """Adapt the form of a column under the LINES of a configuration."""
 
     def adapt(column: Column, *lines: str, form: FieldForm | None = None) -> FieldForm:
-        path = tmp_path / "c.yaml"
-        required = (
-            "connector.name: n",
-            "connector.journal.directory: /j",
-            "kafka.topic.prefix: p",
-            "kafka.producer.bootstrap.servers: h:1",
-        )
-        path.write_text("\n".join([*lines, *required]) + "\n", "utf-8")
         plain = form or field_form(column, ValueModes())
         assert plain is not None
-        rules = ColumnRules(load_config(path))
+        rules = ColumnRules(load_with(tmp_path, *lines))
         return rules.adapt(DATABASE, TABLE, column, plain, in_key=column.key_position > 0)
 
     return adapt
@@ -337,7 +329,7 @@ def test_source_type_of_columns(adapt: Adapt) -> None:
     }
     assert adapt(LIMIT, line).schema.parameters == {
         "scale": "3",
-        "connect.decimal.precision": "18",
+        "connect.decimal.precision": "19",
         f"{prefix}type": "NUMERIC",
         f"{prefix}length": "18",
         f"{prefix}scale": "3",

@@ -124,40 +124,71 @@ def test_numbers_that_json_lacks_are_bad_values(storage: Storage, value: float) 
 )
 def test_decimal_is_the_shortest_twos_complement(value: int, encoded: str) -> None:
     schema, payload = rendered(value, Storage.INTEGER, scale=-3, sub_type=1, precision=9)
-    assert (schema, payload) == (decimal_schema(3, 9), bytes.fromhex(encoded))
+    assert (schema, payload) == (decimal_schema(3, 10), bytes.fromhex(encoded))
     assert unscaled(payload) == value
+
+
+_HELD = [
+    (Storage.SMALLINT, 4, 5, 16),
+    (Storage.INTEGER, 9, 10, 32),
+    (Storage.BIGINT, 18, 19, 64),
+]
+
+
+@pytest.mark.parametrize(("storage", "declared", "held", "bits"), _HELD)
+def test_a_decimal_declares_what_its_storage_holds(
+    storage: Storage, declared: int, held: int, bits: int
+) -> None:
+    """Whatever digits its column has, known or not: Firebird does not check these."""
+    for precision in (declared, 1, 0):
+        for value in (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1, -1, 0):
+            schema, payload = rendered(value, storage, scale=-2, sub_type=2, precision=precision)
+            assert schema == decimal_schema(2, held)
+            assert unscaled(payload) == value
+            assert len(str(abs(value))) <= held
 
 
 @pytest.mark.parametrize(
-    ("storage", "precision"),
-    [
-        (Storage.SMALLINT, 4),
-        (Storage.INTEGER, 9),
-        (Storage.BIGINT, 18),
-        (Storage.INT128, 38),
-    ],
+    ("storage", "declared", "held", "_bits"), [*_HELD, (Storage.INT128, 38, 38, 128)]
 )
-def test_decimal_of_unknown_precision_takes_that_of_its_storage(
-    storage: Storage, precision: int
+def test_versions_before_declared_the_digits_of_the_column(
+    storage: Storage, declared: int, held: int, _bits: int
 ) -> None:
-    schema, payload = rendered(-12345, storage, scale=-2, sub_type=2)
-    assert schema == decimal_schema(2, precision)
+    modes = {"held_digits": False}
+    schema, payload = rendered(-12345, storage, modes, scale=-2, sub_type=2, precision=3)
+    assert schema == decimal_schema(2, 3)
     assert unscaled(payload) == -12345
+    schema, _ = rendered(-12345, storage, modes, scale=-2, sub_type=2)
+    assert schema == decimal_schema(2, declared)
 
 
 def test_numeric_without_scale_is_a_decimal_too() -> None:
-    assert rendered(5, Storage.BIGINT, sub_type=1, precision=18)[0] == decimal_schema(0, 18)
+    assert rendered(5, Storage.BIGINT, sub_type=1, precision=18)[0] == decimal_schema(0, 19)
 
 
-@pytest.mark.parametrize("value", [-(2**127), 2**127 - 1, 0, -1])
+_MOST, _LEAST = 2**127 - 1, -(2**127)
+
+
+@pytest.mark.parametrize("scale", [0, 2, 38])
+def test_16_bytes_declare_38_digits_and_refuse_39(scale: int) -> None:
+    shape = {"scale": -scale, "precision": 38 if scale else 0}
+    for value in (10**38 - 1, -(10**38) + 1, 0, -1):
+        schema, payload = rendered(value, Storage.INT128, **shape)
+        assert schema == decimal_schema(scale, 38)
+        assert unscaled(payload) == value
+    for value in (10**38, -(10**38), _MOST, _LEAST):
+        with pytest.raises(BadValue, match=r"has 39 digits.*decimal\.int128\.precision: 39"):
+            rendered(value, Storage.INT128, **shape)
+
+
+@pytest.mark.parametrize("value", [_LEAST, _MOST, 0, -1])
 def test_int128_over_its_whole_range(value: int) -> None:
-    schema, payload = rendered(value, Storage.INT128)
-    assert schema == decimal_schema(0, 38)
+    """For consumers that take 39 digits, and as text or, rounded, as a double."""
+    schema, payload = rendered(value, Storage.INT128, {"int128_digits": 39})
+    assert schema == decimal_schema(0, 39)
     assert unscaled(payload) == value
-    assert rendered(value, Storage.INT128, {"decimal": "string"}) == (
-        {"type": "string"},
-        str(value),
-    )
+    for mode, kind, form in (("string", "string", str), ("double", "double", float)):
+        assert rendered(value, Storage.INT128, {"decimal": mode}) == ({"type": kind}, form(value))
 
 
 @pytest.mark.parametrize(
@@ -178,15 +209,18 @@ def test_decimal_as_string_and_double(value: int, text: str) -> None:
 
 def test_dialect_1_numeric_in_a_double_is_a_decimal() -> None:
     schema, payload = rendered(1234.57, Storage.DOUBLE, scale=-2, precision=15)
-    assert schema == decimal_schema(2, 15)
+    assert schema == decimal_schema(2, 38)
     assert unscaled(payload) == 123457
     assert rendered(0.1, Storage.DOUBLE, {"decimal": "string"}, scale=-2)[1] == "0.10"
     assert rendered(1234.57, Storage.DOUBLE, {"decimal": "double"}, scale=-2) == (
         {"type": "double"},
         1234.57,
     )
-    largest = rendered(1.7976931348623157e308, Storage.DOUBLE, scale=-2)[1]
-    assert unscaled(largest) == 17976931348623157 * 10**294
+    large = rendered(-9.999999999999999e35, Storage.DOUBLE, scale=-2)[1]
+    assert unscaled(large) == -9999999999999999 * 10**22
+    for value in (1e36, -1.7976931348623157e308):
+        with pytest.raises(BadValue, match=r"digits.*decimal\.handling\.mode: string"):
+            rendered(value, Storage.DOUBLE, scale=-2)
 
 
 @pytest.mark.parametrize(

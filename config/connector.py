@@ -47,6 +47,7 @@ from firebird_cdc.config.options import (
     shown_key,
     without_logins,
 )
+from firebird_cdc.config.patterns import compile_patterns, holds_patterns, read_stars
 from firebird_cdc.config.reading import Reading, begin_reading, digest_of
 from firebird_cdc.config.source import Entry, Source, read_flat_yaml
 from firebird_cdc.config.values import (
@@ -54,7 +55,6 @@ from firebird_cdc.config.values import (
     ValueProblem,
     check_class_path,
     codec_of,
-    compile_patterns,
     parse_boolean,
     parse_integer,
     split_list,
@@ -99,6 +99,7 @@ class ConnectorConfig:
     topic_prefix: str
     topic_delimiter: str
     topic_naming_strategy: str
+    topic_name_encoding: str
     override_data_change_topic_prefix: str | None
     topic_cache_size: int
     topic_transaction: str
@@ -115,6 +116,7 @@ class ConnectorConfig:
     position_topic: str
     key_converter: str
     value_converter: str
+    header_converter: str
     key_converter_options: dict[str, str] = field(repr=False)
     value_converter_options: dict[str, str] = field(repr=False)
     key_schemas_enable: bool
@@ -139,6 +141,7 @@ class ConnectorConfig:
     tombstones_on_delete: bool
     skipped_operations: frozenset[str]
     decimal_handling_mode: str
+    decimal_int128_precision: int
     time_precision_mode: str
     binary_handling_mode: str
     unavailable_value_placeholder: str
@@ -201,6 +204,7 @@ _CLASSES = {
         ".DefaultTopicNamingStrategy": "default",
         ".TableTopicNamingStrategy": "table",
     },
+    "header.converter": {".SimpleHeaderConverter": "simple", ".JsonConverter": "json"},
     "transaction.metadata.factory": {
         ".DefaultTransactionMetadataFactory": "default",
         "OrderedTransactionMetadataFactory": "ordered",
@@ -349,6 +353,10 @@ class _Loader:
             return
         if option.status is Status.LATER:
             self._warn(entry, "has no effect yet: this feature is not built in this version")
+        if holds_patterns(entry.key, option):
+            entry, warning = read_stars(entry, option)
+            if warning:
+                self._warn(entry, warning)
         value = self._parse(entry, option)
         if value is None:
             return
@@ -570,6 +578,7 @@ class _Loader:
             topic_prefix=value["kafka.topic.prefix"],
             topic_delimiter=value["topic.delimiter"],
             topic_naming_strategy=value["topic.naming.strategy"],
+            topic_name_encoding=value["topic.name.encoding"],
             override_data_change_topic_prefix=value.get("override.data.change.topic.prefix"),
             topic_cache_size=value["topic.cache.size"],
             topic_transaction=value["topic.transaction"],
@@ -586,6 +595,7 @@ class _Loader:
             position_topic=_position_topic(value),
             key_converter=value["key.converter"],
             value_converter=value["value.converter"],
+            header_converter=value["header.converter"],
             key_converter_options=self.converter_options["key.converter"].build(),
             value_converter_options=self.converter_options["value.converter"].build(),
             key_schemas_enable=value["key.converter.schemas.enable"],
@@ -619,6 +629,7 @@ class _Loader:
             tombstones_on_delete=value["tombstones.on.delete"],
             skipped_operations=frozenset(value["skipped.operations"]) - {"none"},
             decimal_handling_mode=value["decimal.handling.mode"],
+            decimal_int128_precision=int(value["decimal.int128.precision"]),
             time_precision_mode=value["time.precision.mode"],
             binary_handling_mode=value["binary.handling.mode"],
             unavailable_value_placeholder=value["toasted.value.placeholder"],

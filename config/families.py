@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from firebird_cdc.config import avro
 from firebird_cdc.config.options import AVRO_CONVERTER, JSON_CONVERTER, Option
+from firebird_cdc.config.patterns import compile_patterns
 from firebird_cdc.config.source import Entry
 from firebird_cdc.config.values import (
     ValueProblem,
     check_class_path,
-    compile_patterns,
     digest_of,
     parse_integer,
     split_list,

@@ -249,7 +249,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "kafka.producer.request.timeout.ms", _I, "30000", "Longest wait for a broker's answer;"
         " should exceed the broker's replica.lag.time.max.ms.", Group.KAFKA, unit="ms",
-        high=INT_MAX, aliases=("kafka.producer.timeout.ms",),
+        high=INT_MAX,
     ),
     Option(
         "kafka.producer.close.timeout.ms", _I, "60000", "The most that the shipper's whole stop"
@@ -281,6 +281,13 @@ OPTIONS: tuple[Option, ...] = (
         "topic.naming.strategy", Kind.SHORT_NAME, "io.debezium.schema.SchemaTopicNamingStrategy",
         "How data topics are named. default: `<prefix>.<database path>.<table>`. table:"
         " `<prefix>.<table>`, for one database.", Group.TOPICS, allowed=("default", "table"),
+    ),
+    Option(
+        "topic.name.encoding", Kind.CHOICE, "replace", "What becomes of characters in names of"
+        " topics that Kafka forbids. replace: each is `_`, and tables whose topics would be one are"
+        " in each other's way. transliterate: Latin letters and a short hash. escape: every name"
+        " has a topic of its own. See below.", Group.TOPICS,
+        allowed=("replace", "transliterate", "escape"),
     ),
     Option(
         "override.data.change.topic.prefix", Kind.TOPIC_PART, None, "Prefix of data topics under"
@@ -389,6 +396,12 @@ OPTIONS: tuple[Option, ...] = (
         " beside the payload.", Group.CONVERTERS,
     ),
     Option(
+        "header.converter", Kind.SHORT_NAME, "simple", "How headers are written. simple: as Kafka"
+        " Connect's SimpleHeaderConverter does, by which a Connect with default settings reads"
+        " them. json: as its JsonConverter does, each with its schema. The Java classes' names do"
+        " too. See [events.md](events.md#headers).", Group.CONVERTERS, allowed=("simple", "json"),
+    ),
+    Option(
         "key.converter.<property>", _S, None, "Any other property of the key's converter; see"
         " below.", Group.CONVERTERS,
     ),
@@ -441,6 +454,12 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "decimal.handling.mode", Kind.CHOICE, "precise", "Form of NUMERIC, DECIMAL, INT128 and"
         " DECFLOAT values.", Group.VALUES, allowed=("precise", "double", "string"),
+    ),
+    Option(
+        "decimal.int128.precision", Kind.CHOICE, "38", "Digits that INT128, and NUMERIC and"
+        " DECIMAL of more than 18, declare as decimals. They hold 39, but Spark, Arrow, Flink and"
+        " Iceberg take 38: with these a number of 39 is an event that can't be sent.",
+        Group.VALUES, allowed=("38", "39"),
     ),
     Option(
         "time.precision.mode", Kind.CHOICE, "adaptive", "Form of dates and times.", Group.VALUES,
@@ -508,8 +527,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "event.processing.failure.handling.mode", Kind.CHOICE, "fail", "What the shipper does with"
         " an event that it cannot process. fail: it keeps the journal and stops shipping that"
-        " database. warn, skip: it goes on without the event, whose journal waits in the"
-        " quarantine; warn logs each event, skip each journal.",
+        " database, but not for a table without a topic. warn, skip: it goes on without the event,"
+        " whose journal waits in the quarantine; warn logs each event, skip each journal.",
         Group.SHIPPING, allowed=("fail", "warn", "skip"),
     ),
     Option(
@@ -677,6 +696,10 @@ OPTIONS: tuple[Option, ...] = (
     *_never(
         "connector.class tasks.max plugin.path offset.flush.interval.ms",
         "it belongs to Kafka Connect; this connector runs inside each database server",
+    ),
+    *_never(
+        "header.converter.schemas.enable",
+        "header.converter: simple writes no schemas, and json always does",
     ),
     *_never("name", "it belongs to Kafka Connect; the name is connector.name"),
     *_never(

@@ -39,6 +39,10 @@ MAPPED: Final = {
     "partitioner.class": ("partitioner", "Java's own partitioners only"),
     "receive.buffer.bytes": ("socket.receive.buffer.bytes", "-1 becomes 0"),
     "sasl.jaas.config": ("sasl.username, sasl.password", "for PLAIN and SCRAM"),
+    "sasl.oauthbearer.assertion.template.file": (
+        "sasl.oauthbearer.assertion.jwt.template.file",
+        "",
+    ),
     "send.buffer.bytes": ("socket.send.buffer.bytes", "-1 becomes 0"),
     "ssl.keystore.certificate.chain": ("ssl.certificate.pem", ""),
     "ssl.keystore.key": ("ssl.key.pem", ""),
@@ -50,13 +54,18 @@ MAPPED: Final = {
 
 _CONVERTERS = "keys and values are written by key.converter and value.converter"
 _JVM = "it belongs to the Java client"
+_OLD = "no Java client since Kafka 1.0 knows it either"
+_LOGIN = "the Kafka client fetches and renews tokens at times of its own"
+_BROKERS = "brokers check tokens, producers don't"
 
 # Java properties without any effect here: a warning says why.
 WITHOUT_EFFECT: Final = {
     "auto.include.jmx.reporter": _JVM,
+    "block.on.buffer.full": _OLD,
     "config.providers": "the file's values are taken as they are",
     "interceptor.classes": _JVM,
     "key.serializer": _CONVERTERS,
+    "metadata.fetch.timeout.ms": _OLD,
     "metadata.max.idle.ms": _JVM,
     "metric.reporters": _JVM,
     "metrics.num.samples": _JVM,
@@ -69,6 +78,25 @@ WITHOUT_EFFECT: Final = {
     "sasl.kerberos.ticket.renew.window.factor": _JVM,
     "sasl.login.callback.handler.class": _JVM,
     "sasl.login.class": _JVM,
+    "sasl.login.connect.timeout.ms": _LOGIN,
+    "sasl.login.read.timeout.ms": _LOGIN,
+    "sasl.login.refresh.buffer.seconds": _LOGIN,
+    "sasl.login.refresh.min.period.seconds": _LOGIN,
+    "sasl.login.refresh.window.factor": _LOGIN,
+    "sasl.login.refresh.window.jitter": _LOGIN,
+    "sasl.login.retry.backoff.max.ms": _LOGIN,
+    "sasl.login.retry.backoff.ms": _LOGIN,
+    "sasl.oauthbearer.clock.skew.seconds": _BROKERS,
+    "sasl.oauthbearer.expected.audience": _BROKERS,
+    "sasl.oauthbearer.expected.issuer": _BROKERS,
+    "sasl.oauthbearer.header.urlencode": _JVM,
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": _BROKERS,
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": _BROKERS,
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": _BROKERS,
+    "sasl.oauthbearer.jwks.endpoint.url": _BROKERS,
+    "sasl.oauthbearer.jwt.retriever.class": _JVM,
+    "sasl.oauthbearer.jwt.validator.class": _JVM,
+    "sasl.oauthbearer.scope.claim.name": _BROKERS,
     "security.providers": _JVM,
     "socket.connection.setup.timeout.max.ms": "socket.connection.setup.timeout.ms is not doubled",
     "ssl.enabled.protocols": "OpenSSL's own choice is used",
@@ -79,6 +107,7 @@ WITHOUT_EFFECT: Final = {
     "ssl.secure.random.implementation": _JVM,
     "ssl.trustmanager.algorithm": _JVM,
     "ssl.truststore.password": "certificates in PEM form have no password",
+    "timeout.ms": f"{_OLD}; the longest wait for an answer is kafka.producer.request.timeout.ms",
     "value.serializer": _CONVERTERS,
 }
 
@@ -406,6 +435,9 @@ class _Mapping:
     def _identification(self, entry: Entry, value: str) -> None:
         self._set("ssl.endpoint.identification.algorithm", value or "none", entry)
 
+    def _assertion_template(self, entry: Entry, value: str) -> None:
+        self._set("sasl.oauthbearer.assertion.jwt.template.file", value, entry)
+
     def _store_type(self, option: str, location: str) -> str:
         given = self.given.get(option)
         if given is not None and isinstance(given.value, str):
@@ -578,6 +610,7 @@ _SPECIAL: Final[Mapping[str, Callable[[_Mapping, Entry, str], None]]] = {
     "partitioner.class": _Mapping._partitioner_class,
     "receive.buffer.bytes": _Mapping._receive_buffer,
     "sasl.jaas.config": _Mapping._jaas,
+    "sasl.oauthbearer.assertion.template.file": _Mapping._assertion_template,
     "send.buffer.bytes": _Mapping._send_buffer,
     "ssl.endpoint.identification.algorithm": _Mapping._identification,
     "ssl.keystore.certificate.chain": _Mapping._keystore_chain,

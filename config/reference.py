@@ -23,6 +23,7 @@ from firebird_cdc.config.options import (
     Status,
 )
 from firebird_cdc.config.values import ALGORITHMS
+from firebird_cdc.journal.topic_encoding import ESCAPE, REPLACE, TRANSLITERATE, topic_of
 
 _INTRODUCTION = """\
 # Options
@@ -52,8 +53,9 @@ variable `FIREBIRD` names, or else the only one on the machine.
 - Numbers and booleans may stand in quotes. Where some words are allowed, their case is free.
 - A list is text separated by commas, or a YAML list. `\\,` stands for a comma inside an item of
   such a text; a pattern with a comma, such as `t{1,3}`, is best written in a YAML list.
-- A value that begins with `*` must stand in quotes, or YAML reads it as an alias. As a regular
-  expression it needs a dot in front: `.*name`.
+- A regular expression that begins with `*` is read as if it began with `.*`, and a warning shows
+  the line to write. Any other value that begins with `*` must stand in quotes, or YAML reads it as
+  an alias.
 - Options marked "not built yet" load with a warning, and have no effect.
 
 Kinds of values: *long* reaches to 9223372036854775807, *int* to 2147483647.
@@ -73,7 +75,8 @@ _KAFKA = f"""
 Everything under `kafka.producer.` goes to the Kafka client without that prefix. The client is
 librdkafka {librdkafka.VERSION}: all its
 [properties](https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md) for
-producers can be set. Configurations of the Java client load too:
+producers can be set. Configurations of the Java client load too: each of its properties has a
+counterpart, or is named below.
 
 - A number beyond librdkafka's range is narrowed, with a warning (`retry.backoff.ms`, for
   example, ends at 300000 there).
@@ -94,11 +97,32 @@ Java properties that have another name or unit here:
 """
 
 _TOPICS = """\
-In the database path `\\`, `/` and `:` become `_`, and so does every other character of path and
-table that Kafka forbids. A topic that two tables would share, or a table with the topic of
-transactions or schema changes, is an error, and so are topics that differ only in `.` and `_`,
-which Kafka refuses to create, and names of more than 249 characters. `firebird-cdc check
---database PATH` finds them before the shipper stops at the first event of such a table.
+How `topic.name.encoding` writes the topics of tables of `/srv/fb/shop.fdb`, with the prefix `shop`:
+"""
+
+_TOPICS_TOO = """\
+- `replace`: in the path `\\`, `/` and `:` become `_`, and so does every other character of path and
+  table that Kafka forbids.
+- `transliterate`: the same, but a path or table with a character that Kafka forbids (in the path
+  beyond those three) is written in Latin letters, with a hash of eight digits behind it. A topic of
+  more than 249 characters is cut, with such a hash at the end.
+- `escape`: digits and letters of ASCII stay, in a table also `_`. `/` becomes `--`, `.` becomes
+  `-.`, and everything else, `-` and the `_` of a path included, becomes `-` and the four
+  hexadecimal digits of each of its UTF-16 units. So no two tables have one topic, not in a broker's
+  metrics either, where `.` and `_` are the same. Letter case counts, as it does for Kafka. A topic
+  of more than 249 characters is cut, with `-h` and a hash of 32 digits at the end. With a
+  `topic.delimiter` that begins with neither `.` nor `_`, or has a `-`, every topic ends so.
+
+Names of schemas have path and table in the same form; with `replace` the table is as it is there.
+Changing the option moves later events of all tables whose topic's name it changes to new topics:
+[Topics](topics.md#names) tells what to do then.
+
+A table has no topic if that would be the topic of another table, of transactions, schema changes,
+heartbeats or positions, or would differ from such a topic in `.` and `_` only, which Kafka refuses
+to create, or would have more than 249 characters. Of two tables the one that came first keeps the
+topic. Events of the other one [are set aside](operations.md#a-table-without-a-topic), whatever
+`event.processing.failure.handling.mode` says, and all other tables go on. `firebird-cdc check
+--database PATH` finds such tables beforehand.
 
 With `topic.naming.strategy: table` all databases of the server share the names of their tables.
 The transaction topic is `<kafka.topic.prefix>`, `topic.delimiter`, `topic.transaction`.
@@ -206,13 +230,15 @@ def _lines() -> Iterator[str]:
         if group is Group.CONVERTERS:
             yield _CONVERTERS
             yield from _avro()
+        if group is Group.TOPICS:
+            yield from _topics()
         if group in _NOTES:
             yield _NOTES[group]
     yield from _logging()
 
 
 _NOTES = {
-    Group.TOPICS: _TOPICS,
+    Group.TOPICS: _TOPICS_TOO,
     Group.TRANSFORMS: _TRANSFORMS,
     Group.FILTERS: _FILTERS + _MESSAGE_KEYS,
     Group.MASKS: _MASKS,
@@ -246,6 +272,21 @@ def _value(option: Option) -> str:
     if option.kind is Kind.BOOLEAN:
         return "`true`, `false`"
     return str(option.kind.value)
+
+
+def _topics() -> Iterator[str]:
+    yield _TOPICS
+    tables = ("ORDER_ITEMS", "Заказы")
+    yield from _table(
+        ("", *(f"`{table}`" for table in tables)),
+        (
+            (
+                f"`{each}`",
+                *(f"`{topic_of(each, 'shop', '/srv/fb/shop.fdb', table)}`" for table in tables),
+            )
+            for each in (REPLACE, TRANSLITERATE, ESCAPE)
+        ),
+    )
 
 
 def _kafka() -> Iterator[str]:

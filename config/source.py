@@ -15,6 +15,7 @@ from types import MappingProxyType
 import yaml
 
 from firebird_cdc.config.options import shown_key
+from firebird_cdc.config.patterns import quote_star
 from firebird_cdc.errors import ConfigError
 
 _NULL_TAG = "tag:yaml.org,2002:null"
@@ -90,7 +91,7 @@ def read_flat_yaml(path: Path, what: str) -> Source:
     """
     text = read_text(path, what)
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = _compose(text)
     except yaml.MarkedYAMLError as error:
         raise ConfigError([_syntax_problem(path, what, error)]) from error
     except yaml.reader.ReaderError as error:
@@ -112,6 +113,24 @@ def read_flat_yaml(path: Path, what: str) -> Source:
             ]
         )
     return _flatten(path, node)
+
+
+def _compose(text: str) -> yaml.Node | None:
+    """Return the node that TEXT is; a value that begins with ``*`` and is no alias counts as text
+    where ``quote_star`` knows it. Raises what PyYAML does."""
+    lines = text.split("\n")
+    while True:
+        try:
+            node: yaml.Node | None = yaml.compose("\n".join(lines), Loader=yaml.SafeLoader)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark
+            number = len(lines) if mark is None else mark.line
+            quoted = quote_star(lines, number) if number < len(lines) else None
+            if quoted is None:
+                raise
+            lines[number] = quoted
+        else:
+            return node
 
 
 def _flatten(path: Path, node: yaml.MappingNode) -> Source:

@@ -1,10 +1,9 @@
-"""Turns the text of one value into a typed one: numbers, booleans, lists, patterns."""
+"""Turns the text of one value into a typed one: numbers, booleans, lists."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-import warnings
 from collections.abc import Iterator
 
 from firebird_cdc.journal.charsets import find_codec
@@ -71,59 +70,6 @@ def split_list(value: str | tuple[str, ...]) -> tuple[str, ...]:
     else:
         items = [item.replace("\\,", ",") for item in re.split(r"(?<!\\),", value)]
     return tuple(item.strip() for item in items if item.strip())
-
-
-def compile_patterns(items: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
-    """Compile ITEMS, to be used with ``fullmatch``, without regard to letter case.
-
-    Raises ValueProblem that names each item that is no regular expression and, where one
-    is obvious, the pattern that was meant.
-    """
-    patterns: list[re.Pattern[str]] = []
-    problems: list[str] = []
-    for number, item in enumerate(items, 1):
-        if _CUT_OFF.search(item):
-            problems.append(
-                f"item {number} ({item}) ends within braces; write \\, for a comma that belongs to"
-                " a pattern, or a YAML list"
-            )
-            continue
-        try:
-            patterns.append(_compile(item))
-        except ValueError as error:
-            meant = _suggest_pattern(item)
-            hint = f"; did you mean {meant}?" if meant else ""
-            problems.append(f"item {number} ({item}) is not a regular expression: {error}{hint}")
-    if problems:
-        raise ValueProblem("; ".join(problems))
-    return tuple(patterns)
-
-
-# The half of t{1,3} before the comma: for Python the brace then stands for itself.
-_CUT_OFF = re.compile(r"(?<!\\)\{[0-9]*\Z")
-
-
-def _compile(item: str) -> re.Pattern[str]:
-    """Compile ITEM; raises ValueError if it is no regular expression."""
-    try:
-        with warnings.catch_warnings():
-            # What Python warns of, e.g. [[a], means something else in Java: ask for clarity.
-            warnings.simplefilter("error", FutureWarning)
-            return re.compile(item, re.IGNORECASE)
-    except (re.error, OverflowError, RecursionError, FutureWarning) as error:
-        raise ValueError(str(error)) from error
-
-
-def _suggest_pattern(item: str) -> str | None:
-    """Return what a shell-like pattern means as a regular expression: ``*.name`` -> ``.*name``."""
-    candidate = re.sub(r"(?<![\w.)\]}\\])\*\.?", ".*", item)
-    if candidate == item:
-        return None
-    try:
-        _compile(candidate)
-    except ValueError:
-        return None
-    return candidate
 
 
 def codec_of(charset: str) -> str:

@@ -157,7 +157,7 @@ def test_the_first_group_that_holds_a_topic_counts(load: Load) -> None:
         (["topic.creation.default.replication.factor: 40000"], "from -1 to 32767"),
         (["topic.creation.groups: a"], "topic.creation.a.include is missing"),
         (
-            ["topic.creation.groups: a", "topic.creation.a.include: '*x'"],
+            ["topic.creation.groups: a", "topic.creation.a.include: '(x'"],
             "is not a regular expression",
         ),
         (["topic.creation.groups: default"], "which no group can be called"),

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from least_config import load_with
 
-from firebird_cdc.config import ConnectorConfig, load_config
+from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.errors import ConfigError
 
 Load = Callable[..., ConnectorConfig]
@@ -21,17 +22,7 @@ def load(tmp_path: Path) -> Load:
     """Load a file of LINES and the required options."""
 
     def load(*lines: str) -> ConnectorConfig:
-        path = tmp_path / "c.yaml"
-        required = (
-            "connector.name: n",
-            "connector.journal.directory: /j",
-            "kafka.topic.prefix: p",
-            "kafka.producer.bootstrap.servers: h:1",
-        )
-        given = {line.partition(":")[0] for line in lines}
-        least = [line for line in required if line.partition(":")[0] not in given]
-        path.write_text("\n".join([*lines, *least]) + "\n", "utf-8")
-        return load_config(path)
+        return load_with(tmp_path, *lines)
 
     return load
 
@@ -282,6 +273,26 @@ def test_unknown_transaction_metadata_factory(load: Load) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("written", "converter"),
+    [
+        ("simple", "simple"),
+        ("json", "json"),
+        ("org.apache.kafka.connect.storage.SimpleHeaderConverter", "simple"),
+        ("org.apache.kafka.connect.json.JsonConverter", "json"),
+    ],
+)
+def test_header_converter_by_short_name_or_java_class(
+    load: Load, written: str, converter: str
+) -> None:
+    assert load(f"header.converter: {written}").header_converter == converter
+
+
+def test_other_header_converters_are_refused(load: Load) -> None:
+    problem = only_problem(load, "header.converter: io.confluent.connect.avro.AvroConverter")
+    assert "simple (*.SimpleHeaderConverter), json (*.JsonConverter)" in problem
+
+
 # -- transforms and converters of columns
 
 
@@ -482,7 +493,7 @@ def test_message_key_columns(load: Load, written: str, parts: list[tuple[str, li
         ("'.*a:x,,y'", "part 1 (.*a:x,,y): it must have the form"),
         (r"C:\\crm[.]fdb[.]t", "it must have the form"),
         ("'.*t:(a'", "not a regular expression"),
-        ("'*t:a'", "did you mean .*t?"),
+        ("'(*t):a'", "did you mean (.*t)?"),
     ],
 )
 def test_wrong_message_key_columns(load: Load, written: str, said: str) -> None:

@@ -6,27 +6,15 @@ from pathlib import Path
 
 import logbook
 import pytest
+from least_config import load_with
 
-from firebird_cdc.config import ConnectorConfig, load_config
 from firebird_cdc.config.filters import MessageKeys, TableFilter
 
 DATABASE = "/opt/databases/employee.fdb"
 
 
-def config_of(directory: Path, *lines: str) -> ConnectorConfig:
-    path = directory / "c.yaml"
-    required = (
-        "connector.name: n",
-        "connector.journal.directory: /j",
-        "kafka.topic.prefix: p",
-        "kafka.producer.bootstrap.servers: h:1",
-    )
-    path.write_text("\n".join([*lines, *required]) + "\n", "utf-8")
-    return load_config(path)
-
-
 def table_filter(directory: Path, *lines: str) -> TableFilter:
-    return TableFilter(config_of(directory, *lines))
+    return TableFilter(load_with(directory, *lines))
 
 
 @pytest.mark.parametrize(
@@ -121,13 +109,13 @@ COLUMNS = ("ID", "NO", "CUSTOMER", "NOTE")
     ],
 )
 def test_key_columns(tmp_path: Path, written: str, chosen: list[str] | None) -> None:
-    keys = MessageKeys(config_of(tmp_path, f"message.key.columns: {written}"))
+    keys = MessageKeys(load_with(tmp_path, f"message.key.columns: {written}"))
     places = keys.places(DATABASE, "ORDERS", COLUMNS)
     assert (places and [COLUMNS[i] for i in places]) == chosen
 
 
 def test_key_column_that_is_not_there_is_named_in_the_log(tmp_path: Path) -> None:
-    keys = MessageKeys(config_of(tmp_path, "message.key.columns: .*[.]orders:id,nmae"))
+    keys = MessageKeys(load_with(tmp_path, "message.key.columns: .*[.]orders:id,nmae"))
     with logbook.TestHandler() as log:
         assert keys.places(DATABASE, "ORDERS", COLUMNS) == (0,)
     (warning,) = log.formatted_records

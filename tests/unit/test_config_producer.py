@@ -102,6 +102,40 @@ def _accept_alone(name: str, value: str) -> None:
         assert "requires" in str(error)
 
 
+# -- the table against Java's client
+
+JAVA_OPTIONS = (
+    (Path(__file__).parent / "data" / "kafka-clients-4.1.0-producer-options.txt")
+    .read_text()
+    .split()
+)
+"""``ProducerConfig.configNames()`` of the Java client."""
+
+
+@pytest.mark.parametrize("name", [*JAVA_OPTIONS, "timeout.ms"])
+def test_each_property_of_the_java_client_is_known(load: Load, name: str) -> None:
+    """It is passed on or mapped, or a warning or an error says why it is not."""
+    said = [""]
+    try:
+        load(*([] if name == "bootstrap.servers" else [f"{name}: 'x'"]))
+    except ConfigError as error:
+        said = error.problems
+    assert not any("no producer property" in each or "no such option" in each for each in said)
+
+
+def test_what_only_java_can_do_is_ignored_with_the_reason(load: Load) -> None:
+    config = accepted(load(*(f"{name}: x" for name in kafka.WITHOUT_EFFECT)))
+    assert config.producer == load().producer
+    assert len(config.warnings) == len(kafka.WITHOUT_EFFECT)
+    for (name, why), warning in zip(kafka.WITHOUT_EFFECT.items(), config.warnings, strict=True):
+        assert f"kafka.producer.{name} has no effect: {why}" in warning
+
+
+def test_a_template_of_oauth_assertions_has_the_librarys_name(load: Load) -> None:
+    name = "sasl.oauthbearer.assertion.jwt.template.file"
+    assert load("sasl.oauthbearer.assertion.template.file: /t.json").producer[name] == "/t.json"
+
+
 # -- what a plain configuration gives
 
 
@@ -120,10 +154,6 @@ def test_level_of_the_default_compression_is_set_alone(load: Load) -> None:
     producer = accepted(load("compression.lz4.level: 7", "compression.gzip.level: 9")).producer
     assert (producer["compression.type"], producer["compression.level"]) == ("lz4", "7")
     assert "compression.level" not in accepted(load("compression.zstd.level: 3")).producer
-
-
-def test_sample_of_the_manual_is_accepted_by_the_library() -> None:
-    accepted(load_config(Path(__file__).parent / "data" / "red-database-manual.yaml"))
 
 
 def test_options_of_ours_do_not_reach_the_library(load: Load) -> None:

@@ -1,0 +1,189 @@
+"""Regular expressions of options: lists of tables, columns and topics.
+
+The manual of the RED Database connector has ``*.name`` in an example. Java takes that no more than
+Python does; here an item that begins with ``*`` is read as if it began with ``.*``.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import yaml
+
+from firebird_cdc.config.options import Kind, Option, find_option, shown_key
+from firebird_cdc.config.values import ValueProblem, split_outside
+
+if TYPE_CHECKING:
+    from firebird_cdc.config.source import Entry
+
+
+def compile_patterns(items: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+    """Compile ITEMS, to be used with ``fullmatch``, without regard to letter case.
+
+    Raises ValueProblem that names each item that is no regular expression and, where one
+    is obvious, the pattern that was meant.
+    """
+    patterns: list[re.Pattern[str]] = []
+    problems: list[str] = []
+    for number, item in enumerate(items, 1):
+        if _CUT_OFF.search(item):
+            problems.append(
+                f"item {number} ({item}) ends within braces; write \\, for a comma that belongs to"
+                " a pattern, or a YAML list"
+            )
+            continue
+        try:
+            patterns.append(_compile(item))
+        except ValueError as error:
+            meant = _suggest_pattern(item)
+            hint = f"; did you mean {meant}?" if meant else ""
+            problems.append(f"item {number} ({item}) is not a regular expression: {error}{hint}")
+    if problems:
+        raise ValueProblem("; ".join(problems))
+    return tuple(patterns)
+
+
+# The half of t{1,3} before the comma: for Python the brace then stands for itself.
+_CUT_OFF = re.compile(r"(?<!\\)\{[0-9]*\Z")
+
+
+def _compile(item: str) -> re.Pattern[str]:
+    """Compile ITEM; raises ValueError if it is no regular expression."""
+    try:
+        with warnings.catch_warnings():
+            # What Python warns of, e.g. [[a], means something else in Java: ask for clarity.
+            warnings.simplefilter("error", FutureWarning)
+            return re.compile(item, re.IGNORECASE)
+    except (re.error, OverflowError, RecursionError, FutureWarning) as error:
+        raise ValueError(str(error)) from error
+
+
+def _suggest_pattern(item: str) -> str | None:
+    """Return what a shell-like pattern means as a regular expression: ``*.name`` -> ``.*name``."""
+    candidate = re.sub(r"(?<![\w.)\]}\\])\*\.?", ".*", item)
+    if candidate == item:
+        return None
+    try:
+        _compile(candidate)
+    except ValueError:
+        return None
+    return candidate
+
+
+# Items that begin with *
+
+_KEY = r"(?P<key>[^\s:#'\"]+)[ \t]*:"
+_COMMENT = r"(?:[ \t]+#.*)?\s*"
+_STARRED = re.compile(rf"(?P<head>{_KEY}[ \t]+)(?P<value>\*.*?){_COMMENT}")
+_STARRED_ITEM = re.compile(rf"(?P<head>\s*-[ \t]+)(?P<value>\*.*?){_COMMENT}")
+_HEAD_OF_LIST = re.compile(rf"{_KEY}{_COMMENT}")
+_WITHIN_LIST = re.compile(r"\s*(?:[-#].*)?")
+_LIST_IN_LINE = re.compile(rf"{_KEY}[ \t]+\[[^'\"#]*\]{_COMMENT}")
+_ITEM_IN_LINE = re.compile(r"(?<=[\[,])(?P<blank>\s*)(?P<value>\*[^,\[\]]*?)(?=\s*[,\]])")
+
+
+def holds_patterns(key: str, option: Option) -> bool:
+    """Tell whether the value of KEY, a key of OPTION, is a list of regular expressions."""
+    if option.name.startswith("topic.creation."):
+        return key.endswith((".include", ".exclude"))
+    return option.kind in (Kind.PATTERNS, Kind.MESSAGE_KEYS)
+
+
+def quote_star(lines: Sequence[str], number: int) -> str | None:
+    """Return line NUMBER of LINES, the patterns in it in quotes; None if it is neither
+    ``key: *...`` nor of a list in which an item begins so, or of a key of other values.
+
+    YAML reads what begins with ``*`` as the name of an anchor.
+    """
+    line = lines[number]
+    if match := _STARRED.fullmatch(line):
+        key = match["key"]
+    elif match := _STARRED_ITEM.fullmatch(line):
+        above = (each for each in reversed(lines[:number]) if not _WITHIN_LIST.fullmatch(each))
+        head = _HEAD_OF_LIST.fullmatch(next(above, ""))
+        key = "" if head is None else head["key"]
+    elif match := _LIST_IN_LINE.fullmatch(line):
+        if not _names_patterns(match["key"]):
+            return None
+        mended = _ITEM_IN_LINE.sub(lambda item: f"{item['blank']}'{item['value']}'", line)
+        return mended if mended != line else None
+    if match is None or not _names_patterns(key):
+        return None
+    value = match["value"].replace("'", "''")
+    return f"{match['head']}'{value}'"
+
+
+def _names_patterns(key: str) -> bool:
+    option = find_option(key)
+    return option is not None and holds_patterns(key, option)
+
+
+def read_stars(entry: Entry, option: Option) -> tuple[Entry, str]:
+    """Return ENTRY, of patterns, with ``.*`` where one begins with ``*``, and a warning.
+
+    The warning is the rest of a sentence that begins with the key; empty if nothing was changed.
+    An item that is no regular expression even so stays as it is.
+    """
+    found: list[str] = []
+    split = _in_keys if option.kind is Kind.MESSAGE_KEYS else _in_list
+    value: str | tuple[str, ...]
+    if isinstance(entry.value, tuple):
+        mend = split if option.kind is Kind.MESSAGE_KEYS else _mended
+        value = tuple(mend(item, found) for item in entry.value)
+    else:
+        value = split(entry.value or "", found)
+    if not found:
+        return entry, ""
+    items = " and ".join(found)
+    read = " and ".join(f".{item}" for item in found)
+    what = "no regular expression" if len(found) == 1 else "no regular expressions"
+    line = _line(shown_key(entry.key), value)
+    warning = f"holds {items}, {what}, read here as {read}; write this line: {line}"
+    return replace(entry, value=value), warning
+
+
+def _in_list(text: str, found: list[str]) -> str:
+    return ",".join(_mended(item, found) for item in re.split(r"(?<!\\),", text))
+
+
+def _in_keys(text: str, found: list[str]) -> str:
+    """The same for a value of ``message.key.columns``."""
+    parts = []
+    for part in split_outside(text, ";"):
+        *table, columns = split_outside(part, ":")
+        if not table:  # which is refused later
+            parts.append(part)
+            continue
+        whose = _mended(":".join(table), found)
+        names = ",".join(_mended(name, found) for name in split_outside(columns, ","))
+        parts.append(f"{whose}:{names}")
+    return ";".join(parts)
+
+
+def _mended(item: str, found: list[str]) -> str:
+    """ITEM, with a dot in front if it begins with ``*``; what did is added to FOUND."""
+    bare = item.strip()
+    if not bare.startswith("*"):
+        return item
+    try:
+        _compile(f".{bare}".replace("\\,", ","))
+    except ValueError:
+        return item
+    found.append(bare)
+    return item.replace("*", ".*", 1)
+
+
+def _line(key: str, value: str | tuple[str, ...]) -> str:
+    """The line of a file that gives KEY the VALUE."""
+    is_list = isinstance(value, tuple)
+    line: str = yaml.safe_dump(
+        {key: list(value) if is_list else value},
+        default_flow_style=None if is_list else False,
+        allow_unicode=True,
+        width=float("inf"),
+    )
+    return line.strip()

@@ -54,8 +54,8 @@ from firebird_cdc.journal.confirming import (
     UNDECIDED_AT,
     UNREAD_AT,
 )
-from firebird_cdc.journal.dispose import copy_file, replace_file
-from firebird_cdc.journal.durable import boot_id, sync_directory, sync_names
+from firebird_cdc.journal.dispose import copy_file
+from firebird_cdc.journal.durable import boot_id, replace_file, sync_directory, sync_names
 from firebird_cdc.journal.format import DATA_OFFSET, JournalReader, write_commit_mark
 from firebird_cdc.journal.lock import STATE_DIRECTORY, is_held
 

@@ -36,3 +36,15 @@ class BadEvent(ShipError):
     def where(self) -> str:
         """Which one it is, for messages."""
         return ASIDE.get(self.pos) or f"event {self.pos}"
+
+
+class NamelessEvent(BadEvent):
+    """An event of a table that can't have the names it needs, such as a topic that is another's.
+
+    All events of the table are so until somebody changes the configuration. So they are set aside
+    in every mode, and other tables go on. ``table``: its name.
+    """
+
+    def __init__(self, pos: int, what: str, table: str) -> None:
+        super().__init__(pos, what)
+        self.table = table

@@ -22,6 +22,7 @@ from firebird_cdc.journal.doubt import DoubtWatch
 from firebird_cdc.journal.failures import FailureWatch
 from firebird_cdc.journal.heartbeat import Heartbeat
 from firebird_cdc.journal.log_watch import LogWatch
+from firebird_cdc.journal.nameless import NamelessWatch
 from firebird_cdc.journal.parties import PartyWatch
 from firebird_cdc.journal.retry_desk import RetryDesk
 from firebird_cdc.journal.statistics import Statistics
@@ -59,6 +60,7 @@ def build_chores(
         DoubtWatch(config.journal_directory, statistics),
         PartyWatch(config.journal_directory, statistics),
         LogWatch(config.journal_directory, statistics),
+        NamelessWatch(config.journal_directory, statistics),
         FailureWatch(config.journal_directory, config.path, statistics),
         RetryDesk(config.journal_directory, delivery),
     ]

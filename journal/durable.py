@@ -1,5 +1,5 @@
-"""Names that outlast a power cut, and a sign that there may have been one. Needs nothing that is
-compiled."""
+"""Names and files that outlast a power cut, and a sign that there may have been one. Needs nothing
+that is compiled."""
 
 from __future__ import annotations
 
@@ -51,3 +51,31 @@ def sync_names(folder: Path) -> None:
         if (made.st_dev, made.st_uid) != (here, os.geteuid()):
             break  # an administrator's, and not made just now
         sync_name(each)
+
+
+def replace_file(
+    path: Path, content: bytes, *, owner_of: Path | None = None, is_synced: bool = True
+) -> None:
+    """Have CONTENT in PATH, as a whole or not at all; its name is durable once the folder is.
+
+    owner_of: give it to whom that belongs, see `give_to_owner_of`. is_synced: else a power cut may
+    take the content.
+    """
+    temporary = path.with_name(f".{path.name}.part")
+    temporary.unlink(missing_ok=True)  # another file: of that one a sync may have failed
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        if is_synced:
+            file.flush()
+            os.fsync(file.fileno())
+    if owner_of is not None:
+        give_to_owner_of(owner_of, temporary)
+    temporary.replace(path)
+
+
+def give_to_owner_of(state: Path, path: Path) -> None:
+    """Give PATH to the user of the server, who owns STATE, if root has made it. Raises OSError."""
+    if os.geteuid() == 0:
+        owner = state.stat()
+        os.chown(path, owner.st_uid, owner.st_gid)

@@ -20,8 +20,7 @@ from typing import Any, Final, Literal
 from firebird_cdc.bridge.counters import Counters, page_of, read_page
 from firebird_cdc.config import load_capture
 from firebird_cdc.errors import ConfigError
-from firebird_cdc.journal.dispose import replace_file
-from firebird_cdc.journal.durable import sync_directory
+from firebird_cdc.journal.durable import replace_file, sync_directory
 from firebird_cdc.journal.statistics import FAILURES, Statistics, local_time, now_us
 
 SYSTEM_STATE: Final = Path("/var/lib/firebird-cdc")

@@ -49,6 +49,15 @@ class Halt:
     stays: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Setback:
+    """A journal that was not delivered, of epoch and sequence ``place``; of one that attempts go
+    on with, ``why``."""
+
+    place: tuple[int, int]
+    why: str = ""
+
+
 @dataclass(slots=True)
 class _Hole:
     missing: int
@@ -62,7 +71,7 @@ class Lane:
 
     ``flights``: begun and not yet disposed of, in order. ``halt``: set while it stands still.
     ``failing``: one of its messages failed, the answers to the others are awaited.
-    ``trouble``: why its next journal was not delivered; attempts go on.
+    ``setback``: the journal that was not delivered when it should, until it or a later one is.
     ``careful``: the journal that is sent one message at a time.
     ``known``: what Kafka's position topic says, None if nothing; ``done``: up to which number all
     journals are in Kafka by that. ``foreign``: it is said of another journal folder. ``forgiven``:
@@ -77,8 +86,7 @@ class Lane:
         self.halt: Halt | None = None
         self.retry_at = 0.0
         self.careful: UUID | None = None
-        self.in_trouble = False
-        self.trouble = ""
+        self.setback: Setback | None = None
         self.failing = False
         self.known: Known | None = None
         self.done = (-1, -1)
@@ -226,7 +234,7 @@ class Lane:
         # All nearly always empty, and hashing a uuid takes its time.
         resume_after = self._resume_after.get(uuid, 0) if self._resume_after else 0
         former = self._former.get(uuid) if self._former else None
-        if former is not None and former.pos == resume_after:
+        if former is not None and former.part.sent_to == resume_after:
             former.tally.tell()  # Kafka turned out to have that, so it is not sent again
         flight = Flight(
             plan,
@@ -302,7 +310,7 @@ class Lane:
         All journals under way are part of it; FOLDER and PLACE say where they are.
         """
         flights = list(self.flights)
-        if flights and not flights[-1].read_to_end and not flights[-1].pos:
+        if flights and not flights[-1].read_to_end and not flights[-1].part.sent_to:
             flights.pop()  # begun, and nothing of it sent yet
         if not flights:
             return None
@@ -311,7 +319,7 @@ class Lane:
         runs = runs_of([flight.entry for flight in flights if flight.read_to_end])
         epoch, sequence, uuid = last.entry
         return Position(
-            self.database, epoch, sequence, uuid, last.pos, complete, now_us(), runs,
+            self.database, epoch, sequence, uuid, last.part.sent_to, complete, now_us(), runs,
             folder, place,
         )  # fmt: skip
 
@@ -337,6 +345,24 @@ class Lane:
         self.failures = 0
         self._backoff_s = self._first_backoff_s
         return flight
+
+    @property
+    def must_come_first(self) -> bool:
+        """Tell whether the next journal was not delivered when it should, and others are ahead: in
+        one Kafka transaction it would hold them up again."""
+        setback = self.setback
+        if setback is None or not self.flights or not self.queue:
+            return False
+        return self.queue.first()[:2] == setback.place
+
+    def recovers(self, flight: Flight) -> bool:
+        """Tell whether FLIGHT, which is delivered, ends what the lane met: those before the
+        journal in question were under way and say nothing, nor do any while it stands still."""
+        setback = self.setback
+        if setback is None or self.halt is not None or flight.entry[:2] < setback.place:
+            return False
+        self.setback = None
+        return True
 
     def drop(self, flight: Flight, *, comes_again: bool = False) -> None:
         """FLIGHT ends here without being delivered: set aside, gone, or to be mended first."""

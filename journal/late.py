@@ -11,8 +11,7 @@ Kafka transaction together with a record that names the journal (``journal.posit
 
 from __future__ import annotations
 
-import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,21 +20,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import UUID
 
 import logbook
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
 from firebird_cdc.errors import JournalError, Obstacle
 from firebird_cdc.journal.backlog import Entry
 from firebird_cdc.journal.bad_event import BadEvent
 from firebird_cdc.journal.dispose import dispose_shipped
-from firebird_cdc.journal.flight import FlightPlan
+from firebird_cdc.journal.flight import FlightPlan, seen_of
 from firebird_cdc.journal.format import Gap, JournalReader, SequenceChange
-from firebird_cdc.journal.producer import is_refusal
+from firebird_cdc.journal.producer import Sender, is_refusal
 from firebird_cdc.journal.quarantine import refusal
 from firebird_cdc.journal.quarantine_note import Note
 from firebird_cdc.journal.records import Message
 from firebird_cdc.journal.tally import PLACED, Kind, counted_as
 
 if TYPE_CHECKING:
+    from firebird_cdc.journal.header_values import HeaderWriter
     from firebird_cdc.journal.repair_desk import RepairFlight, RepairOutcome, Repairs
     from firebird_cdc.journal.repairs import Place
 
@@ -129,7 +129,7 @@ class LateFlight:
         self._batches.close()
         self.is_read = True
 
-    def send(self, producer: Producer) -> bool:
+    def send(self, producer: Sender) -> bool:
         """Hand over some more; whether that went on."""
         moved = False
         for _ in range(CHANGES_PER_TURN):
@@ -161,7 +161,7 @@ class LateFlight:
         self.is_read = True
         return False
 
-    def _hand_over(self, producer: Producer) -> bool:
+    def _hand_over(self, producer: Sender) -> bool:
         pos = self._held_pos
         while self._held:
             message = self._held[0]
@@ -250,8 +250,10 @@ class LateFlight:
                 if renderer.reduced != placed:
                     self._placed.add(change.pos)
                 if messages:
-                    plan.quarantine.see(entry, database, change.pos, messages, is_late=True)
-                    marked = [_marked(each, note, reason) for each in messages]
+                    seen = seen_of(plan.quarantine, renderer, change, messages)
+                    plan.quarantine.see(entry, database, change.pos, seen, is_late=True)
+                    writer = plan.renderer.header_writer
+                    marked = [_marked(each, note, reason, writer) for each in messages]
                     yield change.pos, counted_as(change), marked
 
     @property
@@ -290,20 +292,22 @@ class LateFlight:
         return again
 
 
-def _marked(message: Message, note: Note, reason: str) -> Message:
+def _marked(message: Message, note: Note, reason: str, writer: HeaderWriter) -> Message:
     """MESSAGE with the header that says that it comes late."""
-    value = json.dumps({"set_aside_at": note.at, "reason": reason}, ensure_ascii=False)
-    return message._replace(headers=[*message.headers, (LATE_HEADER, value.encode())])
+    value = writer.told({"set_aside_at": note.at, "reason": reason})
+    return message._replace(headers=[*message.headers, (LATE_HEADER, value)])
 
 
 class _Wish(NamedTuple):
-    """``answer``: takes an `Outcome`, of a repair a ``RepairOutcome``."""
+    """``answer``: takes an `Outcome`, of a repair a ``RepairOutcome``. ``held``: the database of
+    which no journal begins meanwhile."""
 
     uuid: UUID
     answer: Callable[[Any], object]
     is_forced: bool = False
     was_draft: bool = False
     is_repair: bool = False
+    held: str | None = None
 
 
 class LateSending:
@@ -329,6 +333,7 @@ class LateSending:
         self._archive = archive
         self._wishes: deque[_Wish] = deque()
         self._wish: _Wish | None = None
+        self._held: Counter[str] = Counter()
         self._sent: set[UUID] = set()
         self._gone: set[UUID] = set()
         self._doubtful: dict[UUID, LateFlight] = {}
@@ -351,7 +356,26 @@ class LateSending:
 
     def ask(self, uuid: UUID, answer: Callable[[Outcome], None], *, is_forced: bool) -> None:
         """Have a journal sent when its turn comes; ANSWER is called with what became of it."""
-        self._wishes.append(_Wish(uuid, answer, is_forced))
+        held = self._held_for(uuid)
+        if held is not None:
+            self._held[held] += 1
+        self._wishes.append(_Wish(uuid, answer, is_forced, held=held))
+
+    def holds(self, database: str) -> bool:
+        """Tell whether no journal of DATABASE may be begun: its events come behind late ones, or
+        a repair is made of it."""
+        return bool(self._held[database]) or self.repairs.holds(database)
+
+    def _held_for(self, uuid: UUID) -> str | None:
+        """The database of a journal of which a table had no topic: now that it may have one, its
+        events are to come in their order."""
+        try:
+            note = self._plan.quarantine.find(uuid)
+        except (OSError, ValueError):
+            return None
+        if note is None or not note.nameless or self._plan.quarantine.is_draft(uuid):
+            return None
+        return note.database
 
     def ask_repair(self, uuid: UUID, answer: Callable[[RepairOutcome], None]) -> None:
         """Have a repair sent once nothing of its database is under way; as ``ask``."""
@@ -449,7 +473,7 @@ class LateSending:
             self.flight = None
             self._wishes.appendleft(self._wish)
 
-    def advance(self, producer: Producer) -> bool:
+    def advance(self, producer: Sender) -> bool:
         """Send, without transactions; whether anything went on."""
         flight = self.begin()
         if flight is None:
@@ -525,6 +549,8 @@ class LateSending:
     def _answer(self, outcome: Outcome | RepairOutcome) -> None:
         wish, self._wish = self._wish, None
         assert wish is not None
+        if wish.held is not None:
+            self._held[wish.held] -= 1
         what = f"repair {wish.uuid}" if wish.is_repair else f"retry of {wish.uuid}.log"
         (_log.notice if outcome.is_sent else _log.error)("{}: {}", what, outcome.text)
         wish.answer(outcome)

@@ -9,9 +9,10 @@ four digits (Debezium writes ``_u416`` for a Cyrillic letter, which reads in two
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.journal.topic_encoding import REPLACE, code_units, table_part
 from firebird_cdc.journal.topics import BadName, Owners, database_part, problems_of
 
 _NO_AVRO = re.compile(r"[^A-Za-z0-9_]")
@@ -35,20 +36,14 @@ def adjust_field_name(name: str, mode: str) -> str:
     if mode == "none" or not name:
         return name
     if mode == "avro":
-        adjusted = _NO_AVRO.sub(lambda match: "_" * len(_units(match[0])), name)
+        adjusted = _NO_AVRO.sub(lambda match: "_" * len(code_units(match[0])), name)
         return f"_{adjusted}" if adjusted[0].isdigit() else adjusted
     adjusted = _NO_AVRO_OR_ESCAPE.sub(_escape, name)
     return f"_u{ord(name[0]):04x}{adjusted[1:]}" if adjusted[0].isdigit() else adjusted
 
 
 def _escape(match: re.Match[str]) -> str:
-    return "".join(f"_u{unit:04x}" for unit in _units(match[0]))
-
-
-def _units(character: str) -> list[int]:
-    """The UTF-16 code units of CHARACTER."""
-    raw = character.encode("utf-16-be", "surrogatepass")
-    return [int.from_bytes(raw[place : place + 2], "big") for place in range(0, len(raw), 2)]
+    return "".join(f"_u{unit:04x}" for unit in code_units(match[0]))
 
 
 def field_names(columns: Sequence[str], mode: str, table: str) -> tuple[str, ...]:
@@ -75,11 +70,16 @@ class SchemaNames:
     def __init__(self, config: ConnectorConfig) -> None:
         self._prefix = config.topic_prefix
         self._mode = config.schema_name_adjustment_mode
+        self._encoding = config.topic_name_encoding
         self._owners = Owners()
 
     def of_table(self, database: str, table: str) -> str:
-        """Return what stands before ``.Key``, ``.Value`` and ``.Envelope``; raises BadName."""
-        name = adjust_schema_name(f"{self._prefix}.{database_part(database)}.{table}", self._mode)
+        """Return what stands before ``.Key``, ``.Value`` and ``.Envelope``; raises BadName.
+
+        Names that are encoded in topics are here, too: else those that topics tell apart would be
+        one for Avro.
+        """
+        name = self._name(database, table)
         other = self._owners.claim(name, (database, table))
         if other is not None:
             raise BadName(
@@ -88,6 +88,19 @@ class SchemaNames:
                 " of them out with table.exclude.list"
             )
         return name
+
+    def _name(self, database: str, table: str) -> str:
+        path, encoding = database_part(database, self._encoding), self._encoding
+        shown = table if encoding == REPLACE else table_part(table, encoding)
+        return adjust_schema_name(f"{self._prefix}.{path}.{shown}", self._mode)
+
+    def settle(
+        self, owners: Iterable[tuple[str, str]], captures: Callable[[str, str], bool]
+    ) -> None:
+        """Let OWNERS have come first, but those that CAPTURES says no to."""
+        for owner in owners:
+            if captures(*owner):
+                self._owners.claim(self._name(*owner), owner)
 
     def problems(self, tables: Iterable[tuple[str, str]]) -> list[str]:
         """What is wrong with the names of TABLES, pairs of a database and a table of it."""

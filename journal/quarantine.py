@@ -34,12 +34,13 @@ import logbook
 
 from firebird_cdc.errors import JournalError, ShipError
 from firebird_cdc.journal.backlog import Entry
-from firebird_cdc.journal.dispose import keep_journal, replace_file
-from firebird_cdc.journal.durable import make_folder, sync_directory
+from firebird_cdc.journal.dispose import keep_journal
+from firebird_cdc.journal.durable import make_folder, replace_file, sync_directory
 from firebird_cdc.journal.format import read_envelope
 from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.quarantine_note import MOST_EVENTS_NAMED, QUARANTINE, Note, digest_of
 from firebird_cdc.journal.records import Concerned, Message
+from firebird_cdc.journal.versions import TODAY, form_of, may_differ
 
 _log = logbook.Logger("firebird_cdc.journal.quarantine")
 
@@ -58,7 +59,8 @@ class Quarantine:
     """The quarantine of one journal folder, as the shipper keeps it.
 
     ``watching``: whether ``see`` has to be told of the messages that are sent. ``is_busy``:
-    whether ``flush`` or ``keep`` have anything to do.
+    whether ``flush`` or ``keep`` have anything to do. ``watches_tables``: whether it has to be told
+    what stands for topic and keys of any table, too.
     """
 
     def __init__(self, journals: Path) -> None:
@@ -73,11 +75,17 @@ class Quarantine:
         self._by_topic: dict[str, dict[UUID, int]] = {}
         self._by_database: dict[str | None, set[UUID]] = {}
         self._watched: dict[UUID, Note] = {}
+        self._nameless: set[UUID] = set()  # those among them that concern tables without topics
 
     @property
     def is_busy(self) -> bool:
         """Whether something is to be written or kept when journals end."""
         return bool(self._drafts or self._dirty)
+
+    @property
+    def watches_tables(self) -> bool:
+        """Tell whether events are watched for by their table, as it has had no topic."""
+        return bool(self._nameless)
 
     def is_whole(self, uuid: UUID) -> bool:
         """Tell whether nothing of a journal that is being shipped was left out."""
@@ -88,6 +96,7 @@ class Quarantine:
         """Read what is there. Raises ShipError if the folder can't be read."""
         for held in (self._drafts, self._kept, self._dirty, self._watched):
             held.clear()
+        self._nameless.clear()
         self._by_key.clear()
         self._with_keys.clear()
         self._by_topic.clear()
@@ -142,13 +151,26 @@ class Quarantine:
             events[pos] = whose
 
     def leave_out(
-        self, entry: Entry, database: str, pos: int, reason: str, what: Concerned
+        self,
+        entry: Entry,
+        database: str,
+        pos: int,
+        reason: str,
+        what: Concerned,
+        nameless: str | None = None,
     ) -> bool:
         """Event POS of ENTRY is not sent; it concerns WHAT. False if there are too many of them
-        to be told one by one, and ``leave_rest`` has to be called."""
+        to be told one by one, and ``leave_rest`` has to be called.
+
+        NAMELESS: its table, if that can't have the names it needs.
+        """
         note = self._draft(entry, database)
         if not note.add(pos, reason):
             return False
+        if nameless is not None:
+            note.add_nameless(nameless, pos)
+            if note.uuid in self._watched:
+                self._nameless.add(note.uuid)
         self._watch_more(note, pos, what)
         return True
 
@@ -276,6 +298,8 @@ class Quarantine:
             return
         self._watched[uuid] = note
         self.watching = True
+        if note.nameless:
+            self._nameless.add(uuid)
         if len(self._by_key) + len(note.keys) > MOST_KEYS:
             note.is_topics = True
         if note.is_topics or note.is_all:
@@ -321,6 +345,7 @@ class Quarantine:
         uuid = note.uuid
         if self._watched.pop(uuid, None) is None:
             return
+        self._nameless.discard(uuid)
         self._drop_keys(note)
         for topic in note.topics:
             _discard(self._by_topic, topic, uuid)
@@ -344,6 +369,7 @@ class Quarantine:
         ``is_late``: they were left out themselves, and the others of ENTRY are not behind them.
         """
         hit: list[UUID] = []
+        wide: set[UUID] = set()
         for name in (database, None):
             for uuid in self._by_database.get(name, ()):
                 note = self._watched[uuid]
@@ -354,6 +380,9 @@ class Quarantine:
             found = dict(self._by_topic.get(message.topic, ()))
             if message.topic in self._with_keys:
                 found.update(self._by_key.get(digest_of(message.topic, message.key), ()))
+                others = self._in_other_bytes(message)
+                found.update(others)
+                wide.update(others)
             hit += [
                 uuid
                 for uuid, left in found.items()
@@ -362,7 +391,20 @@ class Quarantine:
         if is_late:
             hit = [uuid for uuid in hit if uuid != entry.uuid]
         for uuid in dict.fromkeys(hit):
-            self._note_newer(self._watched[uuid], entry, database, pos)
+            note = self._watched[uuid]
+            note.is_topics = note.is_topics or uuid in wide
+            self._note_newer(note, entry, database, pos)
+
+    def _in_other_bytes(self, message: Message) -> dict[UUID, int]:
+        """The journals whose notes may have the key of MESSAGE in other bytes, those of the form of
+        a version before: for them any event of the table counts."""
+        if not may_differ(message.key):
+            return {}
+        return {
+            uuid: pos
+            for uuid, pos in self._with_keys[message.topic].items()
+            if form_of(self._watched[uuid].version) != TODAY
+        }
 
     @staticmethod
     def _is_newer(note: Note, entry: Entry, database: str, pos: int, left: int) -> bool:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from firebird_cdc import __version__
 from firebird_cdc.journal.records import Concerned
 
 QUARANTINE = "quarantine"
@@ -30,9 +31,13 @@ MOST_RANGES = 50_000
 """Stretches of left out events that a note holds. The rest of a journal with more is left out as
 a whole."""
 
+MOST_NAMELESS = 100
+"""Tables of one journal that are noted as having no names."""
+
 MOST_EVENTS_NAMED = 100
 """Left out events of one journal whose table and key stand in the note."""
 
+_BEFORE_VERSIONS = "0.1.0"  # notes told none until 0.2
 _MOST_REASONS = 50
 _REASON_CHARS = 500
 
@@ -51,12 +56,14 @@ class Note:
 
     ``database``, ``epoch``, ``sequence``: as far as they could be read. ``left_out``: single
     events, in order; ``rest_after``: nothing behind this event was sent, None: all was but those.
-    ``events``: of the first of them table and key, for people.
+    ``events``: of the first of them table and key, for people. ``nameless``: tables that can't have
+    the names they need (`journal.bad_event`), each with the first of its events that was left out.
     ``keys``: digests of topic and key, each with the lowest event that has it; ``topics``: all
     topics concerned, in the same way; ``is_topics``: the keys are too many or unknown, any newer
     event in the topics counts; ``is_all``: any newer event of the database does. ``newer``: the
     newer event that was shipped since, None while there is none. ``is_moved``: the journal never
-    was disposed of like a shipped one, so the archive has not got it.
+    was disposed of like a shipped one, so the archive has not got it. ``version``: the first
+    of ours that noted keys in it, as messages have them in its form.
     """
 
     uuid: UUID
@@ -75,6 +82,8 @@ class Note:
     newer: str | None = None
     is_moved: bool = False
     events: dict[int, str] = field(default_factory=dict)
+    version: str = __version__
+    nameless: dict[str, int] = field(default_factory=dict)
 
     @property
     def says_something(self) -> bool:
@@ -126,6 +135,7 @@ class Note:
         self.rest_after = None
         self.is_moved = False
         self.events = {at: whose for at, whose in self.events.items() if at <= pos}
+        self.nameless = {table: first for table, first in self.nameless.items() if first <= pos}
         self.keys = {digest: first for digest, first in self.keys.items() if first <= pos}
         self.topics = {topic: first for topic, first in self.topics.items() if first <= pos}
         if not self.left_out:
@@ -162,6 +172,16 @@ class Note:
             self.is_topics = True
         if len(self.topics) > MOST_TOPICS_OF_ONE:
             self.is_all = True
+
+    def add_nameless(self, table: str, pos: int) -> None:
+        """Event POS of TABLE, which has no names, is left out."""
+        if len(self.nameless) < MOST_NAMELESS:
+            self.nameless.setdefault(table, pos)
+
+    def nameless_now(self) -> dict[str, str]:
+        """Return the tables that have no names, each with why, without those sent meanwhile."""
+        found = {table: self.reason_at(pos) for table, pos in self.nameless.items()}
+        return {table: reason for table, reason in found.items() if reason is not None}
 
     @property
     def breadth(self) -> str:
@@ -212,6 +232,8 @@ class Note:
             "newer": self.newer,
             "moved": self.is_moved,
             "events": self.named(),
+            "version": self.version,
+            "nameless": self.nameless,
         }
         return json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n"
 
@@ -237,6 +259,8 @@ class Note:
                 held["newer"],
                 held["moved"],
                 dict(held.get("events", ())),
+                held.get("version", _BEFORE_VERSIONS),
+                dict(held.get("nameless", {})),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a note of ours: {error!r}") from error

@@ -25,7 +25,7 @@ from confluent_kafka import KafkaError
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.backlog import Entry
 from firebird_cdc.journal.bad_event import BadEvent
-from firebird_cdc.journal.flight import FlightPlan
+from firebird_cdc.journal.flight import FlightPlan, seen_of
 from firebird_cdc.journal.format import Gap, JournalReader, RowChange, SequenceChange
 from firebird_cdc.journal.late import CHANGES_PER_TURN, LateFlight
 from firebird_cdc.journal.quarantine_note import Note
@@ -115,9 +115,11 @@ class RepairFlight(LateFlight):
                     self.problems[number] = str(error)
                     messages = []
                 if messages:
-                    plan.quarantine.see(entry, repair.database, pos, messages, is_late=True)
+                    seen = seen_of(plan.quarantine, renderer, change, messages)
+                    plan.quarantine.see(entry, repair.database, pos, seen, is_late=True)
                     table = change.table.name if isinstance(change, RowChange) else ""
-                    mark = (REPAIR_HEADER, repair.header_of(number, table))
+                    told = plan.renderer.header_writer.told(repair.header_of(number, table))
+                    mark = (REPAIR_HEADER, told)
                     marked = [each._replace(headers=[*each.headers, mark]) for each in messages]
                     yield number, counted_as(change), marked
                 elif number not in self.problems:

@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 from uuid import UUID, uuid5
 
 from firebird_cdc.errors import JournalError
-from firebird_cdc.journal.dispose import give_to_owner_of, replace_file
-from firebird_cdc.journal.durable import make_folder, sync_directory
+from firebird_cdc.journal.durable import give_to_owner_of, make_folder, replace_file, sync_directory
 from firebird_cdc.journal.format import (
     Blob,
     DdlChange,
@@ -62,6 +61,18 @@ MOST_NAMED = 500
 
 _VERSION = 1
 _NAMESPACE = UUID("6f0b6a0e-3b0f-5f0e-9f53-8c8f6c4f5d21")
+
+
+def repair_told(text: str) -> dict[str, Any]:
+    """Return what the text of a `REPAIR_HEADER` says. Raises ValueError or TypeError.
+
+    Its lists stand in it as texts of their own where `SimpleHeaders` wrote it.
+    """
+    told = dict(json.loads(text))
+    for name in {"as_of", "events"} & told.keys():
+        if isinstance(told[name], str):
+            told[name] = json.loads(told[name])
+    return told
 
 
 class Place(NamedTuple):
@@ -128,7 +139,7 @@ class Repair:
         """Whether event POS of the journal is a missing one itself."""
         return pos <= self.originals
 
-    def header_of(self, pos: int, table: str) -> bytes:
+    def header_of(self, pos: int, table: str) -> dict[str, Any]:
         """The content of `REPAIR_HEADER` for event POS of the journal, of TABLE."""
         content: dict[str, Any] = {
             "kind": ORIGINAL if self.is_original(pos) else STATE,
@@ -142,7 +153,7 @@ class Repair:
         content["events"] = [
             [*self.origins[missing.origin][2:4], missing.pos] for missing in self.events[pos - 1]
         ]
-        return json.dumps(content, ensure_ascii=False).encode()
+        return content
 
     def without(self, places: set[int]) -> Repair | None:
         """What was sent of it if the events at PLACES were not; None: nothing."""

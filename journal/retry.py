@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 
 from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.errors import ShipError
-from firebird_cdc.journal.dispose import give_to_owner_of, replace_file
+from firebird_cdc.journal.durable import give_to_owner_of, replace_file
 from firebird_cdc.journal.lock import STATE_DIRECTORY, shipper_present
 from firebird_cdc.journal.quarantine import (
     REQUESTS,
@@ -143,7 +143,7 @@ def _as_our_error() -> Iterator[None]:
 def _leave_for_the_next(journals: Path, quarantine: Path, arguments: argparse.Namespace) -> int:
     """No shipper runs: refuse what can be refused, leave the rest for the next one."""
     refused: list[tuple[UUID, str]] = []
-    wanted = journals_in(quarantine) if arguments.all else arguments.journals
+    wanted = in_order(quarantine) if arguments.all else arguments.journals
     accepted: list[UUID] = []
     for uuid in wanted:
         why = None

@@ -20,7 +20,7 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc.journal.delivery import Delivery
-from firebird_cdc.journal.dispose import replace_file
+from firebird_cdc.journal.durable import replace_file
 from firebird_cdc.journal.lane import Lane
 from firebird_cdc.journal.late import Outcome
 from firebird_cdc.journal.lock import STATE_DIRECTORY
@@ -103,6 +103,10 @@ class RetryDesk:
         quarantine = delivery.plan.quarantine.folder
         if is_all:
             wanted = in_order(quarantine)
+        elif len(wanted) > 1:
+            # In another order the one would be in the way of the other.
+            places = {uuid: place for place, uuid in enumerate(in_order(quarantine))}
+            wanted.sort(key=lambda uuid: places.get(uuid, -1))
         standing = {
             lane.halt.entry.uuid: lane
             for lane in delivery.lanes.values()
@@ -130,8 +134,8 @@ class RetryDesk:
                 outcome = Outcome(False, f"stands still again: {lane.halt.reason}")
             elif first is None or first > place:
                 outcome = Outcome(True, "goes on")
-            elif lane.trouble and lane.retry_at > now:
-                outcome = Outcome(False, f"still not delivered: {lane.trouble}")
+            elif lane.setback and lane.setback.why and lane.retry_at > now:
+                outcome = Outcome(False, f"still not delivered: {lane.setback.why}")
             else:
                 continue
             request.tried.remove((lane, place))

@@ -43,6 +43,10 @@ CANARY = "canary:"
 """What the subject of a trouble about a canary begins with; its table's identifier follows."""
 
 
+NAMELESS = "nameless:"
+"""The beginning of the subject of a trouble about a table without names; database and table follow,
+with a colon between them."""
+
 FAILURES = "failures:"
 """What the subject of a trouble about refused or lost transactions begins with."""
 
@@ -82,7 +86,8 @@ class DatabaseStatistics:
     ``handled_us``: the time of day at which the last of them was found to be acknowledged;
     ``latency_ms``: how long after its commit that was.
     ``send_failures``: messages that Kafka did not take; ``retries``: how often journals were sent
-    again for that. ``tables``: those met so far that are captured.
+    again for that. ``tables``: those met so far that are captured. ``nameless``: tables of which
+    events are set aside, as they can't have the names they need, such as a topic.
     """
 
     events: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -97,6 +102,7 @@ class DatabaseStatistics:
     send_failures: int = 0
     retries: int = 0
     tables: set[str] = field(default_factory=set)
+    nameless: int = 0
 
     def add(self, table: str, op: str, count: int = 1) -> None:
         """Count changes of TABLE."""

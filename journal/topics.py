@@ -7,44 +7,54 @@ Source: features.md 3; for the table strategy and the transaction topic Debezium
 from __future__ import annotations
 
 import json
-import re
+import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import IO
 
 import logbook
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.values import MAX_TOPIC_LENGTH
-from firebird_cdc.errors import ShipError
+from firebird_cdc.errors import ShipError, StateUnwritable
+from firebird_cdc.journal.durable import replace_file, sync_directory, sync_name
+from firebird_cdc.journal.topic_encoding import (
+    ESCAPE,
+    REPLACE,
+    beginning_of,
+    path_part,
+    topic_of,
+)
 
 _log = logbook.Logger("firebird_cdc.journal.topics")
 
 OWNERS_KEPT = 100_000
 """Names whose tables are remembered; a guess well above the tables that a server ever has."""
 
-_PATH_SEPARATORS = str.maketrans("\\/:", "___")
-_FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]")
+SHARED_TOPICS = "shared-topics"
+"""File in ``.firebird-cdc``: the tables that have topics, in the order in which they came."""
 
 
-def database_part(database: str) -> str:
+def database_part(database: str, encoding: str = REPLACE) -> str:
     """Return the database path as it stands in topic and schema names.
 
-    First the manual's rule (``\\``, ``/`` and ``:`` become ``_``), then every other character
-    that Kafka forbids becomes ``_`` too. Source: features.md 3.1.
+    With `REPLACE` by the manual's rule (``\\``, ``/`` and ``:`` become ``_``), and every other
+    character that Kafka forbids becomes ``_`` too. Source: features.md 3.1.
     """
-    return _FORBIDDEN.sub("_", database.translate(_PATH_SEPARATORS))
+    return path_part(database, encoding)
 
 
-def data_topic(prefix: str, database: str, table: str, delimiter: str = ".") -> str:
+def data_topic(
+    prefix: str, database: str, table: str, delimiter: str = ".", encoding: str = REPLACE
+) -> str:
     """Return the topic of a table's events: prefix, database path and table name as stored.
 
     The result may be longer than ``MAX_TOPIC_LENGTH``; ``TopicNames`` refuses it then.
     """
-    return _FORBIDDEN.sub(
-        "_", delimiter.join((prefix, database.translate(_PATH_SEPARATORS), table))
-    )
+    return topic_of(encoding, prefix, database, table, delimiter)
 
 
 def missing_topic(_: str) -> str:
@@ -84,6 +94,7 @@ class TopicNames:
 
     def __init__(self, config: ConnectorConfig) -> None:
         self._delimiter = config.topic_delimiter
+        self._encoding = config.topic_name_encoding
         self._by_table = config.topic_naming_strategy == "table"
         self._prefix = (
             self._by_table and config.override_data_change_topic_prefix
@@ -96,7 +107,9 @@ class TopicNames:
         self.heartbeats = config.topic_delimiter.join(
             (config.heartbeat_topics_prefix, config.topic_prefix)
         )
-        self._reserved = {}
+        self._reserved = {
+            _collision_form(config.position_topic): "positions; choose another kafka.position.topic"
+        }
         if config.include_schema_changes:
             self._reserved[_collision_form(self.schema_changes)] = (
                 "schema changes; choose another override.data.change.topic.prefix, set"
@@ -114,55 +127,70 @@ class TopicNames:
         """Topics that are made with one partition, so that all in them has one order."""
         self._owners = Owners()
         self._memory: Path | None = None
-        self._remembered: set[tuple[str, str]] = set()
+        self._must_rewrite = False
+        self._remembered: dict[tuple[str, str], None] = {}
         self.of_table = lru_cache(config.topic_cache_size)(self._of_table)
 
-    def remember_in(self, path: Path, captures: Callable[[str, str], bool]) -> None:
-        """Keep in the file PATH which table came first where two would share a topic.
+    def remember_in(self, path: Path) -> list[tuple[str, str]]:
+        """Keep in the file PATH which tables have topics, in the order in which they came.
 
-        Else the topic would be the other one's after a restart. What CAPTURES says no to is
-        forgotten. Call it before the first name is asked for.
+        Return those that stand there, to be given to `settle` before the first name is asked for:
+        else a topic would be another table's after a restart. Raises StateUnwritable.
         """
         self._memory = path
-        for owner in _read_owners(path):
-            self._remembered.add(owner)
+        owners = dict.fromkeys(read_owners(path)[-OWNERS_KEPT:])
+        if owners:  # a process of which a sync has failed may have left what is not on disk
+            with _written(path):
+                _rewrite(path, owners)
+        self._remembered = owners
+        return list(owners)
+
+    def settle(
+        self, owners: Iterable[tuple[str, str]], captures: Callable[[str, str], bool]
+    ) -> None:
+        """Let OWNERS have come first, but those that CAPTURES says no to."""
+        for owner in owners:
             if captures(*owner):
                 self._owners.claim(_collision_form(self._topic(*owner)), owner)
 
     def _remember(self, owner: tuple[str, str]) -> None:
+        """Have OWNER in the memory. Raises StateUnwritable, after which the next call tries it."""
         if self._memory is None or owner in self._remembered:
             return
-        self._remembered.add(owner)
-        try:
-            with self._memory.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(owner) + "\n")
-        except OSError as error:
-            _log.error(
-                "{} can't be written ({}), so table {table} in {database} may lose its topic at a"
-                " restart",
-                self._memory,
-                error,
-                table=owner[1],
-                database=owner[0],
-            )
+        with _written(self._memory):
+            if self._must_rewrite:
+                _rewrite(self._memory, [*self._remembered, owner])
+            else:
+                self._must_rewrite = True  # a later sync doesn't tell of what an earlier one lost
+                _append(self._memory, owner)
+        self._must_rewrite = False
+        self._remembered[owner] = None
 
-    def _topic(self, database: str, table: str) -> str:
+    def _topic(self, database: str, table: str, encoding: str | None = None) -> str:
+        path = None if self._by_table else database
+        return topic_of(encoding or self._encoding, self._prefix, path, table, self._delimiter)
+
+    def may_be_of(self, topic: str, database: str) -> bool:
+        """Tell whether TOPIC may be that of a table in DATABASE, by how its name begins."""
         if self._by_table:
-            return _FORBIDDEN.sub("_", self._delimiter.join((self._prefix, table)))
-        return data_topic(self._prefix, database, table, self._delimiter)
+            return topic.startswith(f"{self._prefix}{self._delimiter}")
+        return topic.startswith(
+            beginning_of(self._encoding, self._prefix, database, self._delimiter)
+        )
 
     def _of_table(self, database: str, table: str) -> str:
         """Return the topic of TABLE in DATABASE, its full path.
 
-        Raises BadName if it is too long for Kafka or something else has it.
+        Raises BadName if it is too long for Kafka or something else has it; StateUnwritable.
         """
         topic = self._topic(database, table)
         whose = f"table {table} in {database}"
         if len(topic) > MAX_TOPIC_LENGTH:
             raise BadName(
                 f"topic name {topic} of {whose} has {len(topic)} characters, Kafka allows"
-                f" {MAX_TOPIC_LENGTH}; choose a shorter kafka.topic.prefix, or leave the table out"
-                " with table.exclude.list"
+                f" {MAX_TOPIC_LENGTH}; choose a shorter kafka.topic.prefix"
+                + (", set topic.name.encoding: escape" if self._encoding == REPLACE else "")
+                + ", or leave the table out with table.exclude.list"
             )
         if taken := self._reserved.get(_collision_form(topic)):
             raise BadName(
@@ -171,9 +199,10 @@ class TopicNames:
             )
         other = self._owners.claim(_collision_form(topic), (database, table))
         if other is None:
+            self._remember((database, table))
             return topic
         self._remember(other)
-        other_topic = self._topic(*other)
+        other_topic, others = self._topic(*other), ((database, table), other)
         how = (
             f"share the topic {topic}"
             if topic == other_topic
@@ -184,15 +213,20 @@ class TopicNames:
             f"{whose} and table {other[1]} in {other[0]} would {how}; leave one of them out with"
             " table.exclude.list"
             + (", or set topic.naming.strategy: default" if self._by_table else "")
+            + (", or set topic.name.encoding: escape" if self._escape_helps(*others) else "")
             + self._way_out(other[1])
         )
+
+    def _escape_helps(self, one: tuple[str, str], other: tuple[str, str]) -> bool:
+        """Tell whether the two tables would have different topics if names were escaped."""
+        return self._encoding != ESCAPE and self._topic(*one, ESCAPE) != self._topic(*other, ESCAPE)
 
     def _way_out(self, table: str) -> str:
         if self._memory is None:
             return ""
         return (
-            f"; if table {table} is no more, remove its line from {self._memory} and restart the"
-            " shipper"
+            f"; if table {table} is no more, or its database has moved, remove its line from"
+            f" {self._memory} and restart the shipper"
         )
 
     def problems(self, tables: Iterable[tuple[str, str]]) -> list[str]:
@@ -200,8 +234,50 @@ class TopicNames:
         return problems_of(self.of_table, tables)
 
 
-def _read_owners(path: Path) -> list[tuple[str, str]]:
-    """The tables in the file PATH, none if it is not there; lines that are damaged don't count."""
+@contextmanager
+def _written(path: Path) -> Iterator[None]:
+    """Raise StateUnwritable where PATH, who came first to a topic, can't be written."""
+    try:
+        yield
+    except OSError as error:
+        raise StateUnwritable(
+            f"{path} can't be written ({error}). It has to say which table came first to each"
+            " topic, or another one might have that topic after a restart; make room on its disk,"
+            " or let the user of the server write there"
+        ) from error
+
+
+def _line(owner: tuple[str, str]) -> bytes:
+    return f"{json.dumps(owner)}\n".encode()
+
+
+def _rewrite(path: Path, owners: Iterable[tuple[str, str]]) -> None:
+    """Have OWNERS, and nothing else, in the file PATH, durably. Raises OSError."""
+    replace_file(path, b"".join(map(_line, owners)))
+    sync_directory(path.parent)
+
+
+def _append(path: Path, owner: tuple[str, str]) -> None:
+    """Write OWNER at the end of the file PATH, durably. Raises OSError."""
+    with path.open("ab+") as file:
+        is_new = not file.tell()
+        if not is_new and not _ends_line(file):  # cut off by a crash, or edited
+            file.write(b"\n")
+        file.write(_line(owner))
+        file.flush()
+        os.fsync(file.fileno())
+    if is_new:
+        sync_name(path)
+
+
+def _ends_line(file: IO[bytes]) -> bool:
+    """Tell whether FILE, of one byte at least and opened to append, ends with the end of a line."""
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
+
+
+def read_owners(path: Path) -> list[tuple[str, str]]:
+    """Return the tables in the file PATH, none if it is not there; damaged lines don't count."""
     owners = []
     try:
         lines = path.read_text("utf-8").splitlines()

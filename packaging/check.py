@@ -17,7 +17,9 @@ from firebird_cdc.errors import ConfigError, SetupError
 from firebird_cdc.journal import last_words
 from firebird_cdc.journal.confirming import read_confirmer
 from firebird_cdc.journal.lock import SHIPPER_LOCK, STATE_DIRECTORY
+from firebird_cdc.journal.nameless import REMEDY, NamelessTables
 from firebird_cdc.journal.names import SchemaNames
+from firebird_cdc.journal.observability.terminal import standing_still
 from firebird_cdc.journal.parties import disagreements
 from firebird_cdc.journal.topics import TopicNames
 from firebird_cdc.packaging import ddl_triggers, edits, probes, runtime, surroundings
@@ -481,6 +483,8 @@ def _journals(options: ConnectorConfig) -> Findings:
             "its log says why; Kafka may be slow or away",
             Severity.WARNING,
         )
+    for said in standing_still(folder) if shipping else ():
+        yield Finding(str(folder), said, "mend that; firebird-cdc status tells when it is over")
     live = _older(folder.glob("*.log.live"), PENDING_AFTER_S)
     if live and not probes.is_locked(own / "bridge.lock"):
         yield Finding(
@@ -491,6 +495,13 @@ def _journals(options: ConnectorConfig) -> Findings:
         )
     for _, text in read_confirmer(folder, probes.is_locked).troubles(folder).values():
         yield Finding(str(folder), text, "firebird-cdc status tells when that is over")
+    for table in NamelessTables(folder).look():
+        yield Finding(
+            str(options.path),
+            f"table {table.table} in {table.database} is not delivered, {table.journals} journals"
+            f" with events of it are set aside: {table.reason}",
+            REMEDY,
+        )
     reasons = sorted((own / "quarantine").glob("*.reason"))
     for reason in reasons[:5]:
         said = reason.read_text("utf-8", "replace").strip() or "no reason given"
@@ -623,7 +634,8 @@ def _publication(
 
 
 def _names(options: ConnectorConfig, published: Mapping[str, list[str]]) -> Findings:
-    """Look for tables whose topics or schema names coincide: the shipper would stop at them."""
+    """Look for tables whose topics or schema names coincide: the shipper would set their events
+    aside."""
     captures = TableFilter(options).captures
     tables = [
         (database, table)

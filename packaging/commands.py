@@ -55,7 +55,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         action="append",
         default=[],
         metavar="PATH",
-        help="capture this database alone, by its full path; repeatable (else: all)",
+        help="capture this database alone, by its full path; repeatable (else: those that "
+        "replication.conf names for the plugin, else all)",
     )
     install.add_argument(
         "--replace", action="store_true", help="take the place of another replication plugin"

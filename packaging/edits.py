@@ -75,13 +75,17 @@ def edit_plugins(
 
 
 def edit_replication(conf: ConfFile, databases: Sequence[Path], replace: bool) -> None:
-    """Make the plugin capture DATABASES, or all of the server's if there are none.
+    """Make the plugin capture DATABASES. Without any: those that the file names for the plugin,
+    where it captures these alone; else all of the server's.
 
     Raises SetupError where another plugin or the engine's own replication holds the place and
     ``replace`` is not given; built-in replication and a plugin exclude each other.
     """
     expanded = conf.expanded()
     refuse_broken_defaults(conf.path, expanded)
+    named = databases_with_plugin(expanded)
+    if not databases and "" not in named:
+        databases = [Path(name) for name in named]
     targets = [str(path) for path in databases] or [""]
     keys = _sample("replication.conf", "database", "")
     if not replace:

@@ -13,6 +13,7 @@ from firebird_cdc.errors import SetupError
 
 #: Importable names the bridge and the embedded shipper need, one per distribution.
 NEEDED_MODULES = (
+    "anyascii",
     "cffi",
     "_cffi_backend",
     "confluent_kafka",

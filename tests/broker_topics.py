@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 
-from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from firebird_cdc.demo.processes import await_condition
@@ -25,6 +26,48 @@ def ends_of(admin: AdminClient, places: Sequence[TopicPartition]) -> dict[tuple[
         (place.topic, place.partition): told.result(_PATIENCE_S).offset
         for place, told in asked.items()
     }
+
+
+def last_readable(bootstrap: str, topics: Sequence[str]) -> dict[tuple[str, int], int]:
+    """Return the offset of the last message of each partition that has one, once all that is
+    there by now is committed.
+
+    A partition's end is no help: it may be behind the mark of a transaction, which no reader gets.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    known = admin.list_topics(timeout=_PATIENCE_S).topics
+    places = [
+        TopicPartition(name, number, OFFSET_BEGINNING)
+        for name in topics
+        for number in known[name].partitions
+    ]
+    ends = ends_of(admin, places)
+    last: dict[tuple[str, int], int] = {}
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"test-{uuid.uuid4()}",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # the broker holds back that a partition has no more
+        }
+    )
+    try:
+        consumer.assign(places)
+        while ends:
+            message = consumer.poll(_PATIENCE_S)
+            assert message is not None, f"{ends} are not reached"
+            place = message.topic() or "", message.partition() or 0
+            offset, error = message.offset() or 0, message.error()
+            if error is None:
+                last[place] = offset
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                if offset >= ends[place]:
+                    del ends[place]
+    finally:
+        consumer.close()
+    return last
 
 
 def delete_topics(bootstrap: str, topics: Sequence[str]) -> None:

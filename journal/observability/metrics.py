@@ -88,6 +88,7 @@ incremental_chunks counter database,table Chunks of incremental snapshots
 journals_live gauge database Journals of transactions that are not decided
 journals_pending gauge database Committed journals that wait to be delivered
 journals_quarantined gauge database Journals that were set aside
+tables_not_delivered gauge database Tables of which events are set aside, as they can't have a topic or another name they need
 journal_bytes gauge - Size of live and pending journals; estimated when there are more than 20,000
 journal_free_bytes gauge - Free space on the file system of the journal folder
 journal_oldest_pending_seconds gauge database Age of the oldest pending journal; 0 if none waits
@@ -331,6 +332,7 @@ def _database(families: _Families, path: str, statistics: DatabaseStatistics) ->
             "streaming_last_event", table=last.table, transaction=str(last.transaction), **place
         )
     families.set("events_with_placeholders", statistics.placeholders, path)
+    families.set("tables_not_delivered", statistics.nameless, path)
     families.set("journals_shipped", statistics.journals_shipped, path)
     families.set("bytes_shipped", statistics.bytes_shipped, path)
     for table, counts in sorted(tables.items()):

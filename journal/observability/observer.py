@@ -17,7 +17,7 @@ import logbook
 import orjson
 
 from firebird_cdc.config import ConnectorConfig
-from firebird_cdc.journal.dispose import replace_file
+from firebird_cdc.journal.durable import replace_file
 from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.observability.folder import FolderFigures, Waiting
 from firebird_cdc.journal.observability.history import SAMPLE_S, History

@@ -278,6 +278,7 @@ def _database(
         "pending": backlog.pending,
         "live": backlog.live,
         "quarantined": backlog.quarantined,
+        "tables_not_delivered": statistics.nameless,
         "lag_s": round(backlog.lag_s(now), 1),
         "latency_ms": round(statistics.latency_ms, 1),
         "handled_us": statistics.handled_us,

@@ -27,6 +27,7 @@ from firebird_cdc.journal.lock import (
     bridge_present,
     shipper_present,
 )
+from firebird_cdc.journal.nameless import troubles_of
 from firebird_cdc.journal.observability.folder import Owners, committed_us, list_folder, reasons
 from firebird_cdc.journal.observability.observer import status_path
 from firebird_cdc.journal.observability.report import VERSION, needs_somebody, set_aside, waits
@@ -37,6 +38,7 @@ from firebird_cdc.journal.statistics import (
     CONFIRMER,
     FAILURES,
     LOST,
+    NAMELESS,
     OPTIONS,
     UNDECIDED,
     local_time,
@@ -216,6 +218,19 @@ def _last_report(directory: Path) -> dict[str, Any] | None:
     return report if _is_readable(report) else None
 
 
+def standing_still(directory: Path) -> list[str]:
+    """Return what somebody has to mend, as the shipper that works on DIRECTORY tells, a sentence
+    each. What ``read_status`` finds out by itself is not among it."""
+    report = _last_report(directory)
+    if report is None or not report["running"]:
+        return []
+    return [
+        trouble["text"]
+        for trouble in report["troubles"]
+        if trouble["kind"] == "halted" and trouble["subject"] not in (CONFIRMER, UNDECIDED)
+    ]
+
+
 def _is_readable(report: Any) -> bool:
     """Whether all of REPORT can be shown: a file may hold anything."""
     try:
@@ -270,10 +285,11 @@ def _of_folder(
         needs.append(f"no shipper runs, and {wait}")
     elif server:
         needs.append("no shipper runs, though a server captures changes")
-    troubles = [*failed, *_confirmer(directory, now), *_lost(directory)]
+    nameless = troubles_of(directory, now)
+    troubles = [*failed, *nameless, *_confirmer(directory, now), *_lost(directory)]
     needs += [trouble["text"] for trouble in troubles]
     if last is not None:
-        known = (LOST, CONFIRMER, UNDECIDED, FAILURES)
+        known = (LOST, CONFIRMER, UNDECIDED, FAILURES, NAMELESS)
         troubles += [each for each in last["troubles"] if not each["subject"].startswith(known)]
     if listing.quarantined:
         needs.append(set_aside(len(listing.quarantined)))

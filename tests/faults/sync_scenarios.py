@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID, uuid4
 
+from earlier_messages import configuration
 from power_disk import forget_start
 from test_confirmer import GUID, PlayedServer
 
@@ -53,6 +54,7 @@ from firebird_cdc.journal.retry_desk import RetryDesk
 from firebird_cdc.journal.segments import is_segment_name, list_segment
 from firebird_cdc.journal.shipped import Shipped
 from firebird_cdc.journal.statistics import Statistics
+from firebird_cdc.journal.topics import SHARED_TOPICS, TopicNames, read_owners
 from firebird_cdc.packaging.files import FileChanges
 
 Step = Callable[[], None]
@@ -450,6 +452,25 @@ def remembered(root: Path) -> tuple[Step, Step]:
     return act, check
 
 
+def claimed(root: Path) -> tuple[Step, Step]:
+    """Tables come to their topics, one with each start of the shipper, and one while it runs."""
+    tables = [(_DATABASE, name) for name in "ABCD"]
+    memory = root / SHARED_TOPICS
+    config = configuration(root, {})
+
+    def act() -> None:
+        for number in range(1, len(tables)):
+            topics = TopicNames(config)
+            topics.settle(topics.remember_in(memory), lambda *_: True)
+            for table in tables[: number + 1]:
+                topics.of_table(*table)
+
+    def check() -> None:
+        assert read_owners(memory) == tables
+
+    return act, check
+
+
 def asked(root: Path) -> tuple[Step, Step]:
     """A request to the shipper, and the answer."""
     (root / STATE_DIRECTORY).mkdir()
@@ -528,6 +549,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     set_aside,
     repaired,
     remembered,
+    claimed,
     asked,
     locked,
     installed,

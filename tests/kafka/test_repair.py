@@ -135,7 +135,8 @@ def repaired(events: list[Event]) -> list[tuple[str, str, int, list[list[int]]]]
             header = json.loads(event.headers[HEADER])
             assert header["database"] == DATABASE
             op = "tombstone" if event.value is None else event.payload["op"]
-            found.append((header["kind"], op, event.key["payload"]["ID"], header["events"]))
+            places = json.loads(header["events"])  # as all values, a text: so Connect can read it
+            found.append((header["kind"], op, event.key["payload"]["ID"], places))
     return found
 
 

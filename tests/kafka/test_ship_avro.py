@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,11 +15,14 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import SerializationContext
 from gate import Gate
+from seen import seen_of
 from shipping import ITEM, Event, Folder, Ship, column, ids, read_topics
+from told import Told
 
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.registry import SchemaRegistry
 from firebird_cdc.journal.format import JournalWriter, Storage
+from firebird_cdc.journal.observability.terminal import standing_still
 
 pytestmark = [pytest.mark.kafka, pytest.mark.registry]
 
@@ -59,6 +63,14 @@ def read(broker: KafkaBroker, topic_prefix: str) -> Iterator[Read]:
 def gate(registry: SchemaRegistry) -> Iterator[Gate]:
     """The way to the registry, shut at first."""
     made = Gate(registry.port)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    """In the place of a registry."""
+    made = Told()
     yield made
     made.end()
 
@@ -116,31 +128,94 @@ def _other_type(writer: JournalWriter) -> None:
     writer.insert(table, (2, 1.5))
 
 
+@TRANSACTIONAL
 def test_refused_change_of_a_table_stops_its_database_until_the_rule_allows_it(
     ship: Ship,
     folder: Folder,
     registry: SchemaRegistry,
     read: Read,
     topic_prefix: str,
+    transactional: bool,
 ) -> None:
-    use(ship, registry.url)
+    use(ship, registry.url, transactional=transactional)
+    seen = seen_of(ship, folder)
     topic = f"{topic_prefix}._srv_fb_warehouse.fdb.ITEM"
     folder.write(1, first_id=1)
     ship.once()
     with SchemaRegistryClient({"url": registry.url}) as client:
         client.set_compatibility(f"{topic}-value", "BACKWARD")
-        folder.write_changes(2, _other_type)
-        folder.write(3, first_id=3)
+        folder.write(2, first_id=10)  # on its way when the next one is refused
+        folder.write_changes(3, _other_type)
+        folder.write(4, first_id=3)
         folder.write(1, database=OTHER)
         shipper = ship.start()
         line = shipper.await_log("was not delivered: event 1: table ITEM: the schema registry")
-        assert f"refuses the schema of subject {topic}-value" in line
+        refusal = f"refuses the schema of subject {topic}-value"
+        assert refusal in line
         assert "HTTP 409" in line
         shipper.await_that(lambda: len(folder.waiting) == 2, "the other database's journal to go")
+        # Nobody but its administrator can end that, so it is no trouble that passes.
+        shipper.await_that(lambda: seen.row().get("state") == "halted", "the state of the database")
+        code, said = seen.ask_status()
+        assert code == 1
+        assert refusal in said and "STANDS STILL" in said
+        assert [refusal in each for each in standing_still(folder.directory)] == [True]
+        seen.await_metric(shipper, "database_halted", lambda value: value == 1)
+        shipper.await_that(lambda: seen.alarm("halted") == 1, "the alarm")
+        assert refusal in seen.unready()
+        assert not shipper.log_lines("delivered again")
         client.set_compatibility(f"{topic}-value", "NONE")
         shipper.await_that(lambda: not folder.waiting, "the rest to be delivered")
+        shipper.await_log("journals are delivered again")
+        shipper.await_that(lambda: seen.row().get("state") == "well", "a database that is well")
+        assert seen.ask_status()[0] == 0
+        assert not standing_still(folder.directory)
+        # An answer may be a second older than the report.
+        shipper.await_that(lambda: not seen.unready(), "/ready")
         shipper.terminate()
-    assert ids(read(registry)[topic]) == [1, 2, 3]
+    assert ids(read(registry)[topic]) == [1, 10, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "code"),
+    [(401, "halted", 1), (503, "waiting", 0)],
+)
+def test_status_tells_a_registry_that_says_no_from_one_that_can_not_now(
+    ship: Ship, folder: Folder, told: Told, answer: int, state: str, code: int
+) -> None:
+    told.status, told.body = answer, json.dumps({"error_code": answer, "message": "no"}).encode()
+    use(ship, f"http://{told.address}")
+    seen = seen_of(ship, folder)
+    folder.write(1)
+    shipper = ship.start()
+    shipper.await_that(lambda: f"HTTP {answer}" in str(seen.report), "the trouble")
+    shipper.await_that(lambda: seen.row().get("state") == state, "the state of the database")
+    shipper.await_that(lambda: seen.alarm(state) == 1, "the alarm")
+    found, said = seen.ask_status()
+    assert found == code
+    assert f"HTTP {answer}" in said
+    assert (f"HTTP {answer}" in seen.unready()) == (code == 1)
+    assert folder.waiting
+    shipper.terminate()
+
+
+def test_status_says_that_the_registry_is_away_and_that_it_passes(
+    ship: Ship, folder: Folder, registry: SchemaRegistry, gate: Gate
+) -> None:
+    use(ship, registry.url.replace(str(registry.port), str(gate.port)))
+    seen = seen_of(ship, folder)
+    folder.write(1)
+    shipper = ship.start()
+    shipper.await_log("was not delivered: ")
+    shipper.await_that(lambda: "can't be used for" in str(seen.report["troubles"]), "the trouble")
+    shipper.await_that(lambda: seen.row().get("state") == "waiting", "the state of the database")
+    code, said = seen.ask_status()
+    assert code == 0
+    assert "can't be used for subject" in said and "waits, and goes on by itself" in said
+    gate.open()
+    shipper.await_that(lambda: not folder.waiting, "the journal to be delivered")
+    shipper.await_that(lambda: seen.row().get("state") == "well", "a database that is well")
+    shipper.terminate()
 
 
 def test_refused_change_of_a_table_is_left_out_if_the_user_says_so(

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import re
-import subprocess
-import sys
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from time import time
-from typing import Any
 from uuid import UUID
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from gate import Gate
+from seen import Seen, seen_of
 from shipping import DATABASE, ITEM, Folder, Ship, Shipper, read_topics
 
 from firebird_cdc.config import load_config
 from firebird_cdc.demo.kafka import KafkaBroker
-from firebird_cdc.demo.service import free_port
 from firebird_cdc.journal import ship as ship_module
 from firebird_cdc.journal import transactions
 from firebird_cdc.journal.delivery import Delivery
@@ -51,65 +45,6 @@ def write(folder: Folder, sequence: int, rows: int, age_s: float, database: str 
 
     commit_us = int((time() - age_s) * 1e6)
     return folder.write_changes(sequence, fill, commit_us=commit_us, database=database)
-
-
-class Seen:
-    """What a running shipper tells."""
-
-    def __init__(self, folder: Folder, port: int) -> None:
-        self.folder = folder
-        self.port = port
-
-    @property
-    def report(self) -> dict[str, Any]:
-        """Its report, {} before the first one."""
-        path = self.folder.directory / ".firebird-cdc" / "status.json"
-        return json.loads(path.read_text()) if path.exists() else {}
-
-    def row(self, database: str = DATABASE) -> dict[str, Any]:
-        """What the report says of DATABASE, {} if nothing."""
-        rows = self.report.get("databases", ())
-        return next((each for each in rows if each["path"] == database), {})
-
-    @property
-    def events(self) -> int:
-        """How many events are told to be in Kafka."""
-        return int(self.report.get("totals", {}).get("events", 0))
-
-    def metric(self, name: str, database: str = DATABASE) -> float:
-        """The one sample of metric NAME of DATABASE."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=20) as answer:
-            text = answer.read().decode()
-        found = re.findall(
-            rf'^firebird_cdc_{name}{{[^}}]*database="{database}"[^}}]*}} (\S+)$', text, re.MULTILINE
-        )
-        return sum(map(float, found))
-
-    def await_metric(
-        self,
-        shipper: Shipper,
-        name: str,
-        is_right: Callable[[float], bool],
-        database: str = DATABASE,
-    ) -> None:
-        """Wait until metric NAME is right: an answer may be a second older than the report."""
-        shipper.await_that(lambda: is_right(self.metric(name, database)), f"metric {name}")
-
-    def status(self) -> str:
-        """What ``firebird-cdc status`` prints."""
-        directory = str(self.folder.directory)
-        return subprocess.run(
-            [sys.executable, "-m", "firebird_cdc", "status", "--directory", directory],
-            capture_output=True,
-            text=True,
-            timeout=60,
-        ).stdout
-
-
-def seen_of(ship: Ship, folder: Folder) -> Seen:
-    port = free_port()
-    ship.options["metrics.port"] = str(port)
-    return Seen(folder, port)
 
 
 def _tells_nothing_shipped(shipper: Shipper, seen: Seen, oldest_s: float) -> None:

@@ -295,6 +295,38 @@ def test_journal_larger_than_a_kafka_transaction_is_once_in_kafka_all_the_same(
     ]
 
 
+@pytest.mark.usefixtures("one_batch")
+@pytest.mark.parametrize("most", [1, 3, 700])
+@pytest.mark.parametrize("metadata", [False, True], ids=["events", "boundaries"])
+def test_only_a_journal_of_more_messages_than_the_limit_is_split_and_no_part_has_more(
+    ship: Ship,
+    folder: Folder,
+    topics: Topics,
+    monkeypatch: pytest.MonkeyPatch,
+    most: int,
+    metadata: bool,
+) -> None:
+    """Boundaries are messages of a journal, too; the first one is not left alone."""
+    if metadata:
+        ship.options["provide.transaction.metadata"] = "true"
+    monkeypatch.setattr(transactions, "SPLIT_MESSAGES", most)
+    monkeypatch.setattr(transactions, "BATCH_JOURNALS", 1)  # so that all of them can be counted
+    sizes = [
+        size for size in (most - 1, most, most + 1, 2 * most, 2 * most + 1) if size > 2 * metadata
+    ]
+    for sequence, size in enumerate(sizes, 1):
+        folder.write(sequence, size - 2 * metadata)
+    assert ship.once_here() == 0
+    found = [(position.number[1], position.complete) for position in topics.positions()]
+    parts = {n: [done for number, done in found if number == n] for n, _ in enumerate(sizes, 1)}
+    whole = max(most, 1 + metadata)  # nothing is split behind BEGIN
+    for sequence, size in enumerate(sizes, 1):
+        assert parts[sequence] == [False] * (-(-size // whole) - 1) + [True], size
+    rows = [size - 2 * metadata for size in sizes]
+    expected_ids = [each for n, size in enumerate(rows, 1) for each in expected(n, rows=size)]
+    assert ids(topics.events()) == expected_ids
+
+
 def test_journals_that_fit_into_a_kafka_transaction_of_their_own_are_never_split(
     ship: Ship, folder: Folder, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:

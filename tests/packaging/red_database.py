@@ -22,3 +22,15 @@ database
         plugin = Debezium_Connector
 }
 """
+# The manual's other example, in which databases are named.
+RED_DATABASE_TWO_DATABASES = """\
+database = /your/db.fdb
+{
+        plugin = Debezium_Connector
+}
+
+database = /var/db/rdb.fdb
+{
+        plugin = Debezium_Connector
+}
+"""

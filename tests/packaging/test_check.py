@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import fcntl
+import json
 import os
 import re
 import subprocess
@@ -20,9 +21,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
 from firebird_cdc.journal import last_words
+from firebird_cdc.journal.backlog import Entry
 from firebird_cdc.journal.format import JournalWriter
 from firebird_cdc.journal.last_words import LastWords
+from firebird_cdc.journal.observability.report import Reporter
+from firebird_cdc.journal.quarantine import Quarantine
 from firebird_cdc.journal.ship import Shipper
+from firebird_cdc.journal.statistics import Statistics
 
 if TYPE_CHECKING:
     from conftest import Work
@@ -325,8 +330,13 @@ def _option_of_no_effect(it: Installation) -> None:
         file.write("signal.data.collection: SHOP.SIGNALS\n")
 
 
+def _pattern_of_the_manual(it: Installation) -> None:
+    with it.options.open("a") as file:
+        file.write("column.include.list: .*id, *.name\n")
+
+
 # They keep nothing from being captured or delivered now.
-_WARNED_OF = (_journals_orphaned, _option_of_no_effect)
+_WARNED_OF = (_journals_orphaned, _option_of_no_effect, _pattern_of_the_manual)
 
 
 @pytest.mark.parametrize(
@@ -349,6 +359,7 @@ _WARNED_OF = (_journals_orphaned, _option_of_no_effect)
         (_unknown_option, "connector.yaml", "connector.nam", "no shipper starts with it"),
         (_wrong_value, "connector.yaml", "line 7: connector.journal.fsync", "refuses to commit"),
         (_option_of_no_effect, "connector.yaml", "signal.data.collection has no eff", "correct"),
+        (_pattern_of_the_manual, "connector.yaml", "list: .*id, .*.name", "correct the option"),
         (_transform_missing, "connector.yaml", "no Python module", "correct the option"),
         (_shipper_ended, "new/journals", "last one ended: another producer has", "mend that"),
         (_options_missing, "connector.yaml", "connector.yaml", "correct the option"),
@@ -381,6 +392,21 @@ def test_every_defect_is_one_finding_that_names_place_and_remedy(
     assert where in place
     assert what in f"{place}: {said}"
     assert remedy in todo
+
+
+def test_a_table_without_a_topic_is_named_with_what_to_change(sound: Installation) -> None:
+    entry = Entry(0, 1, uuid.uuid4())
+    _journal(sound.journals / entry.name)
+    quarantine = Quarantine(sound.journals)
+    why = "it would share the topic x; set topic.name.encoding: escape"
+    quarantine.leave_out(entry, "/srv/a.fdb", 1, why, [("table A", b"1")], "A")
+    quarantine.keep([entry])
+    (sound.journals / entry.name).unlink()
+    code, findings = sound.check()
+    assert code == 2
+    [told] = [each for each in findings if "table A in /srv/a.fdb is not delivered" in each]
+    assert why in told
+    assert "firebird-cdc journal retry --all" in told
 
 
 def test_what_the_engine_said_yesterday_is_a_note(sound: Installation) -> None:
@@ -440,8 +466,19 @@ def test_a_running_shipper_is_not_called_missing(sound: Installation) -> None:
     with (own / "shipper.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _, findings = sound.check()
-    assert len(findings) == 1
-    assert "though a shipper runs" in findings[0]
+        assert len(findings) == 1
+        assert "though a shipper runs" in findings[0]
+        # What makes a database stand still is an error, what passes is none.
+        statistics = Statistics()
+        statistics.trouble("/srv/a.fdb", "halted", "6f1c.log: the registry refuses the schema")
+        statistics.trouble("/srv/b.fdb", "waiting", "7a2d.log: the registry is away")
+        report = Reporter(load_config(sound.options), statistics).report()
+        (own / "status.json").write_text(json.dumps(report))
+        code, findings = sound.check()
+    assert code == 2
+    assert len(findings) == 2
+    assert "6f1c.log: the registry refuses the schema" in findings[0]
+    assert "though a shipper runs" in findings[1]
 
 
 _ON_DDL = "CREATE TRIGGER {} {} ANY DDL STATEMENT AS BEGIN {} END"

@@ -6,7 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from red_database import RED_DATABASE_PLUGINS, RED_DATABASE_REPLICATION
+from red_database import (
+    RED_DATABASE_PLUGINS,
+    RED_DATABASE_REPLICATION,
+    RED_DATABASE_TWO_DATABASES,
+)
 
 from firebird_cdc.cli import main
 from firebird_cdc.demo.processes import await_condition
@@ -49,6 +53,28 @@ def test_a_moved_over_red_database_root_captures_and_stops_when_uninstalled(
     (engine_root.path / "replication.conf").write_text("")  # the old connector is not there
     work(database, ["INSERT INTO T VALUES (3)"])
     assert _operations(journals) == ["c", "c", "d", "d"]
+
+
+def test_the_databases_that_a_red_database_server_named_are_captured_and_no_other(
+    engine_root: EmbeddedRoot,
+    options_file: Path,
+    work: Work,
+    published: tuple[str, ...],
+    tmp_path: Path,
+) -> None:
+    named = [tmp_path / "shop.fdb", tmp_path / "crm.fdb"]
+    replication = f"database\n{{\n}}\n{RED_DATABASE_TWO_DATABASES}"
+    for written, database in zip(("/your/db.fdb", "/var/db/rdb.fdb"), named, strict=True):
+        assert written in replication
+        replication = replication.replace(written, str(database))
+    (engine_root.path / "plugins.conf").write_text(RED_DATABASE_PLUGINS)
+    (engine_root.path / "replication.conf").write_text(replication)
+    assert main(["install", "--server", str(engine_root.path), "--config", str(options_file)]) == 0
+    journals = tmp_path / "new/journals"
+    for database in (*named, tmp_path / "other.fdb"):
+        work(database, published)
+        work(database, ["INSERT INTO T VALUES (1)"])
+    await_condition("the journals", lambda: _operations(journals) == ["c", "c"], 20)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ from firebird_cdc.journal.format import (
     TableState,
     Undecodable,
 )
-from firebird_cdc.journal.schema_changes import KEY, VALUE, SchemaChanges
+from firebird_cdc.journal.schema_changes import KEY, SchemaChanges, value_schema
+from firebird_cdc.journal.versions import TODAY
 
 HEADER = Header(UUID(int=9), 47, 1, UUID(int=7), UUID(int=5), 0)
 STAMP = Stamp(0, 3, 1_772_438_412_004_000, 2, 2000, 1, 47)
@@ -75,7 +76,7 @@ def _entries(change: DdlChange, *left_out: str) -> list[tuple[str, str]] | None:
     record = maker.record(change, HEADER, STAMP, "/d/x.fdb")
     if record is None:
         return None
-    assert (record.key_schema, record.value_schema) == (KEY, VALUE)
+    assert (record.key_schema, record.value_schema) == (KEY, value_schema(TODAY))
     return [(entry["type"], entry["id"]) for entry in record.value["tableChanges"]]
 
 

@@ -82,11 +82,12 @@ def test_two_columns_that_would_share_a_field_are_both_named() -> None:
     )
 
 
-def schema_names(directory: Path, mode: str) -> SchemaNames:
+def schema_names(directory: Path, mode: str, encoding: str = "replace") -> SchemaNames:
     path = directory / "c.yaml"
     path.write_text(
         "connector.name: n\nconnector.journal.directory: /j\nkafka.topic.prefix: de-pot\n"
         f"kafka.producer.bootstrap.servers: h:1\nschema.name.adjustment.mode: {mode}\n"
+        f"topic.name.encoding: {encoding}\n"
     )
     return SchemaNames(load_config(path))
 
@@ -115,3 +116,20 @@ def test_two_tables_that_would_share_a_schema_name_are_both_named(tmp_path: Path
     with pytest.raises(BadName, match=re.escape(said)):
         names.of_table("/x.fdb", "A#")
     assert names.problems([("/x.fdb", "A#"), ("/x.fdb", "B")]) == [said]
+
+
+@pytest.mark.parametrize("mode", ["none", "avro", "avro_unicode"])
+@pytest.mark.parametrize("encoding", ["transliterate", "escape"])
+def test_names_that_are_apart_in_topics_are_apart_in_schemas(
+    tmp_path: Path, mode: str, encoding: str
+) -> None:
+    names = schema_names(tmp_path, mode, encoding)
+    tables = [(path, table) for path in ("/склад.fdb", "/архив.fdb") for table in ("Заказы", "Дом")]
+    assert len({names.of_table(*table) for table in tables}) == 4
+
+
+def test_schema_names_follow_the_encoding_of_topics(tmp_path: Path) -> None:
+    assert schema_names(tmp_path, "avro", "escape").of_table("/d.fdb", "Я") == (
+        "de_pot.__d_.fdb._042f"
+    )
+    assert schema_names(tmp_path, "none").of_table("/d.fdb", "Я") == "de-pot._d.fdb.Я"

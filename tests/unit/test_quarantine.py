@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -240,3 +241,33 @@ def test_damaged_note_is_said_and_left_alone(folder: Folder) -> None:
     with pytest.raises(ValueError, match="not a note of ours"):
         folder.quarantine.find(entry.uuid)
     assert path.exists()
+
+
+_KEY = (
+    b'{"schema":{"type":"struct","fields":[{"type":"bytes","name":"org.apache.kafka.connect.data'
+    b'.Decimal","parameters":{"scale":"2","connect.decimal.precision":"%d"},"field":"ID"}]},'
+    b'"payload":{"ID":"%s"}}'
+)
+
+
+def test_after_an_upgrade_keys_that_may_have_other_bytes_count_with_their_table(
+    folder: Folder,
+) -> None:
+    """A note of a version before tells keys as that one wrote them: a newer event of such a row is
+    never passed over. Keys without a decimal are known as ever."""
+    old = folder.leave_out(5, 3, [(TOPIC, _KEY % (9, b"AQ=="))])
+    plain = folder.leave_out(5, 4, [("p.a.PLAIN", b'{"ID":1}')])
+    folder.quarantine.flush()
+    for entry in (old, plain):
+        path = folder.aside / f"{entry.uuid}.json"
+        held = json.loads(path.read_text())
+        del held["version"]
+        path.write_text(json.dumps(held))
+    folder.quarantine = Quarantine(folder.path)
+    folder.quarantine.load()
+    new = folder.leave_out(6, 1, [(TOPIC, _KEY % (10, b"Ag=="))])
+    folder.see(7, 1, b'{"ID":2}', "p.a.PLAIN")
+    assert folder.newer(plain) is None
+    folder.see(7, 1, _KEY % (10, b"AQ=="))
+    assert folder.newer(old) == "event 1 of journal 7 of /srv/a.fdb, of the same table"
+    assert folder.newer(new) is None

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from least_config import load_with
+from losing_disk import LosingDisk
 
-from firebird_cdc.config import load_config
-from firebird_cdc.journal.topics import BadName, TopicNames, data_topic, database_part
+from firebird_cdc.errors import StateUnwritable
+from firebird_cdc.journal import topics as topics_module
+from firebird_cdc.journal.topic_encoding import ESCAPE, TRANSLITERATE
+from firebird_cdc.journal.topics import (
+    BadName,
+    TopicNames,
+    data_topic,
+    database_part,
+    read_owners,
+)
 
 DATABASE = "/srv/fb/warehouse.fdb"
 
@@ -20,15 +32,7 @@ def names(tmp_path: Path) -> Names:
     """The names of a connector with the prefix ``depot`` and LINES more of configuration."""
 
     def names(*lines: str) -> TopicNames:
-        path = tmp_path / "c.yaml"
-        required = (
-            "connector.name: n",
-            "connector.journal.directory: /j",
-            "kafka.topic.prefix: depot",
-            "kafka.producer.bootstrap.servers: h:1",
-        )
-        path.write_text("\n".join([*lines, *required]) + "\n", "utf-8")
-        return TopicNames(load_config(path))
+        return TopicNames(load_with(tmp_path, "kafka.topic.prefix: depot", *lines))
 
     return names
 
@@ -84,7 +88,8 @@ def test_two_tables_that_would_share_a_topic_are_both_named(names: Names) -> Non
         topics.of_table(DATABASE, "A#")
     assert str(caught.value) == (
         f"table A# in {DATABASE} and table A$ in {DATABASE} would share the topic"
-        " depot._srv_fb_warehouse.fdb.A_; leave one of them out with table.exclude.list"
+        " depot._srv_fb_warehouse.fdb.A_; leave one of them out with table.exclude.list, or set"
+        " topic.name.encoding: escape"
     )
 
 
@@ -136,21 +141,69 @@ def test_who_came_first_is_remembered_over_a_restart(names: Names, tmp_path: Pat
 
     def restarted(captures: Callable[[str, str], bool] = lambda *_: True) -> TopicNames:
         topics = names()
-        topics.remember_in(memory, captures)
+        topics.settle(topics.remember_in(memory), captures)
         return topics
 
-    topics = restarted()
-    topics.of_table(DATABASE, "A$")
-    assert not memory.exists()
+    restarted().of_table(DATABASE, "A$")
     for _ in range(2):
-        with pytest.raises(BadName, match=r"A\$ in .*; if table A\$ is no more, remove its line"):
+        topics = restarted()
+        with pytest.raises(
+            BadName, match=r"A\$ in .*; if table A\$ is no more, .* remove its line"
+        ):
             topics.of_table(DATABASE, "A#")
-    assert memory.read_text().splitlines() == [f'["{DATABASE}", "A$"]']
-    with pytest.raises(BadName, match=r"table A\$ in"):
-        restarted().of_table(DATABASE, "A#")
+        topics.of_table(DATABASE, "A$")
+        topics.of_table(DATABASE, "B")
+    assert memory.read_text().splitlines() == [f'["{DATABASE}", "A$"]', f'["{DATABASE}", "B"]']
     assert restarted(lambda _, table: table != "A$").of_table(DATABASE, "A#").endswith(".A_")
+    with pytest.raises(BadName, match=r"table A\$ in"):  # which is captured again
+        restarted().of_table(DATABASE, "A#")
     memory.write_text("damaged\n[1]\n")
     assert restarted().of_table(DATABASE, "A#").endswith(".A_")
+    memory.write_text('["/cut/o')  # by a power cut
+    restarted().of_table(DATABASE, "A#")
+    with pytest.raises(BadName, match=r"table A# in"):
+        restarted().of_table(DATABASE, "A$")
+
+
+def test_who_came_first_is_remembered_over_a_power_cut(
+    names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir()
+    topics = names()
+    with monkeypatch.context() as patch:
+        disk = LosingDisk(folder, patch)
+        assert topics.remember_in(folder / "shared-topics") == []
+        for table in ("A$", "B"):
+            topics.of_table(DATABASE, table)
+            disk.cut()
+    assert read_owners(folder / "shared-topics") == [(DATABASE, "A$"), (DATABASE, "B")]
+
+
+def test_a_topic_waits_while_it_cannot_be_kept_who_came_first(names: Names, tmp_path: Path) -> None:
+    memory = tmp_path / "gone" / "shared-topics"
+    topics = names()
+    topics.remember_in(memory)
+    for _ in range(2):
+        with pytest.raises(StateUnwritable, match=r"gone/shared-topics can't be written .* room"):
+            topics.of_table(DATABASE, "A$")
+    memory.parent.mkdir()
+    assert topics.of_table(DATABASE, "A$").endswith(".A_")
+    assert read_owners(memory) == [(DATABASE, "A$")]
+
+
+def test_the_memory_of_who_came_first_has_an_end(
+    names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics_module, "OWNERS_KEPT", 3)
+    memory = tmp_path / "shared-topics"
+    for number in range(5):
+        topics = names()
+        topics.settle(topics.remember_in(memory), lambda *_: True)
+        topics.of_table(DATABASE, f"T{number}")
+    names().remember_in(memory)
+    assert len(memory.read_text().splitlines()) == 3
+    assert f'["{DATABASE}", "T4"]' in memory.read_text()
 
 
 def test_all_problems_of_tables_known_beforehand(names: Names) -> None:
@@ -160,3 +213,110 @@ def test_all_problems_of_tables_known_beforehand(names: Names) -> None:
     assert "table A# in" in found[0]
     assert "300" not in found[1]
     assert "Kafka allows 249" in found[1]
+
+
+ENCODED = [
+    ("/srv/fb/shop.fdb", "ORDER_ITEMS", "x.--srv--fb--shop-.fdb.ORDER_ITEMS"),
+    ("/d.fdb", "Заказы", "x.--d-.fdb.-0417-0430-043a-0430-0437-044b"),
+    ("/my_data/a-b.fdb", "A.B", "x.--my-005fdata--a-002db-.fdb.A-.B"),
+    (r"C:\data\x.fdb", "T$1", "x.C-003a-005cdata-005cx-.fdb.T-00241"),
+    ("/d.fdb", "\U0001f600", "x.--d-.fdb.-d83d-de00"),
+]
+
+
+@pytest.mark.parametrize(("database", "table", "topic"), ENCODED)
+def test_escaped_names(database: str, table: str, topic: str) -> None:
+    assert data_topic("x", database, table, encoding=ESCAPE) == topic
+
+
+@pytest.mark.parametrize(
+    ("database", "table", "topic"),
+    [
+        ("/srv/fb/shop.fdb", "ORDER_ITEMS", "x._srv_fb_shop.fdb.ORDER_ITEMS"),
+        ("/d.fdb", "Заказы", "x._d.fdb.Zakazy-8840ea21"),
+        ("/d.fdb", "Товары", "x._d.fdb.Tovary-91aa3598"),
+        ("/d.fdb", "Цель объекта", "x._d.fdb.Tsel_obekta-492986e4"),
+        ("/d.fdb", "Größe", "x._d.fdb.Grosse-b7256ba6"),
+        ("/srv/склад.fdb", "T", "x._srv_sklad.fdb-42082a51.T"),
+        ("/d.fdb", "T$1", "x._d.fdb.T_1-84da5f05"),
+    ],
+)
+def test_transliterated_names_have_a_hash_where_they_were_changed(
+    database: str, table: str, topic: str
+) -> None:
+    """Whole names, as an upgrade of the library must not move tables to other topics."""
+    assert data_topic("x", database, table, encoding=TRANSLITERATE) == topic
+
+
+def awkward(dice: random.Random, pieces: str, most: int) -> str:
+    return "".join(dice.choice(pieces) for _ in range(dice.randint(1, most)))
+
+
+@pytest.mark.parametrize("delimiter", [".", "_", "__", "-", "--", ".-", "x", "-h"])
+@pytest.mark.parametrize("by_table", [False, True])
+def test_escape_is_one_to_one(names: Names, delimiter: str, by_table: bool) -> None:
+    """Names made of few characters, those that the encoding itself uses, would meet soon."""
+    strategy = ["topic.naming.strategy: table"] if by_table else []
+    escaped = names(*strategy, "topic.name.encoding: escape", f"topic.delimiter: '{delimiter}'")
+    dice = random.Random(18)
+    found: dict[str, tuple[str, str]] = {}
+    for _ in range(8_000):
+        database = "/d.fdb" if by_table else "/" + awkward(dice, "/._-ah04Я", 5)
+        table = awkward(dice, "/._-ah04Я", 5)
+        topic = escaped._topic(database, table)
+        assert re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic)
+        # A broker takes no two topics that differ in these only.
+        assert found.setdefault(topic.replace(".", "_"), (database, table)) == (database, table)
+
+
+def test_escape_is_one_to_one_where_names_are_cut(names: Names) -> None:
+    escaped = names("topic.name.encoding: escape")
+    dice = random.Random(4)
+    found: dict[str, tuple[str, str]] = {}
+    for _ in range(5_000):
+        # Around the limit, where a cut name might look like one that is whole.
+        database = "/" + "a" * dice.randint(95, 110) + awkward(dice, "/-.h0Я", 3)
+        table = "Я" * dice.randint(15, 31) + awkward(dice, "/-.h0", 3)
+        topic = escaped.of_table(database, table)
+        assert len(topic) <= 249
+        assert found.setdefault(topic.replace(".", "_"), (database, table)) == (database, table)
+    cut = [topic for topic in found if re.search(r"-h[0-9a-f]{32}$", topic)]
+    assert 0 < len(cut) < len(found)
+
+
+@pytest.mark.parametrize("encoding", [TRANSLITERATE, ESCAPE])
+@pytest.mark.parametrize("length", [20, 150, 214, 240, 300])
+def test_topics_of_a_database_are_known_by_how_they_begin(
+    names: Names, encoding: str, length: int
+) -> None:
+    encoded = names(f"topic.name.encoding: {encoding}")
+    database = "/" + "б" * 3 + "a" * length
+    assert encoded.may_be_of(encoded.of_table(database, "Заказы"), database)
+    assert not encoded.may_be_of(encoded.of_table("/b.fdb", "Заказы"), database)
+
+
+@pytest.mark.parametrize("encoding", [TRANSLITERATE, ESCAPE])
+def test_russian_tables_have_topics_of_their_own(names: Names, encoding: str) -> None:
+    encoded = names(f"topic.name.encoding: {encoding}")
+    topics = {encoded.of_table("/d.fdb", table) for table in ("Заказы", "Товары", "Склады")}
+    assert len(topics) == 3
+
+
+def test_the_way_out_of_a_collision_is_named_where_it_is_one(names: Names) -> None:
+    replaced = names()
+    replaced.of_table(DATABASE, "Заказы")
+    with pytest.raises(BadName, match=r"exclude\.list, or set topic\.name\.encoding: escape"):
+        replaced.of_table(DATABASE, "Товары")
+    with pytest.raises(BadName, match=r"set topic.name.encoding: escape, or leave"):
+        replaced.of_table("/" + "x" * 250, "T")
+    by_table = names("topic.naming.strategy: table")
+    by_table.of_table("/a.fdb", "T")
+    with pytest.raises(BadName) as caught:
+        by_table.of_table("/b.fdb", "T")
+    assert "encoding" not in str(caught.value)
+
+
+def test_table_with_the_topic_of_positions(names: Names) -> None:
+    lines = ("topic.naming.strategy: table", "kafka.position.topic: depot.T")
+    with pytest.raises(BadName, match="is that of positions; choose another kafka"):
+        names(*lines).of_table(DATABASE, "T")

@@ -1,0 +1,96 @@
+"""What a running shipper tells: in its report, in metrics, by ``status``."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
+from typing import Any
+
+from shipping import DATABASE, Folder, Ship, Shipper
+
+from firebird_cdc.cli import main
+from firebird_cdc.demo.service import free_port
+
+
+class Seen:
+    """What a running shipper tells."""
+
+    def __init__(self, folder: Folder, port: int) -> None:
+        self.folder = folder
+        self.port = port
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """Its report, {} before the first one."""
+        path = self.folder.directory / ".firebird-cdc" / "status.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def row(self, database: str = DATABASE) -> dict[str, Any]:
+        """What the report says of DATABASE, {} if nothing."""
+        rows = self.report.get("databases", ())
+        return next((each for each in rows if each["path"] == database), {})
+
+    @property
+    def events(self) -> int:
+        """How many events are told to be in Kafka."""
+        return int(self.report.get("totals", {}).get("events", 0))
+
+    def metric(self, name: str, database: str = DATABASE) -> float:
+        """The one sample of metric NAME of DATABASE."""
+        text = self._metrics()
+        found = re.findall(
+            rf'^firebird_cdc_{name}{{[^}}]*database="{database}"[^}}]*}} (\S+)$', text, re.MULTILINE
+        )
+        return sum(map(float, found))
+
+    def await_metric(
+        self,
+        shipper: Shipper,
+        name: str,
+        is_right: Callable[[float], bool],
+        database: str = DATABASE,
+    ) -> None:
+        """Wait until metric NAME is right: an answer may be a second older than the report."""
+        shipper.await_that(lambda: is_right(self.metric(name, database)), f"metric {name}")
+
+    def alarm(self, kind: str) -> float:
+        """How many troubles of KIND the metrics tell, as the sample of alarms asks for them."""
+        text = self._metrics()
+        found = re.findall(
+            rf'^firebird_cdc_troubles{{[^}}]*kind="{kind}"[^}}]*}} (\S+)$', text, re.M
+        )
+        return sum(map(float, found))
+
+    def unready(self) -> str:
+        """Why ``/ready`` says that nothing can be shipped, empty if it doesn't."""
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{self.port}/ready", timeout=20).close()
+        except urllib.error.HTTPError as error:
+            assert error.code == 503
+            return str(error.read().decode())
+        return ""
+
+    def _metrics(self) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=20) as answer:
+            return str(answer.read().decode())
+
+    def ask_status(self) -> tuple[int, str]:
+        """Run ``firebird-cdc status``; return its exit code and what it prints."""
+        with redirect_stdout(StringIO()) as said:
+            code = main(["status", "--directory", str(self.folder.directory)])
+        return code, said.getvalue()
+
+    def status(self) -> str:
+        """What ``firebird-cdc status`` prints."""
+        return self.ask_status()[1]
+
+
+def seen_of(ship: Ship, folder: Folder) -> Seen:
+    port = free_port()
+    ship.options["metrics.port"] = str(port)
+    return Seen(folder, port)

@@ -1,0 +1,303 @@
+"""Tables whose names are not ASCII, and tables that would share a topic."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Sequence
+
+import pytest
+from shipping import ITEM, Event, Folder, Ship, Shipper, read_topics
+
+from firebird_cdc.demo.kafka import KafkaBroker
+from firebird_cdc.demo.service import free_port
+from firebird_cdc.journal.format import JournalWriter
+from firebird_cdc.journal.observability.terminal import read_status
+from firebird_cdc.journal.topics import data_topic
+
+pytestmark = pytest.mark.kafka
+
+DATABASE = "/srv/fb/склад.fdb"
+ORDERS, GOODS = "Заказы", "Товары"
+ENCODING, MODE = "topic.name.encoding", "event.processing.failure.handling.mode"
+LATE = "__firebird_cdc.late"
+TRANSACTIONAL = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
+
+
+class Depot:
+    """Journals of one database, and what of them is in Kafka."""
+
+    def __init__(self, ship: Ship, folder: Folder, bootstrap: str, prefix: str) -> None:
+        self.ship = ship
+        self.folder = folder
+        self._bootstrap = bootstrap
+        self._prefix = prefix
+
+    def insert(self, sequence: int, *rows: tuple[str, int]) -> None:
+        """Write the journal of a transaction with ROWS: tables, and ids."""
+
+        def fill(writer: JournalWriter) -> None:
+            tables = {name: writer.table(name, ITEM) for name in dict.fromkeys(t for t, _ in rows)}
+            for table, number in rows:
+                writer.insert(tables[table], (number, str(sequence)))
+
+        self.folder.write_changes(sequence, fill, database=DATABASE)
+
+    def topic(self, table: str, encoding: str) -> str:
+        return data_topic(self._prefix, DATABASE, table, encoding=encoding)
+
+    def topics(self) -> dict[str, list[Event]]:
+        """What the topics hold, by name."""
+        return read_topics(self._bootstrap, self._prefix)
+
+    def events(self, topic: str) -> list[tuple[str, int, int]]:
+        """The events of TOPIC: table, number of the journal, and id; repeats left out."""
+        found = [
+            (event.payload["source"]["table"], event.position[0], event.payload["after"]["ID"])
+            for event in self.topics().get(topic, [])
+        ]
+        return list(dict.fromkeys(found))
+
+    def ship_all(self, shipper: Shipper) -> None:
+        shipper.await_that(lambda: not self.folder.waiting, "all journals shipped")
+
+    def aside(self) -> Sequence[str]:
+        return [path.name for path in self.folder.quarantined() if path.suffix == ".log"]
+
+    def needs(self) -> str:
+        """What ``status`` asks for."""
+        return "\n".join(read_status(self.folder.directory)["needs"])
+
+    def start(self) -> Shipper:
+        """Start a shipper, and wait until commands find it."""
+        shipper = self.ship.start()
+        shipper.await_log("shipping journals of")
+        return shipper
+
+    def page(self, path: str) -> str:
+        """What a shipper answers over HTTP."""
+        port = self.ship.options["metrics.port"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
+            text: str = answer.read().decode()
+        return text
+
+    def not_delivered(self) -> str:
+        """The value of the metric that alarms of tables go by."""
+        name = f'database="{DATABASE}"'
+        lines = self.page("/metrics").splitlines()
+        [line] = [
+            each
+            for each in lines
+            if each.startswith("firebird_cdc_tables_not_delivered{") and name in each
+        ]
+        return line.rpartition(" ")[2]
+
+
+@pytest.fixture
+def depot(ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str) -> Depot:
+    return Depot(ship, folder, broker.bootstrap, topic_prefix)
+
+
+@pytest.mark.parametrize("encoding", ["transliterate", "escape"])
+def test_russian_tables_have_topics_of_their_own(depot: Depot, encoding: str) -> None:
+    depot.ship.options |= {ENCODING: encoding, "topic.creation.default.partitions": "1"}
+    depot.insert(1, (ORDERS, 1), (GOODS, 1), ("PLAIN_1", 1))
+    depot.insert(2, (GOODS, 2), (ORDERS, 2))
+    assert depot.ship.once().process.returncode == 0
+    for table in (ORDERS, GOODS):
+        found = depot.events(depot.topic(table, encoding))
+        assert found == [(table, 1, 1), (table, 2, 2)]
+    assert len(depot.topics()) == 3
+    assert depot.aside() == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "transactional"), [("fail", False), ("warn", True)], ids=["fail-plain", "warn-tx"]
+)
+def test_tables_that_share_a_topic_by_the_manuals_rule_have_one_owner(
+    depot: Depot, topic_prefix: str, mode: str, transactional: bool
+) -> None:
+    depot.ship.options[MODE] = mode
+    if transactional:
+        depot.ship.options["kafka.producer.transactional.id"] = f"{topic_prefix}-id"
+    depot.insert(1, (ORDERS, 1))
+    assert depot.ship.once().process.returncode == 0
+    # Its first event comes before any of the table that has the topic: that one keeps it.
+    depot.insert(2, (GOODS, 1))
+    depot.insert(3, (ORDERS, 2))
+    assert depot.ship.once().process.returncode == 1
+    topic = depot.topic(ORDERS, "replace")
+    assert topic == depot.topic(GOODS, "replace")
+    assert depot.events(topic) == [(ORDERS, 1, 1), (ORDERS, 3, 2)]
+    assert len(depot.aside()) == 1
+
+
+def test_tables_that_share_the_name_of_a_schema_keep_their_places_over_a_restart(
+    depot: Depot,
+) -> None:
+    depot.ship.options["schema.name.adjustment.mode"] = "avro"
+    depot.insert(1, ("A_B", 1), ("A-B", 1))
+    assert depot.ship.once().process.returncode == 1
+    depot.insert(2, ("A-B", 2), ("A_B", 2))
+    assert depot.ship.once().process.returncode == 1
+    assert depot.events(depot.topic("A_B", "replace")) == [("A_B", 1, 1), ("A_B", 2, 2)]
+    assert depot.topic("A-B", "replace") not in depot.topics()
+
+
+@pytest.mark.parametrize(
+    ("mode", "transactional"),
+    [("fail", True), ("skip", False)],
+    ids=["fail-tx", "skip-plain"],
+)
+def test_of_tables_that_collide_the_later_one_is_set_aside_and_can_be_sent(
+    depot: Depot,
+    topic_prefix: str,
+    mode: str,
+    transactional: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ship = depot.ship
+    ship.options |= {MODE: mode, "provide.transaction.metadata": "true"}
+    if transactional:
+        ship.options["kafka.producer.transactional.id"] = f"{topic_prefix}-id"
+    ship.options["metrics.port"] = str(free_port())
+    shipper = depot.start()
+    depot.insert(1, (ORDERS, 1), (GOODS, 1), ("PLAIN", 1))
+    depot.insert(2, (GOODS, 1), (GOODS, 2))
+    depot.insert(3, ("PLAIN", 2), (ORDERS, 2))
+    depot.ship_all(shipper)
+    shared = depot.topic(ORDERS, "replace")
+    assert depot.events(shared) == [(ORDERS, 1, 1), (ORDERS, 3, 2)]
+    assert depot.events(depot.topic("PLAIN", "replace")) == [("PLAIN", 1, 1), ("PLAIN", 3, 2)]
+    assert len(depot.aside()) == 2
+
+    told = f"table {GOODS} in {DATABASE} is not delivered, events of it in 2 journals are set aside"
+    shipper.await_that(lambda: told in depot.needs(), "status to tell of it")
+    assert "set topic.name.encoding: escape" in depot.needs()
+    assert "STANDS STILL" not in shipper.log
+    [line] = shipper.log_lines("SET ASIDE")  # once for a table, not for each event
+    assert GOODS in line
+    shipper.await_that(lambda: depot.not_delivered() == "1.0", "the metric to tell of it")
+    assert told in depot.page("/status.json")
+    ends = [
+        (event.payload["event_count"], len(event.payload["data_collections"]))
+        for event in depot.topics()[f"{topic_prefix}.transaction"]
+        if event.payload["status"] == "END"
+    ]
+    assert set(ends) == {(2, 2)}  # none of the transaction that has no other events
+
+    # Nothing has changed, so it stays.
+    assert ship.journal("retry", "--all") == 1
+    assert "would share the topic" in capsys.readouterr().out
+    assert len(depot.aside()) == 2
+    assert shipper.terminate() == 0
+    assert told in depot.needs()  # without a shipper, too
+
+    ship.options[ENCODING] = "escape"
+    shipper = depot.start()
+    assert depot.ship.folder.waiting == []
+    assert told in depot.needs()
+    depot.insert(4, (GOODS, 3), (ORDERS, 3), ("PLAIN", 3))  # other keys than those that wait
+    depot.ship_all(shipper)
+    assert ship.journal("retry", "--all") == 0
+    assert depot.aside() == []
+    shipper.await_that(lambda: GOODS not in depot.needs(), "status to say that all is well")
+    assert shipper.terminate() == 0
+    escaped = depot.topic(GOODS, "escape")
+    assert depot.events(escaped) == [(GOODS, 4, 3), (GOODS, 1, 1), (GOODS, 2, 1), (GOODS, 2, 2)]
+    late = [LATE in event.headers for event in depot.topics()[escaped]]
+    assert late[-3:] == [True] * 3
+    assert depot.events(depot.topic(ORDERS, "escape")) == [(ORDERS, 4, 3)]
+    assert depot.events(shared) == [(ORDERS, 1, 1), (ORDERS, 3, 2)]
+
+
+@TRANSACTIONAL
+def test_what_was_set_aside_comes_before_newer_events_if_it_is_asked_for_first(
+    depot: Depot, topic_prefix: str, transactional: bool
+) -> None:
+    ship = depot.ship
+    if transactional:
+        ship.options["kafka.producer.transactional.id"] = f"{topic_prefix}-id"
+    depot.insert(1, (ORDERS, 1))
+    for sequence in range(2, 12):
+        depot.insert(sequence, (GOODS, sequence % 2))
+    assert ship.once().process.returncode == 1
+    assert len(depot.aside()) == 10
+
+    # As the documentation has it: no shipper runs while the option is changed.
+    for sequence in range(12, 16):
+        depot.insert(sequence, (GOODS, sequence % 2))
+    ship.options[ENCODING] = "transliterate"
+    assert ship.journal("retry", "--all") == 0
+    shipper = depot.start()
+    depot.ship_all(shipper)
+    shipper.await_that(lambda: not depot.aside(), "all late events sent")
+    assert shipper.terminate() == 0
+    found = depot.events(depot.topic(GOODS, "transliterate"))
+    assert [journal for _, journal, _ in found] == list(range(2, 16))
+
+
+def test_a_late_event_behind_a_newer_one_of_its_key_is_refused(
+    depot: Depot, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Though the newer one is in a topic that nobody knew when the older one was set aside."""
+    ship = depot.ship
+    depot.insert(1, (ORDERS, 1), (GOODS, 1))
+    depot.insert(2, (GOODS, 2))
+    assert ship.once().process.returncode == 1
+    ship.options[ENCODING] = "escape"
+    depot.insert(3, (GOODS, 1))
+    assert ship.once().process.returncode == 0
+    shipper = depot.start()
+    assert ship.journal("retry", "--all") == 1
+    told = capsys.readouterr().out
+    assert f"event 1 of journal 3 of {DATABASE}, of the same key" in told
+    assert len(depot.aside()) == 1
+    assert ship.journal("retry", "--all", "--force") == 0
+    assert shipper.terminate() == 0
+    found = depot.events(depot.topic(GOODS, "escape"))
+    assert [(journal, number) for _, journal, number in found] == [(3, 1), (2, 2), (1, 1)]
+
+
+def test_the_other_table_excluded_makes_room(depot: Depot) -> None:
+    ship = depot.ship
+    depot.insert(1, (ORDERS, 1), (GOODS, 1))
+    assert ship.once().process.returncode == 1
+    ship.options["table.exclude.list"] = f".*[.]{ORDERS}"
+    shipper = depot.start()
+    assert ship.journal("retry", "--all") == 0
+    assert shipper.terminate() == 0
+    topic = depot.topic(GOODS, "replace")
+    assert depot.events(topic) == [(ORDERS, 1, 1), (GOODS, 1, 1)]
+    assert depot.aside() == []
+
+
+def test_given_up_events_end_the_alarm(depot: Depot, capsys: pytest.CaptureFixture[str]) -> None:
+    ship = depot.ship
+    shipper = depot.start()
+    depot.insert(1, (ORDERS, 1), (GOODS, 1))
+    depot.ship_all(shipper)
+    shipper.await_that(lambda: f"table {GOODS}" in depot.needs(), "status to tell of it")
+    [name] = depot.aside()
+    assert ship.journal("discard", "--yes", name) == 0
+    shipper.await_that(lambda: not depot.needs(), "status to say that all is well")
+    assert shipper.terminate() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "table", "why"),
+    [
+        ({"topic.delimiter": "_" * 100}, "Т" * 63, "characters, Kafka allows 249"),
+        ({"topic.naming.strategy": "table"}, "transaction", "is that of transactions"),
+    ],
+    ids=["too long", "reserved"],
+)
+def test_other_names_that_cant_be_used_hold_up_no_other_table(
+    depot: Depot, topic_prefix: str, options: dict[str, str], table: str, why: str
+) -> None:
+    depot.ship.options |= options | {"provide.transaction.metadata": "true"}
+    depot.insert(1, (table, 1), ("PLAIN", 1))
+    assert depot.ship.once().process.returncode == 1
+    assert why in depot.needs()
+    assert len(depot.aside()) == 1
+    plain = [name for name in depot.topics() if name.endswith("PLAIN")]
+    assert depot.events(plain[0]) == [("PLAIN", 1, 1)]

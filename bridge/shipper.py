@@ -19,6 +19,7 @@ import logbook
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Host
 from firebird_cdc.bridge.replacing import end_earlier_version, why_replace
+from firebird_cdc.bridge.restarts import MOST_PAUSE_S, Restarts
 from firebird_cdc.config import Reading
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal import last_words, parties
@@ -28,8 +29,6 @@ from firebird_cdc.journal.lock import SHIPPER_LOCK, bridge_present, is_held, try
 _log = logbook.Logger("firebird_cdc.bridge.shipper")
 
 _LOOK_S = 1.0
-_SHORT_LIFE_S = 10.0  # a shipper that ends sooner has a fault that a new one will have too
-_BACKOFF_MOST_S = 60.0
 _START_S = 30.0  # most that Python needs until the shipper holds its lock, on a busy machine
 _START_LOOK_S = 0.1
 _END_S = 120.0  # most that a shipper is given to finish what is under way
@@ -93,7 +92,7 @@ class ShipperSupervisor(threading.Thread):
         self._told_to_wait = 0.0  # about which last words, by their time
         self._spawned_at = 0.0  # monotonic; 0: never by us
         self._adopted: set[int] = set()  # see _bury
-        self._backoff = _LOOK_S
+        self._restarts = Restarts()
         self._asked: set[str] = set()  # shippers that were to end, each asked once by us
 
     def retire(self) -> None:
@@ -108,7 +107,7 @@ class ShipperSupervisor(threading.Thread):
                     pause = self._turn()
                 except Exception as error:
                     self._tell_failure(f"it can't be started: {error}")
-                    pause = _BACKOFF_MOST_S
+                    pause = MOST_PAUSE_S
         finally:
             if self._bridge_lock is not None:
                 os.close(self._bridge_lock)
@@ -142,24 +141,25 @@ class ShipperSupervisor(threading.Thread):
                 self._spawned_at = 0.0
             if self._must_wait():
                 return _LOOK_S
-            lived = time.monotonic() - self._spawned_at
-            if self._spawned_at and lived < _SHORT_LIFE_S + self._backoff:
-                self._backoff = min(2 * self._backoff, _BACKOFF_MOST_S)
-                _log.warning(
-                    "the shipper ended after {:.0f} s (see above); next start in {:.0f} s",
-                    lived,
-                    self._backoff,
-                )
-                if self._retired.wait(self._backoff):
-                    return 0.0
-            else:
-                self._backoff = _LOOK_S
+            if self._spawned_at and self._pauses(time.monotonic() - self._spawned_at):
+                return 0.0
             process = self._start()
             self._spawned_at = time.monotonic()
             self._await_lock(process)
         finally:
             os.close(starting)
         return _LOOK_S
+
+    def _pauses(self, lived_s: float) -> bool:
+        """Pause if the last shipper, which lived for LIVED_S, gives reason; return whether this
+        supervisor was retired meanwhile."""
+        pause_s = self._restarts.pause_after(lived_s)
+        if not pause_s:
+            return False
+        _log.warning(
+            "the shipper ended after {:.0f} s (see above); next start in {:.0f} s", lived_s, pause_s
+        )
+        return self._retired.wait(pause_s)
 
     def _replaces(self) -> bool:
         """Have the shipper at work end if it is to be replaced; return whether it has ended."""

@@ -18,6 +18,7 @@ import pytest
 from firebird_cdc.bridge import shipper
 from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Host
+from firebird_cdc.bridge.restarts import MOST_PAUSE_S, SHORT_LIFE_S, Restarts
 from firebird_cdc.bridge.shipper import ShipperSupervisor
 from firebird_cdc.config.reading import begin_reading
 from firebird_cdc.demo.processes import await_condition
@@ -27,6 +28,8 @@ from firebird_cdc.journal.last_words import LastWords
 from firebird_cdc.journal.lock import ShipperLock, try_lock
 from firebird_cdc.journal.observability.terminal import read_status
 from firebird_cdc.journal.parties import this_process
+
+_PAUSE_AFTER = Restarts.pause_after
 
 
 class _Host:
@@ -73,7 +76,7 @@ class _Server:
 def server(
     journal_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[_Server]:
-    monkeypatch.setattr(shipper, "_SHORT_LIFE_S", -1000.0)  # no pause between two starts
+    monkeypatch.setattr(Restarts, "pause_after", lambda _self, _lived_s: 0.0)
     config = tmp_path / "connector.yaml"
     config.write_text("connector.name: test\n")
     made = _Server(journal_directory, config)
@@ -109,6 +112,74 @@ def test_none_is_started_while_one_is_at_work_or_another_process_starts_one(
 
 def test_one_that_ended_by_force_is_followed_by_another(server: _Server) -> None:
     assert [server.look() for _ in range(3)] == [1, 2, 3]
+
+
+class _Clock:
+    """The time, which goes on by pauses of the supervisor, and as the test says."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.pauses: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> bool:
+        """In the place of the event of a retired supervisor, which this one is not."""
+        self.pauses.append(seconds)
+        self.now += seconds
+        return False
+
+
+@pytest.fixture
+def clock(server: _Server, monkeypatch: pytest.MonkeyPatch) -> _Clock:
+    monkeypatch.setattr(Restarts, "pause_after", _PAUSE_AFTER)
+    made = _Clock()
+    monkeypatch.setattr(shipper, "time", made)
+    monkeypatch.setattr(server.supervisor, "_retired", made)
+    monkeypatch.setattr(server.supervisor, "_await_lock", lambda _process: None)
+    assert server.look() == 1
+    return made
+
+
+def _pause_after(server: _Server, clock: _Clock, lived_s: float) -> float:
+    """Return for how long no shipper is started after one that ran for LIVED_S."""
+    clock.pauses.clear()
+    clock.now += lived_s
+    started = server.look()
+    assert started == len(server.host.started) > 1
+    return sum(clock.pauses)
+
+
+def test_pauses_grow_while_each_shipper_ends_soon_and_are_over_once_one_has_run_as_long(
+    server: _Server, clock: _Clock
+) -> None:
+    pauses = [_pause_after(server, clock, 0.5) for _ in range(8)]
+    assert pauses == [2, 4, 8, 16, 32, MOST_PAUSE_S, MOST_PAUSE_S, MOST_PAUSE_S]
+    # It works again, and is killed after a while: at once there is another one.
+    assert _pause_after(server, clock, MOST_PAUSE_S) == 0
+    assert _pause_after(server, clock, 3600.0) == 0
+    assert _pause_after(server, clock, 0.5) == 2
+
+
+def test_the_time_that_a_shipper_works_counts_as_a_part_of_the_pause(
+    server: _Server, clock: _Clock
+) -> None:
+    for _ in range(8):
+        _pause_after(server, clock, 0.5)
+    assert _pause_after(server, clock, 45.0) == MOST_PAUSE_S - 45.0
+    assert _pause_after(server, clock, 59.0) == 1
+    assert _pause_after(server, clock, SHORT_LIFE_S - 1) == MOST_PAUSE_S
+    assert _pause_after(server, clock, MOST_PAUSE_S) == 0
+
+
+def test_one_that_is_killed_now_and_then_is_followed_at_once(
+    server: _Server, clock: _Clock
+) -> None:
+    assert [_pause_after(server, clock, SHORT_LIFE_S) for _ in range(20)] == [0] * 20
 
 
 @pytest.mark.parametrize("error", [ConfigError, ShipperFenced])

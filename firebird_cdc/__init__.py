@@ -7,7 +7,7 @@ The rooms of the package are the folders at the top of the repository:
 
 import sys as _sys
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 archive: str | None = getattr(globals().get("__loader__"), "archive", None)
 """Path of the archive for Spark that this was imported from, None if it is installed."""

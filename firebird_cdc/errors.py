@@ -11,8 +11,10 @@ FirebirdCdcError                 base: one sentence on what happened, where, and
 │   ├── ShipperFenced            another one uses its transactional id
 │   └── Obstacle                 something outside is in the way of an event now
 │       ├── TopicUnavailable     its topic is missing and can't be made
+│       ├── StateUnwritable      a file of the shipper's can't be written, and has to be first
 │       └── RegistryTrouble      the schema registry has not given an id for its schema
 │           ├── RegistryUnavailable  it can't be used now
+│           │   └── RegistryDenied   it answers, and lets nobody in as we ask
 │           └── RegistryRefused      it says no to this schema
 ├── ReplayError                  a replay can't run or found a fault
 │   └── UsageError               options that say too little, or contradict each other
@@ -115,9 +117,18 @@ class ShipperFenced(ShipError):
 class Obstacle(ShipError):
     """Something outside is in the way of an event. That may change: the event waits."""
 
+    needs_somebody = False
+    """Tell whether it stays until somebody does something about it."""
+
 
 class TopicUnavailable(Obstacle):
     """A topic is missing, and could not be made so far: nothing is wrong with the events."""
+
+
+class StateUnwritable(Obstacle):
+    """A file that has to be on disk before the event is sent can't be written."""
+
+    needs_somebody = True
 
 
 class RegistryTrouble(Obstacle):
@@ -128,8 +139,16 @@ class RegistryUnavailable(RegistryTrouble):
     """The schema registry can't be used now: nothing is wrong with the events."""
 
 
+class RegistryDenied(RegistryUnavailable):
+    """The schema registry answers, and won't have what we ask: of this user, or at this address."""
+
+    needs_somebody = True
+
+
 class RegistryRefused(RegistryTrouble):
     """The schema registry has said no to the schema of an event; others may pass."""
+
+    needs_somebody = True
 
 
 class ReplayError(FirebirdCdcError):

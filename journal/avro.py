@@ -23,7 +23,14 @@ import logbook
 
 from firebird_cdc.config.avro import RECORD, TOPIC, TOPIC_RECORD, read_avro_options
 from firebird_cdc.config.options import is_secret
-from firebird_cdc.errors import ConfigError, RegistryRefused, RegistryUnavailable, SetupError
+from firebird_cdc.errors import (
+    ConfigError,
+    RegistryDenied,
+    RegistryRefused,
+    RegistryTrouble,
+    RegistryUnavailable,
+    SetupError,
+)
 from firebird_cdc.journal.schema import Schema
 from firebird_cdc.journal.schema import struct as struct_schema
 from firebird_cdc.journal.values import BadValue
@@ -61,6 +68,9 @@ their hundred thousands would each ask."""
 
 _REST_S = 1.0
 """After a failed request, how long nothing is asked: other databases need not wait for it too."""
+
+_PASSING = (408, 425, 429)
+"""Of HTTP's answers that blame the question, those that a later one may spare."""
 
 _HEAD_BYTES = 5
 """A zero byte and the schema's id, as Confluent's wire format has them before the content."""
@@ -376,7 +386,8 @@ class AvroConverter:
         self._writers: dict[tuple[str, Schema | None], _Writer] = {}
         self._known: dict[tuple[str, str], _Writer] = {}
         self._refused: dict[tuple[str, Schema], tuple[float, str]] = {}
-        self._rests: tuple[float, str] = (0.0, "")
+        # Until when, and as what and why; no exception, which would keep all that it came through.
+        self._rests: tuple[float, type[RegistryUnavailable], str] = (0.0, RegistryUnavailable, "")
 
     def close(self) -> None:
         """Close the connections to the registry."""
@@ -422,12 +433,12 @@ class AvroConverter:
                 "it has no schema, and Avro needs one; leave out the transform that takes it away"
             )
         now = monotonic()
-        for (until, reason), kind in (
-            (self._refused.get((topic, schema), (0.0, "")), RegistryRefused),
-            (self._rests, RegistryUnavailable),
-        ):
-            if now < until:
-                raise kind(reason)
+        until, reason = self._refused.get((topic, schema), (0.0, ""))
+        if now < until:
+            raise RegistryRefused(reason)
+        until, kind, reason = self._rests
+        if now < until:
+            raise kind(reason)
         described, prepare = avro_schema(schema, self._options.meta_data)
         text = json.dumps(described, separators=(",", ":"))
         writer = self._known.get((topic, text))
@@ -515,7 +526,7 @@ class AvroConverter:
                 [f"{self._prefix}*: the registry's client refuses it: {self._clean(str(error))}"]
             ) from None
 
-    def _failure(self, subject: str, error: Exception) -> RegistryRefused | RegistryUnavailable:
+    def _failure(self, subject: str, error: Exception) -> RegistryTrouble:
         """What an unsuccessful request means."""
         if not isinstance(error, self._confluent.SchemaRegistryError):
             # Errors of OAuth may repeat what the token's server said.
@@ -527,6 +538,7 @@ class AvroConverter:
             return self._unavailable(
                 subject,
                 f"{said}; check {self._prefix}basic.auth.* or bearer.auth.* and that user's rights",
+                RegistryDenied,
             )
         if status == 404 and code in (40401, 40402, 40403):
             return self._refusal(
@@ -543,7 +555,8 @@ class AvroConverter:
             )
         if status == 422:
             return self._refusal(subject, said, "see the registry's log for what it objects to")
-        return self._unavailable(subject, said)
+        passes = status in _PASSING or not 400 <= status < 500
+        return self._unavailable(subject, said, RegistryUnavailable if passes else RegistryDenied)
 
     def _refusal(self, subject: str, said: str, advice: str) -> RegistryRefused:
         return RegistryRefused(
@@ -551,14 +564,16 @@ class AvroConverter:
             f" {subject}: {self._clean(said)}. What to do: {advice}"
         )
 
-    def _unavailable(self, subject: str, said: str) -> RegistryUnavailable:
+    def _unavailable(
+        self, subject: str, said: str, kind: type[RegistryUnavailable] = RegistryUnavailable
+    ) -> RegistryUnavailable:
         text = (
             f"the schema registry at {self._options.servers} can't be used for subject {subject}:"
             f" {self._clean(said)}. It is asked again by itself and nothing is lost; if that lasts,"
             f" check {self._prefix}schema.registry.url"
         )
-        self._rests = (monotonic() + _REST_S, text)
-        return RegistryUnavailable(text)
+        self._rests = monotonic() + _REST_S, kind, text
+        return kind(text)
 
     def _clean(self, said: str) -> str:
         """A foreign message without secrets, in one line and cut."""

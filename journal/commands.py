@@ -34,7 +34,8 @@ def _register_ship(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--once",
         action="store_true",
-        help="ship what is there and end: 0 if nothing is left, 1 if something is",
+        help="ship what is there and end: 0 if nothing is left, 1 if something is, or if a table"
+        " has no topic",
     )
     parser.add_argument(
         "--embedded",

@@ -148,4 +148,4 @@ def _form(name: str, taken: object, column: Column, modes: ValueModes) -> FieldF
             raise BadValue(f"{name} failed: {described(error)}") from error
         return result
 
-    return FieldForm(schema, "{f}({v})", convert, of_null="{f}(None)")
+    return FieldForm(schema, "{f}({v})", convert, of_null="{f}(None)", tells_default=False)

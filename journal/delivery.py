@@ -22,7 +22,7 @@ from firebird_cdc.journal.backlog import Backlog, Entry, Unreadable
 from firebird_cdc.journal.bad_event import BadEvent
 from firebird_cdc.journal.dispose import dispose_shipped
 from firebird_cdc.journal.flight import Flight, FlightPlan
-from firebird_cdc.journal.lane import MAX_BACKOFF_S, Halt, Lane, MissingBlocked
+from firebird_cdc.journal.lane import MAX_BACKOFF_S, Halt, Lane, MissingBlocked, Setback
 from firebird_cdc.journal.late import LateSending
 from firebird_cdc.journal.observability.folder import Waiting
 from firebird_cdc.journal.positions import UNUSABLE, Position, now_us, runs_of
@@ -31,7 +31,7 @@ from firebird_cdc.journal.records import Message
 from firebird_cdc.journal.repair_desk import Repairs
 from firebird_cdc.journal.repairs import WHOLE, Place
 from firebird_cdc.journal.standing import Standing
-from firebird_cdc.journal.statistics import DISK, UNREADABLE
+from firebird_cdc.journal.statistics import DISK, UNREADABLE, TroubleKind
 from firebird_cdc.journal.topics import missing_topic
 
 _log = logbook.Logger("firebird_cdc.journal.delivery")
@@ -231,7 +231,7 @@ class Delivery(ABC):
         """Whether it is known how far Kafka is."""
 
     def _ready(self, lane: Lane) -> bool:
-        if self.stopping or self._dispose_trouble or self.late.repairs.holds(lane.database):
+        if self.stopping or self._dispose_trouble or self.late.holds(lane.database):
             return False
         suspects: Sequence[Unreadable] = ()
         if self.backlog.unreadable and self.plan.failure_mode == "fail":
@@ -266,7 +266,7 @@ class Delivery(ABC):
         if former is not None and former.entry is not None and former.entry != halt.entry:
             lane.queue.push(former.entry)  # it comes behind, and is met again
         lane.halt = halt
-        lane.in_trouble = True
+        lane.setback = Setback(halt.place)
         self.statistics.trouble(lane.database, "halted", halt.reason)
         self._tell_halt(lane)
 
@@ -287,9 +287,9 @@ class Delivery(ABC):
         for lane in self.lanes.values():
             if lane.halt is not None:
                 self._tell_halt(lane)
-            elif lane.trouble:
+            elif lane.setback and lane.setback.why:
                 _log.error(
-                    "{database}: still not delivered: {}", lane.trouble, database=lane.database
+                    "{database}: still not delivered: {}", lane.setback.why, database=lane.database
                 )
         self._told_unreadable.clear()
 
@@ -331,7 +331,7 @@ class Delivery(ABC):
                 self.statistics.clear(lane.database)
                 _log.notice("{database}: shipping is tried again", database=lane.database)
                 tried.append((lane, halt.place))
-            elif lane.trouble and (first := lane.first_place) is not None:
+            elif lane.setback and (first := lane.first_place) is not None:
                 tried.append((lane, first))
             lane.retry_at = 0.0
         self._told_unreadable.clear()
@@ -365,14 +365,14 @@ class Delivery(ABC):
             return None
         return status.st_ino, status.st_size, status.st_mtime_ns
 
-    def back_off(self, lane: Lane, why: str, path: Path) -> None:
-        """Pause LANE after a failure that may pass, loudly the first time; or for good, if it was
-        the last attempt that ``errors.max.retries`` allows."""
-        pause = lane.back_off()
+    def back_off(self, lane: Lane, why: str | Obstacle, flight: Flight) -> None:
+        """Pause LANE after a failure of FLIGHT that may pass, loudly the first time; or for good,
+        if it was the last attempt that ``errors.max.retries`` allows."""
+        pause, path = lane.back_off(), flight.path
         if 0 <= self.max_retries < lane.failures:
             self.give_up(lane, f"{path.name} was not delivered: {why}")
             return
-        if not lane.in_trouble:
+        if lane.setback is None:
             _log.error(
                 "{database}: {journal} was not delivered: {}; it is sent again until it is, first"
                 " in {:.1f} s",
@@ -381,10 +381,11 @@ class Delivery(ABC):
                 database=lane.database,
                 journal=path.name,
             )
-        lane.in_trouble = True
-        lane.trouble = f"{path.name}: {why}"
+        lane.setback = Setback(flight.entry[:2], f"{path.name}: {why}")
         self.statistics.database(lane.database).retries += 1
-        self.statistics.trouble(lane.database, "waiting", lane.trouble)
+        needs_somebody = isinstance(why, Obstacle) and why.needs_somebody
+        kind: TroubleKind = "halted" if needs_somebody else "waiting"
+        self.statistics.trouble(lane.database, kind, lane.setback.why)
 
     def _why(self, failed: Flight) -> str:
         """Why a message of FAILED was not taken, for messages."""
@@ -563,11 +564,8 @@ class Delivery(ABC):
             while (flight := lane.settle()) is not None:
                 self._delivered.append(flight.entry)
                 settled.append(flight)
-                lane.trouble = ""
-                if lane.in_trouble:
-                    lane.in_trouble = False
-                    if lane.halt is None:
-                        self.statistics.clear(lane.database)
+                if lane.recovers(flight):
+                    self.statistics.clear(lane.database)
                     _log.notice("{database}: journals are delivered again", database=lane.database)
             if settled:
                 self._count(lane, settled)
@@ -825,7 +823,7 @@ class PlainDelivery(Delivery):
                 return True
             except Obstacle as error:
                 # What was sent of the journal stays sent, and the next turn goes on behind it.
-                self.back_off(lane, str(error), flight.path)
+                self.back_off(lane, error, flight)
                 return True
             except KafkaException as error:
                 flight.refuse(error.args[0])
@@ -853,7 +851,7 @@ class PlainDelivery(Delivery):
             lane.start_over()
         else:
             lane.start_over()
-            self.back_off(lane, self._why(failed), failed.path)
+            self.back_off(lane, self._why(failed), failed)
 
     def _renew(self) -> bool:
         """The producer has given up for good: make a new one, after a pause, and send all again
@@ -873,7 +871,7 @@ class PlainDelivery(Delivery):
             begun = list(lane.flights)
             lane.start_over()
             if begun:
-                self.back_off(lane, fatal.str(), begun[0].path)
+                self.back_off(lane, fatal.str(), begun[0])
         self.late.start_over()
         self._replace_producer()
         return True

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import logbook
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
-from firebird_cdc.errors import Obstacle, RegistryRefused, RegistryUnavailable, TopicUnavailable
+from firebird_cdc.errors import Obstacle, RegistryRefused
 from firebird_cdc.journal.backlog import Entry
-from firebird_cdc.journal.bad_event import ASIDE, BEGIN, END, NEW_EPOCH, BadEvent
+from firebird_cdc.journal.bad_event import ASIDE, BEGIN, END, NEW_EPOCH, BadEvent, NamelessEvent
 from firebird_cdc.journal.format import DdlChange, Gap, JournalReader, RowChange
-from firebird_cdc.journal.producer import failure_of
+from firebird_cdc.journal.nameless import REMEDY
+from firebird_cdc.journal.producer import Sender, failure_of
 from firebird_cdc.journal.quarantine import Quarantine
 from firebird_cdc.journal.records import Message
 from firebird_cdc.journal.render import JournalRenderer, Renderer
@@ -39,6 +41,7 @@ class FlightPlan:
     answer yet: all over all flights, ended ones included. ``statistics``: what is told outside.
     ``folder``: the directory's path, to put a name behind. ``acks``: whether brokers answer at all.
     ``counts_at_once``: what is acknowledged counts, before any commit of a Kafka transaction.
+    ``nameless``: databases and tables without names of which the log has told.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class FlightPlan:
         self.failures = 0
         self.unacked = 0
         self.counts_at_once = counts_at_once
+        self.nameless: set[tuple[str, str]] = set()
         self._acks = acks
 
     def failure_of(self, error: KafkaError | None, message: Any) -> KafkaError | None:
@@ -98,13 +102,42 @@ class _Step:
         self._flight.refuse(error, message.topic())
 
 
+class Part:
+    """The part of a journal that goes into one Kafka transaction: all, if ``begin`` isn't called.
+
+    ``sent_to``: the change of which all messages were handed over last. ``most``: of the messages
+    of the journal, how many there may be when the part ends. ``is_full``: the next change doesn't
+    fit, and none of its messages was handed over.
+    """
+
+    __slots__ = ("_begun_at", "is_full", "most", "sent_to")
+
+    def __init__(self, resume_after: int) -> None:
+        self.sent_to = self._begun_at = resume_after
+        self.most = sys.maxsize
+        self.is_full = False
+
+    def begin(self, messages: int, most: int) -> None:
+        """Begin the next part, of MOST messages, behind the first MESSAGES of the journal. A change
+        that has more messages than that is a part of its own."""
+        self._begun_at = self.sent_to
+        self.most = messages + most
+        self.is_full = False
+
+    @property
+    def has_changes(self) -> bool:
+        """Tell whether it may end here."""
+        return self.sent_to > self._begun_at
+
+
 class Flight:
     """The sending of one journal, from its first event or after ``resume_after``.
 
     ``skipped``: positions of events to leave out, those of ASIDE among them, and why. Holds one
     open file until ``close``, and the messages of one change at most; what the producer holds is
     bounded by its own limits. ``failed``: the first refusal. ``pos``: the change that was sent
-    last; ``place``: the same, or one of ASIDE. ``tally``: what of it counts. ``opens_epoch``: a
+    last; ``place``: the same, or one of ASIDE. ``part``: what goes into one Kafka transaction.
+    ``tally``: what of it counts. ``opens_epoch``: a
     message that announces its epoch goes before its events. ``has_placeholders``: some of those
     counted have them.
     """
@@ -140,6 +173,7 @@ class Flight:
         self._skipped = skipped or _NOTHING
         self.resume_after = resume_after
         self._held: Sequence[Message] = ()
+        self.part = Part(resume_after)
         self._changes = self._rendered()
 
     @property
@@ -172,8 +206,9 @@ class Flight:
         self._is_closed = True
         self._changes.close()
 
-    def send(self, producer: Producer, limit: int) -> bool:
-        """Hand over the messages of the next LIMIT changes; False if the queue is full.
+    def send(self, producer: Sender, limit: int) -> bool:
+        """Hand over the messages of the next LIMIT changes, or of those that the part has room
+        for; False if the queue is full.
 
         Raises BadEvent, JournalTorn, JournalCorrupt or OSError at what can't be read or sent,
         KafkaException if the producer refuses a message on the spot or can't be used any more;
@@ -189,9 +224,9 @@ class Flight:
                 if not step.unacked:
                     self.take_steps()
 
-    def _send(self, step: _Step, producer: Producer, limit: int) -> bool:
-        produce, changes = producer.produce, self._changes
-        report, plan = step.report, self._plan
+    def _send(self, step: _Step, producer: Sender, limit: int) -> bool:
+        changes, report = self._changes, step.report
+        plan, part = self._plan, self.part
         for _ in range(limit):
             batch: Sequence[Message] | Obstacle | None = self._held or next(changes, None)
             if batch is None:
@@ -199,10 +234,14 @@ class Flight:
                 return True
             if isinstance(batch, Obstacle):
                 raise batch
+            if self.messages + len(batch) > part.most and part.has_changes:
+                self._held = batch
+                part.is_full = True
+                return True
             done = 0
             try:
                 for topic, key, value, headers in batch:
-                    produce(topic, value, key, headers=headers, on_delivery=report)
+                    producer.produce(topic, value, key, headers=headers, on_delivery=report)
                     done += 1
             except BufferError:
                 self._held = batch[done:]
@@ -216,6 +255,7 @@ class Flight:
                 plan.unacked += done
                 self.messages += done
             self._held = ()
+            part.sent_to = self.pos
         self._taken += limit
         return True
 
@@ -286,7 +326,7 @@ class Flight:
                 else:
                     try:
                         messages = render(change)
-                    except (RegistryUnavailable, TopicUnavailable, BadEvent) as error:
+                    except (Obstacle, BadEvent) as error:
                         messages = yield from self._attempts(
                             partial(render, change), renderer, change, error
                         )
@@ -301,7 +341,8 @@ class Flight:
                 if messages:
                     self.place = self.pos = pos
                     if quarantine.watching:
-                        quarantine.see(self.entry, self.database, pos, messages)
+                        seen = seen_of(quarantine, renderer, change, messages)
+                        quarantine.see(self.entry, self.database, pos, seen)
                 tally.read = pos
                 if pos > told and messages is not _LEFT_OUT:
                     tally.kind = kind = counted_as(change) if messages else FILTERED
@@ -357,7 +398,7 @@ class Flight:
         render: Callable[[], Sequence[Message]],
         renderer: JournalRenderer | None = None,
         change: RowChange | DdlChange | None = None,
-        failure: RegistryUnavailable | TopicUnavailable | BadEvent | None = None,
+        failure: Obstacle | BadEvent | None = None,
     ) -> Generator[Obstacle, None, Sequence[Message]]:
         """What RENDER gives, nothing for a bad event (CHANGE) that is to be left out.
 
@@ -371,33 +412,56 @@ class Flight:
                     first, failure = failure, None
                     raise first
                 return render()
-            except (RegistryUnavailable, TopicUnavailable) as error:
+            except Obstacle as error:
                 yield error
             except BadEvent as error:
-                if self._plan.failure_mode != "fail":
+                is_nameless = isinstance(error, NamelessEvent)
+                if self._plan.failure_mode != "fail" or is_nameless:
                     self.report_left_out(error)
                     if renderer is None or change is None:
                         return ()
-                    return self._left_out(renderer, change, str(error))
+                    return self._left_out(renderer, change, str(error), is_nameless=is_nameless)
                 if not _registry_refused(error):
                     raise
                 yield RegistryRefused(f"{error.where}: {error.told}")
 
     def _left_out(
-        self, renderer: JournalRenderer, change: RowChange | DdlChange, reason: str
+        self,
+        renderer: JournalRenderer,
+        change: RowChange | DdlChange,
+        reason: str,
+        *,
+        is_nameless: bool = False,
     ) -> Sequence[Message]:
         """Note that CHANGE is not sent: no messages, and the end where there is no more room."""
-        quarantine, concerned = self._plan.quarantine, renderer.concerned(change)
-        quarantine.name(self.entry, self.database, change.pos, renderer.whose(change))
-        if not quarantine.leave_out(self.entry, self.database, change.pos, reason, concerned):
+        quarantine, entry, database = self._plan.quarantine, self.entry, self.database
+        table: str | None = None
+        if is_nameless and isinstance(change, RowChange):
+            table, concerned = change.table.name, renderer.by_table(change)
+        else:
+            concerned = renderer.concerned(change)
+        quarantine.name(entry, database, change.pos, renderer.whose(change))
+        if not quarantine.leave_out(entry, database, change.pos, reason, concerned, table):
             self.end_early("too many of its events can't be sent, the last one because " + reason)
         return _LEFT_OUT
 
     def report_left_out(self, error: BadEvent) -> None:
         """Log that an event is not sent, if the mode asks for that.
 
-        What is in no note of the quarantine is told in any mode.
+        What is in no note of the quarantine is told in any mode, and so is a table without names,
+        but once.
         """
+        if isinstance(error, NamelessEvent):
+            table = self.database, error.table
+            if table not in self._plan.nameless:
+                self._plan.nameless.add(table)
+                _log.error(
+                    "{}. The table's events are SET ASIDE from {} on, all other tables go on. {}",
+                    error,
+                    self.path,
+                    REMEDY,
+                )
+            return
         if self._plan.failure_mode == "warn" or error.pos in ASIDE:
             _log.warning("{}: {} is left out: {}", self.path, error.where, error.told)
 
@@ -406,3 +470,19 @@ def _registry_refused(error: BaseException) -> bool:
     """Whether ERROR comes of what the schema registry said no to."""
     cause = error.__cause__
     return cause is not None and (isinstance(cause, RegistryRefused) or _registry_refused(cause))
+
+
+def seen_of(
+    quarantine: Quarantine,
+    renderer: JournalRenderer,
+    change: RowChange | DdlChange,
+    messages: Sequence[Message],
+) -> Sequence[Message]:
+    """Return what QUARANTINE has to see of CHANGE: its MESSAGES, and if it watches for tables what
+    stands for these."""
+    if not quarantine.watches_tables:
+        return messages
+    named = renderer.by_table(change)
+    if isinstance(named, str):
+        named = [(named, None)]
+    return [*messages, *(Message(topic, key, None, []) for topic, key in named or ())]

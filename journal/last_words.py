@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firebird_cdc.errors import ConfigError, ShipperFenced
-from firebird_cdc.journal.dispose import replace_file
+from firebird_cdc.journal.durable import replace_file
 from firebird_cdc.journal.lock import STATE_DIRECTORY
 
 _FINAL = (ConfigError.exit_code, ShipperFenced.exit_code)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -81,7 +80,7 @@ class ReducedChange:
                 images = ("after",) if index == last else ("before",)
             placed = {image: self._placed[image] for image in images if self._placed[image]}
             if message is not None and message.value is not None and placed:
-                told = json.dumps(placed, ensure_ascii=False).encode()
+                told = renderer.header_writer.told(placed)
                 headers = [*message.headers, (OVERSIZED_HEADER, told)]
                 size = renderer.size_of(headers)
                 message = renderer.checked(*message[:3], headers, size)

@@ -23,8 +23,7 @@ from firebird_cdc import __version__
 from firebird_cdc.config.reading import Reading, digest_of, root_directory, stamp_of
 from firebird_cdc.config.source import read_flat_yaml
 from firebird_cdc.errors import ConfigError
-from firebird_cdc.journal.dispose import replace_file
-from firebird_cdc.journal.durable import make_folder
+from firebird_cdc.journal.durable import make_folder, replace_file
 from firebird_cdc.journal.lock import SHIPPER_LOCK, STATE_DIRECTORY, is_held, read_holder
 from firebird_cdc.journal.statistics import OPTIONS, Statistics
 

@@ -61,6 +61,11 @@ _REFUSALS = frozenset(
     }
 )
 
+# What does not pass by itself, so that it is told though something else was told before.
+_NO_ENTRY = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
+
+_DIFFERS_EACH_TIME = re.compile(r", \d+ identical error\(s\) suppressed|\d+")
+
 _HURRY_S = 0.001
 """For the client's threads to see that they are to hurry."""
 
@@ -143,6 +148,66 @@ def admin_settings(config: ConnectorConfig) -> dict[str, Any]:
     return settings
 
 
+class Sender:
+    """A librdkafka producer that ends with ``end``, whoever still holds on to this.
+
+    The client's threads end with the last reference to it. Where one of its calls fails while
+    another error is handled, confluent-kafka (2.13 to 2.16) never lets go of that one, nor of the
+    variables of all that it came through. So the references in here have to stay the only ones:
+    nobody may leave ``produce``, the client's own method, in a variable.
+    """
+
+    __slots__ = ("_producer", "produce")
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self.produce: Callable[..., None] = producer.produce
+
+    @property
+    def held(self) -> int:
+        """The number of messages without an answer; for any thread, after ``end`` too."""
+        try:
+            return len(self._producer)
+        except AttributeError:
+            return 0
+
+    def poll(self, seconds: float) -> int:
+        """Take answers, for SECONDS at most; how many."""
+        return self._producer.poll(seconds)
+
+    def flush(self, seconds: float) -> None:
+        """Have all sent now, and take answers, for SECONDS at most."""
+        self._producer.flush(seconds)
+
+    def purge(self) -> None:
+        """Give up what Kafka has not acknowledged, and say so to those who wait for it."""
+        self._producer.purge()
+        with suppress(KafkaException):  # the client lets go of what it has told, and of no more
+            while self._producer.poll(0):
+                pass
+
+    def init_transactions(self, seconds: float) -> None:
+        """Register the transactional id. This and what follows: as the client's."""
+        self._producer.init_transactions(seconds)
+
+    def begin_transaction(self) -> None:
+        """Begin a Kafka transaction."""
+        self._producer.begin_transaction()
+
+    def commit_transaction(self, seconds: float) -> None:
+        """Commit it."""
+        self._producer.commit_transaction(seconds)
+
+    def abort_transaction(self, seconds: float) -> None:
+        """Abort it."""
+        self._producer.abort_transaction(seconds)
+
+    def end(self) -> None:
+        """End the client's threads before this returns. An open Kafka transaction is left to
+        Kafka, for whose answer the client's own close would wait, without limit."""
+        del self._producer, self.produce
+
+
 class KafkaLink:
     """One librdkafka producer at a time, and what is known about Kafka's well-being.
 
@@ -162,6 +227,7 @@ class KafkaLink:
         self._topic_creation = config.topic_creation
         self.transactional_id = config.producer.get("transactional.id")
         self._error = ""
+        self._has_no_entry = False
         self._error_at = 0.0
         self.progress_at = monotonic()
         self._away_since: float | None = None
@@ -174,7 +240,7 @@ class KafkaLink:
             int(self._settings.get("queue.buffering.max.messages", DEFAULT_QUEUE_MESSAGES)),
             int(self._settings["queue.buffering.max.kbytes"]) * 1024,
         )
-        self.producer = self._make()
+        self.producer = Sender(self._make())
         self._admin: AdminClient | None = None
         statistics.queue = self.queue
 
@@ -182,11 +248,10 @@ class KafkaLink:
         """Let go of the clients, whose threads end with that. What Kafka has not acknowledged is
         given up, and an open Kafka transaction is left to it."""
         self._statistics.queue = None
-        self._purge()
+        self.producer.purge()
+        self.producer.end()
         self._admin = None
-        # Its own close would wait for Kafka, without limit.
-        del self.producer
-        gc.collect()  # an error that was caught may hold on to it, in a circle with its traceback
+        gc.collect()  # an error that was caught may hold on to that, in a circle with its traceback
 
     def _make(self) -> Producer:
         settings = self._settings | {"error_cb": self._on_error, "stats_cb": self._on_statistics}
@@ -236,22 +301,17 @@ class KafkaLink:
 
     def recreate(self) -> None:
         """Replace the producer; of what the old one still held it is told that it was not sent."""
-        self._purge()
-        self.producer = self._make()
-        self.fatal = None
-
-    def _purge(self) -> None:
         self.producer.purge()
-        with suppress(KafkaException):  # the client lets go of what it has told, and of no more
-            while self.producer.poll(0):
-                pass
+        former, self.producer = self.producer, Sender(self._make())
+        former.end()
+        self.fatal = None
 
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal():
             self.fatal = error
         # That all brokers are down follows each failure, which says more.
         if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._error:
-            self._error = error.str()
+            self._error, self._has_no_entry = error.str(), error.code() in _NO_ENTRY
         self._error_at = monotonic()
         _log.debug("Kafka client: {}", error)
 
@@ -267,7 +327,7 @@ class KafkaLink:
 
     def queue(self) -> QueueFigures:
         """What the producer holds; the bytes are some seconds old at most."""
-        messages = len(self.producer)
+        messages = self.producer.held
         return replace(self._queue, messages=messages, bytes=self._queue.bytes if messages else 0)
 
     @property
@@ -304,7 +364,7 @@ class KafkaLink:
         limit = _QUIET_AFTER_ERROR_S if error_is_new else _QUIET_S
         if now - self.progress_at >= limit:
             why = self._error if error_is_new else "connected, but it does not answer"
-            self.note_away(why, is_verdict=False)
+            self.note_away(why, is_verdict=error_is_new and self._has_no_entry)
 
     def note_away(self, why: str, *, is_verdict: bool = True) -> None:
         """Report that Kafka can't be used and what that means, once until it answers.
@@ -316,7 +376,7 @@ class KafkaLink:
         if self._away_since is None:
             self._away_since = monotonic()
             self._told_causes.clear()
-        cause = re.sub(r"\d+", "", why)  # times and numbers of brokers differ each time
+        cause = _DIFFERS_EACH_TIME.sub("", why)
         if not self._told_causes or (is_verdict and cause not in self._told_causes):
             self._told_causes.add(cause)
             _log.error(

@@ -12,7 +12,8 @@ from firebird_cdc.journal.records import Message
 from firebird_cdc.journal.values import BadValue
 
 if TYPE_CHECKING:
-    from firebird_cdc.journal.render import Renderer, TableShape
+    from firebird_cdc.journal.render import Renderer
+    from firebird_cdc.journal.table_shape import TableShape
 
 # Half the time of calling the class, for the most frequent object that is made here.
 new_message = tuple.__new__

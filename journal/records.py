@@ -15,11 +15,17 @@ Headers = list[tuple[str, str | bytes | None]]
 
 
 class StructHeader(NamedTuple):
-    """A header whose value the key's converter writes, e.g. ``__debezium.newkey``."""
+    """A header whose value has a schema, e.g. ``__debezium.newkey``; see ``header.converter``."""
 
     name: str
     schema: Schema
     value: Any
+
+
+class AddedHeader(StructHeader):
+    """One that a transform made of a field; versions before 0.2 wrote it as text."""
+
+    __slots__ = ()
 
 
 @dataclass(slots=True)

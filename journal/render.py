@@ -22,14 +22,12 @@ from firebird_cdc.config.families import JSON
 from firebird_cdc.config.filters import MessageKeys, TableFilter
 from firebird_cdc.errors import (
     ConfigError,
+    Obstacle,
     RegistryRefused,
-    RegistryTrouble,
-    RegistryUnavailable,
-    TopicUnavailable,
     noting,
 )
 from firebird_cdc.journal import json_bytes, transaction_metadata
-from firebird_cdc.journal.bad_event import BEGIN, END, NEW_EPOCH, BadEvent
+from firebird_cdc.journal.bad_event import BEGIN, END, NEW_EPOCH, BadEvent, NamelessEvent
 from firebird_cdc.journal.canonical import RowText
 from firebird_cdc.journal.columns import ColumnRules
 from firebird_cdc.journal.converters import Converter, build_converters
@@ -43,31 +41,26 @@ from firebird_cdc.journal.format import (
     Stamp,
     Table,
 )
-from firebird_cdc.journal.names import SchemaNames, field_names
+from firebird_cdc.journal.header_values import header_writer
+from firebird_cdc.journal.names import SchemaNames
 from firebird_cdc.journal.oversized import PLACEHOLDER, ReducedChange
-from firebird_cdc.journal.quick import Pieces, new_message, quick_messages
+from firebird_cdc.journal.quick import Pieces, new_message
 from firebird_cdc.journal.records import Concerned, Headers, Message, Record, StructHeader
 from firebird_cdc.journal.rows import (
-    NO_STRUCT,
     StructFunction,
-    StructMaker,
-    formed_fields,
-    raw_key_of,
-    schemas_of,
 )
 from firebird_cdc.journal.schema import (
-    OPTIONAL_INT64,
-    STRING,
     Schema,
     Struct,
-    struct,
 )
 from firebird_cdc.journal.schema_changes import SchemaChanges
-from firebird_cdc.journal.source import SOURCE, WrittenSource, at_position, source_of_table
+from firebird_cdc.journal.source import at_position, source_of_table
+from firebird_cdc.journal.table_shape import TableShape
 from firebird_cdc.journal.topics import BadName, TopicNames
 from firebird_cdc.journal.transaction_metadata import TransactionMetadata
 from firebird_cdc.journal.transforms import build_transforms
 from firebird_cdc.journal.values import BadValue, FieldForm, TooLarge, ValueModes, field_form
+from firebird_cdc.journal.versions import TODAY, MessageForm
 
 _log = logbook.Logger("firebird_cdc.journal.render")
 
@@ -97,6 +90,7 @@ class Renderer:
 
     ``max_message_bytes``: the largest message that the producer takes. ``converters``: of keys and
     of values, None: those that CONFIG names. ``length``: of what they write, in a message.
+    ``message_form``: in which form, that of which version of ours.
     """
 
     def __init__(
@@ -105,8 +99,10 @@ class Renderer:
         max_message_bytes: int,
         converters: tuple[Converter, Converter] | None = None,
         length: Callable[[bytes], int] = len,
+        message_form: MessageForm = TODAY,
     ) -> None:
         self.config = config
+        self.message_form = message_form
         self.max_message_bytes = max_message_bytes
         self.places_placeholders = config.oversized_value == PLACEHOLDER
         self._length = length
@@ -125,6 +121,8 @@ class Renderer:
         self.column_rules = ColumnRules(config)
         self.modes = ValueModes(
             decimal=config.decimal_handling_mode,
+            int128_digits=config.decimal_int128_precision,
+            held_digits=message_form.held_digits,
             time=config.time_precision_mode,
             binary=config.binary_handling_mode,
             placeholder=config.unavailable_value_placeholder,
@@ -151,9 +149,11 @@ class Renderer:
         """Called with each topic before its first message; raises TopicUnavailable."""
         self.canaries: Mapping[str, CanaryWatch] = {}
         """Who wants to know of writes into canary tables, by database."""
-        self._shapes: OrderedDict[tuple[object, ...], TableShape | str] = OrderedDict()
+        self._shapes: OrderedDict[tuple[object, ...], TableShape | BadName | str] = OrderedDict()
         self._met: dict[tuple[str, int], tuple[Table, TableShape | None]] = {}
-        self.headers: Headers = (
+        self.header_writer = header_writer(config, message_form, self.key_converter)
+        # What transforms see of the headers, and what stands in messages.
+        self._context: Headers = (
             [
                 ("__debezium.context.connectorLogicalName", config.topic_prefix.encode()),
                 ("__debezium.context.taskId", b"0"),
@@ -162,6 +162,7 @@ class Renderer:
             if config.extended_headers_enabled
             else []
         )
+        self.headers = self._written_headers("", self._context, ())
         self.headers_size = self.size_of(self.headers)
         self.schema_changes = (
             SchemaChanges(
@@ -169,6 +170,7 @@ class Renderer:
                 self.topics.schema_changes,
                 self.tables.captures,
                 self.headers,
+                message_form,
             )
             if config.include_schema_changes
             else None
@@ -182,6 +184,11 @@ class Renderer:
         ``alone``: its events are not sent as those of a transaction.
         """
         return JournalRenderer(self, header, stamp, database, alone=alone)
+
+    def settle(self, owners: Sequence[tuple[str, str]]) -> None:
+        """Let OWNERS, databases and tables, have come first to their topics and names."""
+        self.topics.settle(owners, self.tables.captures)
+        self.schema_names.settle(owners, self.tables.captures)
 
     def captured(self, database: str, table: Table, pos: int) -> TableShape | None:
         """The shape of TABLE, None if it is filtered out; BadEvent if it can't be sent.
@@ -201,7 +208,8 @@ class Renderer:
         return shape
 
     def shape(self, database: str, table: Table, pos: int) -> TableShape:
-        """Return the compiled shape of TABLE; BadEvent if it can't be sent."""
+        """Return the compiled shape of TABLE; BadEvent if it can't be sent, NamelessEvent if that
+        is for want of names."""
         key = (database, table.name, table.key_kind, table.columns, table.order)
         shape = self._shapes.get(key)
         if shape is None:
@@ -210,16 +218,18 @@ class Renderer:
                 self._shapes.popitem(last=False)
         else:
             self._shapes.move_to_end(key)
+        if isinstance(shape, BadName):
+            raise NamelessEvent(pos, str(shape), table.name)
         if isinstance(shape, str):
             raise BadEvent(pos, shape)
         return shape
 
-    def _compiled(self, database: str, table: Table) -> TableShape | str:
+    def _compiled(self, database: str, table: Table) -> TableShape | BadName | str:
         """The shape of TABLE, or why its events can't be sent: all for the same reason."""
         try:
             return TableShape(self, database, table)
         except BadName as error:
-            return str(error)
+            return error.with_traceback(None)
         except BadValue as error:
             return f"table {table.name}: {error}"
 
@@ -245,11 +255,11 @@ class Renderer:
         """
         if self.transforms:
             return self._transformed(
-                Record(topic, key_schema, key, value_schema, value, self.headers, struct_headers)
+                Record(topic, key_schema, key, value_schema, value, self._context, struct_headers)
             )
         headers, size = self.headers, self.headers_size
         if struct_headers:
-            headers = self._with_structs(topic, headers, struct_headers)
+            headers = self._written_headers(topic, self._context, struct_headers)
             size = self.size_of(headers)
         return self._written(topic, key_schema, key, value_schema, value, headers, size)
 
@@ -261,7 +271,7 @@ class Renderer:
             record = changed
         topic = record.topic
         self.require_topic(topic)
-        headers = self._with_structs(topic, record.headers, record.struct_headers)
+        headers = self._written_headers(topic, record.headers, record.struct_headers)
         return self._written(
             topic,
             record.key_schema,
@@ -316,13 +326,14 @@ class Renderer:
                 size += self._length(value) if isinstance(value, bytes) else len(value)
         return size
 
-    def _with_structs(
+    def _written_headers(
         self, topic: str, headers: Headers, structs: tuple[StructHeader, ...]
     ) -> Headers:
-        convert = self.key_converter.from_connect
+        """The headers as they stand in a message. Raises BadValue."""
+        writer = self.header_writer
         return [
-            *headers,
-            *((header.name, convert(topic, header.schema, header.value)) for header in structs),
+            *((name, writer.plain(value)) for name, value in headers),
+            *((header.name, writer.typed(topic, header)) for header in structs),
         ]
 
 
@@ -400,16 +411,35 @@ class JournalRenderer:
         if isinstance(change, DdlChange):
             return ""
         table = change.table
+        row = change.before if change.after is None else change.after
+        key = None if row is None else self._key_text(table)(row)
+        if key is not None and len(key) > _KEY_CHARS:
+            key = f"{key[:_KEY_CHARS]}..."
+        return f"table {table.name}, {'which has no key' if key is None else f'key {key}'}"
+
+    def _key_text(self, table: Table) -> Callable[[Row], str | None]:
         text = self._keys.get(table.number)
         if text is None:
             none_charset = self.renderer.config.charset_none
             writer = RowText(table, none_charset=none_charset, with_blobs=False)
             text = self._keys[table.number] = writer.key
-        row = change.before if change.after is None else change.after
-        key = None if row is None else text(row)
-        if key is not None and len(key) > _KEY_CHARS:
-            key = f"{key[:_KEY_CHARS]}..."
-        return f"table {table.name}, {'which has no key' if key is None else f'key {key}'}"
+        return text
+
+    def by_table(self, change: RowChange | DdlChange) -> Concerned:
+        """Return what stands for the topic and the keys of CHANGE, whatever its topic is called.
+
+        So events of a table without a topic are known again once it has one.
+        """
+        if isinstance(change, DdlChange):
+            return []
+        table, renderer = change.table, self.renderer
+        place = f"table {table.name} of {self.database}"  # no topic is called so
+        shown = [table.columns[position].name for position in table.order]
+        if renderer.transforms or renderer.message_keys.places(self.database, table.name, shown):
+            return place  # the message has another key than the table
+        rows = [row for row in (change.before, change.after) if row is not None]
+        keys = [self._key_text(table)(row) for row in rows]
+        return [(place, None if key is None else key.encode()) for key in keys]
 
     def note_reduced(self, change: RowChange, reduced: ReducedChange) -> None:
         """Count CHANGE, in whose messages placeholders stand, and name the first such change."""
@@ -453,7 +483,7 @@ class JournalRenderer:
         return self._twin._concerned(change)
 
     def _concerned(self, change: RowChange | DdlChange) -> Concerned:
-        with suppress(BadEvent, RegistryUnavailable, TopicUnavailable):
+        with suppress(BadEvent, Obstacle):
             return [(message.topic, message.key) for message in self.messages(change)]
         if self.renderer.transforms:  # topic and key may be made of the whole event
             return None
@@ -471,7 +501,7 @@ class JournalRenderer:
         self.awaits_begin = False
         try:
             return self._of_record(BEGIN, self.metadata.begin(self.renderer.headers))
-        except (RegistryUnavailable, TopicUnavailable):
+        except Obstacle:
             self.awaits_begin = True
             raise
 
@@ -504,113 +534,6 @@ class JournalRenderer:
             self.renderer.require_topic(shape.topic)
         bound = self._bound[table.number] = None if shape is None else _BoundShape(shape, self)
         return bound
-
-
-class TableShape:
-    """What is the same for all events of one shape of a table."""
-
-    def __init__(self, renderer: Renderer, database: str, table: Table) -> None:
-        config = renderer.config
-        self.table = table.name
-        self.topic = renderer.topics.of_table(database, table.name)
-        name = renderer.schema_names.of_table(database, table.name)
-        columns = len(table.columns)
-
-        def named(columns: Sequence[str]) -> tuple[str, ...]:
-            whose = f"table {table.name} in {database}"
-            return field_names(columns, config.field_name_adjustment_mode, whose)
-
-        def key_form(column: Column) -> FieldForm | None:
-            return renderer.form(database, table.name, column, renderer.key_modes)
-
-        def value_form(column: Column) -> FieldForm | None:
-            rules, in_key = renderer.column_rules, column.name in keyed
-            modes = rules.modes(database, table.name, column, renderer.modes, in_key=in_key)
-            form = renderer.form(database, table.name, column, modes)
-            if form is None:
-                return None
-            adapted = rules.adapt(database, table.name, column, form, in_key=in_key)
-            # A placeholder for a part of the key would make one row of many.
-            return replace(adapted, placeholder=None) if in_key else adapted
-
-        key_positions = _key_positions(renderer, database, table)
-        keyed = {table.columns[position].name for position in key_positions}
-        key = formed_fields(table, key_positions, key_form, named)
-        positions = _value_positions(renderer, database, table)
-        value = formed_fields(table, positions, value_form, named)
-        self.row = StructMaker(value, columns)
-        self.key = StructMaker(key, columns) if key else NO_STRUCT
-        self.write_key = renderer.key_converter.from_connect
-        self.write_value = renderer.value_converter.from_connect
-        self.written_source = (
-            WrittenSource(config.topic_prefix, database, table.name)
-            if renderer.only_writes_json
-            else None
-        )
-        self.raw_key = raw_key_of(table, [field.position for field in key])
-        self.key_schema = struct(f"{name}.Key", *schemas_of(key)) if key else None
-        row_schema = struct(f"{name}.Value", *schemas_of(value), optional=True)
-        self.value_schema = struct(
-            f"{name}.Envelope",
-            ("before", row_schema),
-            ("after", row_schema),
-            ("source", SOURCE),
-            ("op", STRING),
-            ("ts_ms", OPTIONAL_INT64),
-            ("ts_us", OPTIONAL_INT64),
-            ("ts_ns", OPTIONAL_INT64),
-            ("transaction", renderer.block_schema),
-        )
-        self.quick = quick_messages(self, renderer)
-        left_out = set(positions) - {field.position for field in (*key, *value)}
-        for column in (table.columns[position] for position in sorted(left_out)):
-            _log.warning(
-                "column {column} of table {table} in {database} is left out: its type or character"
-                " set is unknown (type {}, character set {}); include.unknown.datatypes: true sends"
-                " its bytes",
-                column.sql_type,
-                column.charset_id,
-                column=column.name,
-                table=table.name,
-                database=database,
-            )
-
-    def concerned(self, change: RowChange) -> Concerned:
-        """The topic of CHANGE, with its keys if they can be written."""
-        rows = [row for row in (change.before, change.after) if row is not None]
-        with suppress(BadValue, RegistryTrouble):
-            return [
-                (
-                    self.topic,
-                    self.write_key(self.topic, self.key_schema, self.key.careful_struct_of(row)),
-                )
-                for row in rows
-            ]
-        return self.topic
-
-    def may_change_key(self, before: Row, after: Row) -> bool:
-        """Whether the key's columns differ, as far as their values tell before they have a form."""
-        raw_key = self.raw_key
-        return raw_key is not None and raw_key(before) != raw_key(after)
-
-
-def _key_positions(renderer: Renderer, database: str, table: Table) -> list[int]:
-    """The columns of the message key: what ``message.key.columns`` says, or the table's key."""
-    shown = [table.columns[position].name for position in table.order]
-    places = renderer.message_keys.places(database, table.name, shown)
-    if places is not None:
-        return [table.order[place] for place in places]
-    keyed = set(table.key_columns)
-    return [position for position in table.order if position in keyed]
-
-
-def _value_positions(renderer: Renderer, database: str, table: Table) -> list[int]:
-    keeps = renderer.tables.keeps_column
-    return [
-        position
-        for position in table.order
-        if keeps(database, table.name, table.columns[position].name)
-    ]
 
 
 def _written_at(pieces: Pieces, pos: int) -> json_bytes.Fragment:

@@ -7,6 +7,7 @@ The form is that of Debezium's schema change topic (its ``SchemaFactory``,
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from time import time_ns
 
 from firebird_cdc.journal import charsets
@@ -30,7 +31,7 @@ from firebird_cdc.journal.schema import (
     Struct,
     struct,
 )
-from firebird_cdc.journal.source import SOURCE, at_position, source_of_table
+from firebird_cdc.journal.source import at_position, source_of_table, source_schema
 from firebird_cdc.journal.types import (
     is_text_blob,
     jdbc_type,
@@ -39,6 +40,7 @@ from firebird_cdc.journal.types import (
     type_name,
     type_scale,
 )
+from firebird_cdc.journal.versions import TODAY, MessageForm
 
 _OPTIONAL_INT32 = INT32.as_optional()
 _OPTIONAL_BOOLEAN = Schema("boolean", optional=True)
@@ -80,16 +82,22 @@ CHANGE = struct(
     version=1,
 )
 KEY = struct("io.debezium.connector.firebird.SchemaChangeKey", ("databaseName", STRING), version=1)
-VALUE = struct(
-    "io.debezium.connector.firebird.SchemaChangeValue",
-    ("source", SOURCE),
-    ("ts_ms", INT64),
-    ("databaseName", OPTIONAL_STRING),
-    ("schemaName", OPTIONAL_STRING),
-    ("ddl", OPTIONAL_STRING),
-    ("tableChanges", Schema("array", items=CHANGE)),
-    version=1,
-)
+
+
+@lru_cache
+def value_schema(form: MessageForm) -> Schema:
+    """Return the schema of the records' values in FORM."""
+    return struct(
+        "io.debezium.connector.firebird.SchemaChangeValue",
+        ("source", source_schema(form)),
+        ("ts_ms", INT64),
+        ("databaseName", OPTIONAL_STRING),
+        ("schemaName", OPTIONAL_STRING),
+        ("ddl", OPTIONAL_STRING),
+        ("tableChanges", Schema("array", items=CHANGE)),
+        version=1,
+    )
+
 
 _TEXTS = (Storage.TEXT, Storage.PADDED_TEXT)
 
@@ -98,7 +106,8 @@ class SchemaChanges:
     """Makes the records of DDL statements, and those that announce a new epoch.
 
     ``prefix``: the logical server name, ``topic``: where the records go; ``captures`` tells of
-    a database path and the name of a table whether it is captured; ``headers`` of every record.
+    a database path and the name of a table whether it is captured; ``headers`` of every record;
+    ``form``: of which version of ours.
     """
 
     def __init__(
@@ -107,11 +116,13 @@ class SchemaChanges:
         topic: str,
         captures: Callable[[str, str], bool],
         headers: Headers | None = None,
+        form: MessageForm = TODAY,
     ) -> None:
         self._prefix = prefix
         self._topic = topic
         self._captures = captures
         self._headers: Headers = headers if headers is not None else []
+        self._value_schema = value_schema(form)
 
     def record(
         self, change: DdlChange, header: Header, stamp: Stamp, database: str
@@ -144,7 +155,8 @@ class SchemaChanges:
             "ddl": ddl,
             "tableChanges": changes,
         }
-        return Record(self._topic, KEY, {"databaseName": database}, VALUE, value, self._headers)
+        key = {"databaseName": database}
+        return Record(self._topic, KEY, key, self._value_schema, value, self._headers)
 
 
 def _changes_of(change: DdlChange) -> tuple[TableChange, ...]:

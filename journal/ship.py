@@ -35,6 +35,7 @@ from firebird_cdc.journal.render import Renderer
 from firebird_cdc.journal.standing import Standing
 from firebird_cdc.journal.statistics import DISK, UNREADABLE, Statistics
 from firebird_cdc.journal.topic_creation import TopicMaker
+from firebird_cdc.journal.topics import SHARED_TOPICS
 from firebird_cdc.journal.transactions import TransactionalDelivery
 from firebird_cdc.journal.watch import Folder, JournalWatcher
 
@@ -122,6 +123,8 @@ class Shipper:
             self._recovery.start()
             self._attach()
             _log.info("shipping journals of {}", self._directory)
+            # Before the first status is told, and retries that wait come before newer events.
+            self._chores.turn(monotonic())
             observer.start()
             try:
                 self._loop(delivery)
@@ -145,8 +148,8 @@ class Shipper:
     def _make_delivery(self, link: KafkaLink) -> Delivery:
         config = self._config
         renderer = Renderer(config, max_message_bytes(config))
-        memory = self._directory / STATE_DIRECTORY / "shared-topics"
-        renderer.topics.remember_in(memory, renderer.tables.captures)
+        memory = self._directory / STATE_DIRECTORY / SHARED_TOPICS
+        renderer.settle(renderer.topics.remember_in(memory))
         plan = FlightPlan(
             self._directory,
             renderer,
@@ -386,4 +389,4 @@ class Shipper:
             return 0
         halted = [lane for lane in delivery.lanes.values() if lane.halt is not None]
         left = len(self._backlog) or self._backlog.unreadable or delivery.in_flight
-        return 1 if halted or left else 0
+        return 1 if halted or left or delivery.plan.nameless else 0

@@ -24,8 +24,7 @@ import logbook
 
 from firebird_cdc.bridge.sequence import database_key
 from firebird_cdc.errors import ShipError
-from firebird_cdc.journal.dispose import give_to_owner_of, replace_file
-from firebird_cdc.journal.durable import make_folder, sync_directory
+from firebird_cdc.journal.durable import give_to_owner_of, make_folder, replace_file, sync_directory
 from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.positions import Position, now_us
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from uuid import UUID
 
 from firebird_cdc import __version__
@@ -16,6 +17,7 @@ from firebird_cdc.journal.schema import (
     Struct,
     struct,
 )
+from firebird_cdc.journal.versions import MessageForm
 
 CONNECTOR = "firebird"
 
@@ -28,8 +30,7 @@ SNAPSHOT = Schema(
     default="false",
 )
 
-SOURCE = struct(
-    "io.debezium.connector.firebird.Source",
+_FIELDS = (
     ("version", STRING),
     ("connector", STRING),
     ("name", STRING),
@@ -48,6 +49,12 @@ SOURCE = struct(
     ("pos", OPTIONAL_INT64),
     ("snapshotNumber", OPTIONAL_INT64),
 )
+
+
+@lru_cache
+def source_schema(form: MessageForm) -> Schema:
+    """Return the schema of the blocks of messages in FORM."""
+    return struct("io.debezium.connector.firebird.Source", *_FIELDS, version=form.source_version)
 
 
 def source_of_table(prefix: str, header: Header, stamp: Stamp, database: str, table: str) -> Struct:

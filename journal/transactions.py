@@ -7,8 +7,8 @@ old one, so that nothing of it can come true later, and the positions are read. 
 name are disposed of unsent.
 
 A journal is split over several Kafka transactions only if it alone has more messages than
-``SPLIT_MESSAGES`` or takes more than half of ``transaction.timeout.ms``; the position then tells
-after which of its events to go on.
+``SPLIT_MESSAGES``, the most in each, or takes more than half of ``transaction.timeout.ms``; the
+position then tells after which of its events to go on.
 """
 
 from __future__ import annotations
@@ -426,6 +426,8 @@ class TransactionalDelivery(Delivery):
         """Send up to LIMIT journals of LANE; how many it was."""
         taken = 0
         while taken < limit and ((taken and lane.goes_on()) or self._ready(lane)):
+            if lane.must_come_first:
+                break
             self._send_whole(lane)
             taken += 1
             if lane.careful is not None or self._is_full():
@@ -434,9 +436,9 @@ class TransactionalDelivery(Delivery):
 
     def _send_whole(self, lane: Lane) -> None:
         flight = lane.begin(self.plan)
+        flight.part.begin(flight.messages, SPLIT_MESSAGES)
         careful = lane.careful is not None and lane.careful == flight.entry.uuid
         self._journal_began_at = monotonic()
-        begun = 0  # messages of it in earlier transactions
         while True:
             before = flight.messages
             try:
@@ -449,7 +451,7 @@ class TransactionalDelivery(Delivery):
             except Obstacle as error:
                 self._abort()
                 self._restart_others(lane, None)
-                self.back_off(lane, str(error), flight.path)
+                self.back_off(lane, error, flight)
                 raise _Aborted from error
             sent = flight.messages - before
             self._sent += sent
@@ -463,9 +465,8 @@ class TransactionalDelivery(Delivery):
             self._check()
             if flight.read_to_end:
                 return
-            if flight.between_changes and self._must_split(flight.messages - begun):
+            if flight.part.is_full or (flight.between_changes and self._takes_too_long()):
                 self._split(lane, flight)
-                begun = flight.messages
 
     def _serve(self, seconds: float) -> None:
         """Take answers; leave if the owner has to."""
@@ -516,7 +517,7 @@ class TransactionalDelivery(Delivery):
         if is_missing(error):
             self._abort()
             self._restart_others(lane, None)
-            self.back_off(lane, self._why(failed), failed.path)
+            self.back_off(lane, self._why(failed), failed)
             raise _Aborted
         if not is_refusal(error):
             raise KafkaException(error)
@@ -533,10 +534,8 @@ class TransactionalDelivery(Delivery):
         self._begin_anew()
         raise _Aborted
 
-    def _must_split(self, messages: int) -> bool:
-        """Whether a journal with MESSAGES in the open transaction is too large for it."""
-        if messages >= SPLIT_MESSAGES:
-            return True
+    def _takes_too_long(self) -> bool:
+        """Tell whether a journal has to be split lest the open transaction expires."""
         return self._sent > 0 and monotonic() - self._journal_began_at >= self._split_after_s
 
     def _take_damaged(self, lane: Lane, flight: Flight, reason: str) -> None:
@@ -547,7 +546,7 @@ class TransactionalDelivery(Delivery):
 
     def _split(self, lane: Lane, flight: Flight) -> None:
         """Commit in the middle of a journal that is too large for one Kafka transaction."""
-        pos = flight.pos
+        pos = flight.part.sent_to
         self._commit()
         lane.resume_after(flight.entry, pos)
         if flight.messages:
@@ -559,6 +558,7 @@ class TransactionalDelivery(Delivery):
             )
         self.settle()
         self._begin()
+        flight.part.begin(flight.messages, SPLIT_MESSAGES)
         self._journal_began_at = self._began_at
 
     # What was left out
@@ -722,7 +722,7 @@ class TransactionalDelivery(Delivery):
                 ((lane, flight),) = begun
                 if flight.failed is not None and flight.failed.code() in _OF_TOPICS:
                     why = self._why(flight)
-                self.back_off(lane, why, flight.path)
+                self.back_off(lane, why, flight)
         else:
             self._retry_at = monotonic() + self._pause_s
             self._pause_s = min(self._pause_s * 2, MAX_BACKOFF_S)

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from firebird_cdc.config import ConnectorConfig
-from firebird_cdc.config.families import AVRO, PYTHON
+from firebird_cdc.config.families import AVRO
 from firebird_cdc.errors import RegistryTrouble, ReplayError, SetupError
 from firebird_cdc.journal.replay import observed
 from firebird_cdc.journal.replay.arrow import map_in_arrow, schema_text
@@ -30,6 +30,7 @@ from firebird_cdc.journal.replay.expected import (
     UNREAD,
     WANTED,
     find_volatile,
+    is_reshaped,
     read_expected,
     rendering_of,
 )
@@ -39,6 +40,7 @@ from firebird_cdc.journal.replay.laying import (
     COUNTED,
     DIFFERENCE,
     MATCHED,
+    ONCE_SENT,
     PLACED,
     SEEN_COUNT,
     STANDS,
@@ -49,7 +51,7 @@ from firebird_cdc.journal.replay.laying import (
 from firebird_cdc.journal.replay.message_form import Form
 from firebird_cdc.journal.replay.observed import Shipped, Topics
 from firebird_cdc.journal.replay.progress import doing
-from firebird_cdc.journal.topics import TopicNames, data_topic
+from firebird_cdc.journal.topics import TopicNames
 
 _KINDS = {
     "missing event": Kind(
@@ -108,7 +110,7 @@ def compare(
     if AVRO in (config.key_converter, config.value_converter):
         form = _form_of_avro(config, form, existing)
     rendering = rendering_of(changes, config, form)
-    if _is_reshaped(config):
+    if is_reshaped(config):
         with doing(spark, "looking at what transforms make of events"):
             volatile = find_volatile(changes, rendering)
         form = replace(form, volatile=volatile)
@@ -212,14 +214,6 @@ def _form_of_avro(config: ConnectorConfig, form: Form, topics: set[str]) -> Form
     )
 
 
-def _is_reshaped(config: ConnectorConfig) -> bool:
-    """Whether what depends on the time may stand anywhere in a message."""
-    own = (config.key_converter, config.value_converter)
-    return bool(
-        config.transforms or config.converters or any(name.startswith(PYTHON) for name in own)
-    )
-
-
 def _is_ours(topic: str, config: ConnectorConfig, changes: AuditInput) -> bool:
     """Whether a topic is one that events without transforms go to."""
     names = TopicNames(config)
@@ -229,14 +223,7 @@ def _is_ours(topic: str, config: ConnectorConfig, changes: AuditInput) -> bool:
         return config.provide_transaction_metadata
     if topic == names.schema_changes:
         return config.include_schema_changes
-    delimiter = config.topic_delimiter
-    if config.topic_naming_strategy == "table":
-        prefix = config.override_data_change_topic_prefix or config.topic_prefix
-        return topic.startswith(f"{prefix}{delimiter}")
-    return any(
-        topic.startswith(data_topic(config.topic_prefix, span.database, "", delimiter))
-        for span in changes.spans
-    )
+    return any(names.may_be_of(topic, span.database) for span in changes.spans)
 
 
 # What the driver makes of it
@@ -455,7 +442,7 @@ def _judged(
     """Return the findings, and what was excused: its kind begins with a minus."""
     if not counted.differences:
         return spark.createDataFrame([], schema_text(VERDICTS))
-    different = found.where(~F.col("kind").isin(*COUNTED, STANDS, UNREAD))
+    different = found.where(~F.col("kind").isin(*COUNTED, STANDS, UNREAD, ONCE_SENT))
     place = ("database", "epoch", "sequence", "position")
     if counted.of(STANDS):
         stands = found.where(F.col("kind") == STANDS).select(*place).distinct()
@@ -470,10 +457,10 @@ def _judged(
     different = _with_later(different, later)
     different = _marked(
         different,
-        found.where(F.col("kind").isin("quarantined", "loose")),
+        found.where(F.col("kind").isin("quarantined", "loose", ONCE_SENT)),
         ("database", "epoch", "sequence"),
         "is_counted_otherwise",
-        is_any=bool(counted.of("quarantined") or counted.of("loose")),
+        is_any=any(counted.of(kind) for kind in ("quarantined", "loose", ONCE_SENT)),
     )
     different = _marked(
         different,

@@ -18,7 +18,7 @@ from uuid import UUID
 import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
 from firebird_cdc.config import ConnectorConfig
-from firebird_cdc.config.families import AVRO, JSON
+from firebird_cdc.config.families import AVRO, JSON, PYTHON
 from firebird_cdc.config.producer import max_message_bytes
 from firebird_cdc.errors import ConfigError, JournalError, ReplayError
 from firebird_cdc.journal import quick, render, schema_changes, source
@@ -26,6 +26,7 @@ from firebird_cdc.journal.bad_event import BadEvent
 from firebird_cdc.journal.canonical import RowText
 from firebird_cdc.journal.converters import build_converters
 from firebird_cdc.journal.format import DdlChange, JournalReader, RowChange, Table
+from firebird_cdc.journal.header_values import told_by
 from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.oversized import OVERSIZED_HEADER
 from firebird_cdc.journal.quarantine_note import QUARANTINE, Note
@@ -40,7 +41,8 @@ from firebird_cdc.journal.replay.arrow import (
 )
 from firebird_cdc.journal.replay.audit_input import AuditInput, Bound
 from firebird_cdc.journal.replay.avro_form import LocalAvro, sent_length
-from firebird_cdc.journal.replay.message_form import FieldPath, Form
+from firebird_cdc.journal.replay.earlier import EarlierForms
+from firebird_cdc.journal.replay.message_form import FieldPath, Form, Read
 from firebird_cdc.journal.replay.planning import (
     Found,
     JournalOptions,
@@ -48,6 +50,8 @@ from firebird_cdc.journal.replay.planning import (
     plan_partitions,
 )
 from firebird_cdc.journal.replay.storage import Folder, folder_at
+from firebird_cdc.journal.topics import SHARED_TOPICS, read_owners
+from firebird_cdc.journal.versions import TODAY, MessageForm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,6 +76,8 @@ COLUMNS: Columns = (
     ("note", "string"),
     ("placed", "string"),
     ("epoch", "bigint"),
+    ("form", "int"),
+    ("earlier", "binary"),
 )
 """Columns that messages of the journals and of the topics have in common.
 
@@ -81,7 +87,9 @@ COLUMNS: Columns = (
 partition, offset, and sequence and number of the event as it tells them. ``note``: why a wanted
 message need not be there; of one in the topic how it came, if it says so. ``placed``: in which
 fields placeholders stand for what was too large, as its header says. ``epoch``: as a message tells
-it, null if it tells none.
+it, null if it tells none. ``form``: the number of the form that the version in a message of the
+topic wrote, null if it tells none; ``earlier``: the digests of a wanted message in the forms
+before, null if they are today's (`firebird_cdc.journal.replay.earlier`).
 """
 
 ARROW = arrow_schema(COLUMNS)
@@ -139,7 +147,10 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class Rendering:
-    """What tasks need to render journals; pickles, and holds no secret but salts of masks."""
+    """The rules by which tasks render journals; pickles, and holds no secret but salts of masks.
+
+    ``owners``: databases and tables in the order in which they came to their topics.
+    """
 
     config: ConnectorConfig
     max_message_bytes: int
@@ -147,6 +158,7 @@ class Rendering:
     range: Range
     quarantine: tuple[str, ...]
     options: JournalOptions
+    owners: tuple[tuple[str, str], ...] = ()
 
     def parts(self) -> list[InputPartition]:
         """Divide the journals into tasks."""
@@ -183,6 +195,7 @@ def rendering_of(changes: AuditInput, config: ConnectorConfig, form: Form) -> Re
         Range(changes.database, changes.since, changes.until, changes.last_epochs),
         quarantine_folders(changes, config),
         JournalOptions.parse(options),
+        tuple(read_owners(config.journal_directory / STATE_DIRECTORY / SHARED_TOPICS)),
     )
 
 
@@ -220,15 +233,22 @@ def find_volatile(changes: AuditInput, rendering: Rendering) -> frozenset[FieldP
     return frozenset(tuple(json.loads(row["path"])) for row in rows)
 
 
-def make_renderer(rendering: Rendering) -> Renderer:
-    """The shipper's renderer for this configuration.
+def make_renderer(rendering: Rendering, message_form: MessageForm = TODAY) -> Renderer:
+    """The shipper's renderer for this configuration, in the form of a version of ours.
 
     Raises ReplayError if a class of the user's can't be loaded in this process.
     """
+    renderer = _new_renderer(rendering, message_form)
+    # A task may meet the second of two tables with one topic first.
+    renderer.settle(rendering.owners)
+    return renderer
+
+
+def _new_renderer(rendering: Rendering, message_form: MessageForm) -> Renderer:
     config = rendering.config
     try:
         if AVRO not in (config.key_converter, config.value_converter):
-            return Renderer(config, rendering.max_message_bytes)
+            return Renderer(config, rendering.max_message_bytes, message_form=message_form)
         key, value = build_converters(
             replace(
                 config,
@@ -238,12 +258,22 @@ def make_renderer(rendering: Rendering) -> Renderer:
         )
         key = LocalAvro() if config.key_converter == AVRO else key
         value = LocalAvro() if config.value_converter == AVRO else value
-        return Renderer(config, rendering.max_message_bytes, (key, value), sent_length)
+        return Renderer(
+            config, rendering.max_message_bytes, (key, value), sent_length, message_form
+        )
     except ConfigError as error:
         raise ReplayError(
             f"the configuration can't be applied here: {'; '.join(error.problems)}. Classes of your"
             " own have to be importable on every executor: send them along with --py-files"
         ) from error
+
+
+def is_reshaped(config: ConnectorConfig) -> bool:
+    """Tell whether classes of the user's see messages, so that anything in them may be theirs."""
+    own = (config.key_converter, config.value_converter)
+    return bool(
+        config.transforms or config.converters or any(name.startswith(PYTHON) for name in own)
+    )
 
 
 def _not_avro(converter: str) -> str:
@@ -257,16 +287,24 @@ class Task:
         self._rendering = rendering
 
     def __call__(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
-        renderer = make_renderer(self._rendering)
-        notes = _Notes(self._rendering.quarantine)
+        rendering = self._rendering
+        renderer = make_renderer(rendering)
+        earlier = EarlierForms(
+            lambda form: make_renderer(rendering, form),
+            rendering.form.of_rendered,
+            is_reshaped=is_reshaped(rendering.config),
+        )
+        notes = _Notes(rendering.quarantine)
         rows = (
             row
-            for found in self._rendering.open(part)
-            for row in self._rows(renderer, notes, found)
+            for found in rendering.open(part)
+            for row in self._rows(renderer, earlier, notes, found)
         )
         return record_batches(rows, ARROW, BATCH_ROWS)
 
-    def _rows(self, renderer: Renderer, notes: _Notes, found: Found) -> Iterator[tuple[Any, ...]]:
+    def _rows(
+        self, renderer: Renderer, earlier: EarlierForms, notes: _Notes, found: Found
+    ) -> Iterator[tuple[Any, ...]]:
         rendering = self._rendering
         header = stamp = database = None
         try:
@@ -279,7 +317,8 @@ class Task:
             database = reader.database
             if not rendering.range.holds(database, stamp.epoch, stamp.sequence, stamp.commit_us):
                 return
-            journal = _Journal(rendering, renderer, reader, database, notes.of(header.uuid))
+            note = notes.of(header.uuid)
+            journal = _Journal(rendering, renderer, earlier, reader, database, note)
             yield from journal.rows(found.start, found.end)
         except FileNotFoundError:
             return  # another part of the audit tells
@@ -305,7 +344,7 @@ def _unsent(
 ) -> tuple[Any, ...]:
     return (
         "", journal, UNSENT, epoch, sequence, pos, 0, None, 0, op, database, journal, transaction,
-        table, key, note, None, None,
+        table, key, note, None, None, None, None,
     )  # fmt: skip
 
 
@@ -338,6 +377,7 @@ class _Journal:
         self,
         rendering: Rendering,
         renderer: Renderer,
+        earlier: EarlierForms,
         reader: JournalReader,
         database: str,
         note: Note | None,
@@ -349,6 +389,7 @@ class _Journal:
         self._none_charset = rendering.options.none_charset
         self._renderer = renderer
         self._own = renderer.journal(reader.header, stamp, database)
+        self._earlier = earlier.journal(renderer, reader.header, stamp, database)
         self._alone: JournalRenderer | None = None
         self._database = database
         self._note = note
@@ -358,12 +399,11 @@ class _Journal:
         self._texts: dict[int, tuple[Table, RowText]] = {}
 
     def rows(self, start: int, end: int | None) -> Iterator[tuple[Any, ...]]:
-        own, note, row = self._own, self._note, self._row
+        own, note = self._own, self._note
         whole = end is None
         if start == 0 and self._opens_epoch:
             with suppress(BadEvent):
-                for message in own.new_epoch():
-                    yield row(message, BEGIN_AT, 0, None, None, None)
+                yield from self._epoch_rows()
         for change in self._reader.changes(start, end):
             if type(change) is not RowChange and not isinstance(change, DdlChange):
                 continue
@@ -373,7 +413,8 @@ class _Journal:
                 try:
                     messages = own.messages(change)
                 except BadEvent as error:
-                    yield self._not_made(change, str(error))
+                    once = list(self._once_rows(change, str(error)))
+                    yield from once or [self._not_made(change, str(error))]
                     continue
             else:
                 messages = self._alone_messages(change)
@@ -382,18 +423,46 @@ class _Journal:
                     continue
             if own.awaits_begin:
                 with suppress(BadEvent):
-                    for begin in own.begin():
-                        yield row(begin, BEGIN_AT, 0, None, None, None)
+                    yield from self._boundary_rows(own.begin(), BEGIN_AT)
             if messages:
-                table, old_key, key = self._keys(change)
-                last = len(messages) - 1
-                for index, message in enumerate(messages):
-                    text = key if index == last else old_key
-                    yield row(message, pos, index, table, text, reason)
+                yield from self._rows_of(change, messages, reason)
         if whole and own.metadata is not None and (note is None or note.rest_after is None):
             with suppress(BadEvent):
-                for message in own.finish():
-                    yield row(message, END_AT, 0, None, None, None)
+                yield from self._boundary_rows(own.finish(), END_AT)
+
+    def _rows_of(
+        self, change: RowChange | DdlChange, messages: list[Message], reason: str | None
+    ) -> Iterator[tuple[Any, ...]]:
+        table, old_key, key = self._keys(change)
+        last = len(messages) - 1
+        reads = [self._read(message) for message in messages]
+        earlier = self._earlier.digests(change, messages, reads)
+        for index, message in enumerate(messages):
+            text = key if index == last else old_key
+            names = change.pos, index, table, text, reason
+            yield self._row(message, reads[index], *names, earlier[index])
+
+    def _once_rows(self, change: RowChange | DdlChange, reason: str) -> Iterator[tuple[Any, ...]]:
+        """The rows of an event that versions before could send."""
+        table, _, key = self._keys(change)
+        for index, (message, read, earlier) in enumerate(self._earlier.once(change)):
+            yield self._row(message, read, change.pos, index, table, key, reason, earlier)
+
+    def _epoch_rows(self) -> Iterator[tuple[Any, ...]]:
+        """The row of what announces the epoch."""
+        messages = self._own.new_epoch()
+        reads = [self._read(message) for message in messages]
+        found = zip(messages, reads, self._earlier.of_epoch(reads), strict=True)
+        for message, read, earlier in found:
+            yield self._row(message, read, BEGIN_AT, 0, None, None, None, earlier)
+
+    def _boundary_rows(self, messages: list[Message], at: int) -> Iterator[tuple[Any, ...]]:
+        """The rows of the BEGIN or the END of the transaction: the same in all forms."""
+        for message in messages:
+            yield self._row(message, self._read(message), at, 0, None, None, None, None)
+
+    def _read(self, message: Message) -> Read:
+        return self._form.read(message.key, message.value, message.headers, False)
 
     def _alone_messages(self, change: RowChange | DdlChange) -> list[Message]:
         """The messages of an event that was left out: it counts in no transaction."""
@@ -435,23 +504,22 @@ class _Journal:
     def _row(
         self,
         message: Message,
+        read: Read,
         pos: int,
         index: int,
         table: str | None,
         key: str | None,
         reason: str | None,
+        earlier: bytes | None,
     ) -> tuple[Any, ...]:
-        topic, raw_key, value, headers = message
         placed = None
-        for name, told in headers:
-            if name == OVERSIZED_HEADER and isinstance(told, bytes):
-                placed = told.decode()
-        digest, group, block, op, _ = self._form.read(raw_key, value, headers, False)
+        for name, told in message.headers:
+            if name == OVERSIZED_HEADER:
+                placed = told_by(told)
         epoch, sequence = self._number
-        database, journal, transaction = self._common
         return (
-            topic, group, WANTED, epoch, sequence, pos, index,
-            digest, block, op, database, journal, transaction, table, key, reason, placed, epoch,
+            message.topic, read.group, WANTED, epoch, sequence, pos, index, read.digest, read.block,
+            read.op, *self._common, table, key, reason, placed, epoch, None, earlier,
         )  # fmt: skip
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
+from firebird_cdc import __version__
 from firebird_cdc.journal.replay.arrow import Columns, arrow_schema
 from firebird_cdc.journal.replay.expected import BEGIN_AT, END_AT
 from firebird_cdc.journal.replay.findings import SCHEMA
-from firebird_cdc.journal.replay.laying import PLACED, SILENT, Place
+from firebird_cdc.journal.replay.laying import LATER, PLACED, SILENT, Place
 from firebird_cdc.journal.replay.message_form import ANNOUNCED
 from firebird_cdc.journal.replay.observed import FOREIGN
 
@@ -179,7 +180,8 @@ class Judge:
             what = "another number in its transaction"
         else:
             what = "another content than its journal gives it"
-        return "altered event", None, f"{_event(row)} has {what} in {_at(row)}"
+        by = _BY_LATER if row["note"] == LATER else ""
+        return "altered event", None, f"{_event(row)} has {what} in {_at(row)}{by}"
 
     def _order(self, row: dict[str, Any]) -> Verdict:
         other = {
@@ -297,6 +299,12 @@ class Judge:
         if first is None or row["offset"] < first:
             return "before"
         return "no place"
+
+
+_BY_LATER = (
+    f"; a later version than this one, {__version__}, made it, which may write another form:"
+    " audit with that version"
+)
 
 
 def _event(row: Mapping[str, Any], *, with_key: bool = True) -> str:

@@ -6,7 +6,6 @@ are the differences (`DIFFERENCE`), and counts of what is as it should be.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,8 +13,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
+from firebird_cdc.journal.repairs import repair_told
 from firebird_cdc.journal.replay.alignment import Seen, Wanted, align
 from firebird_cdc.journal.replay.arrow import Columns, arrow_schema
+from firebird_cdc.journal.replay.earlier import DIGEST_BYTES, LATER_FORM, TODAYS_FORM
 from firebird_cdc.journal.replay.expected import SEEN, UNREAD, UNSENT, WANTED
 from firebird_cdc.journal.replay.message_form import ANNOUNCED
 from firebird_cdc.journal.replay.observed import FOREIGN
@@ -54,13 +55,15 @@ what was too large. The column ``placed``, also of others: in which fields. ``ne
 a compacted topic lacks, offset and sequence of the last message of its key that is in no journal of
 the range. ``first_offset``, ``last_offset``: where the equal messages are of which one is too many;
 of matched ones, where those are for which no other message can be meant. ``note``: `SILENT`
-where a doubled or altered message does not tell where it is from."""
+where a doubled or altered message does not tell where it is from, `LATER` where a later version of
+ours made an altered one. `ONCE_SENT`: a message of an event that can't be sent any more."""
 
-SILENT = "silent"
+SILENT, LATER = "silent", "later"
 
 _ARROW = arrow_schema(DIFFERENCE)
 MATCHED, SEEN_COUNT, STANDS, WANTED_COUNT = "matched", "seen", "stands", "wanted"
 PLACED = "placed"
+ONCE_SENT = "once sent"
 _ROWS_PER_BATCH = 4096
 COUNTED = (MATCHED, SEEN_COUNT, WANTED_COUNT)
 
@@ -79,10 +82,14 @@ class _Columns:
         self.batch = batch
         names = ("topic", "grp", "side", "a", "b", "c", "digest", "block", "database", "note")
         self.has_placed = batch.column("placed").null_count < batch.num_rows
-        columns = [batch.column(name).to_pylist() for name in (*names, "epoch")]
+        columns = [batch.column(name).to_pylist() for name in (*names, *_MORE)]
         self.topic, self.group, self.side, self.a, self.b, self.c = columns[:6]
-        self.digest, self.block, self.database, self.note, self.epoch = columns[6:]
+        self.digest, self.block, self.database, self.note = columns[6:10]
+        self.epoch, self.form, self.earlier = columns[10:]
         self.has_notes = any(note is not None for note in self.note)
+
+
+_MORE = ("epoch", "form", "earlier")
 
 
 class _Run(NamedTuple):
@@ -140,6 +147,7 @@ class Laying:
         due = _due(wanted, is_compacted, states)
         _excuse_announcements(wanted, told, due)
         _mark_other_epochs(wanted, seen)
+        _bring_to_today(wanted, seen)
         result = align(
             [
                 Wanted(
@@ -193,8 +201,9 @@ class Laying:
             (seen[index]["a"] for index, found in enumerate(result.pairs) if found >= 0), -1
         )
         for index, row in enumerate(wanted):
-            if row["note"] is not None and index not in paired:
-                rows.append({**_from_wanted("quarantined", row), "topic": topic})
+            if row["note"] is not None:
+                kind = ONCE_SENT if index in paired else "quarantined"
+                rows.append({**_from_wanted(kind, row), "topic": topic})
         for kind, at, there, other in result.differences:
             if kind == "loose" and at < 0:
                 continue
@@ -208,6 +217,8 @@ class Laying:
                     row["note"] = seen[there]["note"]
                 elif kind in ("doubled", "altered"):
                     row["note"] = SILENT if _is_silent(seen, there) else None
+                    if row["note"] is None and seen[there]["form"] == LATER_FORM:
+                        row["note"] = LATER
                     first = there if kind == "altered" else other
                     if first >= 0 and seen[first]["a"] == seen[there]["a"]:
                         row.update(first_offset=seen[first]["b"], last_offset=seen[there]["b"])
@@ -266,7 +277,7 @@ def _is_same(topic: str, runs: list[_Run], counts: _Counts) -> bool:
         or left.side[start] != WANTED
         or right.side[begin] != SEEN
         or end - begin != number
-        or left.digest[start:middle] != right.digest[begin:end]
+        or not _are_equal(left, slice(start, middle), right, slice(begin, end))
         or left.block[start:middle] != right.block[begin:end]
         or not _tells_epochs(right.epoch[begin:end], left.epoch[start:middle])
     ):
@@ -336,6 +347,53 @@ def _tells_epochs(told: list[int | None], right: list[int | None]) -> bool:
     )
 
 
+def _are_equal(left: _Columns, of_left: slice, right: _Columns, of_right: slice) -> bool:
+    """Tell whether messages have the digests of those wanted, each in the form of its version."""
+    due, found, forms = left.digest[of_left], right.digest[of_right], right.form[of_right]
+    if due == found and all(form is None or form >= TODAYS_FORM for form in forms):
+        return True
+    each = zip(found, forms, due, left.earlier[of_left], strict=True)
+    return all(_is_in_form(*one) for one in each)
+
+
+def _is_in_form(found: bytes, form: int | None, due: bytes, earlier: bytes | None) -> bool:
+    """Tell whether a digest is that of a wanted message in FORM, or in any if it tells none."""
+    if earlier is None or (form is not None and form >= TODAYS_FORM):
+        return found == due
+    if form is None:
+        return found == due or found in _of_forms(earlier)
+    return found == _of_forms(earlier)[form]
+
+
+def _of_forms(earlier: bytes) -> list[bytes]:
+    """The digests of a message in the forms before, the oldest first."""
+    return [earlier[at : at + DIGEST_BYTES] for at in range(0, len(earlier), DIGEST_BYTES)]
+
+
+def _bring_to_today(wanted: list[dict[str, Any]], seen: list[dict[str, Any]]) -> None:
+    """Give those of SEEN that are in an earlier form the digest in today's, and one that no message
+    has to those that are in another form than their version's."""
+    if all(row["form"] is not None and row["form"] >= TODAYS_FORM for row in seen):
+        return
+    todays: dict[tuple[int, bytes], bytes] = {}
+    changed = set()
+    for row in wanted:
+        if row["earlier"] is not None:
+            changed.add(row["digest"])
+            for form, digest in enumerate(_of_forms(row["earlier"])):
+                todays[form, digest] = row["digest"]
+    for row in seen:
+        form, digest = row["form"], row["digest"]
+        if form is None and digest not in changed:
+            row["digest"] = next(
+                (todays[each, digest] for each in range(TODAYS_FORM) if (each, digest) in todays),
+                digest,
+            )
+        elif form is not None and form < TODAYS_FORM:
+            other = digest + b"form" if digest in changed else digest
+            row["digest"] = todays.get((form, digest), other)
+
+
 def _mark_other_epochs(wanted: list[dict[str, Any]], seen: list[dict[str, Any]]) -> None:
     """Have those of SEEN differ from all others that tell another epoch than their journal has."""
     epochs = {row["journal"]: row["epoch"] for row in wanted}
@@ -377,7 +435,7 @@ def _unsent(row: dict[str, Any]) -> dict[str, Any]:
 def _stands(text: str) -> list[dict[str, Any]]:
     """The events that a repair stands for, by its header."""
     try:
-        told = json.loads(text)
+        told = repair_told(text)
         return [
             {
                 "kind": STANDS,
@@ -395,7 +453,7 @@ def _stands(text: str) -> list[dict[str, Any]]:
 def _note_state(states: dict[str, Number], text: str) -> None:
     """Note in STATES up to where a message of a repair tells the state of its key."""
     with suppress(ValueError, KeyError, TypeError):
-        told = json.loads(text)
+        told = repair_told(text)
         database, (epoch, sequence) = str(told["database"]), told["as_of"]
         states[database] = max(states.get(database, (-1, 0)), (int(epoch), int(sequence)))
 

@@ -6,6 +6,10 @@ name the connector, and what `Form.volatile` names besides. These are left out, 
 equal. Where transactions are counted (``provide.transaction.metadata``), an event's number in its
 transaction depends on what was left out of it at that time: it has a digest of its own, ``block``.
 
+Versions of ours differ in the schemas that they write (`firebird_cdc.journal.versions`). So schemas
+have digests of their own, and messages that belong together by the payload of their key are brought
+together whatever its schema says.
+
 Messages of earlier versions tell no epoch. So ``epoch`` is compared apart from the digest, and
 ``sequence``, which repeats other fields, is left out where it says what they do.
 """
@@ -16,6 +20,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -44,7 +49,7 @@ ANNOUNCED = "e"
 
 _CONTEXT = "__debezium.context."
 _KEYS = ("__debezium.newkey", "__debezium.oldkey")
-"""Headers that the converter of keys writes."""
+"""Headers that the converter of keys wrote in versions before 0.2."""
 
 _Headers = Sequence[tuple[str, bytes | str | None]]
 Decode = Callable[[bytes], Any]
@@ -64,6 +69,9 @@ _PLACE = re.compile(
 _NEXT_SCHEMA = b'{"type":"int64","optional":true,"field":"commitSeq"}'
 _EPOCH_SCHEMAS = b'{"type":"int64","optional":true,"field":"epoch"},' + _NEXT_SCHEMA
 _TIMES = ("ts_ms", "ts_us", "ts_ns")
+_SCHEMA = b'{"schema":'
+_PAYLOAD = b',"payload":'
+_HEADS_KEPT = 1024
 
 
 class Source(NamedTuple):
@@ -84,8 +92,10 @@ class Read(NamedTuple):
     """A message as it is compared.
 
     ``digest``: of all that counts. ``group``: what the messages that have an order have in common;
-    without a key it is the message. ``block``: of its place in its transaction, 0 without one.
+    without a key it is the payload. ``block``: of its place in its transaction, 0 without one.
     ``op``: c, u, d or r; t: a tombstone; `ANNOUNCED`: of a new epoch; "": none is told.
+    ``body``: digest of all but the schemas of key and value (`with_heads`). ``version``: the one of
+    ours that made it, None if it does not say so.
     """
 
     digest: bytes
@@ -93,6 +103,8 @@ class Read(NamedTuple):
     block: int
     op: str
     source: Source | None
+    body: bytes
+    version: str | None
 
 
 @dataclass(frozen=True)
@@ -118,17 +130,23 @@ class Form:
             decode_value=self.decode_value and _rendered,
         )
 
-    def _key(self, key: bytes) -> bytes:
+    def _key(self, key: bytes) -> tuple[bytes, bytes]:
+        """The schema that KEY has, as text that is the same for equal ones, and the rest of it."""
         paths = self.volatile
         if self.decode_key is None and not paths:
-            return key
+            end = _end_of_head(key)
+            return key[:end], key[end:]
         try:
             content = _content(self.decode_key, key)
         except ValueError:
-            return key  # somebody else's
+            return b"", key  # somebody else's
         for path in paths:
             _remove(content, path, "key")
-        return written(content)
+        return _written_apart(content)
+
+    def _key_header(self, raw: bytes) -> bytes:
+        """The content of a header that holds a key: text, or Avro with a schema's number."""
+        return b"".join((self if raw.startswith(b"\0") else self.of_rendered)._key(raw))
 
     def read(
         self,
@@ -139,7 +157,7 @@ class Form:
     ) -> Read:
         """The message as it is compared; ``source`` only if it is asked for."""
         state = blake2b(digest_size=16)
-        seen = None if key is None else self._key(key)
+        head, seen = (b"", None) if key is None else self._key(key)
         if seen is None:
             state.update(b"-")
         else:
@@ -153,22 +171,28 @@ class Form:
                 ):
                     raw = content.encode() if isinstance(content, str) else content or b""
                     if self.decode_key is not None and name in _KEYS:
-                        raw = self._key(raw)
+                        raw = self._key_header(raw)
                     state.update(b"h%d:%d:" % (len(name), len(raw)))
                     state.update(name.encode())
                     state.update(raw)
-        op, block, source = self._add(state, value, with_source)
-        digest = state.digest()
-        group = digest if seen is None else blake2b(seen, digest_size=16).digest()
-        return Read(digest, group, block, op, source)
+        if seen is None:
+            # The same in every form: headers and schemas are not.
+            payload = blake2b(digest_size=16)
+            value_head, op, block, source, version = self._add(payload, value, with_source)
+            group = payload.digest()
+            state.update(group)
+        else:
+            value_head, op, block, source, version = self._add(state, value, with_source)
+            group = blake2b(seen, digest_size=16).digest()
+        body = state.digest()
+        digest = with_heads(body, digest_of_head(head), digest_of_head(value_head))
+        return Read(digest, group, block, op, source, body, version)
 
-    def _add(
-        self, state: blake2b, value: bytes | None, with_source: bool
-    ) -> tuple[str, int, Source | None]:
-        """Add to STATE what counts of VALUE; op, block and source of it."""
+    def _add(self, state: blake2b, value: bytes | None, with_source: bool) -> _Told:
+        """Add to STATE what counts of VALUE but its schema."""
         if value is None:
             state.update(b"t")
-            return "t", 0, None
+            return _Told(b"", "t", 0, None, None)
         paths = self.volatile
         if self.decode_value is None and not paths:
             at = value.rfind(_OP)
@@ -176,7 +200,8 @@ class Form:
             begin = value.rfind(_SOURCE, 0, at) if end is not None else -1
             if end is not None and begin >= 0:
                 version = begin + len(_SOURCE)
-                state.update(_without_epoch_schema(value[:version]))
+                payload = _end_of_head(value)
+                state.update(value[payload:version])
                 behind = value.find(b'"', version)
                 place = _PLACE.match(value, behind)
                 state.update(_without_numbers(value, behind, end.start(1), place))
@@ -185,30 +210,33 @@ class Form:
                 if not self.blocks:
                     state.update(rest)
                 source = _source(place) if with_source and place is not None else None
-                return chr(value[at + 7]), block, source
+                of = value[version:behind].decode(errors="replace")
+                return _Told(value[:payload], chr(value[at + 7]), block, source, of)
         try:
             content = _content(self.decode_value, value)
         except ValueError:
             state.update(value)
-            return "", 0, None
+            return _Told(b"", "", 0, None, None)
         facts = self._reduce(content)
         for path in paths:
             _remove(content, path, "value")
-        state.update(written(content))
-        return facts
+        head, rest = _written_apart(content)
+        state.update(rest)
+        return facts._replace(head=head)
 
-    def _reduce(self, content: Any) -> tuple[str, int, Source | None]:
-        """Take out of CONTENT what depends on when it was made; op, block and source of it."""
+    def _reduce(self, content: Any) -> _Told:
+        """Take out of CONTENT what depends on when it was made; ``head`` is left empty."""
         envelope = content
         schema = None
         if isinstance(content, dict) and content.keys() == {"schema", "payload"}:
             schema, envelope = content["schema"], content["payload"]
+        nothing = _Told(b"", "", 0, None, None)
         if not isinstance(envelope, dict):
-            return "", 0, None
+            return nothing
         source = envelope.get("source")
         if not (isinstance(source, dict) and source.get("connector") == "firebird"):
-            return "", 0, None
-        source.pop("version", None)
+            return nothing
+        version = source.pop("version", None)
         _remove_epoch_schema(schema)
         epoch, numbers = source.pop("epoch", None), source.get("sequence")
         told = (epoch, source.get("commitSeq"), source.get("pos"))
@@ -218,7 +246,9 @@ class Form:
             envelope.pop(name, None)
         block = 0
         if self.blocks and "transaction" in envelope:
-            block = _block(dumps(envelope.pop("transaction")))
+            # Fields of what was decoded have no order that both sides share.
+            write = dumps if self.decode_value is None else written
+            block = _block(write(envelope.pop("transaction")))
         op = envelope.get("op")
         try:
             place: Source | None = Source(
@@ -235,7 +265,8 @@ class Form:
             place = None
         if op is None and place is not None and place.pos == 0:
             op = ANNOUNCED
-        return op if isinstance(op, str) and len(op) == 1 else "", block, place
+        op = op if isinstance(op, str) and len(op) == 1 else ""
+        return _Told(b"", op, block, place, version if isinstance(version, str) else None)
 
     def differences(self, one: Message, other: Message) -> set[FieldPath]:
         """The fields in which two renderings of one message differ, but for those left out."""
@@ -275,6 +306,45 @@ class Form:
         if isinstance(content, dict) and content.keys() == {"schema", "payload"}:
             content = content["payload"]
         return dumps(content, _hex).decode()
+
+
+class _Told(NamedTuple):
+    """Return what a value says: its schema as text, and as in `Read`."""
+
+    head: bytes
+    op: str
+    block: int
+    source: Source | None
+    version: str | None
+
+
+def with_heads(body: bytes, key: bytes, value: bytes) -> bytes:
+    """Return the digest of a message from that of its BODY, and of the schemas of KEY and VALUE
+    (`digest_of_head`, of an empty text where there is none)."""
+    return blake2b(body + key + value, digest_size=16).digest()
+
+
+@lru_cache(_HEADS_KEPT)
+def digest_of_head(head: bytes) -> bytes:
+    """Return the digest of what stands before the payload of a key or value: its schema."""
+    return blake2b(_without_epoch_schema(head), digest_size=16).digest()
+
+
+def _end_of_head(raw: bytes) -> int:
+    """Return where the payload of RAW begins, 0 if it is nothing else. In a schema all other braces
+    stand behind brackets or in texts, where quotes are escaped."""
+    if not raw.startswith(_SCHEMA):
+        return 0
+    at = raw.find(_PAYLOAD + b"{")
+    at = at if at >= 0 else raw.find(_PAYLOAD)
+    return at + len(_PAYLOAD) if at >= 0 else 0
+
+
+def _written_apart(content: Any) -> tuple[bytes, bytes]:
+    """The schema of CONTENT and the rest of it as bytes."""
+    if isinstance(content, dict) and content.keys() == {"schema", "payload"}:
+        return written(content["schema"]), written(content["payload"])
+    return b"", written(content)
 
 
 def _rendered(raw: bytes) -> Any:

@@ -22,8 +22,10 @@ from pyspark.sql import functions as F
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.errors import ReplayError
+from firebird_cdc.journal.header_values import told_by
 from firebird_cdc.journal.oversized import OVERSIZED_HEADER
 from firebird_cdc.journal.replay.arrow import map_in_arrow, record_batch, schema_text
+from firebird_cdc.journal.replay.earlier import form_number
 from firebird_cdc.journal.replay.expected import ARROW, BATCH_ROWS, COLUMNS, SEEN
 from firebird_cdc.journal.replay.message_form import OURS, Form
 
@@ -447,10 +449,10 @@ class Reader:
             note = placed = None
             for name, content in pairs:
                 if name == OVERSIZED_HEADER:
-                    placed = (content or b"").decode(errors="replace")
+                    placed = told_by(content)
                 elif name.startswith(OURS):
-                    note = f"{name.removeprefix(OURS)}:{(content or b'').decode(errors='replace')}"
-            digest, group, block, op, source = read(key, value, pairs)
+                    note = f"{name.removeprefix(OURS)}:{told_by(content)}"
+            digest, group, block, op, source, _, version = read(key, value, pairs)
             sequence = pos = epoch = None
             where: tuple[Any, ...] = _NOWHERE
             if source is not None:
@@ -459,5 +461,6 @@ class Reader:
                 if name != self._prefix and note is None:
                     note = FOREIGN + name
             at = topic, group, SEEN, partition, offset, sequence, pos
-            rows.append((*at, digest, block, op, *where, key_text(key), note, placed, epoch))
+            told = *where, key_text(key), note, placed, epoch, form_number(version), None
+            rows.append((*at, digest, block, op, *told))
         return record_batch(rows, ARROW)

@@ -31,6 +31,7 @@ ARCHIVE_NAME = "firebird_cdc_replay.zip"
 
 _OURS = ("bridge", "config", "journal")
 _LIBRARIES = (
+    "anyascii",
     "yaml",
     "logbook",
     "typing_extensions",
@@ -40,6 +41,8 @@ _LIBRARIES = (
     "dateutil",
     "six",
 )
+_TABLES = "anyascii/_data"
+"""Folder of files that are no Python; without an ``__init__.py``, which it needs in a ZIP."""
 _COMPILED = ("google_crc32c", "orjson")
 _NOT_NEEDED = {"__pycache__", "testdata", "testing", "tests", "compiler", "zoneinfo"}
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first moment that a ZIP can name
@@ -146,6 +149,11 @@ def _members() -> Iterator[_Member]:
             if path.suffix == ".py":
                 relative = path.relative_to(folder).as_posix()
                 yield _Member(f"lib/{relative}", path.read_bytes())
+    folder, _ = _files_of(_TABLES.partition("/")[0])
+    for path in sorted((folder / _TABLES).iterdir()):
+        if path.is_file():
+            yield _Member(f"lib/{_TABLES}/{path.name}", path.read_bytes())
+    yield _Member(f"lib/{_TABLES}/__init__.py", b"")
     yield _Member("__main__.py", _MAIN.encode())
 
 

@@ -21,12 +21,15 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.producer import max_message_bytes
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.format import DdlChange, JournalReader, RowChange
+from firebird_cdc.journal.header_values import told_by
 from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.positions import reader_settings
 from firebird_cdc.journal.producer import librdkafka_logger
 from firebird_cdc.journal.records import Concerned
 from firebird_cdc.journal.render import Renderer
-from firebird_cdc.journal.repairs import REPAIR_HEADER
+from firebird_cdc.journal.repairs import REPAIR_HEADER, STATE
+from firebird_cdc.journal.topics import SHARED_TOPICS, read_owners
+from firebird_cdc.journal.versions import EARLIER, TODAY
 
 _PATIENCE_S = 30.0
 """Without any answer of Kafka for so long, it is taken as away."""
@@ -56,10 +59,13 @@ class TopicLook:
         self.why = ""
         self._config = config
         self._database = database
-        self._renderer = Renderer(config, max_message_bytes(config))
-        memory = config.journal_directory / STATE_DIRECTORY / "shared-topics"
-        if memory.exists():
-            self._renderer.topics.remember_in(memory, self._renderer.tables.captures)
+        self._renderer, *self._earlier = (
+            Renderer(config, max_message_bytes(config), message_form=form)
+            for form in (TODAY, *EARLIER)
+        )
+        owners = read_owners(config.journal_directory / STATE_DIRECTORY / SHARED_TOPICS)
+        for renderer in (self._renderer, *self._earlier):
+            renderer.settle(owners)
         self._wanted: dict[tuple[str, bytes | None], set[bytes]] = defaultdict(set)
         self._since_ms: dict[str, int] = {}
         self._met: set[str | None] = set()
@@ -68,16 +74,21 @@ class TopicLook:
 
     def add(self, reader: JournalReader, change: RowChange, digests: Sequence[bytes]) -> None:
         """Look for the keys of CHANGE, a missing event; DIGESTS: what stands for them."""
-        concerned = self._concerned(reader, change)
+        concerned = self._concerned(self._renderer, reader, change)
         self._digests.update(digests)
         if concerned is None or isinstance(concerned, str):
             self.why = "its messages can't be made"
             self._unreadable.update(digests)
             return
-        places = list(dict.fromkeys(concerned))  # a tombstone has the key of its delete
-        for index, (topic, key) in enumerate(places):
-            own = [digests[index]] if len(places) == len(digests) else digests
-            self._wanted[topic, key].update(own)
+        # What a version before has sent may have the same keys in other bytes.
+        earlier = [self._concerned(each, reader, change) for each in self._earlier]
+        for found in (concerned, *earlier):
+            if found is None or isinstance(found, str):
+                continue
+            places = list(dict.fromkeys(found))  # a tombstone has the key of its delete
+            for index, (topic, key) in enumerate(places):
+                own = [digests[index]] if len(places) == len(digests) else digests
+                self._wanted[topic, key].update(own)
 
     def meet(self, reader: JournalReader, change: RowChange | DdlChange) -> None:
         """Note the topics of CHANGE, a missing event."""
@@ -85,13 +96,15 @@ class TopicLook:
         if table in self._met and not self._renderer.transforms:
             return
         self._met.add(table)
-        self._concerned(reader, change)
+        self._concerned(self._renderer, reader, change)
 
-    def _concerned(self, reader: JournalReader, change: RowChange | DdlChange) -> Concerned:
+    def _concerned(
+        self, renderer: Renderer, reader: JournalReader, change: RowChange | DdlChange
+    ) -> Concerned:
         stamp = reader.stamp
         assert stamp is not None
-        renderer = self._renderer.journal(reader.header, stamp, self._database, alone=True)
-        concerned = renderer.concerned(change)
+        journal = renderer.journal(reader.header, stamp, self._database, alone=True)
+        concerned = journal.concerned(change)
         topics = (
             [] if concerned is None
             else [concerned] if isinstance(concerned, str)
@@ -170,7 +183,7 @@ def events_since(
     for message in _messages(config, topics, ends):
         value = message.value()
         if value is None or any(
-            name == REPAIR_HEADER and b'"current state"' in (content or b"")
+            name == REPAIR_HEADER and f'"{STATE}"' in told_by(content)
             for name, content in message.headers() or ()
         ):
             continue

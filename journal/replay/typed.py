@@ -33,7 +33,7 @@ from firebird_cdc.journal.canonical import LargeBlob, canonical_value
 from firebird_cdc.journal.charsets import codec_of
 from firebird_cdc.journal.format import Blob, Column, Storage, Undecodable
 from firebird_cdc.journal.replay.conversion import UNKNOWN
-from firebird_cdc.journal.types import is_text_blob
+from firebird_cdc.journal.types import HELD_DIGITS, is_text_blob
 from firebird_cdc.journal.values import UNIX_DAY, UNIX_UNITS
 
 CAUSES = {
@@ -49,9 +49,9 @@ Missing = Counter[str]
 """How often content of a column is missing, by cause."""
 
 _INTEGERS = {
-    Storage.SMALLINT: (pa.int16(), 5),
-    Storage.INTEGER: (pa.int32(), 10),
-    Storage.BIGINT: (pa.int64(), 19),
+    Storage.SMALLINT: pa.int16(),
+    Storage.INTEGER: pa.int32(),
+    Storage.BIGINT: pa.int64(),
 }
 _MOST_DIGITS = 38
 _LIMIT = 10**_MOST_DIGITS
@@ -63,9 +63,9 @@ _Build = Callable[[_Values, Missing], pa.Array]
 def _form(column: Column, none_charset: str) -> tuple[pa.DataType, _Build]:
     storage = column.storage
     if storage in _INTEGERS:
-        kind, digits = _INTEGERS[storage]
+        kind = _INTEGERS[storage]
         if column.scale or column.sub_type:
-            exact = pa.decimal128(digits, -column.scale)
+            exact = pa.decimal128(HELD_DIGITS[storage], -column.scale)
             return exact, _scaled(exact)
         return kind, _plain(kind)
     if storage is Storage.INT128:

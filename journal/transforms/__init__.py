@@ -241,6 +241,7 @@ class _Own:
         self._transform = transform
         self._keys = Conformity(non_finite=config.key_converter != "json")
         self._values = Conformity(non_finite=config.value_converter != "json")
+        self._headers = Conformity(non_finite=config.header_converter != "json")
 
     def apply(self, record: Record) -> Record | None:
         """What it makes of a copy of RECORD. Raises BadValue for what can't be sent."""
@@ -257,9 +258,9 @@ class _Own:
             if not is_text(name) or not (isinstance(value, bytes | None) or is_text(value)):
                 raise BadValue(f"its header {name!r} is neither text nor bytes")
         for header in result.struct_headers:
-            if type(header) is not StructHeader or not is_text(header.name):
+            if not isinstance(header, StructHeader) or not is_text(header.name):
                 raise BadValue("one of its struct_headers is no StructHeader")
-            self._keys.checker(header.schema)(header.value)
+            self._headers.checker(header.schema)(header.value)
         return result
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from math import isfinite, isnan
 from typing import Any, NamedTuple
 
-from firebird_cdc.journal import json_bytes
-from firebird_cdc.journal.conformity import SCHEMAS_KEPT, check_finite
-from firebird_cdc.journal.records import Headers, Record
+from firebird_cdc.journal.conformity import SCHEMAS_KEPT
+from firebird_cdc.journal.records import AddedHeader, Record, StructHeader
 from firebird_cdc.journal.schema import OPTIONAL_STRING, Field, Schema, Struct
 from firebird_cdc.journal.transforms.parameters import Parameters
 from firebird_cdc.journal.values import BadValue
@@ -87,7 +84,7 @@ class _Plan(NamedTuple):
     null_schema: Schema  # of ``after``
     row_schema: Schema  # of the unwrapped row
     fields: tuple[_Reference, ...]  # that the envelope has
-    headers: tuple[_Reference, ...]
+    headers: tuple[tuple[_Reference, Schema], ...]
     defaults: tuple[tuple[str, Any], ...]
 
 
@@ -122,7 +119,7 @@ class Unwrap:
             return record
         plan = self._plan(schema)
         value = record.value
-        headers = [*record.headers, *_headers(plan, schema, value)]
+        headers = (*_headers(plan, schema, value), *record.struct_headers)
         after = value["after"]
         if after is not None:
             return self._row(record, plan, after, headers, "false")
@@ -137,11 +134,16 @@ class Unwrap:
             topic=self._topic(record, before),
             value_schema=plan.null_schema if how == "null" else None,
             value=None,
-            headers=headers,
+            struct_headers=headers,
         )
 
     def _row(
-        self, record: Record, plan: _Plan, row: Struct, headers: Headers, deleted: str
+        self,
+        record: Record,
+        plan: _Plan,
+        row: Struct,
+        headers: tuple[StructHeader, ...],
+        deleted: str,
     ) -> Record:
         schema = record.value_schema
         assert schema is not None
@@ -159,7 +161,7 @@ class Unwrap:
             topic=self._topic(record, row),
             value_schema=plan.row_schema,
             value=new,
-            headers=headers,
+            struct_headers=headers,
         )
 
     def _topic(self, record: Record, row: Struct) -> str:
@@ -200,7 +202,11 @@ class Unwrap:
             null_schema=row,
             row_schema=replace(row, optional=False, default=None, fields=tuple(fields)),
             fields=tuple(item for item, _ in present),
-            headers=tuple(item for item in self._headers if item.schema(envelope) is not None),
+            headers=tuple(
+                (item, schema)
+                for item in self._headers
+                if (schema := item.schema(envelope)) is not None
+            ),
             defaults=tuple(
                 (field.name, field.schema.default)
                 for field in row.fields
@@ -221,21 +227,8 @@ def _deletes(given: Parameters) -> _Deletes:
     return _Deletes(_OLD_MODES[old_mode], not drop_tombstones)
 
 
-def _headers(plan: _Plan, schema: Schema, value: Struct) -> Headers:
-    return [(item.new_name, _header_text(item.value(schema, value))) for item in plan.headers]
-
-
-def _header_text(value: Any) -> str | None:
-    """VALUE as a header, in the form of Kafka Connect's ``SimpleHeaderConverter``."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bytes):
-        return _base64(value)
-    if isinstance(value, float) and not isfinite(value):
-        return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"  # as Java does
-    check_finite(value)
-    return json_bytes.dumps(value, default=_base64).decode()
-
-
-def _base64(value: bytes) -> str:
-    return b64encode(value).decode("ascii")
+def _headers(plan: _Plan, schema: Schema, value: Struct) -> tuple[StructHeader, ...]:
+    return tuple(
+        AddedHeader(item.new_name, of_field, item.value(schema, value))
+        for item, of_field in plan.headers
+    )

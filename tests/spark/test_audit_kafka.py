@@ -6,7 +6,8 @@ import json
 import sys
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,20 @@ from histories import Action, History, column
 from pyspark.sql import DataFrame, Row, SparkSession
 from topic_faults import Raw, read_raw, rewrite, write_raw
 
+from firebird_cdc import __version__
 from firebird_cdc.config import load_config
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.processes import Stack
 from firebird_cdc.errors import ReplayError
-from firebird_cdc.journal import ship
+from firebird_cdc.journal import ship, source
 from firebird_cdc.journal.format import Storage
+from firebird_cdc.journal.render import Renderer
 from firebird_cdc.journal.replay import against_kafka, expected, observed
 from firebird_cdc.journal.replay.against_kafka import compare
 from firebird_cdc.journal.replay.audit_input import open_input
 from firebird_cdc.journal.replay.bounds import Bound
 from firebird_cdc.journal.replay.findings import Comparison
+from firebird_cdc.journal.versions import form_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -378,6 +382,58 @@ def test_what_is_not_shipped_yet_is_not_asked_for(planted: Planted) -> None:
         "/data/short.fdb: compared with Kafka from sequence 1 to 10 of epoch 0" in text
         for text in planted.comparison.proven
     )
+
+
+PRICES = (
+    replace(column("ID", Storage.INTEGER, key=1), sub_type=1, scale=-2, precision=9),
+    replace(column("N", Storage.SMALLINT), sub_type=1, scale=-2, precision=4),
+)
+
+
+def test_both_halves_of_a_topic_around_an_upgrade_are_right(
+    spark: SparkSession,
+    broker: KafkaBroker,
+    tmp_path: Path,
+    topic_prefix: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first half bears the version before and its form, other schemas in keys and values. What
+    somebody changed in it afterwards is found alone."""
+    config = _config(tmp_path, broker, topic_prefix)
+    history = History(tmp_path / "journals", database="/data/upgraded.fdb")
+    history.define("PRICES", PRICES)
+
+    def commit(low: int) -> None:
+        history.commit(("c", "PRICES", None, (low, 32767)), ("c", "PRICES", None, (low + 1, 1)))
+        history.commit(("u", "PRICES", (low, 32767), (low, -32768)))
+        history.commit(("u", "PRICES", (low, -32768), (low + 5, 2)), ("d", "PRICES", (7, 4), None))
+        history.commit(("d", "PRICES", (low + 1, 1), None), ("u", "PRICES", (9, 3), (9, 2)))
+
+    with monkeypatch.context() as before:
+        before.setattr(source, "__version__", "0.1.0")
+        older = partial(Renderer, message_form=form_of("0.1.0"))
+        before.setattr(ship, "Renderer", older)
+        commit(100)
+        _ship(config)
+    commit(100)
+    commit(200)
+    _ship(config)
+    topic = f"{topic_prefix}._data_upgraded.fdb.PRICES"
+    raws = read_raw(broker.bootstrap, [topic])[topic]
+    versions = [json.loads(raw.value)["payload"]["source"]["version"] for raw in raws if raw.value]
+    assert versions == sorted(versions)
+    assert set(versions) == {"0.1.0", __version__}
+    comparison, findings = _compare(spark, config)
+    assert findings == []
+    assert comparison.counts["messages matched"] == len(raws)
+
+    def alter(raws: list[Raw]) -> list[Raw]:
+        value = (raws[0].value or b"").replace(b'"N":"f/8="', b'"N":"f/4="')
+        return [raws[0]._replace(value=value), *raws[1:]]
+
+    rewrite(broker.bootstrap, {topic: alter})
+    _, (found,) = _compare(spark, config)
+    assert (found["kind"], found["sequence"], found["position"]) == ("altered event", 1, 1)
 
 
 UNWRAP = {"transforms": "u", "transforms.u.type": "unwrap"}

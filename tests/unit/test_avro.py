@@ -11,10 +11,9 @@ import ssl
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from time import monotonic
 from typing import Any
 
@@ -22,56 +21,22 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from told import Told
 
 from firebird_cdc.demo.processes import await_condition
-from firebird_cdc.errors import ConfigError, RegistryRefused, RegistryUnavailable, SetupError
+from firebird_cdc.errors import (
+    ConfigError,
+    RegistryDenied,
+    RegistryRefused,
+    RegistryUnavailable,
+    SetupError,
+)
 from firebird_cdc.journal import avro
 from firebird_cdc.journal.avro import AvroConverter, avro_schema
 from firebird_cdc.journal.schema import INT32, INT64, OPTIONAL_STRING, STRING, Schema, struct
 from firebird_cdc.journal.values import BadValue
 
 ROW = struct("p.depot.ITEM.Value", ("ID", INT64))
-
-
-class Told:
-    """A server that answers what it is told; ``asked``: path and headers of each request."""
-
-    def __init__(self) -> None:
-        self.status = 200
-        self.body: bytes = b'{"id": 7}'
-        self.silent: Event | None = None
-        self.asked: list[tuple[str, dict[str, str]]] = []
-        told = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["Content-Length"]))
-                told.asked.append((self.path, dict(self.headers)))
-                if told.silent is not None:
-                    told.silent.wait(30)
-                self.send_response(told.status)
-                self.send_header("Content-Length", str(len(told.body)))
-                self.end_headers()
-                self.wfile.write(told.body)
-
-            def log_message(self, *arguments: Any) -> None:
-                """Say nothing."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self._thread = Thread(target=self.server.serve_forever, args=(0.02,))
-        self._thread.start()
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.server.server_port}"
-
-    def end(self) -> None:
-        if self.silent is not None:
-            self.silent.set()
-        self.server.shutdown()
-        self.server.server_close()
-        self._thread.join()
 
 
 @pytest.fixture
@@ -114,12 +79,13 @@ def convert(converters: list[AvroConverter], url: str, **options: str) -> bytes 
             RegistryRefused,
             "HTTP 422, error 42201, bad",
         ),
-        (401, {"error_code": 401, "message": "who?"}, RegistryUnavailable, "basic.auth"),
-        (403, {"error_code": 40301, "message": "no"}, RegistryUnavailable, "rights"),
+        (401, {"error_code": 401, "message": "who?"}, RegistryDenied, "basic.auth"),
+        (403, {"error_code": 40301, "message": "no"}, RegistryDenied, "rights"),
+        (405, {"error_code": 405, "message": "not here"}, RegistryDenied, "not here"),
         (429, {"error_code": 429, "message": "slowly"}, RegistryUnavailable, "slowly"),
         (500, {"error_code": 50001, "message": "oh"}, RegistryUnavailable, "HTTP 500"),
         (503, b"<html>maintenance</html>", RegistryUnavailable, "maintenance"),
-        (404, b"<html>nothing here</html>", RegistryUnavailable, "value.converter.schema.reg"),
+        (404, b"<html>nothing here</html>", RegistryDenied, "value.converter.schema.reg"),
         (200, b"<html>welcome</html>", RegistryUnavailable, "not what a schema registry does"),
         (200, [], RegistryUnavailable, "not what a schema registry does"),
     ],
@@ -131,6 +97,10 @@ def test_what_the_registry_says_decides_between_no_and_later(
     told.body = body if isinstance(body, bytes) else json.dumps(body).encode()
     with pytest.raises(error) as raised:
         convert(converters, f"http://{told.address}")
+    assert raised.type is error
+    with pytest.raises(error) as again:  # which is believed for a moment
+        converters[-1].from_connect("t", ROW, {"ID": 1})
+    assert (again.type, str(again.value)) == (error, str(raised.value))
     text = str(raised.value)
     assert said in text
     assert "t-value" in text

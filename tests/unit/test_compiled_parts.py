@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import random
 import struct
+import subprocess
+import sys
 from enum import Enum
+from pathlib import Path
 from uuid import UUID
 
 import google_crc32c
@@ -14,11 +17,46 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firebird_cdc.journal import crc32c, json_bytes
+from firebird_cdc.journal.replay.package import write_archive
+
+_IMPORTS = """
+import sys
+from importlib import import_module
+from pkgutil import walk_packages
+
+sys.path.insert(0, sys.argv[1])
+for absent in ("google_crc32c", "orjson", "cffi", "confluent_kafka", "yaml._yaml"):
+    sys.modules[absent] = None
+import firebird_cdc
+from firebird_cdc.journal import replay
+
+assert firebird_cdc.archive == sys.argv[1], firebird_cdc.__file__
+for module in walk_packages(replay.__path__, f"{replay.__name__}."):
+    try:
+        import_module(module.name)
+    except ImportError as error:
+        print(module.name.rpartition(".")[2])
+        print(module.name, error, file=sys.stderr)
+"""
 
 
 def test_this_python_has_the_compiled_ones() -> None:
     assert crc32c.COMPILED
     assert json_bytes.COMPILED
+
+
+def test_what_spark_runs_can_be_imported_from_its_archive_without_them(tmp_path: Path) -> None:
+    archive = tmp_path / "replay.zip"
+    write_archive(archive)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _IMPORTS, str(archive)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    # The command `repair` works beside a shipper, on its folder: no task of Spark's needs these.
+    assert set(done.stdout.split()) == {"repair_plan", "repair_topics"}, done.stderr
 
 
 def test_checksum_of_the_iscsi_standard() -> None:

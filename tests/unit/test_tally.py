@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from shipment import column
 
 from firebird_cdc.config import load_config
+from firebird_cdc.demo.processes import await_condition
+from firebird_cdc.errors import RegistryUnavailable
 from firebird_cdc.journal.backlog import Entry
 from firebird_cdc.journal.flight import Flight, FlightPlan
 from firebird_cdc.journal.format import JournalWriter, Storage
-from firebird_cdc.journal.render import Renderer
+from firebird_cdc.journal.producer import KafkaLink
+from firebird_cdc.journal.render import JournalRenderer, Renderer
 from firebird_cdc.journal.statistics import DatabaseStatistics, Statistics
 from firebird_cdc.journal.tally import PLACED, Tally
+from firebird_cdc.journal.transactions import TransactionalDelivery
 
 DATABASE = "/srv/depot.fdb"
 ROWS = 1000
@@ -230,3 +236,46 @@ def test_placeholders_of_a_change_that_a_transform_drops_do_not_count(
     database = statistics.database(DATABASE)
     assert flight.delivered and database.filtered == is_dropped
     assert database.placeholders == (not is_dropped)
+
+
+def _client_threads() -> set[str]:
+    """The ids of the threads that librdkafka runs in this process."""
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it has just ended
+            if (task / "comm").read_text().startswith("rdk:"):
+                found.add(task.name)
+    return found
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_producer_ends_though_an_error_is_kept_that_came_through_its_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_replaced: bool
+) -> None:
+    """While a process ends, OpenSSL takes apart what threads of its Kafka client may be using."""
+
+    def away(*_: Any) -> None:
+        raise RegistryUnavailable("it is away")
+
+    monkeypatch.setattr(JournalRenderer, "messages", away)
+    others = _client_threads()
+    flight = _Sending(tmp_path).flight()
+    link = KafkaLink(load_config(tmp_path / "connector.yaml"), Statistics())
+    delivery: Any = Mock()
+    held_up = None
+    with pytest.raises(KafkaException) as failed:
+        try:
+            flight.send(link.producer, 10)
+        except RegistryUnavailable as error:
+            held_up = error
+            TransactionalDelivery._repeat(delivery, link.producer.abort_transaction)
+    its = _client_threads() - others
+    assert its
+    # One that was joined may be listed on for a moment.
+    if is_replaced:
+        link.recreate()
+        await_condition("the end of the first client", lambda: not its & _client_threads(), 20)
+    link.close()
+    await_condition("the end of the client", lambda: not _client_threads() - others, 20)
+    flight.close()
+    assert held_up and failed.tb  # until now

@@ -8,8 +8,9 @@ export PYTHONSAFEPATH := 1
 # PYTEST_ARGS: more arguments for pytest; BENCH_ARGS: for the benchmarks; KEEP=1: leave the
 # demo's stack up; ROUNDS: how often `make soak` kills; INPUTS: for the fuzzer.
 PYTEST_ARGS ?=
-# Two processes share the tests, by modules: most of them wait more than they compute.
-LANES := -n 2 --dist loadfile
+# Three processes share the tests, by modules in the order of tests/conftest.py: most of them wait
+# more than they compute.
+LANES := -n 3 --dist loadfile --no-loadscope-reorder
 BENCH_ARGS ?=
 KEEP ?=
 ROUNDS ?= 200
@@ -40,7 +41,7 @@ demo-stop: setup ## stop the stacks that `make demo KEEP=1` left up
 	@$(BIN)/firebird-cdc demo --stop
 
 test: lint ## linter, types, then all tests against the real engine, server, Kafka and Spark
-	$(BIN)/pytest $(LANES) $(PYTEST_ARGS)
+	$(BIN)/pytest $(LANES) $(or $(PYTEST_ARGS),-m "not sanitized")
 	$(if $(PYTEST_ARGS),,@$(MAKE) --no-print-directory sanitize)
 
 bounds: setup ## a share of the tests with the lowest and highest pyarrow, pyspark, confluent-kafka
@@ -54,6 +55,7 @@ soak: setup ## kill server and shipper, cut the power, fuzz, look for leaks, val
 	$(BIN)/python tests/faults/soak.py --rounds $(ROUNDS)
 	$(BIN)/python tests/delivery/soak_delivery.py --rounds $(ROUNDS)
 	$(BIN)/python tests/faults/power_loss.py --cuts 200 --jobs 2
+	$(BIN)/pytest $(LANES) -m sanitized tests/engine
 	@$(MAKE) fuzz
 	@$(MAKE) leaks
 	@$(MAKE) valgrind

@@ -14,22 +14,22 @@ from confluent_kafka.admin import AdminClient
 
 from firebird_cdc.demo.maven import Progress, fetch_jars
 from firebird_cdc.demo.processes import Stack, await_condition, tail
-from firebird_cdc.demo.service import START_ATTEMPTS, Service, find_java, free_port
+from firebird_cdc.demo.service import (
+    QUICK_JAVA,
+    START_ATTEMPTS,
+    TIMED_LOG,
+    Service,
+    find_java,
+    free_port,
+)
 from firebird_cdc.errors import SetupError
 
 # The server, and a logger for it that writes to standard error, which the stack keeps in a file.
 _COORDINATES = ("org.apache.kafka:kafka_2.13:4.1.0", "org.slf4j:slf4j-simple:1.7.36")
 _START_TIMEOUT_S = 90.0
 
-# Small heap, quick start: this serves a demo and tests, not a load.
-_JAVA_OPTIONS = (
-    "-Xmx320m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-Xshare:auto",
-    "-Dorg.slf4j.simpleLogger.showDateTime=true",
-    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
-)
+# A small heap: this serves a demo and tests, not a load.
+_JAVA_OPTIONS = ("-Xmx320m", *QUICK_JAVA, *TIMED_LOG)
 
 # One node holds every role; topics of Kafka's own get one partition or few, as each costs files
 # and start-up time. A broker that was killed can register again only when its old session has

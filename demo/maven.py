@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from firebird_cdc.demo.paths import made_once
 from firebird_cdc.errors import SetupError
 
 # Called with one sentence at a time on what is being done.
@@ -31,33 +31,30 @@ def fetch_jars(
     """
     pom = _pom(coordinates)
     digest = hashlib.sha256(pom.encode()).hexdigest()[:12]
-    folder = cache / "jars" / f"{name}-{digest}"
-    if folder.is_dir():
-        return folder
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise SetupError("Maven is missing (no mvn on the PATH); get it: apt-get install maven")
-    # Made under a name of this process and renamed when whole: others may fetch the same.
-    work = folder.with_name(f"{folder.name}.{os.getpid()}")
-    shutil.rmtree(work, ignore_errors=True)
-    (work / "jars").mkdir(parents=True)
-    (work / "pom.xml").write_text(pom, encoding="utf-8")
-    try:
-        _copy_dependencies(maven, work, cache / "maven", name, progress)
-        # A rename onto a folder that somebody else has made in the meantime fails, and is as good.
-        if not folder.is_dir():
-            (work / "jars").rename(folder)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return folder
+
+    def fetch(part: Path) -> None:
+        description = part / "pom.xml"
+        description.write_text(pom, encoding="utf-8")
+        _copy_dependencies(description, repository_of(cache), name, progress)
+        description.unlink()
+
+    return made_once(cache / "jars" / f"{name}-{digest}", fetch)
+
+
+def repository_of(cache: Path) -> Path:
+    """Return the folder in which Maven keeps all that it has fetched."""
+    return cache / "maven"
 
 
 def _copy_dependencies(
-    maven: str, work: Path, repository: Path, name: str, progress: Progress | None
+    description: Path, repository: Path, name: str, progress: Progress | None
 ) -> None:
-    command = [maven, "-B", "-f", str(work / "pom.xml"), f"-Dmaven.repo.local={repository}"]
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise SetupError("Maven is missing (no mvn on the PATH); get it: apt-get install maven")
+    command = [maven, "-B", "-f", str(description), f"-Dmaven.repo.local={repository}"]
     command += [f"{_PLUGIN}:copy-dependencies", "-DincludeScope=runtime"]
-    command += [f"-DoutputDirectory={work / 'jars'}"]
+    command += [f"-DoutputDirectory={description.parent}"]
     said: list[str] = []
     fetched = 0
     with subprocess.Popen(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import firebird_cdc
@@ -23,6 +26,28 @@ def cache_directory() -> Path:
         return root / ".cache"
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "firebird-cdc"
+
+
+def made_once(folder: Path, make: Callable[[Path], object]) -> Path:
+    """Return FOLDER; where it isn't there, MAKE fills it, under another name until it is whole.
+
+    One process does that at a time: others that want the same folder wait, and find it.
+    """
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            part = folder.with_name(f"{folder.name}.part")
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir()
+            try:
+                make(part)
+                part.rename(folder)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
+    return folder
 
 
 def run_directory() -> Path:

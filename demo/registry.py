@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import tarfile
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 from firebird_cdc.demo.maven import Progress, fetch_jars
-from firebird_cdc.demo.processes import Stack, await_condition, tail
-from firebird_cdc.demo.service import START_ATTEMPTS, Service, find_java, free_port
-from firebird_cdc.errors import SetupError
+from firebird_cdc.demo.paths import made_once
+from firebird_cdc.demo.processes import Stack
+from firebird_cdc.demo.service import QUICK_JAVA, Service, find_java, free_port
 
 # The last release whose whole program is in the Maven repository.
 _VERSION = "2.6.13.Final"
 _COORDINATES = (f"io.apicurio:apicurio-registry-app:{_VERSION}:tar.gz:all",)
 _START_TIMEOUT_S = 60.0
-_JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_JAVA_OPTIONS = ("-Xmx256m", *QUICK_JAVA)
 
 
 def fetch_registry(cache: Path, progress: Progress | None = None) -> Path:
     """Fetch the registry from the Maven repository, once; return the folder of its program."""
     archive = next(fetch_jars(cache, "registry", _COORDINATES, progress).glob("*.tar.gz"))
-    folder = archive.parent / "program"
-    if not folder.is_dir():
-        # Unpacked under a name of this process and renamed when whole: others may do the same.
-        work = folder.with_name(f"{folder.name}.{os.getpid()}")
-        shutil.rmtree(work, ignore_errors=True)
+
+    def unpack(part: Path) -> None:
         with tarfile.open(archive) as packed:
-            packed.extractall(work, filter="data")
-        if not folder.is_dir():
-            work.rename(folder)
-        shutil.rmtree(work, ignore_errors=True)
-    return folder
+            packed.extractall(part, filter="data")
+
+    return made_once(archive.parent / "program", unpack)
 
 
 class SchemaRegistry(Service):
@@ -66,14 +59,7 @@ class SchemaRegistry(Service):
 
     def start(self) -> None:
         """Start it, for the first time or again, and wait until it answers."""
-        for attempt in range(1, START_ATTEMPTS + 1):
-            try:
-                self._launch()
-                return
-            except SetupError:
-                if self._fixed_port or attempt == START_ATTEMPTS:
-                    raise
-                self.port = free_port()
+        self._launch_on_a_port(self._launch)
 
     def _launch(self) -> None:
         options = (
@@ -84,21 +70,13 @@ class SchemaRegistry(Service):
         jar = next(self._program.glob("*-runner.jar"))
         log = self.directory / "registry.log"
         argv = [find_java(), *_JAVA_OPTIONS, *options, "-jar", str(jar)]
-        self._process = process = self._stack.start(self._log_name(log), argv)
+        self._process = self._stack.start(self._log_name(log), argv)
 
         def answers() -> bool:
-            if process.poll() is not None:
-                raise SetupError(
-                    f"the schema registry ended with exit code {process.returncode} while starting"
-                )
             try:
                 with urllib.request.urlopen(f"{self.url}/subjects", timeout=2):  # noqa: S310
                     return True
             except (urllib.error.URLError, OSError):
                 return False
 
-        try:
-            await_condition(f"the schema registry at {self.url}", answers, _START_TIMEOUT_S)
-        except SetupError as error:
-            self.stop()
-            raise SetupError(f"{error}; from its log, {log}:\n{tail(log, 20)}") from None
+        self._await_start(f"the schema registry at {self.url}", answers, _START_TIMEOUT_S, log)

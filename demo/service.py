@@ -8,17 +8,26 @@ import signal
 import socket
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from firebird_cdc.demo.processes import Stack
+from firebird_cdc.demo.processes import Stack, await_condition, tail
 from firebird_cdc.errors import SetupError
 
 START_ATTEMPTS = 3
 """Between our look at a port and the server's bind somebody else may take it."""
+
+QUICK_JAVA = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+"""Options of a Java machine that is to start quickly and bears no load."""
+
+TIMED_LOG = (
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
+)
+"""Options of one that logs by slf4j-simple: its lines have the time in front."""
 
 # Below the range from which the kernel takes ports of outgoing connections (32768 up), so that a
 # stopped server finds its ports free when it starts again.
@@ -86,6 +95,41 @@ class Service(ABC):
             yield
         finally:
             self._process.send_signal(signal.SIGCONT)
+
+    def _launch_on_a_port(self, launch: Callable[[], None]) -> None:
+        """Call LAUNCH, with another free port if it fails, until one is this server's own."""
+        for attempt in range(1, START_ATTEMPTS + 1):
+            self.port = self.port or free_port()
+            try:
+                launch()
+            except SetupError:
+                if self._fixed_port or attempt == START_ATTEMPTS:
+                    raise
+                self.port = 0
+            else:
+                self._fixed_port = True
+                return
+
+    def _await_start(
+        self, name: str, answers: Callable[[], bool], timeout_s: float, log: Path
+    ) -> None:
+        """Wait until the process that was just started ANSWERS.
+
+        Kills it, and raises SetupError with the end of LOG, if it ends or doesn't in TIMEOUT_S.
+        """
+        process = self._process
+        assert process is not None
+
+        def has_come_up() -> bool:
+            if process.poll() is not None:
+                raise SetupError(f"{name} ended with exit code {process.returncode} while starting")
+            return answers()
+
+        try:
+            await_condition(name, has_come_up, timeout_s)
+        except SetupError as error:
+            self.kill()
+            raise SetupError(f"{error}; from its log, {log}:\n{tail(log)}") from None
 
     def _end(self) -> None:
         if self._process is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,10 @@ settings.register_profile(
 )
 settings.load_profile("proof")
 
+# Who runs in the background of a script has SIGINT ignored, and so have the programs it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 _REAL_PARTS = ("engine", "server", "kafka", "registry", "spark")
 
 
@@ -48,6 +53,29 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"needs the real {', '.join(real)} and was skipped: {report.longrepr}"
     return report
+
+
+_LONGEST = (
+    "faults/test_failing_syncs.py",
+    "faults/test_kills.py",
+    "demo/test_demo.py",
+    "spark/test_audit_kafka.py",
+    "spark/test_audit_values.py",
+    "spark/test_audit_database.py",
+    "spark/test_audit.py",
+    "spark/test_commands.py",
+    "connect/test_consuming_page.py",
+    "packaging/test_install.py",
+)
+"""Modules that begin first, so that no process has one of them to itself at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have the longest modules first; pytest-randomly has shuffled them before."""
+    root = Path(__file__).parent
+    rank = {root / name: number for number, name in enumerate(_LONGEST)}
+    assert all(path.exists() for path in rank), "a module of _LONGEST has another name"
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
 
 
 @pytest.fixture

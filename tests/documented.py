@@ -18,7 +18,7 @@ EXEMPT = {
     "kafka-console-consumer.sh": "Kafka's own; what it would read is compared in tests/kafka",
     "firebird-cdc replay": "needs Spark, which is not in the chroot: tests/spark runs each command",
     "spark-submit": "Spark's own; tests/spark/test_commands.py submits such command lines",
-    "mvn": "downloads; demo/maven.py has the same artifacts fetched for tests/spark",
+    "mvn": "downloads; demo/maven.py has the same artifacts fetched for the tests that use them",
     "unzip": "takes a file out of an archive that tests/spark/test_commands.py makes",
     "cd": "goes before isql",
     "isql": "tests/spark/test_sql_forward.py applies such scripts",
@@ -38,7 +38,19 @@ _NO_COMMANDS = re.compile(
     r"error: |\d+ transactions |DIR/|/data/shop\.fdb journal|core seconds|database\n"
     r"|database server|user's thread|Plugin =|PythonDirs"
 )
+_FILE_NAME = {
+    "python": re.compile(r"# ([\w-]+\.py)\n"),
+    "sql": re.compile(r"-- ([\w-]+\.sql)\n"),
+    "json": re.compile(r'\{\s*"name": "([\w-]+)",\s*"config"'),
+}
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+
+
+CONSUMERS = "docs/consuming.md"
+"""The page whose commands tests/connect/test_consuming_page.py runs as they stand."""
+
+RUN_BY_CONSUMERS = ("curl ", "flink/bin/sql-client.sh ", "python3 orders_to_sqlite.py ")
+"""Beginnings of those of its commands that are no exemptions."""
 
 
 def command_lines(page: Path) -> Iterator[str]:
@@ -49,6 +61,23 @@ def command_lines(page: Path) -> Iterator[str]:
         for line in re.sub(r"\\\n\s*", "", block).splitlines():
             if command := line.partition("  #")[0].strip():
                 yield command
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    """Return the fenced blocks in one of LANGUAGES; "" stands for those without one."""
+    found = _FENCE.findall(page.read_text("utf-8"))
+    return [text for language, text in found if language in languages]
+
+
+def named_files(page: Path) -> dict[str, str]:
+    """Return the files that PAGE shows, by name: programs and queries name themselves in their
+    first line, and a connector of Kafka Connect by its name."""
+    files: dict[str, str] = {}
+    for language, block in _FENCE.findall(page.read_text("utf-8")):
+        named = _FILE_NAME[language].match(block) if language in _FILE_NAME else None
+        if named is not None:
+            files[named[1] if language != "json" else f"{named[1]}.json"] = block
+    return files
 
 
 def exemption(command: str) -> str | None:

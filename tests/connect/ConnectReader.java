@@ -7,8 +7,8 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.debezium.bindings.kafka.KafkaDebeziumSinkRecord;
 import io.debezium.config.CommonConnectorConfig;
-import io.debezium.connector.jdbc.JdbcSinkConnectorTask;
 import io.debezium.data.Envelope;
 import io.debezium.data.VariableScaleDecimal;
 import io.debezium.document.ArrayReader;
@@ -26,12 +26,6 @@ import java.io.PrintStream;
 import java.math.BigDecimal;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
-import java.sql.Connection;
-import java.sql.DriverManager;
-import java.sql.ResultSet;
-import java.sql.ResultSetMetaData;
-import java.sql.SQLException;
-import java.sql.Statement;
 import java.sql.Types;
 import java.time.Instant;
 import java.time.LocalDate;
@@ -44,21 +38,21 @@ import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import org.apache.kafka.clients.producer.internals.BuiltInPartitioner;
-import org.apache.kafka.common.TopicPartition;
-import org.apache.kafka.common.metrics.PluginMetrics;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.connect.data.ConnectSchema;
 import org.apache.kafka.connect.data.Field;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.data.SchemaAndValue;
 import org.apache.kafka.connect.data.Struct;
+import org.apache.kafka.connect.errors.ConnectException;
 import org.apache.kafka.connect.header.ConnectHeaders;
 import org.apache.kafka.connect.header.Header;
+import org.apache.kafka.connect.header.Headers;
 import org.apache.kafka.connect.json.JsonConverter;
 import org.apache.kafka.connect.sink.SinkRecord;
-import org.apache.kafka.connect.sink.SinkTaskContext;
+import org.apache.kafka.connect.storage.HeaderConverter;
+import org.apache.kafka.connect.storage.SimpleHeaderConverter;
 import org.apache.kafka.connect.transforms.Transformation;
 
 public final class ConnectReader {
@@ -69,6 +63,8 @@ public final class ConnectReader {
             DateTimeFormatter.ofPattern("uuuu-MM-dd'T'HH:mm:ss.SSSSSS").withZone(ZoneOffset.UTC);
     private static final Map<String, JsonConverter> CONVERTERS = new HashMap<>();
     private static final Map<String, Transformation<SinkRecord>> TRANSFORMS = new HashMap<>();
+    private static final HeaderConverter SIMPLE_HEADERS = new SimpleHeaderConverter();
+    private static final JsonConverter JSON_HEADERS = new JsonConverter();
     private static long offset;
 
     public static void main(String[] arguments) throws IOException {
@@ -77,15 +73,16 @@ public final class ConnectReader {
         System.setOut(new PrintStream(OutputStream.nullOutputStream()));
         BufferedReader requests =
                 new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        JSON_HEADERS.configure(Map.of("converter.type", "header"));  // and a worker's defaults
         for (String line = requests.readLine(); line != null; line = requests.readLine()) {
             ObjectNode answer = JSON.createObjectNode();
             try {
                 JsonNode request = JSON.readTree(line);
                 switch (request.get("do").asText()) {
                     case "read" -> read(request, answer);
+                    case "headers" -> headers(request, answer);
                     case "table_changes" -> tableChanges(request, answer);
                     case "schemas" -> schemas(request, answer);
-                    case "sink" -> sink(request, answer);
                     case "hash" -> hash(request, answer);
                     case "adjust" -> adjust(request, answer);
                     case "partition" -> answer.put("partition", BuiltInPartitioner.partitionForKey(
@@ -114,7 +111,8 @@ public final class ConnectReader {
         JsonConverter values = converter(false, request.get("value_schemas").asBoolean());
         ConnectHeaders headers = new ConnectHeaders();
         for (Map.Entry<String, JsonNode> header : request.get("headers").properties()) {
-            headers.add(header.getKey(), keys.toConnectData(topic, bytes(header.getValue())));
+            headers.add(header.getKey(), JSON_HEADERS.toConnectHeader(
+                    topic, header.getKey(), bytes(header.getValue())));
         }
         SinkRecord record = record(topic, keys.toConnectData(topic, bytes(request.get("key"))),
                 values.toConnectData(topic, bytes(request.get("value"))), headers);
@@ -138,8 +136,46 @@ public final class ConnectReader {
         }
     }
 
+    /**
+     * Reads headers as a worker with that converter does, and has the JDBC sink take them; tells
+     * what SimpleHeaderConverter itself writes of the key, and why the sink refuses that.
+     */
+    private static void headers(JsonNode request, ObjectNode answer) throws IOException {
+        String topic = request.get("topic").asText();
+        HeaderConverter by = switch (request.get("by").asText()) {
+            case "simple" -> SIMPLE_HEADERS;
+            case "json" -> JSON_HEADERS;
+            default -> throw new IllegalArgumentException(request.toString());
+        };
+        ObjectNode read = answer.putObject("headers");
+        ConnectHeaders headers = new ConnectHeaders();
+        for (Map.Entry<String, JsonNode> header : request.get("headers").properties()) {
+            String name = header.getKey();
+            headers.add(name, by.toConnectHeader(topic, name, bytes(header.getValue())));
+            Header found = headers.lastWithName(name);
+            describe(found.schema(), found.value(), read.putObject(name));
+        }
+        taken(topic, headers);
+        SchemaAndValue key =
+                converter(true, true).toConnectData(topic, bytes(request.get("key")));
+        byte[] written = SIMPLE_HEADERS.fromConnectHeader(topic, "key", key.schema(), key.value());
+        answer.put("written", text(written));
+        try {
+            taken(topic, new ConnectHeaders().add(
+                    "key", SIMPLE_HEADERS.toConnectHeader(topic, "key", written)));
+        } catch (ConnectException error) {
+            answer.put("refused", error.toString());
+        }
+    }
+
+    /** Does what the JDBC sink does first with each message; it looks at all headers. */
+    private static void taken(String topic, Headers headers) {
+        new KafkaDebeziumSinkRecord(
+                record(topic, SchemaAndValue.NULL, SchemaAndValue.NULL, headers), "none");
+    }
+
     private static SinkRecord record(
-            String topic, SchemaAndValue key, SchemaAndValue value, ConnectHeaders headers) {
+            String topic, SchemaAndValue key, SchemaAndValue value, Headers headers) {
         return new SinkRecord(topic, 0, key.schema(), key.value(), value.schema(), value.value(),
                 ++offset, null, TimestampType.NO_TIMESTAMP_TYPE, headers);
     }
@@ -354,6 +390,7 @@ public final class ConnectReader {
                 .withRecord(value.field("after").schema())
                 .withSource(value.field("source").schema())
                 .withTransaction(factory.transactionBlockSchema()).build().schema()));
+        answer.set("source", describe(factory.sourceInfoSchemaBuilder().build()));
         answer.set("snapshot", describe(factory.snapshotRecordSchema()));
         answer.set("transaction_key", describe(factory.transactionKeySchema(SchemaNameAdjuster.NO_OP)));
         answer.set("transaction_value",
@@ -388,81 +425,5 @@ public final class ConnectReader {
                 .createAdjuster().adjust(name));
         answer.put("field", CommonConnectorConfig.FieldNameAdjustmentMode.parse(mode)
                 .createAdjuster().adjust(name));
-    }
-
-    // ---- Debezium's JDBC sink
-
-    /** Has the sink write messages into an empty H2 database; tells what is in a table then. */
-    private static void sink(JsonNode request, ObjectNode answer) throws Exception {
-        // The sink writes into H2 as it would into Db2: both have the standard's MERGE.
-        String url = "jdbc:h2:mem:sink" + offset + ";MODE=DB2;DB_CLOSE_DELAY=-1";
-        Map<String, String> options = new HashMap<>(JSON.convertValue(
-                request.get("options"), new TypeReference<Map<String, String>>() { }));
-        options.putAll(Map.of("name", "sink", "topics", "any", "connection.url", url,
-                "connection.username", "sa", "connection.password", "",
-                "hibernate.dialect", "org.hibernate.dialect.DB2Dialect"));
-        JdbcSinkConnectorTask task = new JdbcSinkConnectorTask();
-        task.initialize(new SinkContext(options));
-        task.start(options);
-        try (Connection connection = DriverManager.getConnection(url, "sa", "")) {
-            for (JsonNode message : request.get("messages")) {
-                String topic = message.get("topic").asText();
-                task.put(List.of(record(topic,
-                        converter(true, true).toConnectData(topic, bytes(message.get("key"))),
-                        converter(false, true).toConnectData(topic, bytes(message.get("value"))),
-                        new ConnectHeaders())));
-            }
-            task.put(List.of());  // raises what the last one has caused
-            rows(connection, request.get("table").asText(), answer);
-            connection.createStatement().execute("SHUTDOWN");
-        } finally {
-            task.stop();
-        }
-    }
-
-    private static void rows(Connection connection, String table, ObjectNode answer)
-            throws SQLException {
-        ArrayNode rows = answer.putArray("rows");
-        try (Statement statement = connection.createStatement();
-                ResultSet found = statement.executeQuery("SELECT * FROM \"" + table + "\"")) {
-            ResultSetMetaData columns = found.getMetaData();
-            while (found.next()) {
-                ObjectNode row = rows.addObject();
-                for (int place = 1; place <= columns.getColumnCount(); place++) {
-                    row.put(columns.getColumnName(place), found.getString(place));
-                }
-            }
-        }
-    }
-
-    /** A worker of Kafka Connect, as far as a sink needs one. */
-    private record SinkContext(Map<String, String> configs) implements SinkTaskContext {
-        @Override
-        public void offset(Map<TopicPartition, Long> offsets) { }
-
-        @Override
-        public void offset(TopicPartition partition, long offset) { }
-
-        @Override
-        public void timeout(long milliseconds) { }
-
-        @Override
-        public Set<TopicPartition> assignment() {
-            return Set.of();
-        }
-
-        @Override
-        public void pause(TopicPartition... partitions) { }
-
-        @Override
-        public void resume(TopicPartition... partitions) { }
-
-        @Override
-        public void requestCommit() { }
-
-        @Override
-        public PluginMetrics pluginMetrics() {
-            throw new UnsupportedOperationException();
-        }
     }
 }

@@ -14,9 +14,13 @@ sys.path.insert(1, str(Path(__file__).parents[1] / "kafka"))
 from avro_reader import AvroReader
 from capture import Attachment, Capture
 from kinds import BY_SQL
+from postgres import Postgres, fetch_postgres
 from reader import ConnectReader
 from work import Column, Table, Work
+from worker import Worker, fetch_worker
 
+from firebird_cdc.demo.kafka import KafkaBroker
+from firebird_cdc.demo.paths import cache_directory
 from firebird_cdc.demo.processes import Stack
 
 
@@ -34,6 +38,22 @@ def avro_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AvroReader
     reader = AvroReader(tmp_path_factory.mktemp("avro-reader") / "java.log")
     yield reader
     reader.end()
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """One PostgreSQL server; each test makes a database of its own."""
+    program = fetch_postgres(cache_directory())
+    with Postgres(tmp_path_factory.mktemp("postgres"), program) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def worker(tmp_path_factory: pytest.TempPathFactory, broker: KafkaBroker) -> Iterator[Worker]:
+    """One worker of Kafka Connect; each test makes connectors of its own, and deletes them."""
+    program = fetch_worker(cache_directory())
+    with Worker(tmp_path_factory.mktemp("worker"), broker.bootstrap, program) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

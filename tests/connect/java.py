@@ -14,11 +14,12 @@ from typing import Any
 from firebird_cdc.demo.maven import fetch_jars
 from firebird_cdc.demo.paths import cache_directory
 from firebird_cdc.demo.processes import tail
+from firebird_cdc.demo.service import QUICK_JAVA
 
 _HERE = Path(__file__).parent
 # Not javac: to run our tests, as to run Kafka, a Java without a compiler is enough.
 _COMPILER = ("org.eclipse.jdt:ecj:3.38.0",)
-_JAVA_OPTIONS = ("-Xmx200m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_JAVA_OPTIONS = ("-Xmx200m", *QUICK_JAVA)
 _KEPT = 4  # compiled programs of one name; older ones go
 
 

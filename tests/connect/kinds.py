@@ -9,7 +9,7 @@ from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 from hypothesis import strategies as st
@@ -88,29 +88,40 @@ _DECIMAL = {
 }
 
 
-def _numeric(kind: str, precision: int, scale: int) -> Kind:
-    most = 10**precision - 1
+def numeric(kind: str, precision: int, scale: int) -> Kind:
+    """Return a NUMERIC or DECIMAL, with all that its storage holds: the engine checks no less.
+
+    Of 128 bits that is all with 38 digits; `firebird_cdc` refuses more unless told otherwise.
+    """
+    storages = _STORAGES if kind == "NUMERIC" else _STORAGES[1:]
+    bits = next((bits for digits, bits in storages if precision <= digits), 0)
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if bits else (-_MOST, _MOST)
 
     def text(unscaled: int) -> str:
-        return str(Decimal(unscaled).scaleb(-scale))
+        return f"{Decimal(unscaled).scaleb(-scale, _EXACTLY):f}"
 
     sql = f"{kind}({precision}, {scale})"
     return Kind(
         sql,
-        st.integers(-most, most).map(text),
-        (text(most), text(-most), text(1), text(0)),
+        st.integers(low, high).map(text),
+        (text(low), text(high), text(1), text(0)),
         _decimal,
         lambda modes: _DECIMAL[modes.decimal],
         f"CAST(? AS {sql})",
     )
 
 
+# Digits of a declaration, and the bits that they are kept in; a DECIMAL never has 16.
+_STORAGES = ((4, 16), (9, 32), (18, 64))
+_MOST = 10**38 - 1
+_EXACTLY = Context(prec=60)
+
+
 def _int128() -> Kind:
-    low, high = -(2**127), 2**127 - 1
     return Kind(
         "INT128",
-        st.integers(low, high).map(str),
-        (str(low), str(high), "0", str(2**64)),
+        st.integers(-_MOST, _MOST).map(str),
+        (str(-_MOST), str(_MOST), "0", str(2**64)),
         lambda value, modes: _decimal(Decimal(int(value)), modes),
         lambda modes: _DECIMAL[modes.decimal],
         "CAST(? AS INT128)",
@@ -306,7 +317,7 @@ _PRICES = [Decimal("0.00"), Decimal("-9999999.99"), Decimal("0.01")]
 _MOMENTS = [datetime(1900, 6, 18, 11, 35, 0, 100), datetime(9999, 12, 31, 23, 59, 59, 999_900)]
 _ARRAYS = (
     _array(_integer("INTEGER", 32, "int32"), "0:1, 2", [[1, 2], [3, 4]], [[0, -(2**31)], [-1, 7]]),
-    _array(_numeric("NUMERIC", 9, 2), "3", _PRICES, _PRICES[::-1]),
+    _array(numeric("NUMERIC", 9, 2), "3", _PRICES, _PRICES[::-1]),
     _array(_temporal("TIMESTAMP", _CLOCK, name="Timestamp"), "2", _MOMENTS, _MOMENTS[::-1]),
     _array(_text("VARCHAR(5) CHARACTER SET UTF8", 5, _ANY), "2", ["", "жя 🍵"], ["a", '"b"']),
 )
@@ -316,13 +327,13 @@ KINDS: tuple[Kind, ...] = (
     _integer("INTEGER", 32, "int32"),
     _integer("BIGINT", 64, "int64"),
     _int128(),
-    _numeric("NUMERIC", 4, 1),
-    _numeric("DECIMAL", 4, 0),
-    _numeric("NUMERIC", 9, 9),
-    _numeric("DECIMAL", 9, 2),
-    _numeric("NUMERIC", 18, 0),
-    _numeric("DECIMAL", 18, 4),
-    _numeric("NUMERIC", 38, 20),
+    numeric("NUMERIC", 4, 1),
+    numeric("DECIMAL", 4, 0),
+    numeric("NUMERIC", 9, 9),
+    numeric("DECIMAL", 9, 2),
+    numeric("NUMERIC", 18, 0),
+    numeric("DECIMAL", 18, 4),
+    numeric("NUMERIC", 38, 20),
     _decfloat(16, -398, 369),
     _decfloat(34, -6176, 6111),
     _floating("FLOAT", 32, "float", (1.401298464324817e-45, -3.4028234663852886e38)),

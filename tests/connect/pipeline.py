@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from firebird_cdc.config import load_config
+from firebird_cdc.journal.avro import AvroConverter
 from firebird_cdc.journal.format import DdlChange, JournalReader, RowChange
 from firebird_cdc.journal.records import Message
 from firebird_cdc.journal.render import Renderer
+from firebird_cdc.journal.versions import TODAY, MessageForm
 
 PREFIX = "proof"
 _MAX_BYTES = 1_000_000
@@ -31,7 +33,7 @@ class Sent(NamedTuple):
 
     @property
     def structs(self) -> dict[str, bytes]:
-        """The headers that the key's converter wrote."""
+        """The headers that hold a key."""
         written = ((name, self.headers.get(name)) for name in _STRUCT_HEADERS)
         return {name: content for name, content in written if content is not None}
 
@@ -39,21 +41,47 @@ class Sent(NamedTuple):
 _STRUCT_HEADERS = ("__debezium.newkey", "__debezium.oldkey")
 
 
-def renderer(directory: Path, lines: Iterable[str] = (), schema_changes: bool = False) -> Renderer:
+def renderer(
+    directory: Path,
+    lines: Sequence[str] = (),
+    schema_changes: bool = False,
+    form: MessageForm = TODAY,
+) -> Renderer:
     """Return the renderer for the options in LINES; DIRECTORY: where to write them.
 
-    SCHEMA_CHANGES: also DDL gives messages.
+    SCHEMA_CHANGES: also DDL gives messages. FORM: that of a version of ours.
     """
     path = directory / "connector.yaml"
+    if not any(line.startswith("header.converter") for line in lines):
+        lines = (*lines, "header.converter: json")  # whose headers tell the types of all they hold
     ddl = f"include.schema.changes: {str(schema_changes).lower()}"
     text = "".join(f"{line}\n" for line in (*_REQUIRED, ddl, *lines))
     path.write_text(text, encoding="utf-8")
-    return Renderer(load_config(path), _MAX_BYTES)
+    return Renderer(load_config(path), _MAX_BYTES, message_form=form)
 
 
 def render(made: Renderer, journals: Sequence[Path]) -> list[Sent]:
     """Return the messages of JOURNALS in order."""
     return [_sent(message) for path in journals for message in _of_journal(made, path)]
+
+
+def render_avro(
+    journals: Sequence[Path], registry: str, directory: Path, *more: str, form: MessageForm = TODAY
+) -> list[Sent]:
+    """Return the messages of JOURNALS as Avro, by the registry at the URL; MORE options, FORM and
+    DIRECTORY as for `renderer`."""
+    lines = [
+        f"{part}.converter{line}"
+        for part in ("key", "value")
+        for line in (": avro", f".schema.registry.url: {registry}")
+    ]
+    made = renderer(directory, (*lines, *more), form=form)
+    try:
+        return render(made, journals)
+    finally:
+        for converter in (made.key_converter, made.value_converter):
+            assert isinstance(converter, AvroConverter)
+            converter.close()
 
 
 def _of_journal(made: Renderer, path: Path) -> Iterable[Message]:

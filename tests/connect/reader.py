@@ -19,8 +19,8 @@ _READERS = (
     "org.apache.kafka:connect-json:4.1.0",
     "org.apache.kafka:connect-runtime:4.1.0",
     "org.apache.kafka:connect-transforms:4.1.0",
-    "io.debezium:debezium-connector-jdbc:3.3.1.Final",
-    "com.h2database:h2:2.3.232",
+    "io.debezium:debezium-core:3.3.1.Final",
+    "io.debezium:debezium-sink:3.3.1.Final",
     "org.slf4j:slf4j-nop:1.7.36",
 )
 
@@ -47,7 +47,7 @@ class ConnectReader(JavaProgram):
     ) -> Described:
         """Return what JsonConverter makes of a message, and TRANSFORMS (class, options) of that.
 
-        HEADERS: those that the key's converter wrote. ``written_key`` and ``written_value`` in
+        HEADERS: as ``header.converter: json`` writes them. ``written_key`` and ``written_value`` in
         the result: the JSON that JsonConverter makes of what it has read. Raises Unreadable, also
         for a value that is not valid in its schema.
         """
@@ -63,6 +63,30 @@ class ConnectReader(JavaProgram):
                 "transforms": [
                     {"type": kind, "options": dict(options)} for kind, options in transforms
                 ],
+            }
+        )
+
+    def headers(
+        self,
+        headers: Mapping[str, bytes | None],
+        *,
+        by: str,
+        topic: str = "t",
+        key: bytes | None = None,
+    ) -> Described:
+        """Return what a worker with the header converter BY (simple or json) makes of HEADERS.
+
+        ``written`` in the result: what SimpleHeaderConverter makes of KEY, which has a schema.
+        ``refused``: why Debezium's JDBC sink doesn't take that. Raises Unreadable if it doesn't
+        take HEADERS, or if one is no value of its schema.
+        """
+        return self.ask(
+            {
+                "do": "headers",
+                "topic": topic,
+                "by": by,
+                "key": _base64(key),
+                "headers": {name: _base64(content) for name, content in headers.items()},
             }
         )
 
@@ -95,26 +119,6 @@ class ConnectReader(JavaProgram):
         """Return what a name adjustment MODE makes of NAME as a schema's and as a field's name."""
         answer = self.ask({"do": "adjust", "name": name, "mode": mode})
         return answer["schema"], answer["field"]
-
-    def sink(
-        self, messages: Sequence[tuple[str, bytes | None, bytes | None]], table: str, **options: str
-    ) -> list[dict[str, str | None]]:
-        """Have Debezium's JDBC sink write MESSAGES (topic, key, value) into an empty database.
-
-        OPTIONS of the sink, with _ for a dot. Returns the rows of TABLE by column, as texts.
-        Raises Unreadable for what the sink refuses.
-        """
-        asked = {
-            "do": "sink",
-            "messages": [
-                {"topic": topic, "key": _base64(key), "value": _base64(value)}
-                for topic, key, value in messages
-            ],
-            "table": table,
-            "options": {name.replace("_", "."): value for name, value in options.items()},
-        }
-        rows: list[dict[str, str | None]] = self.ask(asked)["rows"]
-        return rows
 
 
 def _base64(content: bytes | None) -> str | None:

@@ -63,7 +63,7 @@ class Readback:
                 value=self._read(message.topic, message.value, names),
                 headers=message.headers
                 | {
-                    name: self._read(message.topic, content, names) or b""
+                    name: json.dumps(_renamed(json.loads(content), names)).encode()
                     for name, content in message.structs.items()
                 },
             )

@@ -79,6 +79,10 @@ def test_every_type_in_a_key_under_every_mode(
         messages = render(renderer(tmp_path, modes.lines()), work.journals())
         assert len(messages) > 3 * len(kinds)
         check(connect, work.database, modes, work.committed, messages)
+        simple = (*modes.lines(), "header.converter: simple")
+        for message in render(renderer(tmp_path, simple), work.journals()):
+            # In a Connect with default settings, and Debezium's JDBC sink in that.
+            connect.headers(message.headers, by="simple")
 
 
 def test_numbers_that_are_equal_and_not_the_same_are_two_keys(
@@ -294,8 +298,7 @@ def test_without_schemas(work: Work, orders: Table, connect: ConnectReader, tmp_
         assert read["key"]["value"][0] == "Map"
         assert json.loads(read["written_key"]) == json.loads(full.key or b"")["payload"]
         for name, header in headers.items():
-            assert json.loads(header) == json.loads(full.headers[name])["payload"]
-            assert read["headers"][name]["value"][0] == "Map"
+            assert header == full.headers[name]  # they have an option of their own
         if full.value is None:
             assert plain.value is None
             continue

@@ -134,13 +134,15 @@ def test_kafkas_own_transforms(work: Work, messages: list[Sent], connect: Connec
 
 
 def test_the_envelope_is_debeziums(messages: list[Sent], connect: ConnectReader) -> None:
-    """Field by field; the schema's version and the order in it are the feature reference's."""
+    """Field by field, with the versions of schemas; the order is the feature reference's."""
     topic, key, value = messages[1][:3]
     assert value is not None
     ours = connect.read(topic, key, value)["value"]["schema"]
     theirs = connect.debezium_schemas(topic, value)
     envelope = theirs["envelope"]
     assert ours["name"] == envelope["name"]
+    assert ours["version"] == envelope["version"] == 2
+    assert ours["fields"]["source"]["version"] == theirs["source"]["version"] == 1
     assert set(ours["fields"]) == set(envelope["fields"])
     for name, schema in envelope["fields"].items():
         if name != "transaction":

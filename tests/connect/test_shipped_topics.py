@@ -31,7 +31,10 @@ def ship(broker: KafkaBroker, tmp_path: Path) -> Iterator[Ship]:
 def test_a_topic_has_what_the_table_had(
     work: Work, connect: ConnectReader, ship: Ship, broker: KafkaBroker
 ) -> None:
-    """Every type, changes of the key and their headers, deletes and tombstones."""
+    """Every type, changes of the key and their headers, deletes and tombstones.
+
+    Headers are as the defaults of ours write them, and as those of a Connect read them.
+    """
     columns = tuple(Column(f"C{n}", kind, nullable=n != 1) for n, kind in enumerate(KINDS))
     table = Table("SHIPPED", columns, (1,))
     work.create(table)
@@ -61,4 +64,4 @@ def test_a_topic_has_what_the_table_had(
         Sent(topic, event.key, event.value, {n: it.encode() for n, it in event.headers.items()})
         for event in events
     ]
-    check(connect, work.database, modes, work.committed, sent)
+    check(connect, work.database, modes, work.committed, sent, "simple")

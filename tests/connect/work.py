@@ -70,9 +70,12 @@ class Work:
         """Make a table; all tables of the database are published."""
         self._attachment.script(table.definition())
 
-    def add_column(self, table: Table, column: Column) -> Table:
-        """Add a column that may be null; return what the table is then."""
+    def add_column(self, table: Table, column: Column, default: str = "") -> Table:
+        """Add a column; return what the table is then. DEFAULT: SQL, as one that can't be null has
+        to have it."""
         definition = f"{quoted(column.name)} {column.kind.sql}"
+        definition += default and f" DEFAULT {default}"
+        definition += "" if column.nullable else " NOT NULL"
         self.script(f"ALTER TABLE {quoted(table.name)} ADD {definition}")
         return self._reshaped(replace(table, columns=(*table.columns, column)))
 
@@ -99,6 +102,10 @@ class Work:
     def rows(self, table: Table) -> list[bytes]:
         """The handles of the rows that TABLE has."""
         return [row for name, row in self._rows if name == table.name]
+
+    def images(self, table: Table) -> list[Image]:
+        """The rows that TABLE has."""
+        return [image for (name, _), image in self._rows.items() if name == table.name]
 
     def insert(self, table: Table, values: Sequence[Any]) -> bool:
         """Put a row of VALUES (as ``Kind.values`` has them) in. False: the engine refused it."""

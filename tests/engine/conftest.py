@@ -11,13 +11,19 @@ from capture import Capture
 
 from firebird_cdc.demo.processes import Stack
 
+_HERE = Path(__file__).parent
 
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what an instrument can't learn from."""
-    if not instruments.CHOSEN:
-        return
-    left_out = [item for item in items if item.get_closest_marker("plain")]
-    if left_out:
+    """Leave out what an instrument can't learn from, and mark what `make sanitize` runs."""
+    left_out = []
+    for item in items:
+        if item.get_closest_marker("plain"):
+            left_out.append(item)
+        elif item.path.is_relative_to(_HERE):
+            item.add_marker("sanitized")
+    if instruments.CHOSEN and left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
 

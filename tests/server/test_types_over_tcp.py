@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from default_literals import LITERALS as LITERAL_DEFAULTS
+from default_literals import columns_of, table_of
 
 from firebird_cdc.demo.firebird4 import Firebird4
 from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.journal.arrays import decode_array
 from firebird_cdc.journal.canonical import canonical_value
+from firebird_cdc.journal.defaults import literal_value
 from firebird_cdc.journal.format import (
     Blob,
     DdlChange,
@@ -115,6 +118,24 @@ def test_every_type(shop: tuple[Any, Path]) -> None:
     assert inserted == {"ID": "1", **expected}
     assert updated == inserted | {"C7": '"NaN"', "C8": '"-Infinity"'}
     assert set(nulls.values()) == {"2", "null"}
+
+
+def test_defaults_of_every_type(shop: tuple[Any, Path]) -> None:
+    """A Firebird 4 has compiled them to what this code reads, too."""
+    connection, journals = shop
+    columns = columns_of(LITERAL_DEFAULTS)
+    domain = "CREATE DOMAIN WORDS AS VARCHAR(20) DEFAULT 'words' NOT NULL"
+    for sql in (domain, table_of("D", columns), "INSERT INTO D (ID) VALUES (1)"):
+        connection.execute_immediate(sql)
+        connection.commit()
+    [(row, inserted)] = _changes(journals)[-1]
+    assert isinstance(row, RowChange)
+    defaults = {
+        column.name: canonical_value(column, literal_value(column, "UTF-8"))
+        for column in row.table.columns
+        if column.default is not None
+    }
+    assert defaults == {name: inserted[name] for name in columns}
 
 
 # What each does to its table: the kind of change, and the key afterwards.

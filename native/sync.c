@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -15,10 +16,13 @@ enum { MOST_THREADS = 8 };
 /* A waiter turns PENDING into AWAITED, so that nobody is woken in vain. */
 enum { IDLE, PENDING, AWAITED, DONE };
 
+/* One for each in the queue. No condition variable: with several waiters those of glibc before 2.41
+ * may lose a wake-up (sourceware.org bug 25847), and a commit would wait for ever. */
+static sem_t queued;
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows */
-static pthread_cond_t queued = PTHREAD_COND_INITIALIZER;
 static struct fbc_sync *first, *last;
-static int threads, idle, queue_length;
+static int threads, busy, queue_length;
 
 /* After this SYNC may be gone: its owner needs no lock to see that it is done. */
 static void finish(struct fbc_sync *sync) {
@@ -29,21 +33,19 @@ static void finish(struct fbc_sync *sync) {
 
 static void *serve(void *unused) {
     (void)unused;
-    pthread_mutex_lock(&lock);
     for (;;) {
-        while (!first) {
-            idle++;
-            pthread_cond_wait(&queued, &lock);
-            idle--;
-        }
+        while (sem_wait(&queued) != 0)
+            continue; /* a signal; others can't fail */
+        pthread_mutex_lock(&lock);
         struct fbc_sync *sync = first;
         first = sync->next;
         queue_length--;
-        if (!first)
-            last = NULL;
+        busy++;
         pthread_mutex_unlock(&lock);
         finish(sync);
         pthread_mutex_lock(&lock);
+        busy--;
+        pthread_mutex_unlock(&lock);
     }
     return NULL;
 }
@@ -53,21 +55,23 @@ void fbc_sync_start(struct fbc_sync *sync, int fd) {
     sync->next = NULL;
     atomic_store_explicit(&sync->state, PENDING, memory_order_relaxed);
     pthread_mutex_lock(&lock);
-    if (idle <= queue_length && threads < MOST_THREADS)
+    if (!threads)
+        sem_init(&queued, 0, 0);
+    if (threads - busy <= queue_length && threads < MOST_THREADS)
         threads += fbc_thread_start("fbc-sync", serve) == 0;
     int has_thread = threads > 0;
     if (has_thread) {
-        if (last)
+        if (first)
             last->next = sync;
         else
             first = sync;
         last = sync;
         queue_length++;
-        if (idle)
-            pthread_cond_signal(&queued);
     }
     pthread_mutex_unlock(&lock);
-    if (!has_thread)
+    if (has_thread)
+        sem_post(&queued);
+    else
         finish(sync);
 }
 

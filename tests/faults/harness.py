@@ -8,9 +8,9 @@ What the engine itself does to a database that is killed is told apart from our 
 in the tally: committed rows that a scan does not find any more (hidden_rows.py), changes of rows
 that stay though their statement was undone, or go though it was committed (lost_undo.py), damage
 that its own consistency checks report (half a DROP TABLE; dead rows in a format that died with its
-ALTER TABLE, so that nobody can remove them), and, as Classic, survivors that wait for what a dead
-process held. With whose blobs it gives rows then (foreign_blobs.py) is left out. ``soak.py --bare``
-lives the same lives with nothing captured.
+ALTER TABLE, so that nobody can remove them), and, as Classic, survivors that wait for ever
+(engine_hangs.py). With whose blobs it gives rows then (foreign_blobs.py) is left out. ``soak.py
+--bare`` lives the same lives with nothing captured.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from capture import (
     passing_rows,
     until,
 )
+from engine_hangs import EngineHangs, await_unless_engine_hangs
 from hidden_rows import WITHOUT_BLOBS, all_rows
 from points import CONFIRMING, RECOVERING, python_points, work_points
 from ship_program import TURNS
@@ -93,7 +94,7 @@ class Tally(OwnDoings):
     hidden_rows: int = 0  # committed ones that the engine's scans skip after a kill
     damaged: Counter[str] = field(default_factory=Counter)  # databases, by the engine's finding
     left_to_server: int = 0  # recoveries that a shipper could not end
-    engine_hangs: int = 0  # survivors that wait in the engine for a dead one
+    engine_hangs: int = 0  # survivors that wait in the engine for ever
     kept: int = 0  # rounds in which a journal waited for the survivors to end
     faults: list[str] = field(default_factory=list)
 
@@ -419,20 +420,23 @@ class Series:
 
     def _ends_work(self, client: Client, label: str) -> bool:
         """Wait for a survivor's work to end; False if the engine keeps it for ever."""
-        assert client.process.stdout is not None
-        hangs = 0
-        for _ in range(int(_PATIENCE_S)):
-            if has_input(client.process.stdout, 1):
-                client.finish()
-                return True
-            waits = any(_waits_in_vain(each.pid) for each in self.capture.clients)
-            hangs = hangs + 1 if waits else 0
-            if hangs == 8:
-                self.tally.engine_hangs += 1
-                break
-        else:
-            self._fault(label, f"process {client.pid} hangs after the death of another one")
-        return False
+        stream = client.process.stdout
+        assert stream is not None
+        pids = [each.pid for each in self.capture.clients]
+        try:
+            await_unless_engine_hangs(
+                "a survivor to end its work", lambda: has_input(stream, 0), pids, _PATIENCE_S
+            )
+        except EngineHangs:
+            self.tally.engine_hangs += 1
+            return False
+        except SetupError as error:
+            self._fault(
+                label, f"process {client.pid} hangs after the death of another one: {error}"
+            )
+            return False
+        client.finish()
+        return True
 
     def _start_again(self, plan: Plan) -> None:
         """Start after the crash, and be killed in that too."""
@@ -622,46 +626,6 @@ class Series:
 
     def _fault(self, label: str, text: str) -> None:
         self.tally.faults.append(f"{label}: {text}")
-
-
-def _waits_in_vain(pid: int) -> bool:
-    """Tell whether a thread waits for a mutex in shared memory whose owner is dead, or walks in
-    circles through what a dead process left half written.
-
-    The plugin has no such mutexes. The engine's are not robust where it was built without
-    USE_ROBUST_MUTEX (isc_sync.cpp), and those of its events never are. With priority inheritance
-    glibc has the thread wait on a word of its own stack (pthread_mutex_lock, ESRCH), else on the
-    mutex, which bears the number of the thread that took it.
-    """
-    futex, wait_shared, owner_at = 202, 0, 8
-    try:
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-    except OSError:
-        return False  # it has just ended
-    for task in tasks:
-        try:
-            number, *rest = (task / "syscall").read_text().split()
-            if number != str(futex):
-                continue
-            word, operation, stack = (int(rest[index], 16) for index in (0, 1, 6))
-            if 0 <= word - stack < 4096:
-                return True
-            if operation == wait_shared:
-                with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
-                    memory.seek(word + owner_at)
-                    owner = int.from_bytes(memory.read(4), "little")
-                if owner and _is_gone_or_busy(owner):
-                    return True
-        except OSError:
-            continue  # a thread that has just ended, or gone on and given back what it waited on
-    return False
-
-
-def _is_gone_or_busy(thread: int) -> bool:
-    try:
-        return Path(f"/proc/{thread}/syscall").read_text().startswith("running")
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 @dataclass(frozen=True)

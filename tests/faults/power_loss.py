@@ -28,7 +28,7 @@ import tempfile
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -51,6 +51,7 @@ from capture import (  # noqa: E402
     read_journal,
     until,
 )
+from engine_hangs import EngineHangs, await_unless_engine_hangs  # noqa: E402
 from power_disk import (  # noqa: E402
     NOTE,
     POLICIES,
@@ -77,6 +78,7 @@ _PATIENCE_S = 3 * PATIENCE_S  # a busy machine opens a disk slowly
 _MAPPED = ("/tickets", "/counters")  # written in memory, and no call tells when
 _UNINTERESTING = shutil.ignore_patterns("engine", "stack", "power_recorder.so")
 MODES = ("Super", "Classic")
+_MOST_HANGS = 3  # of the engine, in one recording
 _SLOWNESS = 30  # times as long, of writes of inventory pages
 _ROOM = 4 << 30  # bytes
 _BOTH = 0.4  # of the cuts under Classic are followed by a start of two processes at once
@@ -191,6 +193,7 @@ class PowerLoss:
         self._first = self._disk_now(POLICIES[0])
         self._parsed: dict[tuple[UUID, int], Journal] = {}
         self._servers: list[subprocess.Popen[bytes]] = []
+        self._recorded: list[Client] = []
         self._next_mark = _OURS
 
     def _environment(self, **more: str) -> dict[str, str]:
@@ -208,8 +211,20 @@ class PowerLoss:
     ) -> Recording:
         """Record some lives of the engine, from the beginning; all but the last are killed.
 
-        Asserts that the record tells of everything that happened in the folder.
+        Asserts that the record tells of everything that happened in the folder. If the engine hangs
+        as Classic, all is recorded anew.
         """
+        hangs = 0
+        while True:
+            try:
+                return self._record(seed, scene, lives, turns)
+            except EngineHangs as error:
+                sys.stderr.write(f"recording {seed}: the engine hangs; waited for {error}\n")
+                hangs += 1
+                if hangs > _MOST_HANGS:
+                    raise
+
+    def _record(self, seed: str, scene: Scene, lives: int, turns: int) -> Recording:
         self.end()
         start = self._bare if scene.maker else self._first
         start.write_to(self._disk, random.Random(0))
@@ -255,18 +270,18 @@ class PowerLoss:
                 server.start("perform", str(_WORKLOAD), "work", arguments)
             if not is_last:
                 enough = start_size + chance.randint(500_000, 4_000_000)
-                until("enough work", lambda: log.stat().st_size > enough, _PATIENCE_S)  # noqa: B023
+                self._await("enough work", lambda: log.stat().st_size > enough)  # noqa: B023
             for server in servers:
                 if is_last:
-                    _finish(server)
+                    self._finish(server)
                     server.end()
                 else:
                     with control.open("r+b") as victim:  # not cut short: it is mapped
                         victim.write(server.pid.to_bytes(4, "little"))
-                    until("a process to be killed", lambda: server.process.poll() is not None)  # noqa: B023
+                    self._await("a process to be killed", lambda: server.process.poll() is not None)  # noqa: B023
                     server.process.communicate()
         stop.touch()
-        _finish(shipper)
+        self._finish(shipper)
         shipper.end()
         records = list(read_records(log))
         for record in records:
@@ -281,9 +296,20 @@ class PowerLoss:
         return Disk(self._disk, self._capture.database, _PAGE_SIZE, policy)
 
     def _client(self, environment: dict[str, str]) -> Client:
-        return Client(
-            self._capture.root.client_library, environment, self._directory / "recorded.log"
-        )
+        log = self._directory / "recorded.log"
+        self._recorded.append(Client(self._capture.root.client_library, environment, log))
+        return self._recorded[-1]
+
+    def _finish(self, client: Client) -> None:
+        """Wait for what a client is at, but not for ever."""
+        stream = client.process.stdout
+        assert stream is not None
+        self._await(f"the recorded process {client.pid}", lambda: has_input(stream, 0))
+        client.finish()
+
+    def _await(self, what: str, condition: Callable[[], object]) -> None:
+        alive = [each.pid for each in self._recorded if each.process.poll() is None]
+        await_unless_engine_hangs(what, condition, alive, _PATIENCE_S)
 
     # -- cuts
 
@@ -427,9 +453,13 @@ class PowerLoss:
         return pickle.load(server.stdout)
 
     def end(self) -> None:
-        """End the processes that open disks."""
+        """End the processes that open disks, and what a recording that was given up has left."""
         while self._servers:
             self._servers.pop().communicate(timeout=_PATIENCE_S)
+        while self._recorded:
+            client = self._recorded.pop()
+            if client.process.poll() is None:
+                client.kill()
 
     # -- what has to hold
 
@@ -499,14 +529,6 @@ class PowerLoss:
         if key not in self._parsed:
             self._parsed[key] = read_journal(path)
         return self._parsed[key]
-
-
-def _finish(client: Client) -> None:
-    """Wait for what a client is at, but not for ever."""
-    assert client.process.stdout is not None
-    is_ready = has_input(client.process.stdout, _PATIENCE_S)
-    assert is_ready, f"the recorded process {client.pid} hangs"
-    client.finish()
 
 
 def _marks(journal: Journal) -> list[int]:
@@ -581,13 +603,15 @@ def _run_lane(
     place.mkdir(parents=True)
     with Stack(place / "stack") as stack:
         power = PowerLoss(place, stack, mode, fsync, keep)
-        for _, first, count in parts:
-            scene = scenes[first // _CUTS_PER_RECORDING % len(scenes)]
-            recording = power.record(f"{seed}/{mode}/{first}", scene)
-            for outcome in power.cuts(recording, f"{seed}/{mode}/{first}", count, policies):
-                outcomes.append(outcome)
-                _report(outcome)
-        power.end()
+        try:
+            for _, first, count in parts:
+                scene = scenes[first // _CUTS_PER_RECORDING % len(scenes)]
+                recording = power.record(f"{seed}/{mode}/{first}", scene)
+                for outcome in power.cuts(recording, f"{seed}/{mode}/{first}", count, policies):
+                    outcomes.append(outcome)
+                    _report(outcome)
+        finally:
+            power.end()
     return outcomes
 
 

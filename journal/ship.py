@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 
 import logbook
 
@@ -43,6 +43,7 @@ _log = logbook.Logger("firebird_cdc.journal.ship")
 
 _BRIDGE_CHECK_S = 1.0
 _LAST_LOOK_S = 30.0  # for deciding what the last server left, however little time sends have
+_LAST_LOOKS_APART_S = 0.05
 _ANSWER_WAIT_S = 0.02  # while journals wait for room
 _ANSWER_LOOK_S = 0.004  # while nothing else is to be done; doubles up to the next
 _ANSWER_LOOK_MOST_S = 0.064
@@ -136,6 +137,7 @@ class Shipper:
                 left = delivery.in_flight
                 delivery.abandon(self.ending.patience_s)
                 observer.stop()
+            self._look_once_more()
             code = self._exit_code(delivery)
         self._tell_end(delivery, left)
         return code
@@ -371,6 +373,20 @@ class Shipper:
             self._watcher.request_scan()
             return False
         return self._is_settled
+
+    def _look_once_more(self) -> None:
+        """Decide what a server left that came and went while this embedded shipper was ending: it
+        relied on this one, and started none."""
+        end = monotonic() + _LAST_LOOK_S
+        while (
+            self._embedded
+            and not self.ending.asked
+            and not bridge_present(self._directory)
+            and any(self._directory.glob("*.log.live"))
+            and monotonic() < end
+        ):
+            self._recovery.look()
+            sleep(_LAST_LOOKS_APART_S)
 
     def _tell_end(self, delivery: Delivery, unfinished: int) -> None:
         left = sum(waiting.pending for waiting in delivery.waiting().values())

@@ -12,8 +12,9 @@ from unittest.mock import Mock, call
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from shipment import column
+from test_confirmer import PlayedServer
 
-from firebird_cdc.config import load_config
+from firebird_cdc.config import ConnectorConfig, load_config
 from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.journal import watch
 from firebird_cdc.journal.delivery import Delivery
@@ -23,16 +24,20 @@ from firebird_cdc.journal.ship import Shipper
 from firebird_cdc.journal.statistics import Statistics
 
 
+def _config(directory: Path, journals: Path) -> ConnectorConfig:
+    path = directory / "connector.yaml"
+    path.write_text(
+        f"connector.name: t\nconnector.journal.directory: {journals}\nkafka.topic.prefix: t\n"
+        "kafka.producer.bootstrap.servers: 127.0.0.1:9\nkafka.producer.close.timeout.ms: 100\n"
+    )
+    return load_config(path)
+
+
 class _Running:
     """A shipper on a thread, with nobody to send to."""
 
     def __init__(self, directory: Path, journals: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        path = directory / "connector.yaml"
-        path.write_text(
-            f"connector.name: t\nconnector.journal.directory: {journals}\nkafka.topic.prefix: t\n"
-            "kafka.producer.bootstrap.servers: 127.0.0.1:9\nkafka.producer.close.timeout.ms: 100\n"
-        )
-        self.shipper = Shipper(load_config(path))
+        self.shipper = Shipper(_config(directory, journals))
         self.delivery: Delivery | None = None
         self.known: list[int] = []  # how many journals, each time that some might be begun
         make = self.shipper._make_delivery
@@ -100,6 +105,31 @@ def test_nothing_is_begun_before_all_that_was_there_is_known(
         go_on.set()
         running.stop()
     assert running.known[0] == 3
+
+
+def test_what_a_server_leaves_that_comes_and_goes_while_the_shipper_ends_is_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = PlayedServer(tmp_path)
+    server.create_database()
+    shipper = Shipper(_config(tmp_path, server.folder.path), embedded=True)
+    make, left = shipper._make_delivery, []
+
+    def made(link: KafkaLink) -> Delivery:
+        delivery = make(link)
+        abandon = delivery.abandon
+
+        def abandon_later(patience_s: float) -> None:
+            left.append(server.commit_elsewhere(7, owner=uuid.uuid4()))
+            abandon(patience_s)
+
+        monkeypatch.setattr(delivery, "abandon", abandon_later)
+        return delivery
+
+    monkeypatch.setattr(shipper, "_make_delivery", made)
+    assert shipper.run() == 0
+    assert left
+    assert not [each for each in left if server.folder.live(each).exists()]
 
 
 def _waiting(running: _Running) -> int:

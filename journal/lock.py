@@ -49,7 +49,7 @@ def is_held(path: Path, kind: int = fcntl.LOCK_SH) -> bool:
     each other for a holder; one that is held as shared itself shows only to LOCK_EX.
     """
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # the disk may be read-only by now
     except FileNotFoundError:
         return False
     try:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from firebird_cdc.journal.lock import STATE_DIRECTORY, bridge_present, is_held, try_lock
+from firebird_cdc.journal.lock import (
+    SHIPPER_LOCK,
+    STATE_DIRECTORY,
+    bridge_present,
+    is_held,
+    try_lock,
+)
 
 
 @pytest.fixture
@@ -52,3 +60,17 @@ def test_a_bridge_that_shares_its_lock_is_present(tmp_path: Path) -> None:
         assert bridge is not None
         os.close(bridge)
     assert not bridge_present(tmp_path)
+
+
+_READ_ONLY = """
+mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" &&
+exec "$2" -P -m firebird_cdc status --directory "$1"
+"""
+
+
+def test_status_is_told_of_a_folder_that_is_read_only_by_now(tmp_path: Path) -> None:
+    (tmp_path / STATE_DIRECTORY).mkdir()
+    (tmp_path / STATE_DIRECTORY / SHIPPER_LOCK).touch()
+    argv = ["unshare", "--mount", "sh", "-c", _READ_ONLY, "sh", str(tmp_path), sys.executable]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert "NONE RUNS" in done.stdout, done.stdout

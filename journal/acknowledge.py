@@ -37,6 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     from firebird_cdc.journal import failures
     from firebird_cdc.journal.lock import shipper_present
     from firebird_cdc.journal.shipped import acknowledge, forget, remembered, unreadable
+    from firebird_cdc.journal.statistics import now_us
     from firebird_cdc.packaging.counted import counted_nowhere
     from firebird_cdc.packaging.locating import locate_config, readable_folder, servers_on
 
@@ -47,6 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     damaged = {} if arguments.databases else unreadable(directory)
     known: list[failures.Failures] = []
     uncounted: list[str] = []
+    at_us = now_us()  # before anything is looked at: what comes meanwhile is not known
     try:
         for key in damaged:
             forget(directory, key)
@@ -57,14 +59,15 @@ def run(arguments: argparse.Namespace) -> int:
                 for server in servers_on(directory)
                 for each in counted_nowhere(server, found)
             ]
-        known = failures.acknowledge_failures(found, arguments.databases)
+        known = failures.acknowledge_failures(found, arguments.databases, at_us)
         for database in databases:
             acknowledge(directory, database)
     except OSError as error:
         raise ShipError(
             f"what is known can't be noted: {error}; run this as the user of the database server"
         ) from error
-    for each in [*known, *uncounted]:
+    is_noted = failures.acknowledged_us(found) >= at_us
+    for each in [*known, *(uncounted if is_noted else ())]:
         print(f"acknowledged: {each}")
     for text in damaged.values():
         print(f"acknowledged: {text.partition(';')[0]}")
@@ -74,8 +77,15 @@ def run(arguments: argparse.Namespace) -> int:
         if what or database not in named:
             what = what or "no journals are known to be lost"
             print(f"{database}: acknowledged ({what})")
+    if uncounted and not is_noted:
+        raise ShipError(
+            f"what replication.log tells can't be noted: {directory} has no .firebird-cdc yet, and"
+            f" no state folder is there for {config}; run firebird-cdc install, which makes one,"
+            " then this again"
+        )
     if not (databases or known or uncounted or damaged):
-        print("nothing more is counted as refused or lost; replication.log is known up to now")
+        log = "; replication.log is known up to now" if is_noted else ""
+        print(f"nothing more is counted as refused or lost{log}")
     elif databases and not shipper_present(directory):
         print("no shipper runs; the next one takes note")
     return 0

@@ -117,11 +117,11 @@ def state_directories(config: Path) -> list[Path]:
 
 
 def state_pages(config: Path, folders: Iterable[Path] = ()) -> list[Path]:
-    """Return the pages of the connector's file CONFIG in state folders, FOLDERS too, that are
-    there, or that this user can't look for."""
+    """Return the pages of the connector's file CONFIG in state folders, FOLDERS too: where they
+    are, or would be, as what is known of replication.log lies beside a page that there never was.
+    """
     wanted = dict.fromkeys([*state_directories(config), *folders])
-    paths = [folder / page_name(each) for folder in wanted for each in _spellings(config)]
-    return [path for path in paths if _may_be_there(path)]
+    return [folder / page_name(each) for folder in wanted for each in _spellings(config)]
 
 
 def pages(
@@ -238,14 +238,18 @@ def acknowledged_us(found: Iterable[Path]) -> int:
     return latest
 
 
-def acknowledge_failures(found: Sequence[Path], databases: Sequence[str] = ()) -> list[Failures]:
+def acknowledge_failures(
+    found: Sequence[Path], databases: Sequence[str] = (), at_us: int | None = None
+) -> list[Failures]:
     """Note beside each page FOUND that what it counts now is known, of DATABASES or all of them.
 
     Returns what was not known before. What is counted later shows again, and so does what
-    replication.log tells unless all databases are meant. Raises OSError; some pages may be noted
-    then.
+    replication.log tells unless all databases are meant: what it told until AT_US, or now, is known
+    as far as ``acknowledged_us`` says so afterwards. Raises OSError; some pages may be noted then.
     """
-    known = []
+    now = now_us() if at_us is None else at_us
+    known: list[Failures] = []
+    failed, is_noted = None, False
     for page in found:
         counters = read_page(page)
         noted = _acknowledged(page, counters.made_us)
@@ -261,15 +265,30 @@ def acknowledge_failures(found: Sequence[Path], databases: Sequence[str] = ()) -
             counted[each.kind] += each.count
         # The time counts for what could be counted nowhere, of which replication.log tells: of any
         # database, so only who means all of them knows it.
-        at_us = acknowledged_us([page]) if databases else now_us()
-        content = {"made_us": counters.made_us, "at_us": at_us, "databases": noted}
-        path = page.with_name(page.name + _ACKNOWLEDGED)
-        replace_file(path, json.dumps(content).encode(), owner_of=page.parent)
-        with suppress(FileNotFoundError):
-            path.chmod(stat.S_IMODE(page.stat().st_mode))  # for whoever may read that
-        sync_directory(path.parent)
+        before = acknowledged_us([page])
+        at = before if databases else max(before, now)
+        try:
+            _write_note(page, {"made_us": counters.made_us, "at_us": at, "databases": noted})
+            is_noted = True
+        except OSError as error:
+            if failures:
+                raise
+            failed = error  # the time is known if any place has it
         known += failures
+    if failed is not None and not is_noted:
+        raise failed
     return known
+
+
+def _write_note(page: Path, content: dict[str, Any]) -> None:
+    path = page.with_name(page.name + _ACKNOWLEDGED)
+    replace_file(path, json.dumps(content).encode(), owner_of=page.parent)
+    try:
+        mode = page.stat().st_mode  # for whoever may read that
+    except FileNotFoundError:
+        mode = page.parent.stat().st_mode & 0o640
+    path.chmod(stat.S_IMODE(mode))
+    sync_directory(path.parent)
 
 
 def totals(found: Iterable[Path]) -> dict[str, dict[Kind, int]]:

@@ -255,6 +255,32 @@ def test_what_can_be_counted_nowhere_is_in_replication_log_and_read_there(
         assert not re.search(words, told(command)[1])
 
 
+def test_what_replication_log_tells_can_be_acknowledged_where_nothing_was_ever_counted(
+    capture: Capture, start_server: StartServer, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIREBIRD", str(capture.root.path))
+    state = capture.config.parent / BESIDE
+    state.chmod(0o500)
+    FAULTS["folder not writable"].cause(capture)
+    server = start_server()
+    _refuse(server, 1)
+    server.end()
+    FAULTS["folder not writable"].mend(capture)
+    state.rename(state.with_name("away"))
+    assert not (capture.journal_directory / ".firebird-cdc").exists()
+    code, said = told("journal", "acknowledge", "--config", capture.config)
+    assert code == 1 and "firebird-cdc install" in said and "acknowledged:" not in said, said
+    state.with_name("away").rename(state)
+    state.chmod(0o750)
+    assert told("status")[0] == 1
+    assert re.search("acknowledged: .*counted nowhere", _acknowledge(capture, told))
+    [note] = state.iterdir()
+    assert note.stat().st_mode & 0o777 == 0o640
+    for command in ("status", "check"):
+        assert "counted nowhere" not in told(command)[1]
+    assert "acknowledged:" not in _acknowledge(capture, told)
+
+
 def test_a_state_folder_knows_the_connectors_file_by_its_path_without_links(
     capture: Capture, start_server: StartServer, told: Told
 ) -> None:

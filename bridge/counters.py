@@ -2,12 +2,13 @@
 
 The plugin lays it out and counts in it (native/counters.h); only the time until a journal has its
 final name, and journals that a gap replaces, are counted here, by whoever confirms. What is missing
-or no such page reads as nothing.
+or no such page reads as nothing; ``is_damaged`` tells the one from the other.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
@@ -200,14 +201,7 @@ def page_of(directory: Path) -> Path:
 
 def read_page(path: Path) -> Counters:
     """Return what was counted in the page ``path``, as ``read_counters`` does."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            page = os.read(fd, _MOST_BYTES)
-        finally:
-            os.close(fd)
-    except OSError:
-        return Counters()
+    page = _content(path)
     layout = _layout(page)
     if layout is None:
         return Counters()
@@ -222,6 +216,27 @@ def read_page(path: Path) -> Counters:
             databases[os.fsencode(name).decode("utf-8", "backslashreplace")] = counted
     made_us = _NUMBER.unpack_from(page, _MADE_AT)[0]
     return Counters(databases, _disk(page), made_us, _name_at(page, layout.slot_at(0)))
+
+
+def is_damaged(path: Path) -> bool:
+    """Tell whether PATH is a file with content that is no page: what it counted nobody knows.
+
+    The plugin makes a page in one step, so nobody finds a part of one. Never raises.
+    """
+    page = _content(path)
+    return bool(page) and _layout(page) is None
+
+
+def _content(path: Path) -> bytes:
+    """Return what is in the file PATH; nothing if it can't be read, or is no file."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            return os.read(fd, _MOST_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+        finally:
+            os.close(fd)
+    except OSError:
+        return b""
 
 
 class ConfirmerCounts:

@@ -15,6 +15,7 @@
     tickets                       the counter of commits, shared by all processes
     restored                      since when nothing of a power cut is left to be restored
     counters                      what is counted of the server's side (counters.py)
+    counters.damaged              what was in its place, and none (native/counters.h)
     counters.acknowledged         what somebody knows of that (journal/failures.py)
     bridge.lock, confirmer.lock, shipper.lock     who is at work on this folder
 """

@@ -48,12 +48,14 @@ def run(arguments: argparse.Namespace) -> int:
     damaged = {} if arguments.databases else unreadable(directory)
     known: list[failures.Failures] = []
     uncounted: list[str] = []
+    forgotten: list[str] = []
     at_us = now_us()  # before anything is looked at: what comes meanwhile is not known
     try:
         for key in damaged:
             forget(directory, key)
         found = failures.pages(directory, [config])
         if not arguments.databases:
+            forgotten = failures.forget_damaged(found)
             uncounted = [
                 f"{each.where}: {each.what}"
                 for server in servers_on(directory)
@@ -69,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     is_noted = failures.acknowledged_us(found) >= at_us
     for each in [*known, *(uncounted if is_noted else ())]:
         print(f"acknowledged: {each}")
-    for text in damaged.values():
+    for text in [*forgotten, *damaged.values()]:
         print(f"acknowledged: {text.partition(';')[0]}")
     named = {each.database for each in known}
     for database in databases:
@@ -83,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
             f" no state folder is there for {config}; run firebird-cdc install, which makes one,"
             " then this again"
         )
-    if not (databases or known or uncounted or damaged):
+    if not (databases or known or uncounted or damaged or forgotten):
         log = "; replication.log is known up to now" if is_noted else ""
         print(f"nothing more is counted as refused or lost{log}")
     elif databases and not shipper_present(directory):

@@ -8,6 +8,7 @@ a digest of its path (native/counters.h). Beside a page lies what somebody has a
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from firebird_cdc.bridge.counters import Counters, page_of, read_page
+from firebird_cdc.bridge.counters import Counters, is_damaged, page_of, read_page
 from firebird_cdc.config import load_capture
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.durable import replace_file, sync_directory
@@ -32,6 +33,9 @@ BESIDE: Final = "firebird-cdc.state"
 _LOOK_S: Final = 2.0
 _END: Final = ".counters"
 _ACKNOWLEDGED: Final = ".acknowledged"
+_DAMAGED: Final = ".damaged"
+"""What the plugin adds to the name of a page that is none any more, when it makes another one."""
+
 _NO_DATABASE: Final = "databases that are not told apart"
 
 Kind = Literal["lost", "refused"]
@@ -137,10 +141,17 @@ def pages(
         of_state = [page for config in configs for page in state_pages(config, folders)]
         return [*found, *dict.fromkeys(of_state)]
     if directory is not None:
-        for page in sorted(SYSTEM_STATE.glob(f"state*/*{_END}")):
-            if _may_name(Path(read_page(page).config), directory):
-                found.append(page)
+        for state in sorted(SYSTEM_STATE.glob("state*")):
+            for page in pages_in(state):
+                if _may_name(Path(read_page(page).config), directory):
+                    found.append(page)
     return found
+
+
+def pages_in(state: Path) -> list[Path]:
+    """Return the pages in a state folder, also those of which only a damaged one is left."""
+    names = {path.name.removesuffix(_DAMAGED) for path in state.glob(f"*{_END}*")}
+    return [state / name for name in sorted(names) if name.endswith(_END)]
 
 
 def _may_be_there(path: Path) -> bool:
@@ -164,13 +175,59 @@ def _may_name(config: Path, directory: Path) -> bool:
 
 
 def unreadable(found: Iterable[Path]) -> list[str]:
-    """Return a sentence for each page that this user can't read, of those FOUND."""
-    return [
+    """Return a sentence for each page of those FOUND of which nobody knows here what it counts."""
+    found = list(found)
+    forbidden = [
         f"{page} can't be read, so nobody knows here whether transactions were refused or lost; run"
         " this as the user of the database server, or put this user into its group"
         for page in found
         if _may_be_there(page) and not os.access(page, os.R_OK)
     ]
+    return forbidden + [
+        f"{path} is damaged, so nobody knows how many transactions were refused or lost until"
+        f" {_written(path)}; compare the database with what consumers have if that can't be ruled"
+        " out, then say that it is known: firebird-cdc journal acknowledge"
+        for path in _damaged(found)
+    ]
+
+
+def _damaged(found: Iterable[Path]) -> list[Path]:
+    """Return the damaged pages, those FOUND and those that the plugin has set aside beside them."""
+    damaged: dict[Path, None] = {}
+    for page in found:
+        if is_damaged(page):
+            damaged[page] = None
+        aside = page.with_name(page.name + _DAMAGED)
+        with suppress(OSError):
+            if stat.S_ISREG(aside.lstat().st_mode):  # of another version it is whole
+                damaged[aside] = None
+    return [*damaged]
+
+
+def _written(path: Path) -> str:
+    with suppress(OSError):
+        return local_time(path.stat().st_mtime_ns // 1000)
+    return "now"
+
+
+def forget_damaged(found: Iterable[Path]) -> list[str]:
+    """Remove the damaged pages, those FOUND and what was set aside beside them, as it is known.
+
+    Returns a sentence for each. A server that runs counts in the state folder until it starts
+    again. Raises OSError.
+    """
+    forgotten = []
+    for path in _damaged(found):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            # The plugin holds it while it puts another file in the place of this one.
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(fd), path.lstat()):
+                forgotten.append(f"{path} was damaged (until {_written(path)})")
+                path.unlink()
+        finally:
+            os.close(fd)
+    return forgotten
 
 
 def unacknowledged(found: Iterable[Path]) -> list[Failures]:
@@ -337,5 +394,5 @@ def troubles(found: Sequence[Path]) -> Iterator[tuple[str, str]]:
 
 def is_ours(path: Path) -> bool:
     """Tell whether a file in a state folder is a page or what belongs to one."""
-    name = path.name.removeprefix(".").removesuffix(".part").removesuffix(_ACKNOWLEDGED)
-    return name.endswith(_END)
+    name = path.name.removeprefix(".").removesuffix(".part")
+    return name.removesuffix(_ACKNOWLEDGED).removesuffix(_DAMAGED).endswith(_END)

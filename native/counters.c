@@ -27,7 +27,8 @@ enum {
     PATH_BYTES = 256,
     DISK_AT = 256,
     SLOTS_AT = 2048,
-    SLOT_BYTES = 2048
+    SLOT_BYTES = 2048,
+    LONGEST_NAME = 64 /* of a page, and what is added to it */
 };
 
 static const char magic[8] = "FBCDCCTR";
@@ -107,14 +108,33 @@ static int has_layout(const struct page *page) {
                   offsetof(struct page, made_us) - offsetof(struct page, version)) == 0;
 }
 
-/* Write all of it, so that no fault of the mapping finds a full disk; the magic comes last. */
-static int fill(int fd) {
+/* Make the page NAME in one step, so that nobody ever finds a part of it, which would look like
+ * damage; written as a whole, so that no fault of the mapping finds a full disk. */
+static int make_file(int directory, const char *name, mode_t mode) {
+    char part[LONGEST_NAME];
     struct page page = fresh;
-    ssize_t size = sizeof page;
+    memcpy(page.magic, magic, sizeof magic);
     page.made_us = now_us();
-    if (pwrite(fd, &page, sizeof page, 0) != size)
+    snprintf(part, sizeof part, "%s.part", name);
+    unlinkat(directory, part, 0); /* of a process that was killed */
+    int fd = openat(directory, part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (fd < 0)
         return 0;
-    return pwrite(fd, magic, sizeof magic, 0) == (ssize_t)sizeof magic;
+    int done = write(fd, &page, sizeof page) == (ssize_t)sizeof page &&
+               renameat(directory, part, directory, name) == 0;
+    int reason = errno;
+    if (!done)
+        unlinkat(directory, part, 0);
+    close(fd);
+    errno = reason;
+    return done;
+}
+
+/* What the page NAME has counted is not known any more: leave it where somebody is told of it. */
+static void set_aside(int directory, const char *name) {
+    char aside[LONGEST_NAME];
+    snprintf(aside, sizeof aside, "%s.damaged", name);
+    renameat(directory, name, directory, aside);
 }
 
 /* Have room on disk for all of the file, which a copy may lack: a fault of the mapping would kill
@@ -124,10 +144,11 @@ static int has_its_room(int fd) {
 }
 
 /* Open the file NAME in the folder DIRECTORY, made anew if it is not one of this layout. Another
- * process may have the old one mapped: it stays as it is, without a name. -1: that can't be done.
+ * process may have the old one mapped: it stays as it is, with another name. -1: that can't be
+ * done.
  */
 static int open_file(int directory, const char *name, mode_t mode) {
-    enum { ATTEMPTS = 3 };
+    enum { ATTEMPTS = 5 }; /* to set it aside, to make it, to open it, and for two who meet */
     for (int i = 0; i < ATTEMPTS; i++) {
         struct stat opened, named;
         char head[offsetof(struct page, made_us)];
@@ -138,17 +159,25 @@ static int open_file(int directory, const char *name, mode_t mode) {
         int is_named = fstat(fd, &opened) == 0 && S_ISREG(opened.st_mode) &&
                        fstatat(directory, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
                        opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
-        int is_empty = is_named && opened.st_size == 0;
         int is_good = is_named && opened.st_size == (off_t)sizeof(struct page) &&
                       pread(fd, head, sizeof head, 0) == (ssize_t)sizeof head &&
                       has_layout((const struct page *)head);
-        if (is_good ? has_its_room(fd) : is_locked && is_empty && fill(fd)) {
+        if (is_good && has_its_room(fd)) {
             flock(fd, LOCK_UN);
             return fd;
         }
-        if (is_named && is_locked && !is_good)
-            unlinkat(directory, name, 0);
+        int is_made = 1;
+        if (is_named && is_locked && !is_good) {
+            if (opened.st_size == 0)
+                is_made = make_file(directory, name, mode);
+            else
+                set_aside(directory, name);
+        }
+        int reason = errno;
         close(fd);
+        errno = reason;
+        if (!is_made)
+            return -1;
     }
     return -1;
 }

@@ -9,6 +9,9 @@
  * <FNV-1a of the path of the connector's file, 16 hexadecimal digits>.counters. It is opened and
  * written each time and never mapped, as it is the refuge of a server that is in trouble already.
  *
+ * A page of another layout is renamed to <name>.damaged, and a new one takes its place: what the
+ * old one counted nobody knows, and journal/failures.py says so.
+ *
  * Layout, version 1, little-endian; what is not named is zero:
  *   0      "FBCDCCTR", u32 version, u32 slots, u32 bytes of a slot, u32 counters,
  *          u32 histograms, u32 buckets

@@ -550,12 +550,13 @@ def _plan_no_folder(folder: Path, plan: Plan) -> None:
         return
     held = sorted(folder.iterdir())
     others = [path.name for path in held if not failures.is_ours(path)]
-    unknown = failures.unacknowledged(held)
+    pages = failures.pages_in(folder)
+    unknown = [*map(str, failures.unacknowledged(pages)), *failures.unreadable(pages)]
     if others:
         names = ", ".join(others)
         plan.notes.append(f"{folder} stays, with {names}: remove it when you need them no more")
     elif unknown:
-        told = "; ".join(map(str, unknown))
+        told = "; ".join(unknown)
         plan.notes.append(f"{folder} stays: {told}. Remove it once that is known")
     else:
         plan.steps += [*map(Remove, held), RemoveDirectory(folder)]

@@ -201,6 +201,31 @@ def test_what_the_journal_folder_counts_survives_a_start_and_shows_until_acknowl
     assert acknowledged.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_damaged_page_is_told_of_and_kept_over_a_start_until_it_is_acknowledged(
+    capture: Capture, start_server: StartServer, told: Told
+) -> None:
+    server = start_server()
+    server.write(1)
+    server.end()
+    page = capture.journal_directory / ".firebird-cdc/counters"
+    page.write_bytes(bytes(page.stat().st_size))
+    for name in ("counters", "counters.damaged"):
+        for command in (
+            ["status", "--config", capture.config],
+            ["check", "--server", capture.root.path],
+        ):
+            code, said = told(*command)
+            assert code > 0 and f"{page.with_name(name)} is damaged" in said, said
+        assert any("is damaged" in need for need in _page_shows(capture))
+        server = start_server()
+        server.write(2)
+        server.end()
+    _acknowledge(capture, told)
+    assert "is damaged" not in told("status", "--config", capture.config)[1]
+    counted = read_counters(capture.journal_directory).databases[str(capture.database)]
+    assert counted.captured == 2
+
+
 def test_a_folder_that_is_gone_does_not_take_along_what_is_counted(
     capture: Capture, start_server: StartServer, told: Told
 ) -> None:

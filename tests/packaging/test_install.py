@@ -143,6 +143,18 @@ def test_a_state_folder_whose_counts_are_known_goes_with_uninstall(
     assert not state.exists()
 
 
+def test_a_state_folder_with_a_damaged_page_stays_at_uninstall(
+    engine_root: EmbeddedRoot, options_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(engine_root, "--config", options_file)
+    state = options_file.parent / failures.BESIDE
+    page = write_lost(state / failures.page_name(options_file), {})
+    damaged = page.rename(page.with_name(page.name + ".damaged"))
+    uninstall(engine_root)
+    assert f"{state} stays: {damaged} is damaged" in capsys.readouterr().out
+    assert damaged.exists()
+
+
 def test_another_connectors_file_gets_a_state_folder_that_commands_find(
     engine_root: EmbeddedRoot, options_file: Path, tmp_path: Path
 ) -> None:

@@ -195,3 +195,28 @@ def test_status_of_options_that_can_not_be_loaded_tells_what_they_cost(
     said = capsys.readouterr()
     assert "7 transactions of /srv/a.fdb were committed" in said.out
     assert "connector.journal.directory" in said.err
+
+
+def test_a_damaged_page_is_told_of_until_it_is_acknowledged(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody knows what it counted, which is not nothing."""
+    page, options = _in_folder(folder, a=7), ["--config", str(_config(folder))]
+    in_state = _in_state(folder, b=1)
+    in_state.rename(in_state.with_name(in_state.name + ".damaged"))
+    content = page.read_bytes()
+    page.write_bytes(bytes(len(content)))
+    assert main(["status", *options]) == 1
+    said = capsys.readouterr().out
+    assert f"{page} is damaged, so nobody knows" in said
+    assert f"{in_state}.damaged is damaged" in said
+    assert main(["journal", "acknowledge", *options, A]) == 0
+    assert page.exists()  # it may concern any database
+    capsys.readouterr()
+    assert main(["journal", "acknowledge", *options]) == 0
+    assert f"acknowledged: {page} was damaged" in capsys.readouterr().out
+    assert unreadable(pages(folder, [_config(folder)])) == []
+    _in_folder(folder, a=1)
+    assert _told(folder) == {A: 1}
+    page.write_bytes(b"")  # made, and nothing was counted
+    assert unreadable([page]) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_c_writer import compile_program
 
-from firebird_cdc.bridge.counters import ConfirmerCounts, read_counters
+from firebird_cdc.bridge.counters import ConfirmerCounts, is_damaged, read_counters
 
 
 @pytest.fixture(scope="session")
@@ -71,3 +71,17 @@ def test_a_copy_with_holes_has_its_room_before_it_is_mapped(program: Path, state
     assert page.stat().st_blocks * 512 < len(content)
     _count(program, state, "/data/shop.fdb", 0)
     assert page.stat().st_blocks * 512 >= len(content)
+
+
+def test_a_damaged_page_of_a_journal_folder_is_kept_beside_the_next_one(
+    program: Path, state: Path
+) -> None:
+    _count(program, state, "/data/shop.fdb", 5)
+    page = state / "counters"
+    page.write_bytes(b"no page")
+    assert is_damaged(page)
+    _count(program, state, "/data/shop.fdb")
+    assert _captured(state) == {"/data/shop.fdb": 1}
+    assert not is_damaged(page)
+    assert (state / "counters.damaged").read_bytes() == b"no page"
+    assert sorted(path.name for path in state.iterdir()) == ["counters", "counters.damaged"]

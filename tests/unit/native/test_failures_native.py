@@ -12,7 +12,7 @@ import pytest
 from test_c_writer import compile_program
 
 from firebird_cdc.bridge.counters import read_page
-from firebird_cdc.journal.failures import page_name, unacknowledged
+from firebird_cdc.journal.failures import forget_damaged, page_name, unacknowledged, unreadable
 
 CONFIG = Path("/etc/firebird/caf\udce9/reddatabase.connector.yaml")
 
@@ -109,9 +109,42 @@ def test_what_is_no_folder_or_no_page_ends_in_a_reason_or_a_new_page(
 ) -> None:
     assert "No such file" in _count(program, tmp_path / "gone", "/a.fdb", "lost")
     page = tmp_path / page_name(CONFIG)
-    page.write_bytes(b"FBCDCCTR" + bytes(65528))
+    page.write_bytes(b"")
     assert _count(program, tmp_path, "/a.fdb", "lost") == ""
     assert _told(page) == {("/a.fdb", "lost"): 1}
+    assert [path.name for path in tmp_path.iterdir()] == [page.name]
     page.unlink()
     page.symlink_to("/etc/passwd")
     assert "cannot count" in _count(program, tmp_path, "/a.fdb", "lost")
+
+
+@pytest.mark.parametrize("size", [100, 65536])
+def test_a_damaged_page_is_set_aside_and_told_of_until_it_is_known(
+    program: Path, tmp_path: Path, size: int
+) -> None:
+    page = tmp_path / page_name(CONFIG)
+    assert _count(program, tmp_path, "/a.fdb", "lost", 5) == ""
+    page.write_bytes(bytes(size))
+    [text] = unreadable([page])
+    assert text.startswith(f"{page} is damaged")
+    assert _count(program, tmp_path, "/a.fdb", "lost") == ""
+    assert _told(page) == {("/a.fdb", "lost"): 1}
+    [text] = unreadable([page])
+    assert text.startswith(f"{page}.damaged is damaged") and "journal acknowledge" in text
+    assert len(forget_damaged([page])) == 1
+    assert unreadable([page]) == []
+    assert [path.name for path in tmp_path.iterdir()] == [page.name]
+
+
+def test_a_page_that_finds_no_room_is_no_damage(program: Path, tmp_path: Path) -> None:
+    argv = [program, tmp_path, CONFIG, "/a.fdb", "lost", "1"]
+    script = 'ulimit -f 8; trap "" XFSZ; exec "$@"'
+    done = subprocess.run(
+        ["bash", "-c", script, "-", *argv], capture_output=True, text=True, timeout=20
+    )
+    assert "cannot count in StateDirectory" in done.stdout
+    page = tmp_path / page_name(CONFIG)
+    assert [path.name for path in tmp_path.iterdir()] == [page.name]
+    assert unreadable([page]) == []
+    assert _count(program, tmp_path, "/a.fdb", "lost") == ""
+    assert _told(page) == {("/a.fdb", "lost"): 1}

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     from firebird_cdc.journal.lock import shipper_present
     from firebird_cdc.journal.shipped import acknowledge, forget, remembered, unreadable
     from firebird_cdc.journal.statistics import now_us
-    from firebird_cdc.packaging.counted import counted_nowhere
+    from firebird_cdc.packaging.counted import configs_on, counted_nowhere
     from firebird_cdc.packaging.locating import locate_config, readable_folder, servers_on
 
     config = locate_config(arguments.config)
@@ -53,12 +53,13 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         for key in damaged:
             forget(directory, key)
-        found = failures.pages(directory, [config])
+        servers = servers_on(directory)
+        found = failures.pages(directory, configs_on(directory, servers, [config]))
         if not arguments.databases:
             forgotten = failures.forget_damaged(found)
             uncounted = [
                 f"{each.where}: {each.what}"
-                for server in servers_on(directory)
+                for server in servers
                 for each in counted_nowhere(server, found)
             ]
         known = failures.acknowledge_failures(found, arguments.databases, at_us)

@@ -157,6 +157,17 @@ def read_servers(directory: Path, is_locked: Callable[[Path], bool] = is_held) -
     return Servers(parties, unknown)
 
 
+def configs_at_work(directory: Path) -> list[Path]:
+    """Return the configuration files that the processes at work on DIRECTORY have read, but for
+    those of processes that see other files than this one."""
+    parties = read_servers(directory).parties
+    shipper = read_shipper(directory)
+    if shipper is not None and shipper.party is not None:
+        parties.append(shipper.party)
+    own = root_directory()
+    return [Path(party.reading.path) for party in parties if party.reading.root == own]
+
+
 # Asking a shipper to end
 
 

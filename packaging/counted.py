@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -10,10 +11,13 @@ from pathlib import Path
 from firebird_cdc.config import load_capture
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal import failures
+from firebird_cdc.journal.observability.observer import status_path
+from firebird_cdc.journal.parties import configs_at_work
 from firebird_cdc.packaging import probes
 from firebird_cdc.packaging.engine_log import uncounted
 from firebird_cdc.packaging.findings import Finding, Findings, Severity
 from firebird_cdc.packaging.layout import Server
+from firebird_cdc.packaging.locating import configs_of, servers_on
 
 
 def counted(server: Server, parameters: dict[str, str] | None, config: Path) -> Findings:
@@ -23,16 +27,32 @@ def counted(server: Server, parameters: dict[str, str] | None, config: Path) -> 
     if parameters is not None:
         yield from _place(server, named, config)
     folders = [] if named is None else [Path(named)]
-    directory = None
+    directory, configs = None, [config]
     with suppress(ConfigError):  # a finding of its own
         directory = load_capture(config).journal_directory
-    pages = failures.pages(directory, [config], folders)
+        configs = configs_on(directory, servers_on(directory, [server]), configs)
+    pages = failures.pages(directory, configs, folders)
     for each in failures.unacknowledged(pages):
         yield Finding(each.database or str(config), str(each), failures.REMEDY)
     for text in failures.unreadable(pages):
         what, _, remedy = text.partition("; ")
         yield Finding(str(config), what, remedy)
     yield from counted_nowhere(server, pages)
+
+
+def configs_on(journals: Path, servers: Iterable[Server], given: Iterable[Path] = ()) -> list[Path]:
+    """Return the connector's files of all who work on the folder JOURNALS, as far as can be told.
+
+    Each of them names pages of its own; every command looks at all. They are those GIVEN, those of
+    SERVERS, which write into it, of the processes that work on it and of its last shipper.
+    """
+    found = [*given, *configs_of(servers), *configs_at_work(journals), *_last_shipper(journals)]
+    return list(dict.fromkeys(found))
+
+
+def _last_shipper(journals: Path) -> Iterator[Path]:
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        yield Path(json.loads(status_path(journals).read_bytes())["config"])
 
 
 def counted_nowhere(server: Server, pages: Sequence[Path]) -> Findings:
@@ -43,6 +63,20 @@ def counted_nowhere(server: Server, pages: Sequence[Path]) -> Findings:
     since = datetime.fromtimestamp(failures.acknowledged_us(pages) / 1e6)
     for where, said in uncounted(server, since):
         yield Finding(where, said, failures.REMEDY)
+
+
+def told_nowhere(servers: Iterable[Server], pages: Sequence[Path]) -> Iterator[str]:
+    """Yield a sentence for each finding of ``counted_nowhere`` about SERVERS, and for each log that
+    can't be read."""
+    for server in servers:
+        try:
+            for finding in counted_nowhere(server, pages):
+                yield f"{finding.where}: {finding.what}; {finding.remedy}"
+        except PermissionError as error:
+            yield (
+                f"{error.filename} can't be read, so nobody knows what was counted nowhere; run"
+                " this as the user of the database server"
+            )
 
 
 def _place(server: Server, named: str | None, config: Path) -> Findings:

@@ -171,15 +171,16 @@ def _config_in_use(server: Server) -> Path:
     return config_in_environment(server.root) or config_of(server)
 
 
-def servers_on(journals: Path) -> list[Server]:
-    """Return the servers that write into the folder JOURNALS, as their options say.
+def servers_on(journals: Path, known: Iterable[Server] = ()) -> list[Server]:
+    """Return the servers that write into the folder JOURNALS, as their options say, of this
+    machine's and those KNOWN.
 
-    Where the machine has one server and its options can't be read, that one.
+    Where there is one server and its options can't be read, that one.
     """
-    try:
-        servers = find_servers()
-    except (SetupError, OSError):
-        return []
+    by_root = {server.root: server for server in known}
+    with suppress(SetupError, OSError):
+        by_root |= {server.root: server for server in find_servers()}
+    servers = list(by_root.values())
     found = []
     for server in servers:
         try:

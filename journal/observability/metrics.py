@@ -201,6 +201,7 @@ class ShipperCollector:
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
         config = reporter.config
+        self._places = failures.Places(config.journal_directory, config.path)
         self._common = {
             "server": config.topic_prefix,
             "connector": config.connector_name,
@@ -284,7 +285,7 @@ class ShipperCollector:
                 else:
                     families.histogram("callback_seconds", histogram, path, call)
         config = self._reporter.config
-        self._failures(families, failures.pages(config.journal_directory, [config.path]))
+        self._failures(families, self._places.pages())
         confirmer = read_confirmer(config.journal_directory)
         families.set("journals_undecided", confirmer.undecided)
         families.set("confirmer_silent_seconds", confirmer.silent_s)

@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     while True:
         directory, refusals = _directory(arguments)
         servers = servers_on(directory)
-        configs = _configs(arguments, servers)
+        configs = _configs(arguments, directory, servers)
         status = read_status(directory, refusals, configs)
         pages = failures.pages(directory, configs)
         status["needs"] += [*_not_restarted(servers), *_counted_nowhere(pages, servers)]
@@ -134,12 +134,15 @@ def _directory(arguments: argparse.Namespace) -> tuple[Path, Sequence[str]]:
         raise
 
 
-def _configs(arguments: argparse.Namespace, servers: Sequence[Server]) -> list[Path]:
-    """Return the connector's files of SERVERS and of ARGUMENTS, as far as can be told."""
-    from firebird_cdc.packaging.locating import configs_of, locate_config
+def _configs(
+    arguments: argparse.Namespace, directory: Path, servers: Sequence[Server]
+) -> list[Path]:
+    """Return the connector's files of ARGUMENTS and of all who work on DIRECTORY, as SERVERS do."""
+    from firebird_cdc.packaging.counted import configs_on
+    from firebird_cdc.packaging.locating import locate_config
 
     named = [] if arguments.directory is not None else [locate_config(arguments.config)]
-    return [*named, *configs_of(servers)]
+    return configs_on(directory, servers, named)
 
 
 def _not_restarted(servers: Sequence[Server]) -> list[str]:
@@ -158,17 +161,9 @@ def _not_restarted(servers: Sequence[Server]) -> list[str]:
 def _counted_nowhere(pages: Sequence[Path], servers: Sequence[Server]) -> Iterator[str]:
     """Yield what was refused or lost while none of PAGES took the count, as the logs of the engines
     of SERVERS tell it."""
-    from firebird_cdc.packaging.counted import counted_nowhere
+    from firebird_cdc.packaging.counted import told_nowhere
 
-    for server in servers:
-        try:
-            for finding in counted_nowhere(server, pages):
-                yield f"{finding.where}: {finding.what}; {finding.remedy}"
-        except PermissionError as error:
-            yield (
-                f"{error.filename} can't be read, so nobody knows what was counted nowhere; run"
-                " this as the user of the database server"
-            )
+    return told_nowhere(servers, pages)
 
 
 # What is there
@@ -180,11 +175,11 @@ def read_status(
     """Return the status of the journal folder DIRECTORY: a shipper's report, or one made here.
 
     ``needs``: what needs somebody, one sentence each. REFUSALS: what is wrong in the configuration
-    file as it is now, so that a shipper would end at once. CONFIGS: the files of those that write
-    into the folder; that of the last shipper is one, too.
+    file as it is now, so that a shipper would end at once. CONFIGS: the files of those that work
+    on the folder.
     """
     found = _last_report(directory)
-    failed = _failures(directory, [*configs, *_config_of(found)])
+    failed = _failures(directory, configs)
     if found is not None:
         # Those of now: the shipper may run as another user, and an acknowledgement is a moment old.
         others = [each for each in found["troubles"] if not each["subject"].startswith(FAILURES)]
@@ -372,13 +367,6 @@ def _confirmer(directory: Path, now: int) -> list[dict[str, Any]]:
         {"subject": subject, "kind": kind, "text": text, "since_us": now}
         for subject, (kind, text) in found.items()
     ]
-
-
-def _config_of(report: dict[str, Any] | None) -> Iterator[Path]:
-    """The connector's file of the shipper that made REPORT, if it told."""
-    path = None if report is None else report.get("config")
-    if isinstance(path, str):
-        yield Path(path)
 
 
 def _failures(directory: Path, configs: Sequence[Path]) -> list[dict[str, Any]]:

@@ -269,6 +269,7 @@ def test_what_can_be_counted_nowhere_is_in_replication_log_and_read_there(
     assert code == 1 and re.search(words, said), said
     capture.journal_directory.unlink()
     away.rename(capture.journal_directory)
+    assert any(re.search(words, need) for need in _page_shows(capture))
     server = start_server()
     server.write(3)
     server.end()
@@ -278,6 +279,7 @@ def test_what_can_be_counted_nowhere_is_in_replication_log_and_read_there(
     assert re.search(f"acknowledged: .*{words}", _acknowledge(capture, told))
     for command in ("status", "check"):
         assert not re.search(words, told(command)[1])
+    assert not any(re.search(words, need) for need in _page_shows(capture))
 
 
 def test_what_replication_log_tells_can_be_acknowledged_where_nothing_was_ever_counted(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import errno
+import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from counter_pages import write_lost
 
 from firebird_cdc.bridge.counters import ConfirmerCounts
 from firebird_cdc.cli import main
+from firebird_cdc.config import load_config
 from firebird_cdc.journal import failures
 from firebird_cdc.journal.failures import (
     BESIDE,
@@ -22,7 +26,11 @@ from firebird_cdc.journal.failures import (
     unacknowledged,
     unreadable,
 )
+from firebird_cdc.journal.observability.metrics import make_registry
+from firebird_cdc.journal.observability.observer import status_path
+from firebird_cdc.journal.observability.report import Reporter, needs_somebody
 from firebird_cdc.journal.statistics import Statistics
+from firebird_cdc.packaging import counted, locating
 
 A, B = "/srv/a.fdb", "/srv/b.fdb"
 _OPTIONS = """connector.name: test
@@ -220,3 +228,92 @@ def test_a_damaged_page_is_told_of_until_it_is_acknowledged(
     assert _told(folder) == {A: 1}
     page.write_bytes(b"")  # made, and nothing was counted
     assert unreadable([page]) == []
+
+
+@pytest.fixture
+def server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The one server of a machine, which writes into the folder by a file of its own."""
+    root = folder.parent / "opt/firebird"
+    (root / "plugins").mkdir(parents=True)
+    (root / "firebird.conf").touch()
+    (root / "reddatabase.connector.yaml").write_text(_OPTIONS.format(folder))
+    monkeypatch.setattr(locating, "_SYSTEM", folder.parent)
+    for name in ("FIREBIRD", "FIREBIRD_CONNECTOR_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    return root
+
+
+def _shown(config: Path) -> list[str]:
+    """What a shipper with CONFIG that starts now says on its page that somebody has to look at."""
+    options, statistics = load_config(config), Statistics()
+    FailureWatch(options.journal_directory, config, statistics).turn(0.0)
+    return needs_somebody(Reporter(options, statistics).report())
+
+
+def _metric(config: Path, name: str) -> float | None:
+    registry = make_registry(Reporter(load_config(config), Statistics()))
+    labels = {"server": "test", "connector": "test", "database": A}
+    return registry.get_sample_value(f"firebird_cdc_{name}", labels)
+
+
+@pytest.mark.parametrize("known_by", ["server", "last shipper"])
+def test_all_who_look_with_another_file_look_at_the_pages_of_whoever_works_on_the_folder(
+    folder: Path, server: Path, capsys: pytest.CaptureFixture[str], known_by: str
+) -> None:
+    theirs = server / "reddatabase.connector.yaml"
+    write_lost(theirs.parent / BESIDE / page_name(theirs), {A: 2})
+    if known_by == "last shipper":
+        theirs.write_text(_OPTIONS.format(server))
+        status_path(folder).write_text(json.dumps({"config": str(theirs)}))
+    words = f"2 transactions of {A} were committed"
+    options = ["--config", str(_config(folder))]
+
+    def told(*command: str) -> str:
+        capsys.readouterr()
+        main([*command, *options])
+        return capsys.readouterr().out
+
+    assert words in told("status")
+    assert words in told("check", "--server", str(server))
+    assert any(words in need for need in _shown(_config(folder)))
+    assert _metric(_config(folder), "gap_transactions_total") == 2
+    assert _metric(_config(folder), "unacknowledged_lost_transactions") == 2
+    assert f"acknowledged: {words}" in told("journal", "acknowledge")
+    assert "transactions of" not in told("status") + told("check", "--server", str(server))
+    assert _shown(_config(folder)) == []
+    assert _metric(_config(folder), "unacknowledged_lost_transactions") == 0
+
+
+def test_the_shipper_tells_what_replication_log_alone_has_until_it_is_acknowledged(
+    folder: Path, server: Path
+) -> None:
+    log, statistics = server / "replication.log", Statistics()
+    watch = FailureWatch(folder, _config(folder), statistics)
+    watch.turn(0.0)
+    assert not statistics.troubles
+    moment = datetime.datetime.now() - datetime.timedelta(hours=1)
+    log.write_text(
+        f"\nhost (replica) {moment:%a %b %d %H:%M:%S %Y}\n\tDatabase: {A}\n\tERROR:"
+        " firebird-cdc: transactions were refused, and that is counted nowhere: no room\n"
+    )
+    due = watch.turn(60.0)
+    assert due < 70.0
+    [trouble] = statistics.troubles.values()
+    assert trouble.kind == "warning"
+    assert f"{A}: transactions were refused, and that is counted nowhere" in trouble.text
+    report = Reporter(load_config(_config(folder)), statistics).report()
+    assert trouble.text in needs_somebody(report)
+    assert main(["journal", "acknowledge", "--config", str(_config(folder))]) == 0
+    watch.turn(due)  # which does not wait for the next look at the log
+    assert not statistics.troubles
+
+
+def test_a_log_that_the_shipper_can_not_read_is_told_of(
+    folder: Path, server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> Iterator[object]:
+        raise PermissionError(errno.EACCES, "Permission denied", str(server / "replication.log"))
+        yield
+
+    monkeypatch.setattr(counted, "uncounted", refuse)
+    assert any("replication.log can't be read" in need for need in _shown(_config(folder)))

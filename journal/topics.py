@@ -135,15 +135,25 @@ class TopicNames:
         """Keep in the file PATH which tables have topics, in the order in which they came.
 
         Return those that stand there, to be given to `settle` before the first name is asked for:
-        else a topic would be another table's after a restart. Raises StateUnwritable.
+        else a topic would be another table's after a restart.
         """
         self._memory = path
-        owners = dict.fromkeys(read_owners(path)[-OWNERS_KEPT:])
-        if owners:  # a process of which a sync has failed may have left what is not on disk
-            with _written(path):
+        owners = list(dict.fromkeys(read_owners(path)))[-OWNERS_KEPT:]
+        self._remembered = dict.fromkeys(owners)
+        if owners:
+            try:
+                # A process of which a sync has failed may have left what is not on disk.
                 _rewrite(path, owners)
-        self._remembered = owners
-        return list(owners)
+            except OSError as error:  # what ships those that are known makes room on a full disk
+                self._must_rewrite = True
+                _log.warning(
+                    "{} can't be written anew ({}), so a power cut might take lines from it; tables"
+                    " that it names are shipped, the next one that it doesn't waits until it can"
+                    " be: make room on its disk, or let the user of the server write there",
+                    path,
+                    error,
+                )
+        return owners
 
     def settle(
         self, owners: Iterable[tuple[str, str]], captures: Callable[[str, str], bool]

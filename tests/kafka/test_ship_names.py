@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from shipping import ITEM, Event, Folder, Ship, Shipper, read_topics
@@ -128,6 +130,43 @@ def test_tables_that_share_a_topic_by_the_manuals_rule_have_one_owner(
     topic = depot.topic(ORDERS, "replace")
     assert topic == depot.topic(GOODS, "replace")
     assert depot.events(topic) == [(ORDERS, 1, 1), (ORDERS, 3, 2)]
+    assert len(depot.aside()) == 1
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path)], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def test_on_a_full_disk_tables_with_topics_are_shipped_from_the_start(
+    depot: Depot, small_disk: Path
+) -> None:
+    """It is shipping that makes room there."""
+    depot.folder = depot.ship.folder = Folder(small_disk / "journals")
+    depot.ship.options["connector.journal.directory"] = str(depot.folder.directory)
+    depot.insert(1, (ORDERS, 1))
+    assert depot.ship.once().process.returncode == 0
+    depot.insert(2, (ORDERS, 2))
+    depot.insert(3, (GOODS, 1))
+    filler = small_disk / "filler"
+    with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+        while True:
+            file.write(bytes(1024))
+    shipper = depot.start()
+    shipper.await_log("shared-topics can't be written anew ([Errno 28]")
+    topic = depot.topic(ORDERS, "replace")
+    shipper.await_that(lambda: (ORDERS, 2, 2) in depot.events(topic), "the table that is known")
+    filler.unlink()
+    depot.ship_all(shipper)
+    assert shipper.terminate() == 0
+    assert depot.events(topic) == [(ORDERS, 1, 1), (ORDERS, 2, 2)]
     assert len(depot.aside()) == 1
 
 

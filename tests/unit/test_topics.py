@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import re
 from collections.abc import Callable
@@ -190,6 +191,31 @@ def test_a_topic_waits_while_it_cannot_be_kept_who_came_first(names: Names, tmp_
     memory.parent.mkdir()
     assert topics.of_table(DATABASE, "A$").endswith(".A_")
     assert read_owners(memory) == [(DATABASE, "A$")]
+
+
+def test_tables_that_are_known_wait_for_no_disk(
+    names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shipping them is what makes room on a full one."""
+    memory = tmp_path / "shared-topics"
+    memory.write_text(f'["{DATABASE}", "A$"]\n')
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    topics = names()
+    with monkeypatch.context() as patch:
+        patch.setattr(topics_module, "replace_file", full)
+        topics.settle(topics.remember_in(memory), lambda *_: True)
+        assert topics.of_table(DATABASE, "A$").endswith(".A_")
+        with pytest.raises(StateUnwritable):
+            topics.of_table(DATABASE, "B")
+        with pytest.raises(BadName, match=r"table A\$ in"):
+            topics.of_table(DATABASE, "A#")
+    # What an earlier process has left there may not be on disk: all of it is written.
+    memory.unlink()
+    topics.of_table(DATABASE, "B")
+    assert read_owners(memory) == [(DATABASE, "A$"), (DATABASE, "B")]
 
 
 def test_the_memory_of_who_came_first_has_an_end(

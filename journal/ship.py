@@ -112,8 +112,7 @@ class Shipper:
         with self._lock, closing(KafkaLink(self._config, self.statistics)) as link:
             words_path(self._directory).unlink(missing_ok=True)  # of one before: this one works
             delivery = self._make_delivery(link)
-            delivery.plan.quarantine.load()
-            delivery.late.repairs.load()
+            self._load_state(delivery)
             self._chores = ChoreList(
                 build_chores(self._config, delivery, self.statistics, once=self._once)
             )
@@ -150,8 +149,6 @@ class Shipper:
     def _make_delivery(self, link: KafkaLink) -> Delivery:
         config = self._config
         renderer = Renderer(config, max_message_bytes(config))
-        memory = self._directory / STATE_DIRECTORY / SHARED_TOPICS
-        renderer.settle(renderer.topics.remember_in(memory))
         plan = FlightPlan(
             self._directory,
             renderer,
@@ -186,6 +183,14 @@ class Shipper:
             maker = TopicMaker(config, renderer.topics, link)
             renderer.require_topic, delivery.on_missing = maker.require, maker.missing
         return delivery
+
+    def _load_state(self, delivery: Delivery) -> None:
+        """Take over what the folder keeps, as at the start so where it may be another one."""
+        renderer = delivery.plan.renderer
+        memory = self._directory / STATE_DIRECTORY / SHARED_TOPICS
+        renderer.settle(renderer.topics.remember_in(memory))
+        delivery.plan.quarantine.load()
+        delivery.late.repairs.load()
 
     def _attach(self) -> None:
         self._watcher.attach()
@@ -235,8 +240,7 @@ class Shipper:
                 )
             case Folder.BACK:
                 self._lock.take()
-                delivery.plan.quarantine.load()
-                delivery.late.repairs.load()
+                self._load_state(delivery)
                 delivery.standing.follow_folder()
                 self._attach()
                 self.statistics.clear(DISK)

@@ -135,10 +135,12 @@ class TopicNames:
         """Keep in the file PATH which tables have topics, in the order in which they came.
 
         Return those that stand there, to be given to `settle` before the first name is asked for:
-        else a topic would be another table's after a restart.
+        else a topic would be another table's after a restart. Asked again where PATH may lie in
+        another folder: what is known here goes before what stands there.
         """
         self._memory = path
-        owners = list(dict.fromkeys(read_owners(path)))[-OWNERS_KEPT:]
+        known = dict.fromkeys((*self._remembered, *read_owners(path)))
+        owners = list(known)[-OWNERS_KEPT:]
         self._remembered = dict.fromkeys(owners)
         if owners:
             try:
@@ -153,6 +155,8 @@ class TopicNames:
                     path,
                     error,
                 )
+            else:
+                self._must_rewrite = False
         return owners
 
     def settle(

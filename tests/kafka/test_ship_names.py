@@ -170,6 +170,24 @@ def test_on_a_full_disk_tables_with_topics_are_shipped_from_the_start(
     assert len(depot.aside()) == 1
 
 
+def test_tables_keep_their_topics_though_the_folder_is_made_anew(
+    depot: Depot, tmp_path: Path
+) -> None:
+    shipper = depot.start()
+    depot.insert(1, (ORDERS, 1))
+    depot.ship_all(shipper)
+    depot.folder.directory.rename(tmp_path / "unmounted")
+    shipper.await_log("is gone; create it again")
+    depot.folder.directory.mkdir()
+    shipper.await_log("is back")
+    depot.insert(1, (ORDERS, 2))
+    depot.ship_all(shipper)
+    assert shipper.terminate() == 0
+    depot.insert(2, (GOODS, 1))
+    assert depot.ship.once().process.returncode == 1
+    assert depot.events(depot.topic(GOODS, "replace")) == [(ORDERS, 1, 1), (ORDERS, 1, 2)]
+
+
 def test_tables_that_share_the_name_of_a_schema_keep_their_places_over_a_restart(
     depot: Depot,
 ) -> None:

@@ -218,6 +218,25 @@ def test_tables_that_are_known_wait_for_no_disk(
     assert read_owners(memory) == [(DATABASE, "A$"), (DATABASE, "B")]
 
 
+def test_the_memory_of_who_came_first_follows_a_folder_that_is_another_one(
+    names: Names, tmp_path: Path
+) -> None:
+    folders = [tmp_path / "old", tmp_path / "new"]
+    for folder in folders:
+        folder.mkdir()
+    topics = names()
+    topics.remember_in(folders[0] / "shared-topics")
+    topics.of_table(DATABASE, "A$")
+    memory = folders[1] / "shared-topics"
+    memory.write_text(f'["{DATABASE}", "A#"]\n["{DATABASE}", "B#"]\n')
+    topics.settle(topics.remember_in(memory), lambda *_: True)
+    topics.of_table(DATABASE, "A$")
+    for table in ("A#", "B$"):
+        with pytest.raises(BadName, match="would share the topic"):
+            topics.of_table(DATABASE, table)
+    assert [table for _, table in read_owners(memory)] == ["A$", "A#", "B#"]
+
+
 def test_the_memory_of_who_came_first_has_an_end(
     names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

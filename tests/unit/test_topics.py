@@ -237,6 +237,19 @@ def test_the_memory_of_who_came_first_follows_a_folder_that_is_another_one(
     assert [table for _, table in read_owners(memory)] == ["A$", "A#", "B#"]
 
 
+def test_a_line_written_by_hand_gives_a_table_its_topic(names: Names, tmp_path: Path) -> None:
+    """As for an upgrade from 0.1, which noted no table but those that had met another."""
+    page = Path(__file__).parents[2] / "docs/installation.md"
+    [line] = re.findall(r'^\["/srv.*\]$', page.read_text("utf-8"), re.MULTILINE)
+    memory = tmp_path / "shared-topics"
+    memory.write_text(f'["/srv/fb/other.fdb", "T"]\n{line}\n', "utf-8")
+    topics = names()
+    topics.settle(topics.remember_in(memory), lambda *_: True)
+    with pytest.raises(BadName, match=r"and table Заказы in /srv/fb/shop\.fdb would"):
+        topics.of_table("/srv/fb/shop.fdb", "Товары")
+    topics.of_table("/srv/fb/shop.fdb", "Заказы")
+
+
 def test_the_memory_of_who_came_first_has_an_end(
     names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

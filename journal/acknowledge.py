@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Sequence
+from time import sleep, time
+from typing import TYPE_CHECKING, Any
 
 from firebird_cdc.config.locate import add_config_option
+
+if TYPE_CHECKING:
+    from firebird_cdc.packaging.layout import Server
+
+_MOST_PAUSES = 3
 
 
 def register(actions: Any) -> None:
@@ -49,11 +56,13 @@ def run(arguments: argparse.Namespace) -> int:
     known: list[failures.Failures] = []
     uncounted: list[str] = []
     forgotten: list[str] = []
-    at_us = now_us()  # before anything is looked at: what comes meanwhile is not known
     try:
         for key in damaged:
             forget(directory, key)
         servers = servers_on(directory)
+        if not arguments.databases:
+            _await_pause(servers)
+        at_us = now_us()  # before anything is looked at: what comes meanwhile is not known
         found = failures.pages(directory, configs_on(directory, servers, [config]))
         if not arguments.databases:
             forgotten = failures.forget_damaged(found)
@@ -92,3 +101,22 @@ def run(arguments: argparse.Namespace) -> int:
     elif databases and not shipper_present(directory):
         print("no shipper runs; the next one takes note")
     return 0
+
+
+def _await_pause(servers: Sequence[Server]) -> None:
+    """Wait until the plugin would tell again what it last counted nowhere, so that nothing is
+    acknowledged of which it said nothing yet. Raises ShipError if it goes on telling."""
+    from firebird_cdc.errors import ShipError
+    from firebird_cdc.packaging.engine_log import PAUSE_S, last_uncounted
+
+    for _ in range(_MOST_PAUSES):
+        last = max(map(last_uncounted, servers), default=0.0)
+        left = last + 1 + PAUSE_S - time()  # entries have whole seconds
+        if left <= 0:
+            return
+        print(f"waiting {left:.0f} s: replication.log may have more to tell by then", flush=True)
+        sleep(min(left, 1 + PAUSE_S))
+    raise ShipError(
+        "transactions are being refused or lost at this moment, and that is counted nowhere; mend"
+        " what replication.log names first, then run this again"
+    )

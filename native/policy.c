@@ -269,9 +269,9 @@ int fbc_policy_option(const char *path, const char *key, char *value, size_t siz
 /* ---- Telling ----------------------------------------------------------------------------------
  */
 
-/* Tell whether TEXT was not told within a minute, and remember that it is now. */
-static int is_news(const char *text) {
-    enum { REMEMBERED = 8, PAUSE_S = 60, LONGEST = 512 };
+/* Tell whether TEXT was not told within pause_s seconds, and remember that it is now. */
+static int is_news(const char *text, int pause_s) {
+    enum { REMEMBERED = 8, LONGEST = 512 };
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static struct {
         char text[LONGEST];
@@ -282,7 +282,7 @@ static int is_news(const char *text) {
     clock_gettime(CLOCK_MONOTONIC, &now);
     pthread_mutex_lock(&lock);
     for (int i = 0; i < REMEMBERED; i++) {
-        if (remembered[i].told && now.tv_sec - remembered[i].told < PAUSE_S &&
+        if (remembered[i].told && now.tv_sec - remembered[i].told < pause_s &&
             strncmp(remembered[i].text, text, LONGEST - 1) == 0)
             is_new = 0;
         if (remembered[i].told < remembered[oldest].told)
@@ -302,7 +302,7 @@ static void tell(const char *text) {
 }
 
 void fbc_policy_tell(const char *text) {
-    if (is_news(text))
+    if (is_news(text, 60))
         tell(text);
 }
 
@@ -310,7 +310,7 @@ void fbc_policy_log(const char *logs, const char *database, const char *text) {
     char path[PATH_MAX], host[256] = "", moment[32] = "", entry[2048];
     time_t now = time(NULL);
     snprintf(entry, sizeof entry, "%.200s (%.300s)", text, database);
-    if (!is_news(entry))
+    if (!is_news(entry, 5)) /* for so long an acknowledgement waits (packaging/engine_log.py) */
         return;
     tell(entry);
     gethostname(host, sizeof host - 1);

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 
 from firebird_cdc.config import load_capture
@@ -60,8 +59,7 @@ def counted_nowhere(server: Server, pages: Sequence[Path]) -> Findings:
 
     pages: of the counters, beside which it is noted. Raises OSError if the log can't be read.
     """
-    since = datetime.fromtimestamp(failures.acknowledged_us(pages) / 1e6)
-    for where, said in uncounted(server, since):
+    for where, said in uncounted(server, failures.acknowledged_us(pages) / 1e6):
         yield Finding(where, said, failures.REMEDY)
 
 

@@ -2,29 +2,53 @@
 
 from __future__ import annotations
 
+import calendar
+import mmap
 import re
+import time
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final, NamedTuple
 
+from firebird_cdc.journal.statistics import local_time
 from firebird_cdc.packaging import probes
 from firebird_cdc.packaging.findings import Finding, Findings, Severity
 from firebird_cdc.packaging.layout import Server
-from firebird_cdc.packaging.running import engine_processes
+from firebird_cdc.packaging.running import EngineProcess, engine_processes
 
-#: An entry that is older than this, or than the server's start, tells of what is past.
-PRESENT = timedelta(minutes=15)
+#: An entry that is older than this (seconds), or than the server's start, tells of what is past.
+PRESENT_S: Final = 15 * 60
 #: An entry that is older than this tells nothing any more.
-RECENT = timedelta(days=1)
+RECENT_S: Final = 24 * 3600
+#: For so long after an entry the plugin tells the same cause no second time (native/policy.c).
+PAUSE_S: Final = 5
 
 _TAIL_BYTES = 256 * 1024
+_MOST_OF_ENTRY = 4096
+_QUARTER_S = 15 * 60  # offsets from UTC are multiples of it
+_EARLIEST_S, _LATEST_S = -14 * 3600, 12 * 3600  # from the times of any zone to UTC
 _SHOWN = 3
 _TIME = re.compile(r"\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}")
 _MENTIONS = re.compile("debezium_connector|firebird[_-]cdc", re.IGNORECASE)
+_NOT_FOUND = re.compile("Replication plugin .* is not found")
 # Of the plugin itself (fbc_host_count_failure in native/host.c).
+_NOWHERE = b"counted nowhere"
 _UNCOUNTED = re.compile(
     r"Database: (?P<database>.*)\s+ERROR: firebird-cdc: (?P<what>transactions were .* and that is"
     r" counted nowhere: .*)"
 )
+
+
+class _Entry(NamedTuple):
+    """What was written at once. ``moment``: seconds since 1970, whole ones."""
+
+    moment: float
+    text: str
+
+    @property
+    def said(self) -> str:
+        """Return it without its time, in one line."""
+        return " ".join(_TIME.sub("", self.text).split())
 
 
 def engine_log(server: Server) -> Findings:
@@ -39,57 +63,145 @@ def engine_log(server: Server) -> Findings:
             f"{name} can't write to it: the engine would tell nobody why it doesn't capture",
             f"run: firebird-cdc install --server {server.root}",
         )
-    now = datetime.now()
+    yield from plugin_not_found(server)
+    now = time.time()
     starts = [process.started for process in engine_processes(server, [])]
-    begun = datetime.fromtimestamp(int(min(starts, default=0)))  # entries have whole seconds
-    present = max(now - PRESENT, begun)
-    found: dict[str, list[datetime]] = {}
-    for entry in _entries(server):
-        moment = _moment(entry) or now.replace(microsecond=0)
-        if moment > now - RECENT and _MENTIONS.search(entry) and not _UNCOUNTED.search(entry):
-            said = " ".join(_TIME.sub("", entry).split())
-            found.setdefault(said, []).append(moment)
+    present = max(now - PRESENT_S, int(min(starts, default=0)))
+    found: dict[str, list[float]] = {}
+    for moment, text in _last_entries(path):
+        is_other = _UNCOUNTED.search(text) or _NOT_FOUND.search(text)
+        if moment > now - RECENT_S and _MENTIONS.search(text) and not is_other:
+            found.setdefault(_Entry(moment, text).said, []).append(moment)
     last = sorted(found.items(), key=lambda each: each[1][-1])[-_SHOWN:]
     for said, moments in last:
         often = f"{len(moments)} times, at last on " if len(moments) > 1 else ""
-        told = f"{often}{moments[-1]}: {said}"
+        told = f"{often}{_shown(moments[-1])}: {said}"
         if moments[-1] >= present:
             yield Finding(str(path), told, "see the log named in LoggingConfig for the cause")
         else:
-            yield Finding(
-                str(path),
-                f"was written before, and not again since: {told}",
-                "nothing, if the cause is known; the log named in LoggingConfig tells it",
-                Severity.NOTE,
-            )
+            yield _past(path, told)
 
 
-def uncounted(server: Server, since: datetime) -> Iterator[tuple[str, str]]:
-    """Yield the file and what the plugin could count nowhere later than SINCE, each database and
-    cause once, when it was said last."""
+def plugin_not_found(server: Server) -> Findings:
+    """Say that the engine found no plugin to tell of commits, which it goes on without: an error
+    while a process runs that said it, or may have; else a note."""
+    path, now = server.replication_log, time.time()
+    entries = [each for each in _last_entries(path) if _NOT_FOUND.search(each.text)]
+    if not entries or entries[-1].moment <= now - RECENT_S:
+        return
+    last = entries[-1]
+    processes = list(engine_processes(server, []))
+
+    def may_have_said_it(process: EngineProcess) -> bool:
+        return not process.has_plugin and int(process.started) <= last.moment
+
+    told = f"{_shown(last.moment)}: {last.said}"
+    if (not processes and last.moment > now - PRESENT_S) or any(map(may_have_said_it, processes)):
+        yield Finding(
+            str(path),
+            f"{told}: what is committed there is not captured",
+            f"run firebird-cdc check and mend what it names (firebird-cdc install --server"
+            f" {server.root} puts the plugin back), then restart the server",
+        )
+    else:
+        yield _past(path, told)
+
+
+def _past(path: Path, told: str) -> Finding:
+    return Finding(
+        str(path),
+        f"was written before, and not again since: {told}",
+        "nothing, if the cause is known; the log named in LoggingConfig tells it",
+        Severity.NOTE,
+    )
+
+
+def uncounted(server: Server, since: float) -> Iterator[tuple[str, str]]:
+    """Yield the file and what the plugin could count nowhere later than SINCE (seconds since 1970),
+    each database and cause once, when it was said last."""
     told: set[str] = set()
-    for entry in reversed(_entries(server)):
-        found, moment = _UNCOUNTED.search(entry), _moment(entry)
-        if found is None or moment is None or moment <= since or found[0] in told:
+    for path, (moment, text) in _uncounted(server):
+        found = _UNCOUNTED.search(text)
+        if found is None or moment <= since or found[0] in told:
             continue
         told.add(found[0])
-        yield str(server.replication_log), f"{moment}, {found['database']}: {found['what']}"
+        yield str(path), f"{_shown(moment)}, {found['database']}: {found['what']}"
 
 
-def _entries(server: Server) -> list[str]:
-    """Return the last entries of replication.log: each begins with host and time at the start of a
-    line. None where it is missing."""
-    path = server.replication_log
+def last_uncounted(server: Server) -> float:
+    """Return when the plugin could count something nowhere for the last time, in seconds since
+    1970; 0: never, as far as the log goes back."""
+    return max((entry.moment for _, entry in _uncounted(server)), default=0.0)
+
+
+def _uncounted(server: Server) -> Iterator[tuple[Path, _Entry]]:
+    """Yield what was counted nowhere, the latest first: of the whole log, as it is acknowledged
+    late, and what the refused commits of one night have the engine write is long; and of the one
+    before, as logrotate(8) names it."""
+    log = server.replication_log
+    for path in (log, log.with_name(f"{log.name}.1")):
+        try:
+            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as text:
+                places = [found.start() for found in re.finditer(_NOWHERE, text)]
+                entries = [_entry_at(text, place) for place in places]
+        except (FileNotFoundError, ValueError):
+            continue  # it is missing, or empty
+        shift = _shift(path) if entries else 0.0
+        for entry in reversed(entries):
+            if moment := _local_moment(entry):
+                yield path, _Entry(moment + shift, entry)
+
+
+def _entry_at(text: mmap.mmap, place: int) -> str:
+    """Return the entry around PLACE."""
+    begin = max(0, place - _MOST_OF_ENTRY)
+    before = text[begin:place].decode("utf-8", "replace")
+    after = text[place : place + _MOST_OF_ENTRY].decode("utf-8", "replace")
+    return _parts(before)[-1] + _parts(after)[0]
+
+
+def _parts(text: str) -> list[str]:
+    """Return the entries of TEXT: each begins with host and time at the start of a line."""
+    return re.split(r"\n(?=\S)", text)
+
+
+def _last_entries(path: Path) -> list[_Entry]:
+    """Return the last entries of a log. None where it is missing."""
+    text = _tail(path)
+    shift = _shift(path) if text else 0.0
+    found = ((_local_moment(part), part) for part in _parts(text))
+    return [_Entry(moment + shift, part) for moment, part in found if moment]
+
+
+def _tail(path: Path) -> str:
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-            text = file.read().decode("utf-8", "replace")
+            return file.read().decode("utf-8", "replace")
     except FileNotFoundError:
-        return []
-    return [part for part in re.split(r"\n(?=\S)", text) if part.strip()]
+        return ""
 
 
-def _moment(entry: str) -> datetime | None:
-    """Return when ENTRY was written, in whole seconds of the server's local time."""
+def _local_moment(entry: str) -> float:
+    """Return the time in ENTRY as if it were in UTC; 0 without one."""
     found = _TIME.search(entry)
-    return None if found is None else datetime.strptime(found[0], "%a %b %d %H:%M:%S %Y")
+    return calendar.timegm(time.strptime(found[0])) if found else 0.0
+
+
+def _shift(path: Path) -> float:
+    """Return the seconds from times in a log to UTC.
+
+    The server has a time zone of its own, a chroot or container often another one than ours. When
+    the last entry was written the file tells in UTC; but for a copy, which has our zone here.
+    """
+    last = [moment for moment in map(_local_moment, _parts(_tail(path))) if moment][-1:]
+    if not last:
+        return 0.0
+    shift = round((path.stat().st_mtime - last[0]) / _QUARTER_S) * _QUARTER_S
+    if _EARLIEST_S <= shift <= _LATEST_S:
+        return shift
+    return time.mktime((*time.gmtime(last[0])[:8], -1)) - last[0]
+
+
+def _shown(moment: float) -> str:
+    return local_time(int(moment * 1e6))

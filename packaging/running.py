@@ -6,6 +6,7 @@ each process of a connection. It loads the plugin at the first change of a captu
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import time
@@ -56,7 +57,7 @@ def restart_findings(server: Server) -> Findings:
     An error: changes are not captured, for certain; a warning: a change has no effect yet; a note:
     nobody could look, and nothing speaks against it.
     """
-    changed = _changed(server.plugins_conf, server.replication_conf)
+    changed = _changed(*_read_by_engine(server.plugins_conf, server.replication_conf))
     if not Path("/proc/self/maps").exists():
         yield Finding(
             "/proc",
@@ -206,6 +207,17 @@ def _is_of(server: Server, folder: Path, engine: str) -> bool:
 
 
 # ---------------------------------------------------------------------- what changed, and when
+
+
+def _read_by_engine(*paths: Path) -> dict[Path, None]:
+    """Return PATHS and the files that they include."""
+    found = dict.fromkeys(paths)
+    for path in paths:
+        real = path.resolve()
+        with contextlib.suppress(SetupError, OSError):  # a finding of its own
+            entries = ConfFile.read(real).expanded()
+            found |= dict.fromkeys(each.path for each in entries if each.path != real)
+    return found
 
 
 def _changed(*paths: Path) -> dict[Path, float]:

@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         configs = _configs(arguments, directory, servers)
         status = read_status(directory, refusals, configs)
         pages = failures.pages(directory, configs)
-        status["needs"] += [*_not_restarted(servers), *_counted_nowhere(pages, servers)]
+        status["needs"] += [*_not_captured(servers), *_counted_nowhere(pages, servers)]
         text = (
             json.dumps(status, indent=2)
             if arguments.json
@@ -114,23 +114,28 @@ def _cut(text: str) -> str:
 
 def _directory(arguments: argparse.Namespace) -> tuple[Path, Sequence[str]]:
     """Return the journal folder, and why a shipper would refuse the configuration file."""
+    from firebird_cdc.config import load_capture
     from firebird_cdc.packaging.locating import locate_config, readable_folder, servers_on
 
-    if arguments.directory is not None:
-        return readable_folder(arguments.directory), ()
-    from firebird_cdc.config import load_capture
-
-    path = directory = locate_config(arguments.config)
+    path: Path | None = None
+    directory = arguments.directory
     try:
+        if directory is not None:
+            return readable_folder(directory), ()
+        path = directory = locate_config(arguments.config)
         config = load_capture(path)
         directory = config.journal_directory
         return readable_folder(directory), config.problems
-    except FirebirdCdcError:
+    except FirebirdCdcError as error:
         # The server meets the same: this may be what all commits have met since.
-        pages = failures.pages(None, [path])
+        pages = failures.pages(None, [path] if path is not None else [])
         told = [text for _, text in failures.troubles(pages)]
-        for text in [*told, *_counted_nowhere(pages, servers_on(directory))]:
-            print(_printable(f"  - {text}"))
+        servers = servers_on(directory) if directory is not None else []
+        told += [*_not_captured(servers), *_counted_nowhere(pages, servers)]
+        if arguments.json:
+            print(json.dumps({"version": VERSION, "needs": [str(error), *told]}, indent=2))
+        else:
+            print("".join(f"  - {_printable(text)}\n" for text in told), end="")
         raise
 
 
@@ -145,17 +150,19 @@ def _configs(
     return configs_on(directory, servers, named)
 
 
-def _not_restarted(servers: Sequence[Server]) -> list[str]:
-    """Return what SERVERS run without, as they were not restarted."""
+def _not_captured(servers: Sequence[Server]) -> Iterator[str]:
+    """Yield what SERVERS run without, as they were not restarted, or found no plugin."""
+    from firebird_cdc.packaging.engine_log import plugin_not_found
     from firebird_cdc.packaging.findings import Severity
     from firebird_cdc.packaging.running import restart_findings
 
-    return [
-        f"{finding.where}: {finding.what}; {finding.remedy}"
-        for server in servers
-        for finding in restart_findings(server)
-        if finding.severity is not Severity.NOTE
-    ]
+    for server in servers:
+        found = [*restart_findings(server)]
+        with suppress(PermissionError):  # told by _counted_nowhere, which reads the same log
+            found += plugin_not_found(server)
+        for finding in found:
+            if finding.severity is not Severity.NOTE:
+                yield f"{finding.where}: {finding.what}; {finding.remedy}"
 
 
 def _counted_nowhere(pages: Sequence[Path], servers: Sequence[Server]) -> Iterator[str]:

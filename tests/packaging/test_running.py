@@ -83,6 +83,26 @@ def test_only_who_has_a_captured_database_open_captures_nothing_for_certain(
         assert list(restart_findings(server)) == []
 
 
+def test_a_change_of_an_included_file_counts_too(
+    engine_root: EmbeddedRoot, options_file: Path, work: Work, tmp_path: Path
+) -> None:
+    database = tmp_path / "shop.fdb"
+    work(database, ["CREATE TABLE T (ID INTEGER PRIMARY KEY)"])
+    install(engine_root, options_file)
+    server = find_server(engine_root.path)
+    included = engine_root.path / "more.conf"
+    included.write_text("database = /data/other.fdb\n{\n    verbose_logging = true\n}\n")
+    with server.replication_conf.open("a") as conf:
+        conf.write("include more.conf\n")
+    with holding(engine_root, database):
+        assert not list(restart_findings(server))
+        included.write_text(included.read_text() + "# changed\n")
+        [finding] = restart_findings(server)
+    assert (
+        f"{included} changed" in finding.what and str(server.replication_conf) not in finding.what
+    )
+
+
 def test_processes_of_another_root_with_the_same_engine_are_not_the_servers(
     engine_root: EmbeddedRoot, options_file: Path, work: Work, tmp_path: Path
 ) -> None:

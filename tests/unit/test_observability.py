@@ -597,6 +597,9 @@ def test_status_of_a_folder_that_is_not_there_says_so(
 ) -> None:
     assert main(["status", "--directory", str(tmp_path / "x")]) == 1
     assert "no journal folder" in capsys.readouterr().err
+    assert main(["status", "--directory", str(tmp_path / "x"), "--json"]) == 1
+    [need] = json.loads(capsys.readouterr().out)["needs"]
+    assert "no journal folder" in need
 
 
 @pytest.mark.parametrize(

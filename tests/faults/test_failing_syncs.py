@@ -70,12 +70,12 @@ _NOT_REACHED = {
         "only for what is lost while the journal folder can't be used",
         f"{_STATE}::test_a_count_of_which_a_sync_fails_is_said_to_have_failed",
     ),
-    "journal/failures.py acknowledge_failures replace_file(path, json.dumps(content).encode(),"
+    "journal/failures.py _write_note replace_file(path, json.dumps(content).encode(),"
     " owner_of=page.parent)": (
         "a command's, which ends with an error then",
         f"{_TOLD}::test_an_acknowledgement_of_which_a_sync_fails_is_an_error_and_can_be_repeated",
     ),
-    "journal/failures.py acknowledge_failures sync_directory(path.parent)": (
+    "journal/failures.py _write_note sync_directory(path.parent)": (
         "a command's, which ends with an error then",
         f"{_TOLD}::test_an_acknowledgement_of_which_a_sync_fails_is_an_error_and_can_be_repeated",
     ),

@@ -33,7 +33,7 @@ from firebird_cdc.demo.engine import EmbeddedRoot
 from firebird_cdc.demo.kafka import KafkaBroker, fetch_kafka
 from firebird_cdc.demo.paths import cache_directory
 from firebird_cdc.demo.processes import Stack, await_condition
-from firebird_cdc.journal.topics import data_topic
+from firebird_cdc.journal.topic_encoding import REPLACE, topic_of
 
 HERE = Path(__file__).resolve().parent
 RATE = 500
@@ -86,7 +86,7 @@ class _Pipeline:
         self._transactional = transactional
         self._root = EmbeddedRoot(directory / "engine", {"ServerMode": "Super"})
         self._database = directory / "bench.fdb"
-        self._topic = data_topic(_PREFIX, str(self._database), "T")
+        self._topic = topic_of(REPLACE, _PREFIX, str(self._database), "T")
         self._times = directory / "times"
         self._events = directory / "events"
         self._stop = directory / "stop"

@@ -65,7 +65,7 @@ from firebird_cdc.journal.format import (
 )
 from firebird_cdc.journal.producer import producer_settings
 from firebird_cdc.journal.render import Renderer
-from firebird_cdc.journal.topics import data_topic
+from firebird_cdc.journal.topic_encoding import REPLACE, topic_of
 
 HERE = Path(__file__).resolve().parent
 TABLE = "ORDERS"
@@ -233,7 +233,7 @@ class Bench:
         words = ["ship", "--once", "--config", str(config), "--logging", str(logging)]
         cost = run_measured(sys.executable, "-m", "firebird_cdc", *words)
         left = [entry.name for entry in os.scandir(folder) if entry.name.endswith(".log")]
-        shipped = self._end_of_topic(data_topic(prefix, DATABASE, TABLE))
+        shipped = self._end_of_topic(topic_of(REPLACE, prefix, DATABASE, TABLE))
         marks = 1000 if IDENTITY in options else 0  # each Kafka transaction adds one to the topic
         if left or not events <= shipped <= events + marks:
             raise SystemExit(f"{shipped} messages for {events} events, {len(left)} journals left")

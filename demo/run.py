@@ -26,7 +26,7 @@ from firebird_cdc.demo.paths import cache_directory, run_directory
 from firebird_cdc.demo.processes import Stack, await_condition, end_members, members, tail
 from firebird_cdc.demo.rows import Rows, TableShape, fold, key_text, read_replay
 from firebird_cdc.errors import FirebirdCdcError, SetupError
-from firebird_cdc.journal.topics import data_topic
+from firebird_cdc.journal.topic_encoding import REPLACE, topic_of
 
 _PREFIX = "demo"
 _CLERKS = 3
@@ -125,7 +125,8 @@ class _Demo:
         with console.step("Read the database and the topics") as step:
             shapes, in_database = self._read_database()
             topics = {
-                data_topic(_PREFIX, str(self._database), shape.name): shape for shape in shapes
+                topic_of(REPLACE, _PREFIX, str(self._database), shape.name): shape
+                for shape in shapes
             }
             messages = read_topics(broker.bootstrap, list(topics))
             step.result = f"{sum(map(len, messages.values()))} events in {len(topics)} topics"

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from firebird_cdc.config import ConnectorConfig
-from firebird_cdc.journal.topic_encoding import REPLACE, code_units, table_part
-from firebird_cdc.journal.topics import BadName, Owners, database_part, problems_of
+from firebird_cdc.journal.topic_encoding import REPLACE, code_units, path_part, table_part
+from firebird_cdc.journal.topics import BadName, Owners, problems_of
 
 _NO_AVRO = re.compile(r"[^A-Za-z0-9_]")
 _NO_AVRO_OR_ESCAPE = re.compile(r"[^A-Za-z0-9]")
@@ -90,7 +90,7 @@ class SchemaNames:
         return name
 
     def _name(self, database: str, table: str) -> str:
-        path, encoding = database_part(database, self._encoding), self._encoding
+        path, encoding = path_part(database, self._encoding), self._encoding
         shown = table if encoding == REPLACE else table_part(table, encoding)
         return adjust_schema_name(f"{self._prefix}.{path}.{shown}", self._mode)
 

@@ -21,13 +21,7 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.values import MAX_TOPIC_LENGTH
 from firebird_cdc.errors import ShipError, StateUnwritable
 from firebird_cdc.journal.durable import replace_file, sync_directory, sync_name
-from firebird_cdc.journal.topic_encoding import (
-    ESCAPE,
-    REPLACE,
-    beginning_of,
-    path_part,
-    topic_of,
-)
+from firebird_cdc.journal.topic_encoding import ESCAPE, REPLACE, beginning_of, topic_of
 
 _log = logbook.Logger("firebird_cdc.journal.topics")
 
@@ -36,25 +30,6 @@ OWNERS_KEPT = 100_000
 
 SHARED_TOPICS = "shared-topics"
 """File in ``.firebird-cdc``: the tables that have topics, in the order in which they came."""
-
-
-def database_part(database: str, encoding: str = REPLACE) -> str:
-    """Return the database path as it stands in topic and schema names.
-
-    With `REPLACE` by the manual's rule (``\\``, ``/`` and ``:`` become ``_``), and every other
-    character that Kafka forbids becomes ``_`` too. Source: features.md 3.1.
-    """
-    return path_part(database, encoding)
-
-
-def data_topic(
-    prefix: str, database: str, table: str, delimiter: str = ".", encoding: str = REPLACE
-) -> str:
-    """Return the topic of a table's events: prefix, database path and table name as stored.
-
-    The result may be longer than ``MAX_TOPIC_LENGTH``; ``TopicNames`` refuses it then.
-    """
-    return topic_of(encoding, prefix, database, table, delimiter)
 
 
 def missing_topic(_: str) -> str:

@@ -16,7 +16,7 @@ from pipeline import PREFIX, Sent
 from reader import ConnectReader, Described
 from work import Changed, Column, Image, Table
 
-from firebird_cdc.journal.topics import database_part
+from firebird_cdc.journal.topic_encoding import REPLACE, path_part
 
 _CONTEXT = {
     "__debezium.context.connectorLogicalName": ["String", PREFIX],
@@ -179,7 +179,7 @@ class _Reading:
         self._database = database
         self._modes = modes
         self._table = table
-        self._name = f"{PREFIX}.{database_part(database)}.{table.name}"
+        self._name = f"{PREFIX}.{path_part(database, REPLACE)}.{table.name}"
         self._key_places = sorted(table.key)
 
     def check(self, message: Sent, expected: _Expected) -> None:

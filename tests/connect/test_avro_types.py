@@ -18,7 +18,7 @@ from work import Column, Table, Work
 
 from firebird_cdc.journal.avro import AvroConverter
 from firebird_cdc.journal.names import adjust_schema_name
-from firebird_cdc.journal.topics import database_part
+from firebird_cdc.journal.topic_encoding import REPLACE, path_part
 
 if TYPE_CHECKING:
     from firebird_cdc.demo.registry import SchemaRegistry
@@ -49,7 +49,7 @@ class Readback:
         ]
         names = {}
         for table in tables:
-            stem = f"{PREFIX}.{database_part(self._work.database)}.{table.name}"
+            stem = f"{PREFIX}.{path_part(self._work.database, REPLACE)}.{table.name}"
             for part in ("Key", "Value", "Envelope"):
                 names[adjust_schema_name(f"{stem}.{part}", "avro")] = f"{stem}.{part}"
         made = renderer(directory, lines)

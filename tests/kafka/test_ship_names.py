@@ -14,7 +14,7 @@ from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.service import free_port
 from firebird_cdc.journal.format import JournalWriter
 from firebird_cdc.journal.observability.terminal import read_status
-from firebird_cdc.journal.topics import data_topic
+from firebird_cdc.journal.topic_encoding import topic_of
 
 pytestmark = pytest.mark.kafka
 
@@ -45,7 +45,7 @@ class Depot:
         self.folder.write_changes(sequence, fill, database=DATABASE)
 
     def topic(self, table: str, encoding: str) -> str:
-        return data_topic(self._prefix, DATABASE, table, encoding=encoding)
+        return topic_of(encoding, self._prefix, DATABASE, table)
 
     def topics(self) -> dict[str, list[Event]]:
         """What the topics hold, by name."""

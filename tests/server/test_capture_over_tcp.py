@@ -12,7 +12,7 @@ from firebird_cdc.demo.firebird4 import Firebird4
 from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.errors import SetupError
 from firebird_cdc.journal.format import JournalReader
-from firebird_cdc.journal.topics import data_topic
+from firebird_cdc.journal.topic_encoding import REPLACE, topic_of
 
 if TYPE_CHECKING:
     from firebird_cdc.demo.kafka import KafkaBroker
@@ -66,7 +66,7 @@ def test_committed_changes_of_a_tcp_client_reach_kafka_and_add_up_to_the_table(
         table = {row[0]: (row[0], row[1], str(row[2])) for row in cursor.fetchall()}
         connection.commit()
 
-        topic = data_topic(topic_prefix, str(firebird4.inner(database)), "ITEM")
+        topic = topic_of(REPLACE, topic_prefix, str(firebird4.inner(database)), "ITEM")
 
         def delivered() -> bool:
             return _rows_from_events(broker.bootstrap, topic) == table

@@ -14,14 +14,8 @@ from losing_disk import LosingDisk
 
 from firebird_cdc.errors import StateUnwritable
 from firebird_cdc.journal import topics as topics_module
-from firebird_cdc.journal.topic_encoding import ESCAPE, TRANSLITERATE
-from firebird_cdc.journal.topics import (
-    BadName,
-    TopicNames,
-    data_topic,
-    database_part,
-    read_owners,
-)
+from firebird_cdc.journal.topic_encoding import ESCAPE, REPLACE, TRANSLITERATE, path_part, topic_of
+from firebird_cdc.journal.topics import BadName, TopicNames, read_owners
 
 DATABASE = "/srv/fb/warehouse.fdb"
 
@@ -48,17 +42,17 @@ def names(tmp_path: Path) -> Names:
     ],
 )
 def test_topic_of_a_table(names: Names, database: str, table: str, topic: str) -> None:
-    assert data_topic("depot", database, table) == topic
+    assert topic_of(REPLACE, "depot", database, table) == topic
     assert names().of_table(database, table) == topic
 
 
 def test_delimiter_stands_between_the_parts_only(names: Names) -> None:
-    assert data_topic("depot", "/a.b", "T", "-") == "depot-_a.b-T"
+    assert topic_of(REPLACE, "depot", "/a.b", "T", "-") == "depot-_a.b-T"
     assert names("topic.delimiter: '-'").of_table("/a.b", "T") == "depot-_a.b-T"
 
 
 def test_database_in_schema_names() -> None:
-    assert database_part(r"C:\my data\x.fdb") == "C__my_data_x.fdb"
+    assert path_part(r"C:\my data\x.fdb", REPLACE) == "C__my_data_x.fdb"
 
 
 def test_table_strategy(names: Names) -> None:
@@ -284,7 +278,7 @@ ENCODED = [
 
 @pytest.mark.parametrize(("database", "table", "topic"), ENCODED)
 def test_escaped_names(database: str, table: str, topic: str) -> None:
-    assert data_topic("x", database, table, encoding=ESCAPE) == topic
+    assert topic_of(ESCAPE, "x", database, table) == topic
 
 
 @pytest.mark.parametrize(
@@ -303,7 +297,7 @@ def test_transliterated_names_have_a_hash_where_they_were_changed(
     database: str, table: str, topic: str
 ) -> None:
     """Whole names, as an upgrade of the library must not move tables to other topics."""
-    assert data_topic("x", database, table, encoding=TRANSLITERATE) == topic
+    assert topic_of(TRANSLITERATE, "x", database, table) == topic
 
 
 def awkward(dice: random.Random, pieces: str, most: int) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,10 @@ from firebird_cdc.config import load_config
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.journal import ship
 from firebird_cdc.journal.format import Storage
+from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.replay.against_kafka import compare
 from firebird_cdc.journal.replay.audit_input import open_input
+from firebird_cdc.journal.topics import SHARED_TOPICS
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -26,9 +30,17 @@ ORDERS, GOODS = "Заказы", "Товары"
 T = (column("ID", Storage.INTEGER, key=1), column("N", Storage.INTEGER))
 
 
-@pytest.mark.parametrize("encoding", ["replace", "transliterate", "escape"])
+@pytest.mark.parametrize(
+    ("encoding", "elsewhere"),
+    [("replace", False), ("replace", True), ("transliterate", False), ("escape", False)],
+)
 def test_each_task_finds_the_topics_that_the_shipper_chose(
-    spark: SparkSession, broker: KafkaBroker, tmp_path: Path, topic_prefix: str, encoding: str
+    spark: SparkSession,
+    broker: KafkaBroker,
+    tmp_path: Path,
+    topic_prefix: str,
+    encoding: str,
+    elsewhere: bool,
 ) -> None:
     """Though the task that reads only the later table's journal can't see who came first."""
     file = tmp_path / "connector.yaml"
@@ -48,6 +60,11 @@ def test_each_task_finds_the_topics_that_the_shipper_chose(
     history.commit(("u", GOODS, (1, 1), (1, 2)), ("c", ORDERS, None, (2, 1)))
     config = load_config(file)
     assert ship.Shipper(config, once=True).run() == (1 if encoding == "replace" else 0)
+    if elsewhere:  # a host that has the list of the tables, and nothing else of the journal folder
+        state = tmp_path / "elsewhere" / STATE_DIRECTORY
+        state.mkdir(parents=True)
+        shutil.copy(config.journal_directory / STATE_DIRECTORY / SHARED_TOPICS, state)
+        config = replace(config, journal_directory=state.parent)
     folders = [str(tmp_path / "archive"), str(tmp_path / "journals/.firebird-cdc/quarantine")]
     changes = open_input(spark, folders[: 2 if encoding == "replace" else 1], partition_bytes=2000)
     try:

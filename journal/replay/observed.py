@@ -33,7 +33,7 @@ PACKAGES = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",
     "org.apache.kafka:kafka-clients:3.9.1",
     "org.apache.commons:commons-pool2:2.12.1",
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.1",
 )
 """What Spark's Kafka source consists of, as Maven names it: each alone, without what it names."""
 

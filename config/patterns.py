@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -76,15 +75,6 @@ def _suggest_pattern(item: str) -> str | None:
 
 # Items that begin with *
 
-_KEY = r"(?P<key>[^\s:#'\"]+)[ \t]*:"
-_COMMENT = r"(?:[ \t]+#.*)?\s*"
-_STARRED = re.compile(rf"(?P<head>{_KEY}[ \t]+)(?P<value>\*.*?){_COMMENT}")
-_STARRED_ITEM = re.compile(rf"(?P<head>\s*-[ \t]+)(?P<value>\*.*?){_COMMENT}")
-_HEAD_OF_LIST = re.compile(rf"{_KEY}{_COMMENT}")
-_WITHIN_LIST = re.compile(r"\s*(?:[-#].*)?")
-_LIST_IN_LINE = re.compile(rf"{_KEY}[ \t]+\[[^'\"#]*\]{_COMMENT}")
-_ITEM_IN_LINE = re.compile(r"(?<=[\[,])(?P<blank>\s*)(?P<value>\*[^,\[\]]*?)(?=\s*[,\]])")
-
 
 def holds_patterns(key: str, option: Option) -> bool:
     """Tell whether the value of KEY, a key of OPTION, is a list of regular expressions."""
@@ -93,31 +83,8 @@ def holds_patterns(key: str, option: Option) -> bool:
     return option.kind in (Kind.PATTERNS, Kind.MESSAGE_KEYS)
 
 
-def quote_star(lines: Sequence[str], number: int) -> str | None:
-    """Return line NUMBER of LINES, the patterns in it in quotes; None if it is neither
-    ``key: *...`` nor of a list in which an item begins so, or of a key of other values.
-
-    YAML reads what begins with ``*`` as the name of an anchor.
-    """
-    line = lines[number]
-    if match := _STARRED.fullmatch(line):
-        key = match["key"]
-    elif match := _STARRED_ITEM.fullmatch(line):
-        above = (each for each in reversed(lines[:number]) if not _WITHIN_LIST.fullmatch(each))
-        head = _HEAD_OF_LIST.fullmatch(next(above, ""))
-        key = "" if head is None else head["key"]
-    elif match := _LIST_IN_LINE.fullmatch(line):
-        if not _names_patterns(match["key"]):
-            return None
-        mended = _ITEM_IN_LINE.sub(lambda item: f"{item['blank']}'{item['value']}'", line)
-        return mended if mended != line else None
-    if match is None or not _names_patterns(key):
-        return None
-    value = match["value"].replace("'", "''")
-    return f"{match['head']}'{value}'"
-
-
-def _names_patterns(key: str) -> bool:
+def names_patterns(key: str) -> bool:
+    """Tell whether KEY, as a file has it, is of an option whose value is such a list."""
     option = find_option(key)
     return option is not None and holds_patterns(key, option)
 
@@ -135,7 +102,7 @@ def read_stars(entry: Entry, option: Option) -> tuple[Entry, str]:
         mend = split if option.kind is Kind.MESSAGE_KEYS else _mended
         value = tuple(mend(item, found) for item in entry.value)
     else:
-        value = split(entry.value or "", found)
+        value = split((entry.value or "").rstrip("\n"), found)  # which a block of text ends with
     if not found:
         return entry, ""
     items = " and ".join(found)

@@ -7,6 +7,7 @@ and no tag can make Python build an object.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from types import MappingProxyType
 import yaml
 
 from firebird_cdc.config.options import shown_key
-from firebird_cdc.config.patterns import quote_star
+from firebird_cdc.config.patterns import names_patterns
 from firebird_cdc.errors import ConfigError
 
 _NULL_TAG = "tag:yaml.org,2002:null"
@@ -91,7 +92,7 @@ def read_flat_yaml(path: Path, what: str) -> Source:
     """
     text = read_text(path, what)
     try:
-        node = _compose(text)
+        node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         raise ConfigError([_syntax_problem(path, what, error)]) from error
     except yaml.reader.ReaderError as error:
@@ -115,22 +116,25 @@ def read_flat_yaml(path: Path, what: str) -> Source:
     return _flatten(path, node)
 
 
-def _compose(text: str) -> yaml.Node | None:
-    """Return the node that TEXT is; a value that begins with ``*`` and is no alias counts as text
-    where ``quote_star`` knows it. Raises what PyYAML does."""
-    lines = text.split("\n")
-    while True:
-        try:
-            node: yaml.Node | None = yaml.compose("\n".join(lines), Loader=yaml.SafeLoader)
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark
-            number = len(lines) if mark is None else mark.line
-            quoted = quote_star(lines, number) if number < len(lines) else None
-            if quoted is None:
-                raise
-            lines[number] = quoted
+class _Loader(yaml.SafeLoader):
+    """Takes what begins with ``*`` for text if the document has no anchor of that name."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._anchors = set(re.findall(r"&([\w-]+)", text))
+
+    def fetch_alias(self) -> None:
+        """Fetch an alias, or text; see PyYAML's Scanner."""
+        name = re.match(r"\*([\w-]+)(?=[\s,\]}]|\0|\Z)", self.buffer[self.pointer :])
+        if name and name[1] in self._anchors:
+            super().fetch_alias()
         else:
-            return node
+            self.fetch_plain()
+
+
+def _is_starred(node: yaml.Node) -> bool:
+    """Tell whether NODE is text that begins with ``*`` and does not stand in quotes."""
+    return isinstance(node, yaml.ScalarNode) and not node.style and node.value.startswith("*")
 
 
 def _flatten(path: Path, node: yaml.MappingNode) -> Source:
@@ -149,13 +153,20 @@ def _flatten(path: Path, node: yaml.MappingNode) -> Source:
             )
             problems.append((key, said))
             continue
+        items = value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
+        if any(map(_is_starred, items)) and not names_patterns(key):
+            said = (
+                f"{path}:{line}: {shown_key(key)}: a value that begins with * must stand in quotes"
+            )
+            problems.append((key, said))
+            continue
         value: str | tuple[str, ...] | None
         if isinstance(value_node, yaml.ScalarNode):
             value = None if value_node.tag == _NULL_TAG else value_node.value
         elif isinstance(value_node, yaml.SequenceNode) and all(
-            isinstance(item, yaml.ScalarNode) for item in value_node.value
+            isinstance(item, yaml.ScalarNode) for item in items
         ):
-            value = tuple(item.value for item in value_node.value)
+            value = tuple(item.value for item in items)
         else:
             said = (
                 f"{path}:{line}: {shown_key(key)} holds a nested structure; write dotted keys on"
@@ -174,9 +185,7 @@ def _syntax_problem(path: Path, what: str, error: yaml.MarkedYAMLError) -> str:
     # The mark's own snippet would show the line, which may hold a password.
     hint = ""
     if error.context and ("alias" in error.context or "anchor" in error.context):
-        hint = "; a value that begins with * or & must stand in quotes"
-    elif error.problem and "alias" in error.problem:
-        hint = "; a value that begins with * must stand in quotes"
+        hint = "; a value that begins with & must stand in quotes"
     elif error.problem and "mapping values" in error.problem:
         hint = "; a value that contains ': ' must stand in quotes"
     elif error.problem and "'\\t'" in error.problem:

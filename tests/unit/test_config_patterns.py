@@ -27,6 +27,15 @@ DATABASE = "/data/shop.fdb"
         ("table.include.list:\n- .*x # one\n\n# two\n-  *.orders", "table.include.list: [.*x,"
          " .*.orders]"),
         ("table.include.list: # two\n  - *.x\n  - *.z # z", "table.include.list: [.*.x, .*.z]"),
+        ("table.include.list: ['.*id', *.x]", "table.include.list: [.*id, .*.x]"),
+        ('table.include.list: [".*id", *.x] # all', "table.include.list: [.*id, .*.x]"),
+        ("table.include.list: [\n  *.x,\n  .*y\n  ]", "table.include.list: [.*.x, .*y]"),
+        ("table.include.list:\n  *.x", "table.include.list: .*.x"),
+        ("table.include.list: >\n  *.x,\n  *.y", "table.include.list: .*.x, .*.y"),
+        ("table.include.list: |\n  *.x", "table.include.list: .*.x"),
+        ("table.include.list: .*a,\n  *.x", "table.include.list: .*a, .*.x"),
+        ("table.include.list: *", "table.include.list: .*"),
+        ('"table.include.list": *.x', "table.include.list: .*.x"),
         ("table.include.list: '*[.]orders: #'", "table.include.list: '.*[.]orders: #'"),
         ("message.key.columns: '*.orders:id,*no;.*x:y'", "message.key.columns: .*.orders:id,.*no;"
          ".*x:y"),
@@ -42,7 +51,8 @@ def test_the_warning_shows_the_line_which_means_the_same(
     rest = ["topic.creation.groups: a"] * line.startswith("topic.creation")
     config = load_with(tmp_path, line, *rest)
     [warning] = config.warnings
-    assert warning.startswith(f"{config.path}:1: {line.partition(':')[0].strip()} holds *")
+    key = line.partition(":")[0].strip(' "')
+    assert warning.startswith(f"{config.path}:1: {key} holds *")
     assert warning.endswith(f"; write this line: {better}")
     written = load_with(tmp_path, better, *rest)
     assert written.warnings == ()

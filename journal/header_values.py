@@ -83,7 +83,12 @@ class JsonHeaders:
 
     def typed(self, topic: str, header: StructHeader) -> bytes | None:
         """Return a header that has a schema; raises BadValue."""
-        check_finite(header.value)
+        try:
+            check_finite(header.value)
+        except BadValue as error:
+            raise BadValue(
+                f"its header {header.name}: {error}; header.converter: simple can carry it"
+            ) from None
         return self._convert(topic, header.schema, header.value)
 
     def told(self, content: Mapping[str, Any]) -> bytes:

@@ -21,9 +21,10 @@ def register(actions: Any) -> None:
         "acknowledge",
         help="say that what was refused or lost, or who shipped before, is known",
         description="Ends the notice that commits were refused, or not captured, or that Kafka no"
-        " longer has journals that were shipped. What comes later is told again. For a"
-        " DATABASE that stands still because Kafka has other journals under its numbers, it has the"
-        " ones that wait sent all the same. The shipper that runs takes note within seconds, or"
+        " longer has journals that were shipped, or never got a BEGIN, an END or the announcement"
+        " of a new epoch. What comes later is told again. For a DATABASE that stands still because"
+        " Kafka has other journals under its numbers, it has the ones that wait sent all the same."
+        " The shipper that runs takes note within seconds, or"
         " else the next one.",
     )
     add_config_option(parser)
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     config = locate_config(arguments.config)
     directory = readable_folder(load_capture(config).journal_directory)
-    lost = {memory.database: memory.lost for memory in remembered(directory) if memory.lost}
+    lost = {each.database: each.unknown for each in remembered(directory) if each.unknown}
     databases = arguments.databases or list(lost)
     damaged = {} if arguments.databases else unreadable(directory)
     known: list[failures.Failures] = []
@@ -85,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"acknowledged: {text.partition(';')[0]}")
     named = {each.database for each in known}
     for database in databases:
-        what = ", ".join(map(str, lost.get(database, ())))
+        what = ", ".join(lost.get(database, ()))
         if what or database not in named:
             what = what or "no journals are known to be lost"
             print(f"{database}: acknowledged ({what})")

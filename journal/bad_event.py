@@ -9,11 +9,12 @@ BEGIN, END, NEW_EPOCH = -1, -2, -3
 message that announces the epoch which the transaction opens."""
 
 ASIDE = {
+    NEW_EPOCH: "the announcement of a new epoch",
     BEGIN: "BEGIN of the transaction",
     END: "END of the transaction",
-    NEW_EPOCH: "the announcement of a new epoch",
 }
-"""These for people: messages that are no events, so the quarantine has no notes on them."""
+"""These for people, in their order: messages that are no events, so the quarantine has no notes on
+them."""
 
 
 class BadEvent(ShipError):

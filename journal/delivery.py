@@ -576,6 +576,9 @@ class Delivery(ABC):
         statistics = self.statistics.database(lane.database)
         if any(flight.has_placeholders for flight in settled):
             self.standing.keep_counts()
+        for flight in settled:
+            if flight.left_out:
+                self.standing.leave_out(lane.database, flight.take_left_out())
         is_whole = self.plan.quarantine.is_whole
         lengths = [flight.length for flight in settled if is_whole(flight.entry.uuid)]
         statistics.transactions += len(lengths)

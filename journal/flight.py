@@ -139,7 +139,7 @@ class Flight:
     last; ``place``: the same, or one of ASIDE. ``part``: what goes into one Kafka transaction.
     ``tally``: what of it counts. ``opens_epoch``: a
     message that announces its epoch goes before its events. ``has_placeholders``: some of those
-    counted have them.
+    counted have them. ``left_out``: which of ASIDE could not be sent.
     """
 
     def __init__(
@@ -171,6 +171,9 @@ class Flight:
         self._is_closed = False
         self._plan = plan
         self._skipped = skipped or _NOTHING
+        self.left_out: set[int] = set()
+        if skipped:  # what goes before the events is behind one that goes on among them
+            self.left_out = skipped.keys() & ({END} if resume_after else ASIDE.keys())
         self.resume_after = resume_after
         self._held: Sequence[Message] = ()
         self.part = Part(resume_after)
@@ -276,6 +279,12 @@ class Flight:
         """Send no more of the journal; what was not sent waits in the quarantine for a retry."""
         self._plan.quarantine.leave_rest(self.entry, self.database, self.pos, reason)
         self.read_to_end = True
+
+    def take_left_out(self) -> list[int]:
+        """Return ``left_out``, and empty it: it counts once."""
+        taken = [place for place in ASIDE if place in self.left_out]
+        self.left_out.clear()
+        return taken
 
     def refuse(self, error: KafkaError, topic: str | None = None) -> None:
         """Note that a message was refused; without TOPIC: the one to be handed over next."""
@@ -419,6 +428,7 @@ class Flight:
                 if self._plan.failure_mode != "fail" or is_nameless:
                     self.report_left_out(error)
                     if renderer is None or change is None:
+                        self.left_out.add(error.pos)
                         return ()
                     return self._left_out(renderer, change, str(error), is_nameless=is_nameless)
                 if not _registry_refused(error):

@@ -14,7 +14,7 @@ power cut takes was there for comparison.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -74,7 +74,8 @@ class Memory:
     """What is remembered of one database. ``number``: epoch and sequence of the last journal that
     was shipped, to topics whose positions are in ``topic``; None: none that counts. ``kept_from``:
     the first one that went into ``archive``, and with it all since; None: none is kept.
-    ``placeholders``: events that were sent with placeholders for values that are too large."""
+    ``placeholders``: events that were sent with placeholders for values that are too large.
+    ``left_out``: how many messages that are no events could not be sent, by what they are."""
 
     database: str
     topic: str
@@ -85,6 +86,24 @@ class Memory:
     archive: str = ""
     kept_from: tuple[int, int] | None = None
     placeholders: int = 0
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def unknown(self) -> list[str]:
+        """What nobody has acknowledged yet, for people."""
+        return [*map(str, self.lost), *self._left_out()]
+
+    def _left_out(self) -> list[str]:
+        return [f"{what} ({many})" for what, many in self.left_out.items()]
+
+    @property
+    def left_out_text(self) -> str:
+        """A sentence that tells of what was left out, and what to do."""
+        return (
+            f"what goes with events of {self.database} could not be sent and was left out:"
+            f" {', '.join(self._left_out())}; our log says why. Mend that, then say that it is"
+            " known: firebird-cdc journal acknowledge"
+        )
 
     @classmethod
     def parse(cls, content: bytes) -> Memory:
@@ -104,6 +123,7 @@ class Memory:
             str(fields.get("archive", "")),
             _number(fields.get("kept_from")),
             int(fields.get("placeholders", 0)),
+            {str(what): int(many) for what, many in fields.get("left_out", {}).items()},
         )
 
 
@@ -194,6 +214,14 @@ class Shipped:
             memory.placeholders = count
             self._dirty.add(database)
 
+    def leave_out(self, database: str, whats: Iterable[str]) -> Memory:
+        """Keep that WHATS, which are no events, were left out of what was sent of DATABASE."""
+        memory = self._memory(database)
+        for what in whats:
+            memory.left_out[what] = memory.left_out.get(what, 0) + 1
+        self._dirty.add(database)
+        return memory
+
     def _memory(self, database: str) -> Memory:
         memory = self.databases.get(database)
         if memory is None:
@@ -255,6 +283,7 @@ class Shipped:
             memory = self.databases.get(database)
             if memory is not None:
                 memory.lost.clear()
+                memory.left_out.clear()
                 self._dirty.add(database)
             found.append(database)
         return found
@@ -285,13 +314,14 @@ def before(number: tuple[int, int]) -> tuple[int, int]:
 
 
 def remembered(directory: Path) -> list[Memory]:
-    """Return what the folder DIRECTORY remembers, for whoever shows it; without losses that were
+    """Return what the folder DIRECTORY remembers, for whoever shows it; without what was
     acknowledged, be it that no shipper has taken note yet. ``unreadable`` has what is not here."""
     found = []
     for path, memory in _memories(directory):
         if isinstance(memory, Memory):
             if path.with_suffix(_WISH).exists():
                 memory.lost.clear()
+                memory.left_out.clear()
             found.append(memory)
     return found
 

@@ -7,6 +7,7 @@ producer. A cluster that has less than it had has lost journals.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from platform import node
 from time import monotonic
@@ -14,10 +15,11 @@ from uuid import UUID
 
 import logbook
 
+from firebird_cdc.journal.bad_event import ASIDE
 from firebird_cdc.journal.positions import Known, Position, PositionReader
 from firebird_cdc.journal.producer import KafkaLink
-from firebird_cdc.journal.shipped import WRITE_S, Lost, Shipped
-from firebird_cdc.journal.statistics import LOST, Statistics
+from firebird_cdc.journal.shipped import WRITE_S, Lost, Memory, Shipped
+from firebird_cdc.journal.statistics import LEFT_OUT, LOST, Statistics
 
 _log = logbook.Logger("firebird_cdc.journal.standing")
 
@@ -52,7 +54,7 @@ class Standing:
         self._next_count = 0.0
         self._unreadable: set[str] = set()  # of which is told
         for memory in self._shipped.databases.values():
-            self._show(memory.database, memory.lost)
+            self._show(memory)
         self._show_unreadable()
         self._take_counts()
 
@@ -109,6 +111,12 @@ class Standing:
         self._keep_counts()
         self._shipped.write()
 
+    def leave_out(self, database: str, places: Sequence[int]) -> None:
+        """Write and show that what stands at PLACES, each one of ASIDE, was left out of journals
+        that are shipped, before these go."""
+        self._show(self._shipped.leave_out(database, [ASIDE[place] for place in places]))
+        self._shipped.write()
+
     def turn(self) -> list[str]:
         """Keep the memory; returns databases of which somebody has acknowledged what happened."""
         now = monotonic()
@@ -119,6 +127,7 @@ class Standing:
         acknowledged = self._shipped.acknowledgements(now)
         for database in acknowledged:
             self._statistics.clear(LOST + database)
+            self._statistics.clear(LEFT_OUT + database)
             _log.notice("{}: what happened is acknowledged", database)
         if self._unreadable:
             self._show_unreadable()
@@ -148,14 +157,17 @@ class Standing:
             database,
         )
         self._shipped.write()
-        self._show(database, self._shipped.databases[database].lost)
+        self._show(self._shipped.databases[database])
 
-    def _show(self, database: str, lost: list[Lost]) -> None:
-        if lost:
-            ranges = ", ".join(map(str, lost))
+    def _show(self, memory: Memory) -> None:
+        database = memory.database
+        if memory.lost:
+            ranges = ", ".join(map(str, memory.lost))
             self._statistics.trouble(
                 LOST + database, "warning", f"Kafka no longer has {ranges} of {database}"
             )
+        if memory.left_out:
+            self._statistics.trouble(LEFT_OUT + database, "warning", memory.left_out_text)
 
     def _show_unreadable(self) -> None:
         """Tell what the folder remembers and can't be read, until somebody has acknowledged it."""

@@ -549,6 +549,8 @@ class TransactionalDelivery(Delivery):
         pos = flight.part.sent_to
         self._commit()
         lane.resume_after(flight.entry, pos)
+        if flight.left_out:
+            self.standing.leave_out(lane.database, flight.take_left_out())
         if flight.messages:
             _log.warning(
                 "{}: too large for one Kafka transaction, events up to {} are committed and visible"

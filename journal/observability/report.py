@@ -25,6 +25,7 @@ from firebird_cdc.journal.statistics import (
     DISK,
     FAILURES,
     KAFKA,
+    LEFT_OUT,
     LOST,
     UNDECIDED,
     UNREADABLE,
@@ -144,6 +145,7 @@ class Reporter:
         """
         statistics, troubles = self.statistics, dict(self.statistics.troubles)
         subjects = {path, KAFKA, DISK, CONFIRMER, LOST + path, LOST + database_key(path)}
+        subjects.add(LEFT_OUT + path)
         # It is not told whose they are; they may be among those that wait here.
         if backlog.pending:
             subjects.add(UNREADABLE)

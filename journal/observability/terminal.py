@@ -37,6 +37,7 @@ from firebird_cdc.journal.shipped import remembered, unreadable
 from firebird_cdc.journal.statistics import (
     CONFIRMER,
     FAILURES,
+    LEFT_OUT,
     LOST,
     NAMELESS,
     OPTIONS,
@@ -288,10 +289,10 @@ def _of_folder(
     elif server:
         needs.append("no shipper runs, though a server captures changes")
     nameless = troubles_of(directory, now)
-    troubles = [*failed, *nameless, *_confirmer(directory, now), *_lost(directory)]
+    troubles = [*failed, *nameless, *_confirmer(directory, now), *_remembered(directory)]
     needs += [trouble["text"] for trouble in troubles]
     if last is not None:
-        known = (LOST, CONFIRMER, UNDECIDED, FAILURES, NAMELESS)
+        known = (LOST, LEFT_OUT, CONFIRMER, UNDECIDED, FAILURES, NAMELESS)
         troubles += [each for each in last["troubles"] if not each["subject"].startswith(known)]
     if listing.quarantined:
         needs.append(set_aside(len(listing.quarantined)))
@@ -385,21 +386,33 @@ def _failures(directory: Path, configs: Sequence[Path]) -> list[dict[str, Any]]:
     ]
 
 
-def _lost(directory: Path) -> list[dict[str, Any]]:
-    """What Kafka has lost, as the folder remembers it, and what it remembers and can't be read."""
+def _remembered(directory: Path) -> list[dict[str, Any]]:
+    """What Kafka has lost or never got, as the folder remembers it, and what of that can't be
+    read."""
     now = now_us()
     damaged = [
         {"subject": LOST + key, "kind": "warning", "text": text, "since_us": now}
         for key, text in unreadable(directory).items()
     ]
-    return damaged + [
+    memories = remembered(directory)
+    left_out = [
+        {
+            "subject": LEFT_OUT + memory.database,
+            "kind": "warning",
+            "text": memory.left_out_text,
+            "since_us": now,
+        }
+        for memory in memories
+        if memory.left_out
+    ]
+    return [*damaged, *left_out] + [
         {
             "subject": LOST + memory.database,
             "kind": "warning",
             "text": f"Kafka no longer has {', '.join(map(str, memory.lost))} of {memory.database}",
             "since_us": min(lost.noticed_us for lost in memory.lost),
         }
-        for memory in remembered(directory)
+        for memory in memories
         if memory.lost
     ]
 

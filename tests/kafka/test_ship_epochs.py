@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import SerializationContext
 from shipping import DATABASE, Folder, Ship, ids, read_topics
 
+from firebird_cdc.cli import main
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.registry import SchemaRegistry
 from firebird_cdc.journal import transactions
@@ -177,6 +179,40 @@ def test_a_journal_that_is_sent_in_parts_announces_its_epoch_once(
     assert ship.once_here() == 0
     assert topics.announced() == [(DATABASE, 1)]
     assert topics.identities() == [(1, 1, pos) for pos in range(1, 24)]
+
+
+@pytest.mark.parametrize("is_split", [False, True], ids=["whole", "in-parts"])
+def test_an_announcement_that_kafka_refuses_is_told_until_somebody_knows_it(
+    ship: Ship,
+    folder: Folder,
+    broker: KafkaBroker,
+    topic_prefix: str,
+    topics: Topics,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    is_split: bool,
+) -> None:
+    if is_split:
+        monkeypatch.setattr(transactions, "SPLIT_MESSAGES", 5)
+        monkeypatch.setattr(transactions, "EVENTS_PER_TURN", 5)
+    ship.options["event.processing.failure.handling.mode"] = "skip"
+    limited = NewTopic(topic_prefix, 1, 1, config={"max.message.bytes": "200"})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in admin.create_topics([limited]).values():
+        future.result(30)
+    folder.write(1, epoch=1, rows=13)
+    folder.write(2, epoch=1, first_id=14)
+    assert ship.once_here() == 0
+    assert len(topics.identities()) == 14
+    assert topics.announced() == []
+    status = ["status", "--directory", str(folder.directory)]
+    assert main(status) == 1
+    assert f"goes with events of {DATABASE} could not be sent" in (told := capsys.readouterr().out)
+    assert "the announcement of a new epoch (1)" in told
+    assert ship.journal("acknowledge", DATABASE) == 0
+    assert main(status) == 0, "no shipper has to take note first"
+    assert ship.once_here() == 0
+    assert main(status) == 0
 
 
 _EARLIER = """

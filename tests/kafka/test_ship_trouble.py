@@ -348,8 +348,14 @@ def test_journal_before_one_that_stands_still_stops_its_database_without_hiding_
 
 @TRANSACTIONAL
 def test_boundaries_that_the_broker_refuses_do_not_take_the_events_with_them(
-    ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, transactional: bool
+    ship: Ship,
+    folder: Folder,
+    broker: KafkaBroker,
+    topic_prefix: str,
+    capsys: pytest.CaptureFixture[str],
+    transactional: bool,
 ) -> None:
+    """And whoever asks is told until somebody knows it."""
     use_transactions(ship, topic_prefix, transactional)
     ship.options |= {FAILURE_MODE: "warn", "provide.transaction.metadata": "true"}
     limited = NewTopic(f"{topic_prefix}.transaction", 1, 1, config={"max.message.bytes": "300"})
@@ -364,6 +370,28 @@ def test_boundaries_that_the_broker_refuses_do_not_take_the_events_with_them(
     topics = read_topics(broker.bootstrap, topic_prefix)
     assert first_occurrences(ids(topics[item_topic(topic_prefix)])) == [1000000, 1000001, 1000002]
     assert topics[f"{topic_prefix}.transaction"] == []
+    left_out = "BEGIN of the transaction ({0}), END of the transaction ({0})"
+    assert left_out.format(1) in _needs(folder, capsys)
+    folder.write(2)
+    shipper = ship.start()
+    shipper.await_that(lambda: folder.waiting == [], "shipped")
+    shipper.await_that(lambda: left_out.format(2) in _needs(folder, capsys), "told by a shipper")
+    assert ship.journal("acknowledge") == 0
+    assert f"{DATABASE}: acknowledged (BEGIN of the transaction (2), END" in capsys.readouterr().out
+    shipper.await_that(lambda: main(_status_of(folder)) == 0, "well again")
+    assert shipper.terminate() == 0
+    assert main(_status_of(folder)) == 0
+
+
+def _status_of(folder: Folder) -> list[str]:
+    return ["status", "--directory", str(folder.directory)]
+
+
+def _needs(folder: Folder, capsys: pytest.CaptureFixture[str]) -> str:
+    """What status says, which is that something needs somebody."""
+    capsys.readouterr()
+    assert main(_status_of(folder)) == 1
+    return capsys.readouterr().out
 
 
 def _no_limit(topic: str) -> ConfigResource:

@@ -329,7 +329,7 @@ def test_unwrap_makes_no_null_of_what_is_no_number(unwrap: Callable[..., Apply])
     told = unwrap(add_headers="after.FACTOR")(record)
     assert told is not None
     assert _written(SimpleHeaders(), told) == [("__after_FACTOR", b"-Infinity")]
-    with pytest.raises(BadValue, match="its header .*-inf cannot be written.*simple can carry it"):
+    with pytest.raises(BadValue, match=r"its header .*-inf cannot be written.*simple can carry it"):
         _written(JsonHeaders(), told)
 
 

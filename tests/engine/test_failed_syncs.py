@@ -123,6 +123,21 @@ def _fail_after_prepare(capture: Capture, server: Server, disk: Disk, *words: st
     return live.name.partition(".")[0]
 
 
+def _await_writes(server: Server) -> None:
+    """Wait until row 5 can be written, and commit it."""
+
+    def can_write() -> bool:
+        try:
+            server.execute("INSERT INTO T VALUES (5, 9)")
+            server.commit()
+        except SqlError:
+            server.call("rollback")
+            return False
+        return True
+
+    until("writes to work again", can_write)
+
+
 def _told(capture: Capture) -> str:
     """Return what the server's process said."""
     return (capture.directory / "server.log").read_text()
@@ -214,17 +229,25 @@ def test_a_rollback_of_which_nothing_reaches_the_disk_refuses_what_comes_then(
     with pytest.raises(SqlError, match=r"firebird-cdc.*(removed for good|can't be written)"):
         server.execute("INSERT INTO T VALUES (4, 9)")
     disk.work()
+    _await_writes(server)
+    server.end()
+    assert _captured(capture) == [1, 2, 5]
 
-    def can_write() -> bool:
-        try:
-            server.execute("INSERT INTO T VALUES (5, 9)")
-            server.commit()
-        except SqlError:
-            server.call("rollback")
-            return False
-        return True
 
-    until("writes to work again", can_write)
+def test_a_write_is_refused_whose_journal_was_not_made_before_and_cannot_be_made_for_good(
+    capture: Capture, start: StartServer, disk: Disk
+) -> None:
+    server = start(capture)
+    for journal in (capture.journal_directory / ".firebird-cdc/pool").glob("*/*"):
+        journal.unlink()
+    disk.fail("/journals")
+    with pytest.raises(SqlError, match="cannot create the journal"):
+        server.execute("INSERT INTO T VALUES (3, 8)")
+    assert ("failed", "fsync", str(capture.journal_directory)) in disk.syncs()
+    assert not capture.live()
+    server.call("rollback")
+    disk.work()
+    _await_writes(server)
     server.end()
     assert _captured(capture) == [1, 2, 5]
 

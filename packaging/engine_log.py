@@ -31,11 +31,12 @@ _SHOWN = 3
 _TIME = re.compile(r"\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}")
 _MENTIONS = re.compile("debezium_connector|firebird[_-]cdc", re.IGNORECASE)
 _NOT_FOUND = re.compile("Replication plugin .* is not found")
-# Of the plugin itself (fbc_host_count_failure in native/host.c).
-_NOWHERE = b"counted nowhere"
+# Of the plugin itself (fbc_host_count_failure in native/host.c), and of an engine that has none.
+_NOWHERE = re.compile(rb"counted nowhere|Replication plugin .* is not found")
 _UNCOUNTED = re.compile(
-    r"Database: (?P<database>.*)\s+ERROR: firebird-cdc: (?P<what>transactions were .* and that is"
-    r" counted nowhere: .*)"
+    r"Database: (?P<database>.*)\s+ERROR: (?:firebird-cdc: )?"
+    r"(?P<what>transactions were .* and that is counted nowhere: .*"
+    r"|Replication plugin .* is not found)"
 )
 
 
@@ -69,8 +70,7 @@ def engine_log(server: Server) -> Findings:
     present = max(now - PRESENT_S, int(min(starts, default=0)))
     found: dict[str, list[float]] = {}
     for moment, text in _last_entries(path):
-        is_other = _UNCOUNTED.search(text) or _NOT_FOUND.search(text)
-        if moment > now - RECENT_S and _MENTIONS.search(text) and not is_other:
+        if moment > now - RECENT_S and _MENTIONS.search(text) and not _UNCOUNTED.search(text):
             found.setdefault(_Entry(moment, text).said, []).append(moment)
     last = sorted(found.items(), key=lambda each: each[1][-1])[-_SHOWN:]
     for said, moments in last:
@@ -79,41 +79,38 @@ def engine_log(server: Server) -> Findings:
         if moments[-1] >= present:
             yield Finding(str(path), told, "see the log named in LoggingConfig for the cause")
         else:
-            yield _past(path, told)
+            yield Finding(
+                str(path),
+                f"was written before, and not again since: {told}",
+                "nothing, if the cause is known; the log named in LoggingConfig tells it",
+                Severity.NOTE,
+            )
 
 
 def plugin_not_found(server: Server) -> Findings:
-    """Say that the engine found no plugin to tell of commits, which it goes on without: an error
-    while a process runs that said it, or may have; else a note."""
+    """Say that the engine has found no plugin to tell of commits, and goes on without: as long as a
+    process runs that may have said it, or for minutes. What that lost ``uncounted`` tells."""
     path, now = server.replication_log, time.time()
-    entries = [each for each in _last_entries(path) if _NOT_FOUND.search(each.text)]
-    if not entries or entries[-1].moment <= now - RECENT_S:
+    last = next((each for each in reversed(_last_entries(path)) if _is_not_found(each)), None)
+    if last is None:
         return
-    last = entries[-1]
     processes = list(engine_processes(server, []))
 
     def may_have_said_it(process: EngineProcess) -> bool:
         return not process.has_plugin and int(process.started) <= last.moment
 
-    told = f"{_shown(last.moment)}: {last.said}"
-    if (not processes and last.moment > now - PRESENT_S) or any(map(may_have_said_it, processes)):
+    is_recent = not processes and last.moment > now - PRESENT_S
+    if is_recent or any(map(may_have_said_it, processes)):
         yield Finding(
             str(path),
-            f"{told}: what is committed there is not captured",
+            f"{_shown(last.moment)}: {last.said}: nothing is captured",
             f"run firebird-cdc check and mend what it names (firebird-cdc install --server"
             f" {server.root} puts the plugin back), then restart the server",
         )
-    else:
-        yield _past(path, told)
 
 
-def _past(path: Path, told: str) -> Finding:
-    return Finding(
-        str(path),
-        f"was written before, and not again since: {told}",
-        "nothing, if the cause is known; the log named in LoggingConfig tells it",
-        Severity.NOTE,
-    )
+def _is_not_found(entry: _Entry) -> bool:
+    return _NOT_FOUND.search(entry.text) is not None
 
 
 def uncounted(server: Server, since: float) -> Iterator[tuple[str, str]]:
@@ -125,7 +122,10 @@ def uncounted(server: Server, since: float) -> Iterator[tuple[str, str]]:
         if found is None or moment <= since or found[0] in told:
             continue
         told.add(found[0])
-        yield str(path), f"{_shown(moment)}, {found['database']}: {found['what']}"
+        what = found["what"]
+        if _NOT_FOUND.search(what):
+            what += ", so what was committed then was NOT CAPTURED, and that is counted nowhere"
+        yield str(path), f"{_shown(moment)}, {found['database']}: {what}"
 
 
 def last_uncounted(server: Server) -> float:

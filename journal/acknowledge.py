@@ -108,11 +108,10 @@ def _await_pause(servers: Sequence[Server]) -> None:
     """Wait until the plugin would tell again what it last counted nowhere, so that nothing is
     acknowledged of which it said nothing yet. Raises ShipError if it goes on telling."""
     from firebird_cdc.errors import ShipError
-    from firebird_cdc.packaging.engine_log import PAUSE_S, last_uncounted
+    from firebird_cdc.packaging.engine_log import PAUSE_S, known_from, last_uncounted
 
     for _ in range(_MOST_PAUSES):
-        last = max(map(last_uncounted, servers), default=0.0)
-        left = last + 1 + PAUSE_S - time()  # entries have whole seconds
+        left = known_from(max(map(last_uncounted, servers), default=0)) - time()
         if left <= 0:
             return
         print(f"waiting {left:.0f} s: replication.log may have more to tell by then", flush=True)

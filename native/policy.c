@@ -314,12 +314,14 @@ void fbc_policy_log(const char *logs, const char *database, const char *text) {
         return;
     tell(entry);
     gethostname(host, sizeof host - 1);
+    /* In the server's time zone, as the engine's entries are, which whoever reads it does not know:
+     * the seconds since 1970 are for our commands (packaging/engine_log.py). */
     if (ctime_r(&now, moment)) /* its names of days and months are in no other language */
         moment[strcspn(moment, "\n")] = 0;
     int length = snprintf(entry, sizeof entry,
                           "\n%s (replica) %s\n\tDatabase: %.300s\n\t"
-                          "ERROR: firebird-cdc: %.1200s\n",
-                          host, moment, database, text);
+                          "ERROR: firebird-cdc at %lld: %.1200s\n",
+                          host, moment, database, (long long)now, text);
     snprintf(path, sizeof path, "%s/replication.log", logs);
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0660);
     /* In one piece: the engine appends to it, too. There is nowhere left to say that it fails. */

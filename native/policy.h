@@ -18,7 +18,7 @@ int fbc_policy_heeds_errors(const char *path, const char *root, const char *data
 int fbc_policy_option(const char *path, const char *key, char *value, size_t size);
 
 /* fbc_policy_log writes TEXT about DATABASE to syslog, standard error and replication.log, which is
- * in the folder LOGS, in the engine's form, the same one at most once a minute. */
+ * in the folder LOGS, in the engine's form, the same one at most once in five seconds. */
 void fbc_policy_log(const char *logs, const char *database, const char *text);
 
 /* fbc_policy_tell writes TEXT to syslog and standard error, the same one at most once a minute. */

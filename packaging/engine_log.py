@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import calendar
-import mmap
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -14,7 +14,7 @@ from firebird_cdc.journal.statistics import local_time
 from firebird_cdc.packaging import probes
 from firebird_cdc.packaging.findings import Finding, Findings, Severity
 from firebird_cdc.packaging.layout import Server
-from firebird_cdc.packaging.running import EngineProcess, engine_processes
+from firebird_cdc.packaging.running import changed_files, engine_processes
 
 #: An entry that is older than this (seconds), or than the server's start, tells of what is past.
 PRESENT_S: Final = 15 * 60
@@ -24,19 +24,17 @@ RECENT_S: Final = 24 * 3600
 PAUSE_S: Final = 5
 
 _TAIL_BYTES = 256 * 1024
-_MOST_OF_ENTRY = 4096
 _QUARTER_S = 15 * 60  # offsets from UTC are multiples of it
 _EARLIEST_S, _LATEST_S = -14 * 3600, 12 * 3600  # from the times of any zone to UTC
 _SHOWN = 3
 _TIME = re.compile(r"\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}")
 _MENTIONS = re.compile("debezium_connector|firebird[_-]cdc", re.IGNORECASE)
 _NOT_FOUND = re.compile("Replication plugin .* is not found")
-# Of the plugin itself (fbc_host_count_failure in native/host.c), and of an engine that has none.
-_NOWHERE = re.compile(rb"counted nowhere|Replication plugin .* is not found")
+# Of the plugin itself (fbc_policy_log in native/policy.c).
+_NOWHERE = b"counted nowhere"
 _UNCOUNTED = re.compile(
-    r"Database: (?P<database>.*)\s+ERROR: (?:firebird-cdc: )?"
-    r"(?P<what>transactions were .* and that is counted nowhere: .*"
-    r"|Replication plugin .* is not found)"
+    r"\tDatabase: (?P<database>.*)\n\tERROR: firebird-cdc at (?P<moment>\d+): (?P<what>transactions"
+    r" were .* and that is counted nowhere: .*)"
 )
 
 
@@ -70,7 +68,8 @@ def engine_log(server: Server) -> Findings:
     present = max(now - PRESENT_S, int(min(starts, default=0)))
     found: dict[str, list[float]] = {}
     for moment, text in _last_entries(path):
-        if moment > now - RECENT_S and _MENTIONS.search(text) and not _UNCOUNTED.search(text):
+        is_other = _UNCOUNTED.search(text) or _NOT_FOUND.search(text)  # findings of their own
+        if moment > now - RECENT_S and _MENTIONS.search(text) and not is_other:
             found.setdefault(_Entry(moment, text).said, []).append(moment)
     last = sorted(found.items(), key=lambda each: each[1][-1])[-_SHOWN:]
     for said, moments in last:
@@ -79,85 +78,99 @@ def engine_log(server: Server) -> Findings:
         if moments[-1] >= present:
             yield Finding(str(path), told, "see the log named in LoggingConfig for the cause")
         else:
-            yield Finding(
-                str(path),
-                f"was written before, and not again since: {told}",
-                "nothing, if the cause is known; the log named in LoggingConfig tells it",
-                Severity.NOTE,
-            )
+            yield _past(path, told)
 
 
 def plugin_not_found(server: Server) -> Findings:
-    """Say that the engine has found no plugin to tell of commits, and goes on without: as long as a
-    process runs that may have said it, or for minutes. What that lost ``uncounted`` tells."""
+    """Say that the engine found no plugin to tell of commits, which it goes on without: an error
+    while a process runs that said it, or may have, and for minutes if nothing was mended since;
+    else a note."""
     path, now = server.replication_log, time.time()
-    last = next((each for each in reversed(_last_entries(path)) if _is_not_found(each)), None)
-    if last is None:
+    entries = [each for each in _last_entries(path) if _NOT_FOUND.search(each.text)]
+    if not entries:
         return
-    processes = list(engine_processes(server, []))
-
-    def may_have_said_it(process: EngineProcess) -> bool:
-        return not process.has_plugin and int(process.started) <= last.moment
-
-    is_recent = not processes and last.moment > now - PRESENT_S
-    if is_recent or any(map(may_have_said_it, processes)):
+    last = entries[-1]
+    # Under Classic who said it has ended, and who came since says it at its first change only.
+    is_present = last.moment > now - PRESENT_S and not _mended_since(server, last.moment)
+    told = f"{_shown(last.moment)}: {last.said}"
+    if is_present or any(
+        not process.has_plugin and int(process.started) <= last.moment
+        for process in engine_processes(server, [])
+    ):
         yield Finding(
             str(path),
-            f"{_shown(last.moment)}: {last.said}: nothing is captured",
+            f"{told}: what is committed there is not captured",
             f"run firebird-cdc check and mend what it names (firebird-cdc install --server"
             f" {server.root} puts the plugin back), then restart the server",
         )
+    elif last.moment > now - RECENT_S:
+        yield _past(path, told)
 
 
-def _is_not_found(entry: _Entry) -> bool:
-    return _NOT_FOUND.search(entry.text) is not None
+def _mended_since(server: Server, moment: float) -> bool:
+    """Return whether something that the engine needs to find the plugin was changed later than
+    in the second of MOMENT, in which it may have been spoilt."""
+    return any(changed >= moment + 1 for changed in changed_files(server).values())
+
+
+def _past(path: Path, told: str) -> Finding:
+    return Finding(
+        str(path),
+        f"was written before, and not again since: {told}",
+        "nothing, if the cause is known; the log named in LoggingConfig tells it",
+        Severity.NOTE,
+    )
+
+
+class _Uncounted(NamedTuple):
+    """What the plugin could count nowhere. ``moment``: seconds since 1970, whole ones."""
+
+    log: Path
+    moment: int
+    database: str
+    what: str
 
 
 def uncounted(server: Server, since: float) -> Iterator[tuple[str, str]]:
     """Yield the file and what the plugin could count nowhere later than SINCE (seconds since 1970),
-    each database and cause once, when it was said last."""
-    told: set[str] = set()
-    for path, (moment, text) in _uncounted(server):
-        found = _UNCOUNTED.search(text)
-        if found is None or moment <= since or found[0] in told:
-            continue
-        told.add(found[0])
-        what = found["what"]
-        if _NOT_FOUND.search(what):
-            what += ", so what was committed then was NOT CAPTURED, and that is counted nowhere"
-        yield str(path), f"{_shown(moment)}, {found['database']}: {what}"
+    each database and cause once, when it was said last.
+
+    An entry stands for the pause behind it as well, in which the plugin says nothing more.
+    """
+    last: dict[tuple[str, str], _Uncounted] = {}
+    for each in _uncounted(server):
+        if known_from(each.moment) > since:
+            last[each.database, each.what] = each
+    for log, moment, database, what in sorted(last.values(), key=lambda each: -each.moment):
+        yield str(log), f"{_shown(moment)}, {database}: {what}"
 
 
-def last_uncounted(server: Server) -> float:
+def last_uncounted(server: Server) -> int:
     """Return when the plugin could count something nowhere for the last time, in seconds since
     1970; 0: never, as far as the log goes back."""
-    return max((entry.moment for _, entry in _uncounted(server)), default=0.0)
+    return max((each.moment for each in _uncounted(server)), default=0)
 
 
-def _uncounted(server: Server) -> Iterator[tuple[Path, _Entry]]:
-    """Yield what was counted nowhere, the latest first: of the whole log, as it is acknowledged
+def known_from(moment: int) -> int:
+    """Return from when on who acknowledges knows all that an entry of that MOMENT stands for."""
+    return moment + 1 + PAUSE_S  # it has whole seconds
+
+
+def _uncounted(server: Server) -> Iterator[_Uncounted]:
+    """Yield what was counted nowhere, the latest last: of the whole log, as it is acknowledged
     late, and what the refused commits of one night have the engine write is long; and of the one
     before, as logrotate(8) names it."""
     log = server.replication_log
-    for path in (log, log.with_name(f"{log.name}.1")):
-        try:
-            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as text:
-                places = [found.start() for found in re.finditer(_NOWHERE, text)]
-                entries = [_entry_at(text, place) for place in places]
-        except (FileNotFoundError, ValueError):
-            continue  # it is missing, or empty
-        shift = _shift(path) if entries else 0.0
-        for entry in reversed(entries):
-            if moment := _local_moment(entry):
-                yield path, _Entry(moment + shift, entry)
-
-
-def _entry_at(text: mmap.mmap, place: int) -> str:
-    """Return the entry around PLACE."""
-    begin = max(0, place - _MOST_OF_ENTRY)
-    before = text[begin:place].decode("utf-8", "replace")
-    after = text[place : place + _MOST_OF_ENTRY].decode("utf-8", "replace")
-    return _parts(before)[-1] + _parts(after)[0]
+    for path in (log.with_name(f"{log.name}.1"), log):
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            before = b""
+            for line in file:  # not mapped: who truncates a mapped file kills its readers
+                if _NOWHERE in line:
+                    found = _UNCOUNTED.search((before + line).decode("utf-8", "replace"))
+                    if found is not None:
+                        moment = int(found["moment"])
+                        yield _Uncounted(path, moment, found["database"], found["what"])
+                before = line
 
 
 def _parts(text: str) -> list[str]:

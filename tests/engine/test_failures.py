@@ -282,6 +282,44 @@ def test_what_can_be_counted_nowhere_is_in_replication_log_and_read_there(
     assert not any(re.search(words, need) for need in _page_shows(capture))
 
 
+def test_what_is_lost_behind_an_acknowledgement_is_told_though_nothing_can_be_counted(
+    capture: Capture, start_server: StartServer, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plugin is silent for a while behind each entry, so the acknowledgement waits for it. And
+    the server's clock hangs elsewhere than ours."""
+    environment = capture.environment() | {"TZ": "Pacific/Auckland"}
+    monkeypatch.setattr(capture, "environment", lambda: environment)
+    monkeypatch.setenv("FIREBIRD", str(capture.root.path))
+    words = "counted nowhere: cannot count in StateDirectory"
+    _choose_gap(capture)
+    server = start_server()
+    server.write(0)
+    until("the journal to be confirmed", capture.committed)
+    state = capture.config.parent / BESIDE
+    away = capture.journal_directory.rename(capture.journal_directory.with_name("away"))
+    capture.journal_directory.write_text("in the way")
+    state.chmod(0o500)
+    server.write(1)
+    code, said = told("status")
+    assert code == 1 and words in said, said
+    capture.journal_directory.unlink()
+    away.rename(capture.journal_directory)
+    state.chmod(0o750)
+    assert words in _acknowledge(capture, told)
+    assert words not in told("status")[1]
+    capture.journal_directory.rename(away)
+    capture.journal_directory.write_text("in the way")
+    state.chmod(0o500)
+    server.write(2)  # at once, maybe in the second of the acknowledgement
+    server.end()
+    capture.journal_directory.unlink()
+    away.rename(capture.journal_directory)
+    state.chmod(0o750)
+    assert capture.replication_log.read_text().count(words) == 2
+    for command in ("status", "check"):
+        assert words in told(command)[1]
+
+
 def test_what_replication_log_tells_can_be_acknowledged_where_nothing_was_ever_counted(
     capture: Capture, start_server: StartServer, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:

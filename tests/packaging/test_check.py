@@ -320,8 +320,8 @@ def _counted_nowhere(it: Installation) -> None:
     moment = datetime.datetime.now() - datetime.timedelta(days=100)  # it does not become history
     (it.root / "replication.log").write_text(
         f"\nhost (replica) {moment:%a %b %d %H:%M:%S %Y}\n\tDatabase: /srv/a.fdb\n\tERROR:"
-        " firebird-cdc: transactions were refused, and that is counted nowhere: cannot count in"
-        " StateDirectory /srv/state: No space left on device (errno 28)\n"
+        f" firebird-cdc at {moment.timestamp():.0f}: transactions were refused, and that is counted"
+        " nowhere: cannot count in StateDirectory /srv/state: No space left on device (errno 28)\n"
     )
 
 

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from test_running import holding
 
 from firebird_cdc.cli import main
+from firebird_cdc.config import load_capture
+from firebird_cdc.demo.processes import await_condition
+from firebird_cdc.packaging import engine_log as engine_log_module
 from firebird_cdc.packaging.engine_log import (
+    PAUSE_S,
+    _uncounted,
     engine_log,
     last_uncounted,
     plugin_not_found,
@@ -25,15 +35,47 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.engine
 
-_NOWHERE = "transactions were refused, and that is counted nowhere: the disk is full"
+_WRITES = """
+import sys
+from firebird import driver
+library, database = sys.argv[1:]
+driver.driver_config.fb_client_library.value = library
+def write(connection, number):
+    try:
+        connection.execute_immediate(f"INSERT INTO T VALUES ({number})")
+        connection.commit()
+        return "committed"
+    except driver.DatabaseError:
+        connection.rollback()
+        return "failed"
+with driver.connect(database, user="SYSDBA") as connection:
+    first = write(connection, 1)
+with driver.connect(database, user="SYSDBA") as connection:
+    print(first, write(connection, 2), flush=True)
+    sys.stdin.read()
+"""
+
+Work = Callable[[Path, Sequence[str]], None]
+
+
+def _nowhere(moment: int, more: str = "") -> str:
+    """Return what the plugin writes when it can't count."""
+    return (
+        f"firebird-cdc at {moment}: transactions were refused, and that is counted nowhere: the"
+        f" disk is full{more}"
+    )
 
 
 @pytest.fixture
 def server(engine_root: EmbeddedRoot, options_file: Path) -> Server:
     """A server with the plugin, and without a log."""
-    given = ["--server", str(engine_root.path), "--config", str(options_file)]
-    assert main(["install", *given]) == 0
-    return find_server(engine_root.path)
+    server = find_server(engine_root.path)
+    assert main(["install", *_given(server, options_file)]) == 0
+    return server
+
+
+def _given(server: Server, options: Path) -> list[str]:
+    return ["--server", str(server.root), "--config", str(options)]
 
 
 def _write(log: Path, *entries: tuple[float, str], zone_h: float = 0, ended: float = 0) -> None:
@@ -47,15 +89,39 @@ def _write(log: Path, *entries: tuple[float, str], zone_h: float = 0, ended: flo
 
 
 @pytest.mark.parametrize("zone_h", [-11, 0, 5.75, 13])
+@pytest.mark.parametrize("copied_s", [0, 7200])
 def test_entries_of_a_server_in_any_time_zone_are_of_the_moment_when_they_were_written(
-    server: Server, zone_h: float
+    server: Server, zone_h: float, copied_s: int
 ) -> None:
-    now = int(time.time())
-    told = f"firebird-cdc: {_NOWHERE}"
-    _write(server.replication_log, (now - 90, told), zone_h=zone_h)
-    assert last_uncounted(server) == now - 90
-    assert [said for _, said in uncounted(server, now - 91)]
-    assert not list(uncounted(server, now - 90))
+    """And a copy, as logrotate makes it, does not become younger by being one."""
+    moment = int(time.time()) - 9000
+    _write(
+        server.replication_log,
+        (moment, _nowhere(moment)),
+        zone_h=zone_h,
+        ended=moment + copied_s,
+    )
+    assert last_uncounted(server) == moment
+    assert [said for _, said in uncounted(server, moment - 1)]
+    assert not list(uncounted(server, moment + 1 + PAUSE_S))
+
+
+def test_an_acknowledgement_does_not_count_for_the_pause_behind_an_entry(server: Server) -> None:
+    """What is lost in the second of the acknowledgement, or while the plugin says nothing more."""
+    moment = int(time.time()) - 60
+    _write(server.replication_log, (moment, _nowhere(moment)))
+    for since in (moment + 0.5, moment + PAUSE_S + 0.9):
+        assert [said for _, said in uncounted(server, since)]
+
+
+def test_a_log_may_be_truncated_while_it_is_read(server: Server) -> None:
+    moment = int(time.time())
+    log = server.replication_log
+    _write(log, *[(moment, _nowhere(moment, str(number))) for number in range(20_000)])
+    entries = _uncounted(server)
+    assert next(entries).moment == moment
+    os.truncate(log, 0)
+    assert len(list(entries)) < 20_000
 
 
 @pytest.mark.parametrize("zone_h", [-11, 13])
@@ -72,49 +138,114 @@ def test_what_was_counted_nowhere_is_found_behind_much_else_and_in_the_log_befor
 ) -> None:
     now = int(time.time())
     log = server.replication_log
-    _write(log, (now - 900, f"firebird-cdc: {_NOWHERE}"))
+    _write(log, (now - 900, _nowhere(now - 900)))
     log.rename(log.with_name(f"{log.name}.1"))
-    _write(log, (now - 600, f"firebird-cdc: {_NOWHERE} too"))
+    _write(log, (now - 600, _nowhere(now - 600, " too")))
     _write(log, *[(now - 300, "something else " * 20)] * 3000)
     said = [said for _, said in uncounted(server, 0)]
     assert len(said) == 2 and said[0].endswith(" too")
     assert last_uncounted(server) == now - 600
 
 
-def test_status_tells_of_a_plugin_that_the_engine_does_not_find(
+@contextmanager
+def _writing(server: Server, root: EmbeddedRoot, database: Path) -> Iterator[list[str]]:
+    """Have a process attach to DATABASE, write, and once more as another connection, which it keeps
+    open. Gives what came of both."""
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", _WRITES, str(root.client_library), str(database)],
+        env=root.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().split()
+    finally:
+        process.stdin.close()
+        process.wait()
+        process.stdout.close()
+
+
+def _remove_file(server: Server) -> None:
+    server.plugin_file.unlink()
+
+
+def _mistype_name(server: Server) -> None:
+    text = server.plugins_conf.read_text()
+    assert text.count("Plugin = Debezium_Connector") == 1
+    server.plugins_conf.write_text(
+        text.replace("Plugin = Debezium_Connector", "Plugin = Debezium_Conector")
+    )
+
+
+@pytest.mark.parametrize("spoil", [_remove_file, _mistype_name])
+def test_status_is_not_green_until_a_server_without_the_plugin_is_restarted(
     server: Server,
+    engine_root: EmbeddedRoot,
     options_file: Path,
-    work: Callable[[Path, Sequence[str]], None],
+    work: Work,
+    published: Sequence[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    spoil: Callable[[Server], None],
+) -> None:
+    monkeypatch.setenv("FIREBIRD", str(server.root))
+    database = tmp_path / "shop.fdb"
+    work(database, published)
+    spoil(server)
+    words = "Replication plugin Debezium_Connector is not found"
+
+    def status() -> str:
+        capsys.readouterr()
+        code = main(["status", "--config", str(options_file)])
+        said = capsys.readouterr().out
+        assert code == (words in said), said
+        return said
+
+    with _writing(server, engine_root, database) as came:
+        assert came == ["committed", "committed"]  # which is why somebody has to tell
+        assert words in status()
+        with monkeypatch.context() as later:  # every entry is old
+            later.setattr(engine_log_module, "PRESENT_S", -1)
+            later.setattr(engine_log_module, "RECENT_S", -1)
+            assert [each.severity for each in plugin_not_found(server)] == [Severity.ERROR]
+    said_s = int(time.time())
+    await_condition("the second to end", lambda: time.time() >= said_s + 1, 10)
+    with holding(engine_root, database):  # of Classic, which has changed nothing yet
+        assert words in status()
+        assert main(["install", *_given(server, options_file)]) == 0
+        server.plugins_conf.write_text(
+            server.plugins_conf.read_text().replace("Debezium_Conector", "Debezium_Connector")
+        )
+        [past] = plugin_not_found(server)
+        assert past.severity is Severity.NOTE
+    assert words not in status()
+
+
+def test_status_without_a_journal_folder_tells_what_the_server_lacks(
+    server: Server,
+    engine_root: EmbeddedRoot,
+    options_file: Path,
+    work: Work,
+    published: Sequence[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("FIREBIRD", str(server.root))
     database = tmp_path / "shop.fdb"
-    work(database, ["CREATE TABLE T (ID INTEGER PRIMARY KEY)"])
-    work(
-        database,
-        ["ALTER DATABASE INCLUDE ALL TO PUBLICATION", "ALTER DATABASE ENABLE PUBLICATION"],
-    )
-    plugin = server.plugin_file.read_bytes()
-    server.plugin_file.unlink()
-    work(database, ["INSERT INTO T VALUES (1)"])
-    [finding] = plugin_not_found(server)
-    assert finding.severity is Severity.ERROR
-    name = "Replication plugin Debezium_Connector is not found"
-    assert main(["status", "--config", str(options_file)]) == 1
-    assert f"{name}: nothing is captured" in capsys.readouterr().out
-    # Mended, and the server restarted since: what was lost stays until somebody knows it.
-    server.plugin_file.write_bytes(plugin)
-    log = server.replication_log
-    said = log.read_text().rpartition("Database: ")[2]
-    log.write_text(
-        f"\nhost (primary) {time.asctime(time.gmtime(time.time() - 3600))}\n\tDatabase: {said}"
-    )
-    os.utime(log, (time.time() - 3600,) * 2)
-    assert not list(plugin_not_found(server))
-    assert main(["status", "--config", str(options_file)]) == 1
-    assert f"{database}: {name}, so what was committed" in capsys.readouterr().out
-    assert main(["journal", "acknowledge", "--config", str(options_file)]) == 0
-    assert f"{database}: {name}" in capsys.readouterr().out
-    assert main(["status", "--config", str(options_file)]) == 0
+    work(database, published)
+    with holding(engine_root, database):
+        os.utime(server.replication_conf)
+        load_capture(options_file).journal_directory.rmdir()
+        for options in (options_file.read_text(), "connector.name: 'test\n"):
+            options_file.write_text(options)
+            capsys.readouterr()
+            assert main(["status", "--config", str(options_file)]) > 0
+            assert "and without the plugin" in capsys.readouterr().out
+            assert main(["status", "--config", str(options_file), "--json"]) > 0
+            needs = json.loads(capsys.readouterr().out)["needs"]
+            assert any("and without the plugin" in need for need in needs), needs

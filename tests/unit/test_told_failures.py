@@ -294,7 +294,8 @@ def test_the_shipper_tells_what_replication_log_alone_has_until_it_is_acknowledg
     moment = datetime.datetime.now() - datetime.timedelta(hours=1)
     log.write_text(
         f"\nhost (replica) {moment:%a %b %d %H:%M:%S %Y}\n\tDatabase: {A}\n\tERROR:"
-        " firebird-cdc: transactions were refused, and that is counted nowhere: no room\n"
+        f" firebird-cdc at {moment.timestamp():.0f}: transactions were refused, and that is counted"
+        " nowhere: no room\n"
     )
     due = watch.turn(60.0)
     assert due < 70.0

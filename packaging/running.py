@@ -209,6 +209,12 @@ def _is_of(server: Server, folder: Path, engine: str) -> bool:
 # ---------------------------------------------------------------------- what changed, and when
 
 
+def changed_files(server: Server) -> dict[Path, float]:
+    """Return when what has the engine find the plugin was changed last, in seconds since 1970."""
+    read = _read_by_engine(server.plugins_conf, server.replication_conf)
+    return _changed(*read, server.plugin_file)
+
+
 def _read_by_engine(*paths: Path) -> dict[Path, None]:
     """Return PATHS and the files that they include."""
     found = dict.fromkeys(paths)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import calendar
 import re
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -27,15 +28,20 @@ _TAIL_BYTES = 256 * 1024
 _QUARTER_S = 15 * 60  # offsets from UTC are multiples of it
 _EARLIEST_S, _LATEST_S = -14 * 3600, 12 * 3600  # from the times of any zone to UTC
 _SHOWN = 3
+_LINES = 3  # of an entry: who and when, the database, what
 _TIME = re.compile(r"\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}")
 _MENTIONS = re.compile("debezium_connector|firebird[_-]cdc", re.IGNORECASE)
 _NOT_FOUND = re.compile("Replication plugin .* is not found")
 # Of the plugin itself (fbc_policy_log in native/policy.c).
-_NOWHERE = b"counted nowhere"
 _UNCOUNTED = re.compile(
     r"\tDatabase: (?P<database>.*)\n\tERROR: firebird-cdc at (?P<moment>\d+): (?P<what>transactions"
     r" were .* and that is counted nowhere: .*)"
 )
+# Of an engine that has none: what it commits then nobody counts at all.
+_WITHOUT = re.compile(
+    r"\tDatabase: (?P<database>.*)\n\tERROR: (?P<what>Replication plugin .* is not found)"
+)
+_WORDS = (b"counted nowhere", b"Replication plugin ")
 
 
 class _Entry(NamedTuple):
@@ -82,9 +88,9 @@ def engine_log(server: Server) -> Findings:
 
 
 def plugin_not_found(server: Server) -> Findings:
-    """Say that the engine found no plugin to tell of commits, which it goes on without: an error
-    while a process runs that said it, or may have, and for minutes if nothing was mended since;
-    else a note."""
+    """Say that the engine found no plugin to tell of commits, which it goes on without: while a
+    process runs that said it, or may have, and for minutes if nothing was mended since; else a
+    note. What that lost, ``uncounted`` tells."""
     path, now = server.replication_log, time.time()
     entries = [each for each in _last_entries(path) if _NOT_FOUND.search(each.text)]
     if not entries:
@@ -99,7 +105,7 @@ def plugin_not_found(server: Server) -> Findings:
     ):
         yield Finding(
             str(path),
-            f"{told}: what is committed there is not captured",
+            f"{told}: nothing is captured",
             f"run firebird-cdc check and mend what it names (firebird-cdc install --server"
             f" {server.root} puts the plugin back), then restart the server",
         )
@@ -163,14 +169,18 @@ def _uncounted(server: Server) -> Iterator[_Uncounted]:
     log = server.replication_log
     for path in (log.with_name(f"{log.name}.1"), log):
         with suppress(FileNotFoundError), path.open("rb") as file:
-            before = b""
+            lines: deque[bytes] = deque(maxlen=_LINES)
             for line in file:  # not mapped: who truncates a mapped file kills its readers
-                if _NOWHERE in line:
-                    found = _UNCOUNTED.search((before + line).decode("utf-8", "replace"))
-                    if found is not None:
+                lines.append(line)
+                if any(word in line for word in _WORDS):
+                    entry = b"".join(lines).decode("utf-8", "replace")
+                    if found := _UNCOUNTED.search(entry):
                         moment = int(found["moment"])
                         yield _Uncounted(path, moment, found["database"], found["what"])
-                before = line
+                    elif found := _WITHOUT.search(entry):
+                        moment = int(_local_moment(entry) + _shift(path))
+                        what = f"{found['what']}, so what was committed was NOT CAPTURED, uncounted"
+                        yield _Uncounted(path, moment, found["database"], what)
 
 
 def _parts(text: str) -> list[str]:

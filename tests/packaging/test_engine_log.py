@@ -222,6 +222,8 @@ def test_status_is_not_green_until_a_server_without_the_plugin_is_restarted(
         )
         [past] = plugin_not_found(server)
         assert past.severity is Severity.NOTE
+    assert f"{database}: {words}, so what was committed was NOT CAPTURED" in status()
+    assert main(["journal", "acknowledge", "--config", str(options_file)]) == 0
     assert words not in status()
 
 

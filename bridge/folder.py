@@ -10,6 +10,7 @@
     servers/<uuid>                which options that process has read (journal/parties.py)
     databases/<key>.*             the sequence of a database (sequence.py)
     databases/retired             the highest epoch of those whose files were removed
+    databases/looked              made anew whenever dropped ones are looked for (history.py)
     quarantine/                   what could not be decided, read or sent, with the reason
     retry/                        what was asked of the shipper, and its answers
     tickets                       the counter of commits, shared by all processes

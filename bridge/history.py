@@ -29,6 +29,7 @@ _MOST_LOOKED_AT = 1000  # journals, to tell whether one is of a database; takes 
 _RESTORE_AGAIN_S = 15.0  # when stamps could not be written again
 _GONE_S = 7 * 86_400  # after which the files of a database go that was dropped
 _LOOK_FOR_GONE_S = 600.0
+_LOOKED = "looked"  # the file whose time tells when somebody last did
 
 
 def _note_gone(lock: Path, now: int) -> bool:
@@ -88,7 +89,7 @@ class History:
         self._restored: set[str] = set()  # keys of databases whose stamps are whole again
         self._restore_at = 0.0  # when to try again to restore the others', monotonic
         self._told: dict[str, str] = {}  # by key, why the log says that they are not
-        self._look_for_gone_at = time.monotonic() + IDLE_S / 6  # a process may not live for long
+        self._look_for_gone_at = 0.0  # when to see whether it is time, monotonic
         self._folder = folder
         self._fsync = fsync
 
@@ -138,8 +139,18 @@ class History:
 
     def is_look_for_gone_due(self) -> bool:
         """Tell whether databases that were dropped are to be looked for, now and then. Only a
-        server can: the shipper may be elsewhere, where paths lead to other files."""
-        return self._folder.is_of_server and time.monotonic() >= self._look_for_gone_at
+        server can: the shipper may be elsewhere, where paths lead to other files. Processes share
+        the time, as none of them may live for that long."""
+        if not self._folder.is_of_server or time.monotonic() < self._look_for_gone_at:
+            return False
+        try:
+            age = time.time() - (self._folder.databases / _LOOKED).stat().st_mtime
+        except OSError:
+            return True
+        if 0 <= age < _LOOK_FOR_GONE_S:
+            self._look_for_gone_at = time.monotonic() + _LOOK_FOR_GONE_S - age
+            return False
+        return True
 
     def retire_gone(self) -> None:
         """Remove what was kept of databases whose path has led to no file for some days, unless a
@@ -147,6 +158,9 @@ class History:
         self._look_for_gone_at = time.monotonic() + _LOOK_FOR_GONE_S
         now = int(time.time())
         with _told():
+            looked = self._folder.databases / _LOOKED
+            looked.touch(mode=0o600)
+            os.utime(looked, (now, now))
             gone = [lock for lock in self._folder.databases.glob("*.lock") if _note_gone(lock, now)]
             if gone and (kept := self._keys_of_journals()) is not None:
                 for lock in gone:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import shutil
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from capture import Attachment, Capture, Client, after, read_journal
+from capture import Attachment, Capture, Client, after, read_journal, until
+
+from firebird_cdc.bridge.sequence import read_database
 
 pytestmark = [pytest.mark.engine, pytest.mark.plain, pytest.mark.timeout(600)]
 
@@ -93,3 +96,19 @@ def test_databases_that_are_opened_in_turn_take_no_descriptors(
         most = max(most, _ours(client, capture))
     assert most < _MOST / 2
     _assert_all_captured(capture, databases)
+
+
+def test_processes_that_live_for_a_moment_notice_a_dropped_database(classic: Capture) -> None:
+    """Under Classic each connection has one of its own."""
+    classic.create(*_TABLE, publish=False)
+    dropped = classic.directory / "many.fdb"
+    attachment = classic.client().attach(dropped, create=True)
+    attachment.script(*_TABLE)
+    _insert(attachment, 1)
+    attachment.drop_database()
+    classic.end_clients()
+    databases = classic.journal_directory / ".firebird-cdc/databases"
+    [lock] = (lock for lock in databases.glob("*.lock") if read_database(lock).path == str(dropped))
+    os.utime(databases / "looked", (0, 0))  # longer ago than all that is waited for
+    _insert(classic.client().attach(classic.database), 1)
+    until("it is noted that the file is gone", lambda: read_database(lock).gone_since)

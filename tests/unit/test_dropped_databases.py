@@ -78,6 +78,32 @@ def test_what_is_kept_of_a_dropped_database_goes_after_a_week(days: Days) -> Non
     assert days.files() == []
 
 
+def test_processes_that_live_for_a_moment_look_too_but_not_each_of_them(
+    days: Days, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of Classic, one for each connection."""
+
+    def live_for_a_moment() -> None:
+        confirmer = days.new_confirmer()
+        confirmer.turn()
+        confirmer.let_go()
+
+    days.publish()
+    days.ship()
+    days.server.database_path.unlink()
+    days.confirmer.let_go()
+    monkeypatch.setattr(history, "_LOOK_FOR_GONE_S", 600.0)
+    monkeypatch.setattr(history, "IDLE_S", descriptors.IDLE_S)
+    [lock] = days.server.folder.databases.glob("*.lock")
+    for passed, noted in ((599, 0), (1, days.now + 600)):
+        days.now += passed
+        live_for_a_moment()
+        assert sequence.read_database(lock).gone_since == noted
+    days.now += 8 * _DAY_S
+    live_for_a_moment()
+    assert days.files() == []
+
+
 def test_no_number_comes_again_at_the_path_of_a_dropped_database(days: Days) -> None:
     given = []
     for _ in range(3):

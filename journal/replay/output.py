@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -44,3 +46,17 @@ def write_text(spark: SparkSession, place: str, text: str) -> None:
         stream.write(bytearray(text.encode()))
     finally:
         stream.close()
+
+
+def write_last(spark: SparkSession, folder: str, name: str, text: str) -> None:
+    """Write the file NAME that tells that FOLDER is complete, once nothing else is in it than what
+    was asked for."""
+    system, path = _file_system(spark, folder)
+    place = system.makeQualified(path).toUri()
+    if place.getScheme() == "file":
+        # Executors of a cluster know nothing of our setWriteChecksum. Another class for all local
+        # files would help there, but Hadoop's client of S3 demands the usual one.
+        for checksum in Path(place.getPath()).rglob(".*.crc"):
+            with suppress(PermissionError):  # it does no harm
+                checksum.unlink()
+    write_text(spark, f"{folder}/{name}", text)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from firebird_cdc import __version__
 from firebird_cdc.journal.replay.history import Span
-from firebird_cdc.journal.replay.output import write_text
+from firebird_cdc.journal.replay.output import write_last, write_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,4 +100,4 @@ def write_report(
         table.write.mode("errorifexists").format(output_format).save(f"{folder}/{name}")
     write_text(spark, f"{folder}/report.html", text)
     content = json.dumps(summary, ensure_ascii=False, indent=1, default=str)
-    write_text(spark, f"{folder}/report.json", f"{content}\n")
+    write_last(spark, folder, "report.json", f"{content}\n")

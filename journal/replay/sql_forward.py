@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from firebird_cdc.errors import JournalError, ReplayError
 from firebird_cdc.journal.format import DATA_OFFSET, Gap, JournalReader, raw_texts
 from firebird_cdc.journal.replay import history, points, sql_script
-from firebird_cdc.journal.replay.output import refuse_existing, write_text
+from firebird_cdc.journal.replay.output import refuse_existing, write_last, write_text
 from firebird_cdc.journal.replay.points import Point
 from firebird_cdc.journal.replay.progress import doing
 from firebird_cdc.journal.replay.session import plain_errors
@@ -490,7 +490,7 @@ def _finish(
     write_text(spark, f"{output}/after.sql", _text(sql_script.after(run.until)))
     write_text(spark, f"{output}/apply.sql", _text(apply))
     summary = json.dumps({"whole": report.whole, **asdict(report)}, indent=2, ensure_ascii=False)
-    write_text(spark, f"{output}/summary.json", summary + "\n")
+    write_last(spark, output, "summary.json", summary + "\n")
     return report
 
 

@@ -32,7 +32,7 @@ from firebird_cdc.journal.replay.folding import TEXT_SCHEMA, Tally, TallyParam, 
 from firebird_cdc.journal.replay.history import Span
 from firebird_cdc.journal.replay.images import CONTROL, Journals, Plan, damage_sentence
 from firebird_cdc.journal.replay.outline import Damaged, Number, Outline
-from firebird_cdc.journal.replay.output import refuse_existing, take_back, write_text
+from firebird_cdc.journal.replay.output import refuse_existing, take_back, write_last
 from firebird_cdc.journal.replay.planning import JournalOptions
 from firebird_cdc.journal.replay.points import Point
 from firebird_cdc.journal.replay.progress import doing
@@ -186,7 +186,7 @@ def rebuild_state(
             point=None if point is None else str(point),
             places=limits,
         )
-        write_text(spark, f"{output}/summary.json", report.as_json() + "\n")
+        write_last(spark, output, "summary.json", report.as_json() + "\n")
         return report
 
 

@@ -232,6 +232,7 @@ def test_commands_run_from_the_archive_alone_on_two_workers(
     assert {*cluster.tasks("state")} == {"0", "1"}, "both workers have done tasks"
     assert _here(capsys, *command, near).replace(str(near), str(wide)) == state
     assert _rows(spark, wide) == _rows(spark, near)
+    assert [*wide.rglob("*.crc"), *near.rglob("*.crc")] == []
     assert cluster.said_slow() == slow, "with the archive of compiled packages none says so"
 
 

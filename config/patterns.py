@@ -100,9 +100,9 @@ def read_stars(entry: Entry, option: Option) -> tuple[Entry, str]:
     value: str | tuple[str, ...]
     if isinstance(entry.value, tuple):
         mend = split if option.kind is Kind.MESSAGE_KEYS else _mended
-        value = tuple(mend(item, found) for item in entry.value)
+        value = tuple(mend(_in_one_line(item), found) for item in entry.value)
     else:
-        value = split((entry.value or "").rstrip("\n"), found)  # which a block of text ends with
+        value = split(_in_one_line(entry.value or ""), found)
     if not found:
         return entry, ""
     items = " and ".join(found)
@@ -111,6 +111,11 @@ def read_stars(entry: Entry, option: Option) -> tuple[Entry, str]:
     line = _line(shown_key(entry.key), value)
     warning = f"holds {items}, {what}, read here as {read}; write this line: {line}"
     return replace(entry, value=value), warning
+
+
+def _in_one_line(text: str) -> str:
+    """TEXT without the line breaks that a block of YAML has in it and at its end."""
+    return re.sub(r"\s*\n\s*", " ", text.strip("\n"))
 
 
 def _in_list(text: str, found: list[str]) -> str:

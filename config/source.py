@@ -117,15 +117,22 @@ def read_flat_yaml(path: Path, what: str) -> Source:
 
 
 class _Loader(yaml.SafeLoader):
-    """Takes what begins with ``*`` for text if the document has no anchor of that name."""
+    """Takes what begins with ``*`` for text if no anchor above it has that name."""
+
+    _ALIAS = re.compile(r"\*([\w-]+)(?=[\s,\]}\0])")
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self._anchors = set(re.findall(r"&([\w-]+)", text))
+        self._anchors: set[str] = set()
+
+    def fetch_anchor(self) -> None:
+        """Fetch an anchor, and note its name; see PyYAML's Scanner."""
+        super().fetch_anchor()
+        self._anchors.add(self.tokens[-1].value)
 
     def fetch_alias(self) -> None:
         """Fetch an alias, or text; see PyYAML's Scanner."""
-        name = re.match(r"\*([\w-]+)(?=[\s,\]}]|\0|\Z)", self.buffer[self.pointer :])
+        name = self._ALIAS.match(self.buffer, self.pointer)
         if name and name[1] in self._anchors:
             super().fetch_alias()
         else:

@@ -33,6 +33,10 @@ DATABASE = "/data/shop.fdb"
         ("table.include.list:\n  *.x", "table.include.list: .*.x"),
         ("table.include.list: >\n  *.x,\n  *.y", "table.include.list: .*.x, .*.y"),
         ("table.include.list: |\n  *.x", "table.include.list: .*.x"),
+        ("table.include.list: |\n  *.x,\n  .*y", "table.include.list: .*.x, .*y"),
+        ("table.include.list: >\n\n  .*x,\n    *.y\n", "table.include.list: .*x, .*.y"),
+        ("table.include.list:\n- |\n  *.x\n- .*y", "table.include.list: [.*.x, .*y]"),
+        ("message.key.columns: |\n  *.x:a;\n  .*y:b", "message.key.columns: .*.x:a; .*y:b"),
         ("table.include.list: .*a,\n  *.x", "table.include.list: .*a, .*.x"),
         ("table.include.list: *", "table.include.list: .*"),
         ('"table.include.list": *.x', "table.include.list: .*.x"),
@@ -112,6 +116,18 @@ def test_an_asterisk_where_no_pattern_stands_still_needs_quotes(tmp_path: Path) 
     for line in ("connector.charset.none: *utf", "transforms: [*a]", "transforms:\n- *a"):
         with pytest.raises(ConfigError, match=r"begins with \* (or & )?must stand in quotes"):
             load_with(tmp_path, line)
+
+
+def test_an_ampersand_elsewhere_makes_no_alias_of_a_pattern(tmp_path: Path) -> None:
+    config = load_with(
+        tmp_path,
+        "# of R&orders",
+        "database.password: a&orders",
+        "table.include.list: *orders",
+        "column.include.list: &orders .*x",
+    )
+    [warning] = config.warnings
+    assert warning.endswith("; write this line: table.include.list: .*orders")
 
 
 def test_an_alias_of_yaml_stays_one(tmp_path: Path) -> None:

@@ -15,7 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+import logbook
+
 from firebird_cdc.errors import CaptureError
+
+_log = logbook.Logger("firebird_cdc.bridge.host")
 
 EVENT_BATCH = 256
 _ERROR_BYTES = 1024
@@ -321,8 +325,16 @@ class CffiWitness:
         length = self._api.witness_describe(
             self._handle, buffer, len(definition), size, error, _ERROR_BYTES
         )
+        cause = self._ffi.string(error).decode("utf-8", "replace")
         if length < 0:
-            raise CaptureError(self._ffi.string(error).decode("utf-8", "replace"))
+            raise CaptureError(cause)
+        if cause:
+            _log.warning(
+                "the schema of {table} gets no defaults of its columns, as they can't be read:"
+                " {cause}; check the database with gfix -validate -full",
+                table=definition[2 : 2 + int.from_bytes(definition[:2], "little")].decode(),
+                cause=cause.replace("\n", " "),
+            )
         return bytes(self._ffi.buffer(buffer, length))
 
     def select(self, sql: str, columns: int) -> list[tuple[bytes | None, ...]]:

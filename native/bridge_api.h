@@ -104,7 +104,7 @@ struct fbc_host_api {
     int (*witness_begin_reading)(void *witness, char *error, int error_size);
     void (*witness_end_reading)(void *witness);
     /* Completes a table definition in its buffer; returns its new length, 0 if the
-     * table is gone, -1 if that failed. */
+     * table is gone, -1 if that failed; or a length and an error if only its defaults failed. */
     int (*witness_describe)(void *witness, char *definition, int length, int size, char *error,
                             int error_size);
     /* Asks about the system tables: rows of `columns` texts, each u16 length and bytes, 65535 for

@@ -288,10 +288,11 @@ static int read_bounds(struct cursor *cursor, const struct fbc_source *source, c
 
 /* Read the defaults of those COLUMNS that are NOT NULL into EXPRESSIONS, for the caller to free,
  * as the engine has compiled them. Their texts are not asked for: these may be in the character
- * set of whoever wrote them, which nobody knows any more, and can't be converted then. */
-static int read_defaults(struct cursor *cursor, const struct fbc_source *source,
-                         const char *literal, struct catalogue_column *columns, unsigned count,
-                         char **expressions, struct fbc_error *error) {
+ * set of whoever wrote them, which nobody knows any more, and can't be converted then. Rows can
+ * be read without defaults: if these can't be, no column has one, and ERROR says why. */
+static void read_defaults(struct cursor *cursor, const struct fbc_source *source,
+                          const char *literal, struct catalogue_column *columns, unsigned count,
+                          char **expressions, struct fbc_error *error) {
     char select[2048], name[256], expression[FBC_MOST_DEFAULT + 1];
     size_t used = 0, capacity = 0;
     snprintf(select, sizeof select,
@@ -324,7 +325,8 @@ static int read_defaults(struct cursor *cursor, const struct fbc_source *source,
             column->default_length = length;
         }
     cursor_close(cursor);
-    return row == 0 ? FBC_OK : FBC_FAILED;
+    for (unsigned i = 0; row != 0 && i < count; i++)
+        columns[i].default_length = 0;
 }
 
 /* Set key_position of COLUMNS from the first key that SELECT gives whose columns are all NOT NULL.
@@ -534,8 +536,8 @@ int fbc_definition_complete(const struct fbc_source *source, char *definition, s
         fbc_error_set(error, 0, "no memory to read the system tables");
     else if (read_columns(cursor, source, literal, &columns, &count, error) &&
              read_bounds(cursor, source, literal, columns, count, error) &&
-             read_defaults(cursor, source, literal, columns, count, &expressions, error) &&
              read_key(cursor, source, literal, columns, count, &key_kind, error)) {
+        read_defaults(cursor, source, literal, columns, count, &expressions, error);
         *length = count ? fill_in(definition, *length, columns, count, key_kind, expressions) : 0;
         done = FBC_OK;
     }

@@ -267,8 +267,7 @@ int fbc_witness_describe(void *handle, char *definition, int length, int size, c
         return -1;
     struct fbc_source source = {witness->attachment, transaction, witness->status};
     int done = fbc_definition_complete(&source, definition, &used, (size_t)size, &reason);
-    if (!done)
-        snprintf(error, (size_t)error_size, "%s", reason.text);
+    snprintf(error, (size_t)error_size, "%s", reason.text);
     leave(witness, transaction);
     return done ? (int)used : -1;
 }

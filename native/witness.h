@@ -33,7 +33,8 @@ void fbc_witness_end_reading(void *witness);
 
 /* fbc_witness_describe completes a table definition of LENGTH bytes in a buffer of SIZE bytes
  * (catalogue.h). Returns its new length, 0 if the table is gone, or -1 with
- * the reason in ERROR: close the witness then. */
+ * the reason in ERROR: close the witness then. ERROR with a length says why no column has a
+ * default. */
 int fbc_witness_describe(void *witness, char *definition, int length, int size, char *error,
                          int error_size);
 

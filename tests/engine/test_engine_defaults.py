@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from firebird_cdc.journal.render import Renderer
 from firebird_cdc.journal.schema import Schema, Struct
 
 pytestmark = pytest.mark.engine
+
+_DATA_PAGE = 5
 
 MODES = (
     {},
@@ -149,6 +153,43 @@ def test_defaults_written_in_another_character_set(capture: Capture) -> None:
     schema, values = _rendered(capture, journal)
     assert _defaults(schema) == {name: values[name] for name in columns}
     assert values["C3_0"] == b"\xc6"
+
+
+def test_a_default_that_cannot_be_read_holds_nothing_up(capture: Capture) -> None:
+    capture.create(
+        "CREATE DOMAIN WORDS AS VARCHAR(99) DEFAULT 'unmistakable' NOT NULL",
+        "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, N INTEGER DEFAULT 5 NOT NULL, W WORDS)",
+    )
+    _lose_blob(capture.database, b"unmistakable\x4c")
+    attachment = capture.attach()
+    attachment.execute("INSERT INTO T (ID, W) VALUES (1, 'a')")
+    attachment.commit()
+    capture.end_clients()
+    (journal,) = capture.journals()
+    schema, values = _rendered(capture, journal)
+    assert _defaults(schema) == {}
+    assert values == {"ID": 1, "N": 5, "W": "a"}
+    assert [column.key_position for column in journal.rows[0].table.columns] == [1, 0, 0]
+    log = capture.log.read_text()
+    assert "the schema of T gets no defaults of its columns, as they can't be read" in log
+
+
+def _lose_blob(database: Path, end: bytes) -> None:
+    """Damage DATABASE: the blob that ends with END, the shortest one that has it, is gone."""
+    content = bytearray(database.read_bytes())
+    (page_size,) = struct.unpack_from("<H", content, 16)
+    found = []
+    for page in range(0, len(content), page_size):
+        if content[page] != _DATA_PAGE:
+            continue
+        (count,) = struct.unpack_from("<H", content, page + 22)
+        for entry in range(page + 24, page + 24 + 4 * count, 4):
+            offset, length = struct.unpack_from("<HH", content, entry)
+            if end in content[page + offset : page + offset + length]:
+                found.append((length, entry))
+    _, entry = min(found)
+    content[entry : entry + 4] = bytes(4)
+    database.write_bytes(content)
 
 
 def test_defaults_of_dialect_1(capture: Capture) -> None:

@@ -17,8 +17,8 @@ enum { FBC_MOST_DEFAULT = 1000, FBC_COMPLETED_BYTES = 2 + 12 + 16 * 8 + 2 + FBC_
 
 /* fbc_definition_complete completes DEFINITION, the body of a TABLE record as a shape has it, in
  * a buffer of SIZE bytes, which must have room for FBC_COMPLETED_BYTES a column; *LENGTH grows by
- * what is added, and becomes 0 if the table is gone. If only the defaults can't be read it has none,
- * and ERROR says why. */
+ * what is added, and becomes 0 if the table is gone. If only the defaults can't be read it has
+ * none, and ERROR says why. */
 int fbc_definition_complete(const struct fbc_source *source, char *definition, size_t *length,
                             size_t size, struct fbc_error *error);
 

@@ -39,7 +39,7 @@ _SEARCH_S: Final = 20.0  # of what takes longer: who works on the folder, and th
 _END: Final = ".counters"
 _ACKNOWLEDGED: Final = ".acknowledged"
 _DAMAGED: Final = ".damaged"
-"""What the plugin adds to the name of a page that is none any more, when it makes another one."""
+"""The ending of the name that the plugin gives a damaged page when it makes another one."""
 
 _NO_DATABASE: Final = "databases that are not told apart"
 
@@ -366,7 +366,7 @@ def totals(found: Iterable[Path]) -> dict[str, dict[Kind, int]]:
 
 
 class Places:
-    """Where it is counted what was refused or lost, for a shipper, who looks all the time: who
+    """The pages that count what was refused or lost, for a shipper, who looks all the time: who
     works on the folder it asks every 20 seconds only."""
 
     def __init__(self, directory: Path, config: Path) -> None:

@@ -90,7 +90,7 @@ class Memory:
 
     @property
     def unknown(self) -> list[str]:
-        """What nobody has acknowledged yet, for people."""
+        """Return what nobody has acknowledged yet, for people."""
         return [*map(str, self.lost), *self._left_out()]
 
     def _left_out(self) -> list[str]:

@@ -45,7 +45,7 @@ _WORDS = (b"counted nowhere", b"Replication plugin ")
 
 
 class _Entry(NamedTuple):
-    """What was written at once. ``moment``: seconds since 1970, whole ones."""
+    """An entry, written at once. ``moment``: seconds since 1970, whole ones."""
 
     moment: float
     text: str
@@ -129,7 +129,7 @@ def _past(path: Path, told: str) -> Finding:
 
 
 class _Uncounted(NamedTuple):
-    """What the plugin could count nowhere. ``moment``: seconds since 1970, whole ones."""
+    """Transactions that are counted nowhere. ``moment``: seconds since 1970, whole ones."""
 
     log: Path
     moment: int

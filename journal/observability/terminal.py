@@ -387,8 +387,8 @@ def _failures(directory: Path, configs: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def _remembered(directory: Path) -> list[dict[str, Any]]:
-    """What Kafka has lost or never got, as the folder remembers it, and what of that can't be
-    read."""
+    """Return what Kafka has lost or never got, as the folder remembers it, and what of that can't
+    be read."""
     now = now_us()
     damaged = [
         {"subject": LOST + key, "kind": "warning", "text": text, "since_us": now}

@@ -28,7 +28,6 @@ _TAIL_BYTES = 256 * 1024
 _QUARTER_S = 15 * 60  # offsets from UTC are multiples of it
 _EARLIEST_S, _LATEST_S = -14 * 3600, 12 * 3600  # from the times of any zone to UTC
 _SHOWN = 3
-_LINES = 3  # of an entry: who and when, the database, what
 _TIME = re.compile(r"\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}")
 _MENTIONS = re.compile("debezium_connector|firebird[_-]cdc", re.IGNORECASE)
 _NOT_FOUND = re.compile("Replication plugin .* is not found")
@@ -163,24 +162,35 @@ def known_from(moment: int) -> int:
 
 
 def _uncounted(server: Server) -> Iterator[_Uncounted]:
-    """Yield what was counted nowhere, the latest last: of the whole log, as it is acknowledged
-    late, and what the refused commits of one night have the engine write is long; and of the one
-    before, as logrotate(8) names it."""
+    """Yield what was counted nowhere: of the whole log, as it is acknowledged late, and what the
+    refused commits of one night have the engine write is long; and of the one before, as
+    logrotate(8) names it."""
     log = server.replication_log
     for path in (log.with_name(f"{log.name}.1"), log):
-        with suppress(FileNotFoundError), path.open("rb") as file:
-            lines: deque[bytes] = deque(maxlen=_LINES)
-            for line in file:  # not mapped: who truncates a mapped file kills its readers
-                lines.append(line)
-                if any(word in line for word in _WORDS):
-                    entry = b"".join(lines).decode("utf-8", "replace")
-                    if found := _UNCOUNTED.search(entry):
-                        moment = int(found["moment"])
-                        yield _Uncounted(path, moment, found["database"], found["what"])
-                    elif found := _WITHOUT.search(entry):
-                        moment = int(_local_moment(entry) + _shift(path))
-                        what = f"{found['what']}, so what was committed was NOT CAPTURED, uncounted"
-                        yield _Uncounted(path, moment, found["database"], what)
+        with suppress(FileNotFoundError):
+            yield from _uncounted_in(path)
+
+
+def _uncounted_in(path: Path) -> Iterator[_Uncounted]:
+    """Yield what was counted nowhere as the log PATH tells it, and of an engine without the plugin,
+    which says it with every commit, what it said last of each database."""
+    last: dict[bytes, bytes] = {}
+    before: deque[bytes] = deque(maxlen=2)  # who and when, and the database
+    with path.open("rb") as file:
+        for line in file:  # not mapped: who truncates a mapped file kills its readers
+            if any(word in line for word in _WORDS):
+                about = b"".join([*before][1:]) + line
+                last[about] = b"".join([*before][:1]) + about
+            before.append(line)
+    shift = _shift(path) if last else 0.0
+    for text in last.values():
+        entry = text.decode("utf-8", "replace")
+        if found := _UNCOUNTED.search(entry):
+            yield _Uncounted(path, int(found["moment"]), found["database"], found["what"])
+        elif found := _WITHOUT.search(entry):
+            moment = int(_local_moment(entry) + shift)
+            what = f"{found['what']}, so what was committed was NOT CAPTURED, uncounted"
+            yield _Uncounted(path, moment, found["database"], what)
 
 
 def _parts(text: str) -> list[str]:

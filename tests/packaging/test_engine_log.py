@@ -21,7 +21,6 @@ from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.packaging import engine_log as engine_log_module
 from firebird_cdc.packaging.engine_log import (
     PAUSE_S,
-    _uncounted,
     engine_log,
     last_uncounted,
     plugin_not_found,
@@ -114,14 +113,39 @@ def test_an_acknowledgement_does_not_count_for_the_pause_behind_an_entry(server:
         assert [said for _, said in uncounted(server, since)]
 
 
-def test_a_log_may_be_truncated_while_it_is_read(server: Server) -> None:
-    moment = int(time.time())
-    log = server.replication_log
+def test_a_log_may_be_truncated_while_it_is_read(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, moment, words = server.replication_log, int(time.time()), engine_log_module._WORDS
     _write(log, *[(moment, _nowhere(moment, str(number))) for number in range(20_000)])
-    entries = _uncounted(server)
-    assert next(entries).moment == moment
-    os.truncate(log, 0)
-    assert len(list(entries)) < 20_000
+
+    class Truncating:
+        def __iter__(self) -> Iterator[bytes]:
+            os.truncate(log, 0)
+            return iter(words)
+
+    monkeypatch.setattr(engine_log_module, "_WORDS", Truncating())
+    assert 0 < len(list(uncounted(server, 0))) < 20_000
+
+
+def test_a_night_of_commits_without_the_plugin_is_read_in_seconds(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine says it with every commit, and what works out times need not be run for each."""
+    now = int(time.time())
+    words = "Replication plugin Debezium_Connector is not found"
+    _write(server.replication_log, *[(now - 60, words)] * 20_000)
+    looks = []
+    shift_of = engine_log_module._shift
+
+    def shift(log: Path) -> float:
+        looks.append(log)
+        return shift_of(log)
+
+    monkeypatch.setattr(engine_log_module, "_shift", shift)
+    [(_, said)] = uncounted(server, 0)
+    assert words in said
+    assert looks == [server.replication_log]
 
 
 @pytest.mark.parametrize("zone_h", [-11, 13])

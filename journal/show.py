@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -72,28 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the journal; raises JournalError only if the file can't be read at all."""
-    try:
-        return _show(arguments)
-    except BrokenPipeError:
-        # The reader of our output has seen enough; Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError(text)
-    return number
-
-
-def _charset(name: str) -> str:
-    if charsets.find_codec(name) is None:
-        raise argparse.ArgumentTypeError(f"unknown character set {name!r}")
-    return name
-
-
-def _show(arguments: argparse.Namespace) -> int:
     arguments.file = find_journal(arguments.file, arguments.config)
     tally = _Tally()
     ended: JournalError | None = None
@@ -108,6 +84,19 @@ def _show(arguments: argparse.Namespace) -> int:
         print(_last_line(ended, tally))
     promised = arguments.file.suffix == ".log"
     return int(ended is not None and (promised or not _is_open(ended)))
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
+
+
+def _charset(name: str) -> str:
+    if charsets.find_codec(name) is None:
+        raise argparse.ArgumentTypeError(f"unknown character set {name!r}")
+    return name
 
 
 def _lines(arguments: argparse.Namespace, tally: _Tally) -> Iterator[str]:

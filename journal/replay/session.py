@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from firebird_cdc import output
 from firebird_cdc.errors import ReplayError, SetupError
 from firebird_cdc.journal.replay.package import ARCHIVE_NAME, running_archive, write_archive
 from firebird_cdc.journal.replay.progress import Progress, when_gone
@@ -151,6 +152,8 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except (ConnectionError, Py4JNetworkError) as error:
+        if isinstance(error, BrokenPipeError) and output.is_unread():
+            raise
         raise ReplayError(
             "Spark's Java process has gone away; what it said last stands above, or in the"
             f" driver's log ({error})"

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -217,29 +214,3 @@ def test_a_wrong_option_is_refused(option: list[str], tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as caught:
         _show(tmp_path, *option)
     assert caught.value.code == 2
-
-
-def test_output_that_nobody_reads_to_its_end_is_no_error(tmp_path: Path) -> None:
-    path = tmp_path / "j.log"
-    with JournalWriter(path) as writer:
-        table = writer.table("T", [_column("ID", Storage.BIGINT)])
-        for number in range(50_000):
-            writer.insert(table, (number,))
-        writer.seal()
-    code = (
-        "import argparse, pathlib, sys; from firebird_cdc.journal import show; "
-        "parser = argparse.ArgumentParser(); show.add_arguments(parser); "
-        "sys.exit(show.run(parser.parse_args(sys.argv[1:])))"
-    )
-    root = Path(__file__).parent.parent.parent
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(root)},
-    ) as process:
-        assert process.stdout is not None and process.stderr is not None
-        assert process.stdout.readline().startswith(b"journal")
-        process.stdout.close()
-        assert process.stderr.read() == b""
-        assert process.wait() == 0

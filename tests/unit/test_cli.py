@@ -1,0 +1,99 @@
+"""The command ``firebird-cdc`` as a shell runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from firebird_cdc.journal.format import Column, JournalWriter, Storage
+
+ID = Column("ID", 0, 0, 0, 0, 0, 9, 0, True, False, 0, Storage.BIGINT)
+_MAIN = ("-m", "firebird_cdc")
+
+
+def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+    """Run Python with WORDS, in a pipe of which nobody reads what it prints."""
+    unread, written = os.pipe()
+    os.close(unread)
+    try:
+        return subprocess.run(
+            [sys.executable, *words],
+            cwd=folder,
+            stdout=written,
+            stderr=subprocess.PIPE,
+            # So it is held back, and may only be missed at the end.
+            env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+            check=False,
+        )
+    finally:
+        os.close(written)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """A journal of which far more is to be printed than what Python holds back."""
+    path = tmp_path / "j.log"
+    with JournalWriter(path) as writer:
+        table = writer.table("T", [ID])
+        for number in range(20_000):
+            writer.insert(table, (number,))
+        writer.seal()
+    return path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--help",),
+        ("--version",),
+        ("status", "--directory", "."),
+        ("status", "--directory", ".", "--json"),
+        ("journal", "show", "j.log"),
+    ],
+    ids=" ".join,
+)
+def test_output_that_nobody_reads_ends_a_command_as_a_shell_says(
+    tmp_path: Path, journal: Path, words: tuple[str, ...]
+) -> None:
+    ended = _run(tmp_path, *_MAIN, *words)
+    assert (ended.stderr, ended.returncode) == (b"", 141)
+
+
+def test_an_error_is_told_though_nobody_reads_the_output(tmp_path: Path) -> None:
+    ended = _run(tmp_path, *_MAIN, "journal", "show", "absent.log")
+    assert ended.stderr.startswith(b"firebird-cdc: ")
+    assert ended.returncode == 1
+
+
+_PRINTS_ON_SPARK = """
+import sys
+from firebird_cdc import cli
+from firebird_cdc.journal.replay.session import plain_errors
+def run(_):
+    with plain_errors():
+        if sys.argv[1:]:
+            raise BrokenPipeError("of another one")
+        print("x" * 100_000)
+cli._run = run
+sys.exit(cli.main())
+"""
+
+
+def test_spark_is_not_taken_for_gone_as_nobody_reads_the_output(tmp_path: Path) -> None:
+    ended = _run(tmp_path, "-c", _PRINTS_ON_SPARK)
+    assert (ended.stderr, ended.returncode) == (b"", 141)
+
+
+def test_a_broken_pipe_is_an_error_if_the_output_is_read(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _PRINTS_ON_SPARK, "breaks"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    assert b"Spark's Java process has gone away" in ended.stderr
+    assert ended.returncode == 1

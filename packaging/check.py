@@ -113,16 +113,31 @@ def _parameters(server: Server, entries: Sequence[Entry] | None) -> dict[str, st
 
 
 def _plugin_file(server: Server, parameters: dict[str, str]) -> Findings:
+    if server.plugin_file.is_file() and not _is_our_build(server.plugin_file):
+        yield Finding(
+            str(server.plugin_file),
+            f"this is another build than firebird-cdc {firebird_cdc.__version__} has",
+            _AGAIN.format(server.root),
+        )
+    yield from unusable_plugin(server, parameters)
+
+
+def unusable_plugin(
+    server: Server, parameters: dict[str, str], *, trusts_ours: bool = False
+) -> Findings:
+    """Say that the plugin is not there or can't be loaded. trusts_ours: of the build that this
+    package has the second is not tried."""
     path, again = server.plugin_file, _AGAIN.format(server.root)
     if not path.is_file():
         yield Finding(str(path), "the plugin is missing; the server captures nothing", again)
-        return
-    if digest(path.read_bytes()) != digest(runtime.plugin_library().read_bytes()):
-        version = firebird_cdc.__version__
-        yield Finding(str(path), f"this is another build than firebird-cdc {version} has", again)
-    problem = _not_loadable(server, path, parameters)
-    if problem:
-        yield Finding(str(path), f"the server can't load it: {problem}", again)
+    elif not (trusts_ours and _is_our_build(path)):
+        problem = _not_loadable(server, path, parameters)
+        if problem:
+            yield Finding(str(path), f"the server can't load it: {problem}", again)
+
+
+def _is_our_build(plugin: Path) -> bool:
+    return digest(plugin.read_bytes()) == digest(runtime.plugin_library().read_bytes())
 
 
 def _not_loadable(server: Server, library: Path, parameters: dict[str, str]) -> str | None:

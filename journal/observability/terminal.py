@@ -152,14 +152,16 @@ def _configs(
 
 
 def _not_captured(servers: Sequence[Server]) -> Iterator[str]:
-    """Yield what SERVERS run without, as they were not restarted, or found no plugin."""
+    """Yield what SERVERS lack: a restart, or a plugin that they find and can load."""
+    from firebird_cdc.packaging.check import unusable_plugin
     from firebird_cdc.packaging.engine_log import plugin_not_found
     from firebird_cdc.packaging.findings import Severity
     from firebird_cdc.packaging.running import restart_findings
 
     for server in servers:
         found = [*restart_findings(server)]
-        with suppress(PermissionError):  # told by _counted_nowhere, which reads the same log
+        with suppress(OSError):  # that its log can't be read is told by _counted_nowhere
+            found += unusable_plugin(server, {}, trusts_ours=True)
             found += plugin_not_found(server)
         for finding in found:
             if finding.severity is not Severity.NOTE:

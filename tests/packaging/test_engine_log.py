@@ -275,3 +275,16 @@ def test_status_without_a_journal_folder_tells_what_the_server_lacks(
             assert main(["status", "--config", str(options_file), "--json"]) > 0
             needs = json.loads(capsys.readouterr().out)["needs"]
             assert any("and without the plugin" in need for need in needs), needs
+
+
+def test_status_tells_of_a_plugin_that_can_not_be_loaded(
+    server: Server,
+    options_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("FIREBIRD", str(server.root))
+    assert main(["status", "--config", str(options_file)]) == 0
+    server.plugin_file.write_bytes(b"no library")
+    assert main(["status", "--config", str(options_file)]) == 1
+    assert f"{server.plugin_file}: the server can't load it: " in capsys.readouterr().out

@@ -101,6 +101,7 @@ _MENTIONS = {
         "bridge/history.py __init__ sync_file_system",
     ),
     "a stream's, which syncs nothing": (
+        "cli.py main sys.stdout.flush",
         "demo/console.py line self._stream.flush",
         "demo/console.py overwrite self._stream.flush",
         "journal/archive.py _write_segment file.flush",

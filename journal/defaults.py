@@ -105,7 +105,8 @@ def with_default(column: Column, form: FieldForm, modes: ValueModes) -> FieldFor
 
     A field that may be null gets none: Kafka Connect's ``JsonConverter`` reads an explicit null
     as the default. Nor does one whose values its own code makes, nor one that is hashed, nor a
-    struct: ``JsonConverter`` refuses a schema with the default of one.
+    struct: ``JsonConverter`` refuses a schema with the default of one, and Debezium's JDBC sink
+    stops at it, with Avro too.
     """
     schema = form.schema
     if column.nullable or schema.optional or not form.tells_default or schema.type == "struct":

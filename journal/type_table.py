@@ -260,8 +260,9 @@ converter writes it. Every value in these tables was made by the code that sends
   a double, names a month or is a number that the engine makes another of (`1e30` for an INT128) is
   left out; so is what takes more than 1000 bytes, and the default of a
   column that is hashed or that a converter of yours sends, and of a DECFLOAT in the mode `precise`
-  (Kafka Connect reads no defaults of structs). A masked column has its mask for a default. Message
-  keys have none: their bytes would change with it, and with these the partition.
+  (a struct: Kafka Connect's JSON and Debezium's JDBC sink take no default of one). A masked column
+  has its mask for a default. Message keys have none: their bytes would change with it, and with
+  these the partition.
 - A domain counts as the type that it stands for. An IDENTITY column is of its own type. A
   COMPUTED BY column isn't sent: the server doesn't deliver it.
 - BYTES are base64 in JSON, whatever they stand for, and bytes in Avro.

@@ -182,7 +182,7 @@ def _uncounted_in(path: Path) -> Iterator[_Uncounted]:
                 about = b"".join([*before][1:]) + line
                 last[about] = b"".join([*before][:1]) + about
             before.append(line)
-    shift = _shift(path) if last else 0.0
+    shift = _shift(path, _tail(path)) if last else 0.0
     for text in last.values():
         entry = text.decode("utf-8", "replace")
         if found := _UNCOUNTED.search(entry):
@@ -201,7 +201,7 @@ def _parts(text: str) -> list[str]:
 def _last_entries(path: Path) -> list[_Entry]:
     """Return the last entries of a log. None where it is missing."""
     text = _tail(path)
-    shift = _shift(path) if text else 0.0
+    shift = _shift(path, text)
     found = ((_local_moment(part), part) for part in _parts(text))
     return [_Entry(moment + shift, part) for moment, part in found if moment]
 
@@ -221,19 +221,19 @@ def _local_moment(entry: str) -> float:
     return calendar.timegm(time.strptime(found[0])) if found else 0.0
 
 
-def _shift(path: Path) -> float:
-    """Return the seconds from times in a log to UTC.
+def _shift(path: Path, end: str) -> float:
+    """Return the seconds from times in a log to UTC; END: its last entries.
 
     The server has a time zone of its own, a chroot or container often another one than ours. When
     the last entry was written the file tells in UTC; but for a copy, which has our zone here.
     """
-    last = [moment for moment in map(_local_moment, _parts(_tail(path))) if moment][-1:]
+    last = next(filter(None, map(_local_moment, reversed(_parts(end)))), 0.0)
     if not last:
         return 0.0
-    shift = round((path.stat().st_mtime - last[0]) / _QUARTER_S) * _QUARTER_S
+    shift = round((path.stat().st_mtime - last) / _QUARTER_S) * _QUARTER_S
     if _EARLIEST_S <= shift <= _LATEST_S:
         return shift
-    return time.mktime((*time.gmtime(last[0])[:8], -1)) - last[0]
+    return time.mktime((*time.gmtime(last)[:8], -1)) - last
 
 
 def _shown(moment: float) -> str:

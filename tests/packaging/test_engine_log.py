@@ -138,9 +138,9 @@ def test_a_night_of_commits_without_the_plugin_is_read_in_seconds(
     looks = []
     shift_of = engine_log_module._shift
 
-    def shift(log: Path) -> float:
+    def shift(log: Path, end: str) -> float:
         looks.append(log)
-        return shift_of(log)
+        return shift_of(log, end)
 
     monkeypatch.setattr(engine_log_module, "_shift", shift)
     [(_, said)] = uncounted(server, 0)

@@ -21,11 +21,11 @@ def register(actions: Any) -> None:
         "acknowledge",
         help="say that what was refused or lost, or who shipped before, is known",
         description="Ends the notice that commits were refused, or not captured, or that Kafka no"
-        " longer has journals that were shipped, or never got a BEGIN, an END or the announcement"
-        " of a new epoch. What comes later is told again. For a DATABASE that stands still because"
-        " Kafka has other journals under its numbers, it has the ones that wait sent all the same."
-        " The shipper that runs takes note within seconds, or"
-        " else the next one.",
+        " longer has journals that were shipped, or never got some as they are missing, or a BEGIN,"
+        " an END or the announcement of a new epoch. What comes later is told again. For a DATABASE"
+        " that stands still because Kafka has other journals under its numbers, it has the ones"
+        " that wait sent all the same. The shipper that runs takes note within seconds, or else the"
+        " next one.",
     )
     add_config_option(parser)
     parser.add_argument(
@@ -82,8 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
     is_noted = failures.acknowledged_us(found) >= at_us
     for each in [*known, *(uncounted if is_noted else ())]:
         print(f"acknowledged: {each}")
-    for text in [*forgotten, *damaged.values()]:
-        print(f"acknowledged: {text.partition(';')[0]}")
+    for what in [*forgotten, *(notice.what for notice in damaged.values())]:
+        print(f"acknowledged: {what.partition(';')[0]}")
     named = {each.database for each in known}
     for database in databases:
         what = ", ".join(lost.get(database, ()))

@@ -198,7 +198,8 @@ class Delivery(ABC):
         """Make lanes for databases that have journals now."""
         for database, queue in self.backlog.queues.items():
             if database not in self.lanes:
-                lane = self.lanes[database] = Lane(database, queue, self._backoff_s)
+                lane = Lane(database, queue, self._backoff_s, self.standing.miss)
+                self.lanes[database] = lane
                 self._place(lane)
 
     @abstractmethod

@@ -7,6 +7,7 @@ shipped (``halt``), waits after a failure (``retry_at``) and notices missing num
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -58,6 +59,11 @@ class Setback:
     why: str = ""
 
 
+Missed = Callable[[str, tuple[int, int], tuple[int, int]], None]
+"""Takes note that journals of a database are not there: its path, the first and the last of them
+by epoch and sequence."""
+
+
 @dataclass(slots=True)
 class _Hole:
     missing: int
@@ -79,7 +85,7 @@ class Lane:
     settled, and its last event. ``failures``: attempts that failed since then.
     """
 
-    def __init__(self, database: str, queue: Queue, backoff_s: float) -> None:
+    def __init__(self, database: str, queue: Queue, backoff_s: float, on_missing: Missed) -> None:
         self.database = database
         self.queue = queue
         self.flights: deque[Flight] = deque()
@@ -102,6 +108,7 @@ class Lane:
         self._epoch: int | None = None
         self._furthest: tuple[UUID | None, int] = (None, 0)
         self._hole: _Hole | None = None
+        self._on_missing = on_missing
         self._first_backoff_s = max(backoff_s, 0.01)
         self._backoff_s = self._first_backoff_s
 
@@ -201,12 +208,13 @@ class Lane:
         _log.warning(
             "{database}: {} missing before journal {journal} (sequence {sequence}); shipping goes"
             " on. Look for it in .firebird-cdc/quarantine and in the archive; if it is lost, its"
-            " events are",
+            " events are. Once you know, run: firebird-cdc journal acknowledge",
             f"journal {missing} is" if missing == last else f"journals {missing} to {last} are",
             database=self.database,
             journal=entry.name,
             sequence=entry.sequence,
         )
+        self._on_missing(self.database, (entry.epoch, missing), (entry.epoch, last))
         hole.told = True
         return True
 

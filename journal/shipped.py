@@ -2,7 +2,8 @@
 
 Kafka's position topic tells how far a database has come; this tells how far it was once. If the
 first is behind the second, the cluster has lost journals that are on no disk of ours any more.
-Their range is kept here until somebody acknowledges it.
+Their range is kept here until somebody acknowledges it, and so is that of journals that were not in
+the folder when it was their turn.
 
 Files: ``folder`` has the identity of the folder. ``<key>.json`` is one database; it is replaced by
 rename, now and then, and may be a second behind. ``<key>.acknowledged`` is a wish, of the command
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 import logbook
@@ -27,6 +29,7 @@ from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.durable import give_to_owner_of, make_folder, replace_file, sync_directory
 from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.positions import Position, now_us
+from firebird_cdc.journal.statistics import LEFT_OUT, LOST, MISSING
 
 _log = logbook.Logger("firebird_cdc.journal.shipped")
 
@@ -38,6 +41,8 @@ _IDENTITY = "folder"
 _WISH = ".acknowledged"
 _DAMAGED = ".unreadable"
 
+_ACKNOWLEDGE = "then say that it is known: firebird-cdc journal acknowledge"
+
 
 def read_folder_identity(directory: Path) -> str | None:
     """The uuid of the journal folder DIRECTORY, None if nothing was ever shipped from it."""
@@ -48,8 +53,8 @@ def read_folder_identity(directory: Path) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """Journals that Kafka had once: from ``first`` to ``last``, each (epoch, sequence).
+class JournalRange:
+    """Journals that nobody has: from ``first`` to ``last``, each (epoch, sequence).
 
     ``first`` None: from the beginning. ``noticed_us``: when that was found out.
     """
@@ -69,10 +74,26 @@ class Lost:
         return f"journals {start}{old} to {sequence} (epoch {epoch})"
 
 
+class Notice(NamedTuple):
+    """Something that is told until somebody acknowledges it, under the SUBJECT of a trouble, since
+    SINCE_US (microseconds since 1970): a clause on what happened, and one on what to do."""
+
+    subject: str
+    what: str
+    remedy: str
+    since_us: int
+
+    @property
+    def text(self) -> str:
+        """One sentence."""
+        return f"{self.what}; {self.remedy}"
+
+
 @dataclass(slots=True)
 class Memory:
     """What is remembered of one database. ``number``: epoch and sequence of the last journal that
-    was shipped, to topics whose positions are in ``topic``; None: none that counts. ``kept_from``:
+    was shipped, to topics whose positions are in ``topic``; None: none that counts. ``lost``: what
+    Kafka had once; ``missing``: what the folder did not have when it was to be sent. ``kept_from``:
     the first one that went into ``archive``, and with it all since; None: none is kept.
     ``placeholders``: events that were sent with placeholders for values that are too large.
     ``left_out``: how many messages that are no events could not be sent, by what they are."""
@@ -82,49 +103,82 @@ class Memory:
     number: tuple[int, int] | None = None
     uuid: str = ""
     shipped_us: int = 0
-    lost: list[Lost] = field(default_factory=list)
+    lost: list[JournalRange] = field(default_factory=list)
     archive: str = ""
     kept_from: tuple[int, int] | None = None
     placeholders: int = 0
     left_out: dict[str, int] = field(default_factory=dict)
+    missing: list[JournalRange] = field(default_factory=list)
 
     @property
     def unknown(self) -> list[str]:
         """Return what nobody has acknowledged yet, for people."""
-        return [*map(str, self.lost), *self._left_out()]
+        missing = [f"{each} missing in the folder" for each in self.missing]
+        return [*map(str, self.lost), *missing, *self._left_out()]
 
     def _left_out(self) -> list[str]:
         return [f"{what} ({many})" for what, many in self.left_out.items()]
 
-    @property
-    def left_out_text(self) -> str:
-        """A sentence that tells of what was left out, and what to do."""
-        return (
-            f"what goes with events of {self.database} could not be sent and was left out:"
-            f" {', '.join(self._left_out())}; our log says why. Mend that, then say that it is"
-            " known: firebird-cdc journal acknowledge"
-        )
+    def notices(self) -> Iterator[Notice]:
+        """Yield what nobody has acknowledged yet, each kind once."""
+        if self.lost:
+            yield Notice(
+                LOST + self.database,
+                f"Kafka no longer has {_listed(self.lost)} of {self.database}",
+                f"look for them in the archive or a backup; {_ACKNOWLEDGE}",
+                self.lost[0].noticed_us,
+            )
+        if self.missing:
+            yield Notice(
+                MISSING + self.database,
+                f"{_listed(self.missing)} of {self.database} were not there when they were to be"
+                " sent, so consumers lack their events",
+                f"look for them in the quarantine, the archive or a backup; {_ACKNOWLEDGE}",
+                self.missing[0].noticed_us,
+            )
+        if self.left_out:
+            yield Notice(
+                LEFT_OUT + self.database,
+                f"what goes with events of {self.database} could not be sent and was left out:"
+                f" {', '.join(self._left_out())}",
+                f"our log says why: mend that; {_ACKNOWLEDGE}",
+                now_us(),
+            )
+
+    def acknowledge(self) -> None:
+        """Take it that somebody knows all that there is notice of."""
+        self.lost.clear()
+        self.missing.clear()
+        self.left_out.clear()
 
     @classmethod
     def parse(cls, content: bytes) -> Memory:
         """Read what ``json.dumps(asdict(...))`` wrote; raises ValueError, KeyError, TypeError."""
         fields = json.loads(content)
-        lost = [
-            Lost(_number(each["first"]), tuple(each["last"]), int(each["noticed_us"]))
-            for each in fields["lost"]
-        ]
         return cls(
             str(fields["database"]),
             str(fields["topic"]),
             _number(fields["number"]),
             str(fields["uuid"]),
             int(fields["shipped_us"]),
-            lost,
+            _ranges(fields["lost"]),
             str(fields.get("archive", "")),
             _number(fields.get("kept_from")),
             int(fields.get("placeholders", 0)),
             {str(what): int(many) for what, many in fields.get("left_out", {}).items()},
+            _ranges(fields.get("missing", [])),
         )
+
+
+def _ranges(fields: list[dict[str, Any]]) -> list[JournalRange]:
+    return [
+        JournalRange(_number(each["first"]), tuple(each["last"]), int(each["noticed_us"]))
+        for each in fields
+    ]
+
+
+def _listed(ranges: Iterable[JournalRange]) -> str:
+    return ", ".join(map(str, ranges))
 
 
 def _number(pair: list[int] | None) -> tuple[int, int] | None:
@@ -136,7 +190,7 @@ class Shipped:
     where journals are kept, None: nowhere.
 
     But for the identity nothing here stops shipping: what can't be read or written is told.
-    ``unreadable``: the memories that can't be read, by their keys, and why, for people.
+    ``unreadable``: by their keys, notices of the memories that can't be read.
     """
 
     def __init__(self, directory: Path, topic: str, archive: Path | None = None) -> None:
@@ -151,7 +205,7 @@ class Shipped:
         self._next_look = 0.0
         self.identity = ""
         self.databases: dict[str, Memory] = {}
-        self.unreadable: dict[str, str] = {}
+        self.unreadable: dict[str, Notice] = {}
         self.load()
 
     def load(self) -> None:
@@ -222,13 +276,23 @@ class Shipped:
         self._dirty.add(database)
         return memory
 
+    def miss(self, database: str, first: tuple[int, int], last: tuple[int, int]) -> Memory:
+        """Keep that journals FIRST to LAST of DATABASE, of one epoch, were passed over, as the
+        folder does not have them. What Kafka has lost is known by that already."""
+        memory = self._memory(database)
+        known = [*memory.lost, *memory.missing]
+        if not any((each.first or first) <= first and last <= each.last for each in known):
+            memory.missing.append(JournalRange(first, last, now_us()))
+            self._dirty.add(database)
+        return memory
+
     def _memory(self, database: str) -> Memory:
         memory = self.databases.get(database)
         if memory is None:
             memory = self.databases[database] = Memory(database, self._topic)
         return memory
 
-    def compare(self, database: str, position: Position | None) -> Lost | None:
+    def compare(self, database: str, position: Position | None) -> JournalRange | None:
         """What is lost of DATABASE if Kafka has POSITION; notes it, so that it is told once."""
         memory = self.databases.get(database)
         if memory is None or memory.number is None:
@@ -252,12 +316,12 @@ class Shipped:
                 return None
         return self.lose(memory, reached)
 
-    def lose(self, memory: Memory, reached: tuple[int, int] | None) -> Lost | None:
+    def lose(self, memory: Memory, reached: tuple[int, int] | None) -> JournalRange | None:
         """Kafka has journals up to REACHED only, fewer than MEMORY knows."""
         if memory.number is None:
             return None
         first = None if reached is None else (reached[0], reached[1] + 1)
-        lost = Lost(first, memory.number, now_us())
+        lost = JournalRange(first, memory.number, now_us())
         memory.lost.append(lost)
         memory.number = reached
         self._dirty.add(memory.database)
@@ -282,8 +346,7 @@ class Shipped:
                 continue
             memory = self.databases.get(database)
             if memory is not None:
-                memory.lost.clear()
-                memory.left_out.clear()
+                memory.acknowledge()
                 self._dirty.add(database)
             found.append(database)
         return found
@@ -320,22 +383,31 @@ def remembered(directory: Path) -> list[Memory]:
     for path, memory in _memories(directory):
         if isinstance(memory, Memory):
             if path.with_suffix(_WISH).exists():
-                memory.lost.clear()
-                memory.left_out.clear()
+                memory.acknowledge()
             found.append(memory)
     return found
 
 
-def unreadable(directory: Path) -> dict[str, str]:
-    """Return the memories of the folder DIRECTORY that can't be read: by the database's key a
-    sentence on it."""
+def unreadable(directory: Path) -> dict[str, Notice]:
+    """Return a notice of each memory of the folder DIRECTORY that can't be read, by the database's
+    key."""
     return {
-        path.stem: f"what was shipped of a database can't be read in {path} ({found}), so nobody"
-        " knows whether Kafka has lost journals of it before; firebird-cdc journal acknowledge once"
-        " that is known"
+        path.stem: Notice(
+            LOST + path.stem,
+            f"what was shipped of a database can't be read in {path} ({found}), so nobody knows"
+            " whether Kafka has lost journals of it before",
+            "firebird-cdc journal acknowledge once that is known",
+            now_us(),
+        )
         for path, found in _memories(directory)
         if not isinstance(found, Memory)
     }
+
+
+def notices(directory: Path) -> list[Notice]:
+    """Return what the folder DIRECTORY remembers and nobody has acknowledged, of all databases."""
+    known = [notice for memory in remembered(directory) for notice in memory.notices()]
+    return [*unreadable(directory).values(), *known]
 
 
 def _memories(directory: Path) -> Iterator[tuple[Path, Memory | str]]:

@@ -18,8 +18,8 @@ import logbook
 from firebird_cdc.journal.bad_event import ASIDE
 from firebird_cdc.journal.positions import Known, Position, PositionReader
 from firebird_cdc.journal.producer import KafkaLink
-from firebird_cdc.journal.shipped import WRITE_S, Lost, Memory, Shipped
-from firebird_cdc.journal.statistics import LEFT_OUT, LOST, Statistics
+from firebird_cdc.journal.shipped import WRITE_S, JournalRange, Memory, Shipped
+from firebird_cdc.journal.statistics import LEFT_OUT, LOST, MISSING, Statistics
 
 _log = logbook.Logger("firebird_cdc.journal.standing")
 
@@ -117,6 +117,12 @@ class Standing:
         self._show(self._shipped.leave_out(database, [ASIDE[place] for place in places]))
         self._shipped.write()
 
+    def miss(self, database: str, first: tuple[int, int], last: tuple[int, int]) -> None:
+        """Write and show that journals FIRST to LAST (epoch, sequence) of DATABASE are not there,
+        before later ones are sent."""
+        self._show(self._shipped.miss(database, first, last))
+        self._shipped.write()
+
     def turn(self) -> list[str]:
         """Keep the memory; returns databases of which somebody has acknowledged what happened."""
         now = monotonic()
@@ -126,8 +132,8 @@ class Standing:
         self._shipped.write(now)
         acknowledged = self._shipped.acknowledgements(now)
         for database in acknowledged:
-            self._statistics.clear(LOST + database)
-            self._statistics.clear(LEFT_OUT + database)
+            for kind in (LOST, MISSING, LEFT_OUT):
+                self._statistics.clear(kind + database)
             _log.notice("{}: what happened is acknowledged", database)
         if self._unreadable:
             self._show_unreadable()
@@ -144,7 +150,7 @@ class Standing:
             self._reader.close()
             self._reader = None
 
-    def _tell(self, database: str, lost: Lost | None) -> None:
+    def _tell(self, database: str, lost: JournalRange | None) -> None:
         if lost is None:
             return
         _log.error(
@@ -160,23 +166,17 @@ class Standing:
         self._show(self._shipped.databases[database])
 
     def _show(self, memory: Memory) -> None:
-        database = memory.database
-        if memory.lost:
-            ranges = ", ".join(map(str, memory.lost))
-            self._statistics.trouble(
-                LOST + database, "warning", f"Kafka no longer has {ranges} of {database}"
-            )
-        if memory.left_out:
-            self._statistics.trouble(LEFT_OUT + database, "warning", memory.left_out_text)
+        for notice in memory.notices():
+            self._statistics.trouble(notice.subject, "warning", notice.text)
 
     def _show_unreadable(self) -> None:
         """Tell what the folder remembers and can't be read, until somebody has acknowledged it."""
         unreadable = self._shipped.unreadable
         for key in self._unreadable - unreadable.keys():
             self._statistics.clear(LOST + key)
-        for key, text in unreadable.items():
+        for key, notice in unreadable.items():
             if key not in self._unreadable:
-                self._statistics.trouble(LOST + key, "warning", text)
+                self._statistics.trouble(notice.subject, "warning", notice.text)
         self._unreadable = set(unreadable)
 
     def _take_counts(self) -> None:

@@ -39,6 +39,10 @@ UNREADABLE = "unreadable"
 LOST = "lost:"
 """What the subject of a trouble about lost journals begins with; the database's path follows."""
 
+MISSING = "missing:"
+"""The beginning of the subject of a trouble about journals that were not in the folder when it was
+their turn; the database's path follows."""
+
 LEFT_OUT = "left-out:"
 """The beginning of the subject of a trouble about messages that are no events and were left out;
 the database's path follows."""
@@ -210,12 +214,13 @@ class Statistics:
 
     ``databases``: by path; use ``database`` to write. ``troubles``: what is wrong now, by subject:
     a database's path, "kafka", "disk", "confirmer", "undecided", "canary:<table>",
-    "lost:<database>", "left-out:<database>", "failures:<kind>:<database>". ``last_error``: the
-    newest that was more than a warning, also when it has passed. ``send_failures``, ``retries``:
-    those that concern no single database. ``loop_at``: when (monotonic) the loop last came round.
-    ``kafka_at``: when (monotonic) Kafka last gave a sign of life, None: not yet. ``brokers_up``:
-    those that the client is connected to. ``backlog``, ``queue``: asked for figures, by whoever
-    shows them; they must be cheap and callable from any thread.
+    "lost:<database>", "missing:<database>", "left-out:<database>", "failures:<kind>:<database>".
+    ``last_error``: the newest that was more than a warning, also when it has passed.
+    ``send_failures``, ``retries``: those that concern no single database. ``loop_at``: when
+    (monotonic) the loop last came round. ``kafka_at``: when (monotonic) Kafka last gave a sign of
+    life, None: not yet. ``brokers_up``: those that the client is connected to. ``backlog``,
+    ``queue``: asked for figures, by whoever shows them; they must be cheap and callable from any
+    thread.
     """
 
     def __init__(self) -> None:

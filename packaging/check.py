@@ -7,10 +7,17 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import firebird_cdc
-from firebird_cdc.config import ConnectorConfig, load_capture, load_config, locate_files
+from firebird_cdc.config import (
+    CaptureConfig,
+    ConnectorConfig,
+    load_capture,
+    load_config,
+    locate_files,
+)
 from firebird_cdc.config.filters import TableFilter
 from firebird_cdc.config.logging import LoggingOptions, load_logging
 from firebird_cdc.errors import ConfigError, SetupError
@@ -21,6 +28,7 @@ from firebird_cdc.journal.nameless import REMEDY, NamelessTables
 from firebird_cdc.journal.names import SchemaNames
 from firebird_cdc.journal.observability.terminal import standing_still
 from firebird_cdc.journal.parties import disagreements
+from firebird_cdc.journal.shipped import notices
 from firebird_cdc.journal.topics import TopicNames
 from firebird_cdc.packaging import ddl_triggers, edits, probes, runtime, surroundings
 from firebird_cdc.packaging.canaries import canary_problems
@@ -83,8 +91,10 @@ def _all(server: Server, config: Path | None, databases: Sequence[str]) -> Findi
         yield from surroundings.secrets_shown(options)
         yield from surroundings.clock(options)
         yield from _events(server, parameters, options)
-        yield from _journals(options)
-        yield from _parties(options)
+    with suppress(ConfigError):  # findings by now
+        capture = load_capture(_config_path(server, parameters, config))
+        yield from _journals(capture)
+        yield from _parties(capture)
     yield from counted(server, parameters, _config_path(server, parameters, config))
     published: dict[str, list[str]] = {}
     for database in databases:
@@ -476,7 +486,7 @@ def _events(
         yield Finding(str(options.path), problem, "correct the option")
 
 
-def _journals(options: ConnectorConfig) -> Findings:
+def _journals(options: CaptureConfig) -> Findings:
     folder = options.journal_directory
     if not folder.is_dir():
         return
@@ -484,11 +494,12 @@ def _journals(options: ConnectorConfig) -> Findings:
     waiting = _older(folder.glob("*.log"), PENDING_AFTER_S)
     shipping = probes.is_locked(own / SHIPPER_LOCK)
     if waiting and not shipping:
-        start = (
-            "connect to the database, which starts it"
-            if options.shipper == "embedded"
-            else f"start it: firebird-cdc ship --config {options.path}"
-        )
+        if options.problems:
+            start = f"correct what is wrong in {options.path}: no shipper starts with it"
+        elif options.shipper == "embedded":
+            start = "connect to the database, which starts it"
+        else:
+            start = f"start it: firebird-cdc ship --config {options.path}"
         yield Finding(str(folder), f"{len(waiting)} journals wait and no shipper runs", start)
     elif waiting:
         age = max(waiting.values())
@@ -500,6 +511,8 @@ def _journals(options: ConnectorConfig) -> Findings:
         )
     for said in standing_still(folder) if shipping else ():
         yield Finding(str(folder), said, "mend that; firebird-cdc status tells when it is over")
+    for notice in notices(folder):
+        yield Finding(str(folder), notice.what, notice.remedy)
     live = _older(folder.glob("*.log.live"), PENDING_AFTER_S)
     if live and not probes.is_locked(own / "bridge.lock"):
         yield Finding(
@@ -531,12 +544,15 @@ def _journals(options: ConnectorConfig) -> Findings:
         yield Finding(str(own / "quarantine"), f"{len(reasons) - 5} more journals", "look there")
 
 
-def _parties(options: ConnectorConfig) -> Findings:
+def _parties(options: CaptureConfig) -> Findings:
     """Look for why no shipper runs, and for processes with other options than the file's, or with
     older code."""
     folder = options.journal_directory
-    if not probes.is_locked(folder / STATE_DIRECTORY / SHIPPER_LOCK) and (
-        words := last_words.of_last_shipper(folder)
+    words = last_words.of_last_shipper(folder)
+    if (
+        words is not None
+        and not (words.is_refusal and options.problems)  # each is a finding
+        and not probes.is_locked(folder / STATE_DIRECTORY / SHIPPER_LOCK)
     ):
         said = " ".join(words.text.split())
         yield Finding(

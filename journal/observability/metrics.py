@@ -29,6 +29,7 @@ from firebird_cdc.journal.lock import bridge_present
 from firebird_cdc.journal.observability.report import Reporter, table_counts
 from firebird_cdc.journal.statistics import (
     LOST,
+    MISSING,
     DatabaseBacklog,
     DatabaseStatistics,
     now_us,
@@ -106,6 +107,7 @@ databases_halted gauge - Databases that stand still
 troubles gauge kind Troubles there are now: waiting, halted or warning
 last_error_timestamp_seconds gauge - When the last error was noted; 0 if there was none
 lost_ranges gauge - Databases of which Kafka has lost journals, until that is acknowledged
+missing_ranges gauge - Databases of which journals were missing when they were to be sent, until that is acknowledged
 canary_age_seconds gauge database,table Since the canary's last write came out of a journal; -1 if none did
 canary_latency_seconds gauge database,table From the canary's write until it came out
 canary_missing gauge database,table 1 while its write is overdue: changes are probably being lost
@@ -257,7 +259,8 @@ class ShipperCollector:
         for kind in ("waiting", "halted", "warning"):
             families.set("troubles", sum(each.kind == kind for each in troubles.values()), kind)
         families.set("last_error_timestamp_seconds", 0 if last is None else last.since_us / 1e6)
-        families.set("lost_ranges", sum(subject.startswith(LOST) for subject in troubles))
+        for name, kind in (("lost_ranges", LOST), ("missing_ranges", MISSING)):
+            families.set(name, sum(subject.startswith(kind) for subject in troubles))
         families.set("kafka_reachable", reporter.kafka_reached)
         families.set("kafka_brokers_connected", statistics.brokers_up)
         families.set("shipper_start_time_seconds", statistics.started_us / 1e6)

@@ -27,6 +27,7 @@ from firebird_cdc.journal.statistics import (
     KAFKA,
     LEFT_OUT,
     LOST,
+    MISSING,
     UNDECIDED,
     UNREADABLE,
     BacklogFigures,
@@ -145,7 +146,7 @@ class Reporter:
         """
         statistics, troubles = self.statistics, dict(self.statistics.troubles)
         subjects = {path, KAFKA, DISK, CONFIRMER, LOST + path, LOST + database_key(path)}
-        subjects.add(LEFT_OUT + path)
+        subjects.update((MISSING + path, LEFT_OUT + path))
         # It is not told whose they are; they may be among those that wait here.
         if backlog.pending:
             subjects.add(UNREADABLE)
@@ -378,8 +379,3 @@ def waits(report: Mapping[str, Any]) -> bool:
     """Whether something in REPORT isn't as it should be, and goes on by itself."""
     is_behind = any(database["state"] == "behind" for database in report["databases"])
     return bool(report["troubles"]) or not report["kafka"]["reached"] or is_behind
-
-
-def lost(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The troubles in REPORT that tell of ranges which Kafka has lost."""
-    return [trouble for trouble in report["troubles"] if trouble["subject"].startswith(LOST)]

@@ -33,12 +33,13 @@ from firebird_cdc.journal.observability.observer import status_path
 from firebird_cdc.journal.observability.report import VERSION, needs_somebody, set_aside, waits
 from firebird_cdc.journal.parties import disagreements, read_shipper
 from firebird_cdc.journal.repairs import RepairFolder
-from firebird_cdc.journal.shipped import remembered, unreadable
+from firebird_cdc.journal.shipped import notices, remembered
 from firebird_cdc.journal.statistics import (
     CONFIRMER,
     FAILURES,
     LEFT_OUT,
     LOST,
+    MISSING,
     NAMELESS,
     OPTIONS,
     UNDECIDED,
@@ -294,7 +295,7 @@ def _of_folder(
     troubles = [*failed, *nameless, *_confirmer(directory, now), *_remembered(directory)]
     needs += [trouble["text"] for trouble in troubles]
     if last is not None:
-        known = (LOST, LEFT_OUT, CONFIRMER, UNDECIDED, FAILURES, NAMELESS)
+        known = (LOST, MISSING, LEFT_OUT, CONFIRMER, UNDECIDED, FAILURES, NAMELESS)
         troubles += [each for each in last["troubles"] if not each["subject"].startswith(known)]
     if listing.quarantined:
         needs.append(set_aside(len(listing.quarantined)))
@@ -389,33 +390,11 @@ def _failures(directory: Path, configs: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def _remembered(directory: Path) -> list[dict[str, Any]]:
-    """Return what Kafka has lost or never got, as the folder remembers it, and what of that can't
-    be read."""
-    now = now_us()
-    damaged = [
-        {"subject": LOST + key, "kind": "warning", "text": text, "since_us": now}
-        for key, text in unreadable(directory).items()
-    ]
-    memories = remembered(directory)
-    left_out = [
-        {
-            "subject": LEFT_OUT + memory.database,
-            "kind": "warning",
-            "text": memory.left_out_text,
-            "since_us": now,
-        }
-        for memory in memories
-        if memory.left_out
-    ]
-    return [*damaged, *left_out] + [
-        {
-            "subject": LOST + memory.database,
-            "kind": "warning",
-            "text": f"Kafka no longer has {', '.join(map(str, memory.lost))} of {memory.database}",
-            "since_us": min(lost.noticed_us for lost in memory.lost),
-        }
-        for memory in memories
-        if memory.lost
+    """Return what events consumers lack, as the folder remembers it, and what of that can't be
+    read."""
+    return [
+        {"subject": each.subject, "kind": "warning", "text": each.text, "since_us": each.since_us}
+        for each in notices(directory)
     ]
 
 

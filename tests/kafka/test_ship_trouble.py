@@ -401,15 +401,33 @@ def _no_limit(topic: str) -> ConfigResource:
     return ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
 
 
-def test_missing_number_is_reported_and_shipping_goes_on(
-    ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str
+@TRANSACTIONAL
+def test_missing_number_is_reported_until_acknowledged_and_shipping_goes_on(
+    ship: Ship,
+    folder: Folder,
+    broker: KafkaBroker,
+    topic_prefix: str,
+    transactional: bool,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    use_transactions(ship, topic_prefix, transactional)
     for sequence in (1, 2, 5):
         folder.write(sequence)
     shipper = ship.once()
     assert shipper.process.returncode == 0
     assert "journals 3 to 4 are missing" in shipper.log_lines("missing before journal")[0]
     assert folder.waiting == []
+    told = "journals 3 to 4 (epoch 0) of "
+    assert told in _needs(folder, capsys)
+    folder.write(6)
+    shipper = ship.start()
+    shipper.await_that(lambda: not folder.waiting, "the next one shipped")
+    shipper.await_that(lambda: told in _needs(folder, capsys), "a shipper that tells of it")
+    assert ship.journal("acknowledge") == 0
+    known = "acknowledged (journals 3 to 4 (epoch 0) missing in the folder)"
+    assert f"{DATABASE}: {known}" in capsys.readouterr().out
+    shipper.await_that(lambda: main(_status_of(folder)) == 0, "a status in which all is well")
+    assert shipper.terminate() == 0
 
 
 def test_new_epoch_begins_a_new_count(ship: Ship, folder: Folder) -> None:

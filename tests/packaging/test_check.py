@@ -27,6 +27,7 @@ from firebird_cdc.journal.last_words import LastWords
 from firebird_cdc.journal.observability.report import Reporter
 from firebird_cdc.journal.quarantine import Quarantine
 from firebird_cdc.journal.ship import Shipper
+from firebird_cdc.journal.shipped import Memory, Shipped
 from firebird_cdc.journal.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -239,6 +240,25 @@ def _journals_orphaned(it: Installation) -> None:
     _journal(it.journals / f"{uuid.uuid4()}.log.live")
 
 
+def _journals_passed_over(it: Installation) -> None:
+    shipped = Shipped(it.journals, "positions")
+    shipped.miss("/srv/a.fdb", (0, 3), (0, 4))
+    shipped.write()
+
+
+def _journals_that_kafka_lost(it: Installation) -> None:
+    shipped = Shipped(it.journals, "positions")
+    shipped.databases["/srv/a.fdb"] = Memory("/srv/a.fdb", "positions", (0, 9))
+    shipped.lose(shipped.databases["/srv/a.fdb"], (0, 6))
+    shipped.write()
+
+
+def _end_left_out(it: Installation) -> None:
+    shipped = Shipped(it.journals, "positions")
+    shipped.leave_out("/srv/a.fdb", ["END of a transaction"])
+    shipped.write()
+
+
 def _quarantined(it: Installation) -> None:
     quarantine = it.journals / ".firebird-cdc/quarantine"
     quarantine.mkdir(parents=True)
@@ -369,6 +389,14 @@ _WARNED_OF = (_journals_orphaned, _option_of_no_effect, _pattern_of_the_manual)
         (_archive_is_a_file, "archive.directory", "is no directory", "move it away"),
         (_journals_wait, "new/journals", "1 journals wait and no shipper runs", "ship --config"),
         (_journals_orphaned, "new/journals", "open transactions are left", "recovery decides"),
+        (
+            _journals_passed_over,
+            "new/journals",
+            "journals 3 to 4 (epoch 0) of /srv/a",
+            "quarantine",
+        ),
+        (_journals_that_kafka_lost, "new/journals", "no longer has journals 7 to 9", "acknowledge"),
+        (_end_left_out, "new/journals", "left out: END of a transaction (1)", "acknowledge"),
         (_quarantined, "6f1c.log", "checksum differs", "firebird-cdc journal show"),
         (_kafka_elsewhere, "bootstrap.servers", "no answer from 127.0.0.1:9", "start Kafka"),
         (_position_topic_split, "position.topic", "has 2 partitions", "let the shipper make it"),
@@ -407,6 +435,21 @@ def test_a_table_without_a_topic_is_named_with_what_to_change(sound: Installatio
     [told] = [each for each in findings if "table A in /srv/a.fdb is not delivered" in each]
     assert why in told
     assert "firebird-cdc journal retry --all" in told
+
+
+def test_what_waits_or_was_set_aside_is_found_while_an_option_is_wrong(sound: Installation) -> None:
+    _quarantined(sound)
+    _journals_wait(sound)
+    _unknown_option(sound)
+    code, findings = sound.check()
+    assert code == 2
+    [wrong] = [each for each in findings if "connector.nam" in each]
+    assert "no shipper starts with it" in wrong
+    [waiting] = [each for each in findings if "1 journals wait and no shipper runs" in each]
+    assert f"correct what is wrong in {sound.options}" in waiting
+    [aside] = [each for each in findings if "set aside: " in each]
+    assert "checksum differs" in aside
+    assert len(findings) == 3
 
 
 def test_what_the_engine_said_yesterday_is_a_note(sound: Installation) -> None:

@@ -28,6 +28,10 @@ from firebird_cdc.journal.transactions import TransactionalDelivery
 DATABASE = "/srv/a.fdb"
 
 
+def _nothing_is_missing(*missing: object) -> None:
+    pytest.fail(f"told as missing: {missing}")
+
+
 def entries(first: int, count: int) -> list[Entry]:
     return [Entry(0, sequence, uuid4()) for sequence in range(first, first + count)]
 
@@ -36,7 +40,7 @@ def test_cluster_without_the_beginning_of_a_journal_gets_all_of_it(tmp_path: Pat
     renderer: Any = None  # nothing is rendered here
     plan = FlightPlan(tmp_path, renderer, "none", "fail", Statistics())
     (entry,) = entries(4, 1)
-    lane = Lane(DATABASE, Queue(), 1.0)
+    lane = Lane(DATABASE, Queue(), 1.0, _nothing_is_missing)
     lane.queue.push(entry)
     half = Position(DATABASE, 0, 4, entry.uuid, 1000, complete=False, shipped_us=0)
     lane.stand(Known(half))
@@ -52,7 +56,7 @@ def test_an_epoch_of_which_kafka_has_a_part_is_not_announced_again(
 ) -> None:
     renderer: Any = None
     plan = FlightPlan(tmp_path, renderer, "none", "fail", Statistics())
-    lane = Lane(DATABASE, Queue(), 1.0)
+    lane = Lane(DATABASE, Queue(), 1.0, _nothing_is_missing)
     lane.stand(Known(Position(DATABASE, 0, 9, uuid4(), 1, complete=True, shipped_us=0)))
     first, second = Entry(1, 2, uuid4()), Entry(1, 3, uuid4())  # the very first one was lost
     lane.queue.push(first)

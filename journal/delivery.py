@@ -304,12 +304,12 @@ class Delivery(ABC):
                 continue
             if halt.entry is not None:
                 signature = self._signature(halt.entry)
-                if signature == halt.signature:
+                if signature is None:
+                    self._pass_over(lane, halt.entry)
+                elif signature == halt.signature:
                     continue
-                if signature is not None:
-                    lane.queue.push(halt.entry)
                 else:
-                    self.backlog.forget(halt.entry)
+                    lane.queue.push(halt.entry)
             lane.halt = None
             self.statistics.clear(lane.database)
             _log.notice(
@@ -360,11 +360,27 @@ class Delivery(ABC):
         return lane.forgiven
 
     def _signature(self, entry: Entry) -> tuple[int, ...] | None:
+        """Return what differs once the file of ENTRY is another one, or can't be looked at; None:
+        it is gone."""
         try:
             status = (self.backlog.directory / entry.name).stat()
-        except OSError:
+        except FileNotFoundError:
             return None
+        except OSError as error:
+            return (error.errno or 0,)
         return status.st_ino, status.st_size, status.st_mtime_ns
+
+    def _pass_over(self, lane: Lane, entry: Entry) -> None:
+        """Go on without ENTRY, the next journal of LANE, which somebody has taken away."""
+        self.backlog.forget(entry)
+        if not lane.fits(entry):
+            return  # it was one too many: Kafka has that number
+        _log.warning(
+            "{}: it is gone, and shipping goes on without it: consumers lack its events. Once that"
+            " is known, run: firebird-cdc journal acknowledge",
+            self.backlog.directory / entry.name,
+        )
+        self.standing.miss(lane.database, entry[:2], entry[:2])
 
     def back_off(self, lane: Lane, why: str | Obstacle, flight: Flight) -> None:
         """Pause LANE after a failure of FLIGHT that may pass, loudly the first time; or for good,
@@ -416,9 +432,8 @@ class Delivery(ABC):
     def take_bad(self, lane: Lane, flight: Flight, error: Exception) -> None:
         """Deal with a journal or event of LANE that can't be read or sent, as the mode says."""
         if isinstance(error, FileNotFoundError):
-            _log.warning("{}: it is gone, somebody else moved or deleted it", flight.path)
             lane.drop(flight)
-            self.backlog.forget(flight.entry)
+            self._pass_over(lane, flight.entry)
         elif isinstance(error, OSError):
             lane.start_over()
             pause = lane.back_off()

@@ -53,9 +53,7 @@ class Standing:
         self._reader: PositionReader | None = None
         self._next_count = 0.0
         self._unreadable: set[str] = set()  # of which is told
-        for memory in self._shipped.databases.values():
-            self._show(memory)
-        self._show_unreadable()
+        self._show_all()
         self._take_counts()
 
     @property
@@ -94,7 +92,11 @@ class Standing:
         """The journal folder is another one now. Raises ShipError."""
         self.forget()
         self._shipped.load()
-        self._show_unreadable()
+        for subject in list(self._statistics.troubles):
+            if subject.startswith((LOST, MISSING, LEFT_OUT)):
+                self._statistics.clear(subject)
+        self._unreadable.clear()
+        self._show_all()
         self._take_counts()
 
     def note(self, position: Position) -> None:
@@ -164,6 +166,11 @@ class Standing:
         )
         self._shipped.write()
         self._show(self._shipped.databases[database])
+
+    def _show_all(self) -> None:
+        for memory in self._shipped.databases.values():
+            self._show(memory)
+        self._show_unreadable()
 
     def _show(self, memory: Memory) -> None:
         for notice in memory.notices():

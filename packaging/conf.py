@@ -150,6 +150,13 @@ class ConfFile:
         """
         return list(_expand(self, 0))
 
+    def included(self) -> list[Path]:
+        """Return the files that this one includes, also those that say nothing.
+
+        Raises ConfSyntaxError as ``expanded`` does.
+        """
+        return list(_included(self, 0))
+
     def sections(self, name: str, value: str | None = None) -> list[Entry]:
         """Return the sections of this file itself (no includes) called NAME, with VALUE."""
         return [e for e in find(self.entries, name, value) if e.entries is not None]
@@ -395,19 +402,35 @@ def _bare(line: str) -> str:
 
 def _expand(conf: ConfFile, depth: int) -> Iterator[Entry]:
     for entry in conf.entries:
-        if entry.name != "include" or not entry.value:
-            yield entry
-            continue
-        if depth == _INCLUDE_LIMIT:
-            raise ConfSyntaxError(conf.path, entry.line + 1, "includes are nested too deep")
-        pattern = Path(entry.value)
-        if pattern.is_absolute():
-            found = sorted(Path("/").glob(str(pattern.relative_to("/"))))
+        if _is_include(entry):
+            for file in _files(conf, entry, depth):
+                yield from _expand(file, depth + 1)
         else:
-            found = sorted(conf.path.parent.glob(entry.value))
-        if not found and not set(entry.value) & {"*", "?"}:
-            raise ConfSyntaxError(
-                conf.path, entry.line + 1, f"the included file {entry.value} is missing"
-            )
-        for path in found:
-            yield from _expand(ConfFile.read(path), depth + 1)
+            yield entry
+
+
+def _included(conf: ConfFile, depth: int) -> Iterator[Path]:
+    for entry in filter(_is_include, conf.entries):
+        for file in _files(conf, entry, depth):
+            yield file.path
+            yield from _included(file, depth + 1)
+
+
+def _is_include(entry: Entry) -> bool:
+    return entry.name == "include" and bool(entry.value)
+
+
+def _files(conf: ConfFile, include: Entry, depth: int) -> Iterator[ConfFile]:
+    """Yield the files that a line of CONF includes, in the engine's order."""
+    if depth == _INCLUDE_LIMIT:
+        raise ConfSyntaxError(conf.path, include.line + 1, "includes are nested too deep")
+    pattern = Path(include.value)
+    if pattern.is_absolute():
+        found = sorted(Path("/").glob(str(pattern.relative_to("/"))))
+    else:
+        found = sorted(conf.path.parent.glob(include.value))
+    if not found and not set(include.value) & {"*", "?"}:
+        raise ConfSyntaxError(
+            conf.path, include.line + 1, f"the included file {include.value} is missing"
+        )
+    yield from map(ConfFile.read, found)

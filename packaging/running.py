@@ -221,8 +221,7 @@ def _read_by_engine(*paths: Path) -> dict[Path, None]:
     for path in paths:
         real = path.resolve()
         with contextlib.suppress(SetupError, OSError):  # a finding of its own
-            entries = ConfFile.read(real).expanded()
-            found |= dict.fromkeys(each.path for each in entries if each.path != real)
+            found |= dict.fromkeys(ConfFile.read(real).included())
     return found
 
 

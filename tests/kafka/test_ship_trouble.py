@@ -180,6 +180,30 @@ def test_database_goes_on_by_itself_once_the_obstacle_is_moved_away(
     assert [event.position[0] for event in events if event.position[0] != 2] == [1] * 5 + [3] * 5
 
 
+@TRANSACTIONAL
+def test_journals_that_somebody_takes_away_are_told_until_acknowledged(
+    ship: Ship,
+    folder: Folder,
+    topic_prefix: str,
+    transactional: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    use_transactions(ship, topic_prefix, transactional)
+    ship.options["connector.journal.check.interval.ms"] = "200"
+    paths = [folder.write(n, 200) for n in range(1, 5)]
+    damage_a_row(paths[1])
+    shipper = ship.start()
+    shipper.await_log("STANDS STILL")
+    paths[2].unlink()  # it is queued by now, behind the one that is in the way
+    paths[1].unlink()
+    shipper.await_that(lambda: not folder.waiting, "journal 4 shipped")
+    told = "journal 2 (epoch 0), journal 3 (epoch 0) of "
+    shipper.await_that(lambda: told in _needs(folder, capsys), "a status that tells of both")
+    assert ship.journal("acknowledge") == 0
+    shipper.await_that(lambda: main(_status_of(folder)) == 0, "a status in which all is well")
+    assert shipper.terminate() == 0
+
+
 def write_with_a_nan(folder: Folder, sequence: int, nullable: bool) -> Path:
     columns = (ITEM[0], column("WEIGHT", Storage.DOUBLE, nullable=nullable))
 

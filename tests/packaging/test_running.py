@@ -83,8 +83,9 @@ def test_only_who_has_a_captured_database_open_captures_nothing_for_certain(
         assert list(restart_findings(server)) == []
 
 
+@pytest.mark.parametrize("change", ["# changed\n", ""], ids=["appended", "emptied"])
 def test_a_change_of_an_included_file_counts_too(
-    engine_root: EmbeddedRoot, options_file: Path, work: Work, tmp_path: Path
+    engine_root: EmbeddedRoot, options_file: Path, work: Work, tmp_path: Path, change: str
 ) -> None:
     database = tmp_path / "shop.fdb"
     work(database, ["CREATE TABLE T (ID INTEGER PRIMARY KEY)"])
@@ -96,7 +97,7 @@ def test_a_change_of_an_included_file_counts_too(
         conf.write("include more.conf\n")
     with holding(engine_root, database):
         assert not list(restart_findings(server))
-        included.write_text(included.read_text() + "# changed\n")
+        included.write_text(change and included.read_text() + change)
         [finding] = restart_findings(server)
     assert (
         f"{included} changed" in finding.what and str(server.replication_conf) not in finding.what

@@ -162,6 +162,7 @@ def test_includes_are_read_in_their_place(tmp_path: Path) -> None:
     main = tmp_path / "firebird.conf"
     main.write_text("a = 0\ninclude more/*.conf\nd = 3\n")
     assert [e.name for e in ConfFile.read(main).expanded()] == ["a", "b", "c", "d"]
+    assert ConfFile.read(main).included() == [tmp_path / "more/1.conf", tmp_path / "more/2.conf"]
     main.write_text("include nowhere.conf\n")
     with pytest.raises(ConfSyntaxError, match=r"included file nowhere\.conf is missing"):
         ConfFile.read(main).expanded()

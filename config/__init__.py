@@ -3,6 +3,7 @@
 from firebird_cdc.config.connector import (
     CaptureConfig,
     ConnectorConfig,
+    find_journal_directory,
     load_capture,
     load_config,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "KeyColumns",
     "NamedConfig",
     "Reading",
+    "find_journal_directory",
     "load_capture",
     "load_config",
     "locate_files",

@@ -231,6 +231,15 @@ def load_capture(path: Path) -> CaptureConfig:
     return _loader(path).load_capture()
 
 
+def find_journal_directory(path: Path) -> Path | None:
+    """Return the journal folder that the YAML file PATH names, whatever else is wrong there; None
+    if it does not tell."""
+    try:
+        return _loader(path).find_journal_directory()
+    except ConfigError:
+        return None
+
+
 def _loader(path: Path) -> _Loader:
     reading = begin_reading(Path(path))
     source = read_flat_yaml(Path(path), "connector configuration")
@@ -264,6 +273,11 @@ class _Loader:
         if self.problems:
             raise ConfigError([without_logins(problem) for problem in self.problems])
         return self._build(settings)
+
+    def find_journal_directory(self) -> Path | None:
+        self._settle()
+        directory = self.values.get("connector.journal.directory")
+        return directory if isinstance(directory, Path) else None
 
     def load_capture(self) -> CaptureConfig:
         self._settle()

@@ -30,6 +30,7 @@ from firebird_cdc.journal.producer import KafkaLink, failure_of, is_refusal
 from firebird_cdc.journal.records import Message
 from firebird_cdc.journal.repair_desk import Repairs
 from firebird_cdc.journal.repairs import WHOLE, Place
+from firebird_cdc.journal.shipped import read_folder_identity
 from firebird_cdc.journal.standing import Standing
 from firebird_cdc.journal.statistics import DISK, UNREADABLE, TroubleKind
 from firebird_cdc.journal.topics import missing_topic
@@ -305,6 +306,8 @@ class Delivery(ABC):
             if halt.entry is not None:
                 signature = self._signature(halt.entry)
                 if signature is None:
+                    if not self._is_same_folder:
+                        continue
                     self._pass_over(lane, halt.entry)
                 elif signature == halt.signature:
                     continue
@@ -370,17 +373,29 @@ class Delivery(ABC):
             return (error.errno or 0,)
         return status.st_ino, status.st_size, status.st_mtime_ns
 
+    @property
+    def _is_same_folder(self) -> bool:
+        """Tell whether the journal folder is there, and still the one that journals were found in:
+        else nothing is known of files that are not."""
+        return read_folder_identity(self.backlog.directory) == self.standing.folder
+
     def _pass_over(self, lane: Lane, entry: Entry) -> None:
-        """Go on without ENTRY, the next journal of LANE, which somebody has taken away."""
-        self.backlog.forget(entry)
-        if not lane.fits(entry):
-            return  # it was one too many: Kafka has that number
+        """Go on without ENTRY, the next journal of LANE, which somebody has taken away, and without
+        what went with it."""
+        gone = [entry, *lane.take_gone(entry, lambda each: self._signature(each) is None)]
+        for each in gone:
+            self.backlog.forget(each)
+        # Others were too many: Kafka has these numbers.
+        missing = [each for each in gone if lane.fits(each)]
+        if not missing:
+            return
         _log.warning(
-            "{}: it is gone, and shipping goes on without it: consumers lack its events. Once that"
+            "{}: it is gone{}, and shipping goes on without: consumers lack these events. Once that"
             " is known, run: firebird-cdc journal acknowledge",
-            self.backlog.directory / entry.name,
+            self.backlog.directory / missing[0].name,
+            f", as are {len(missing) - 1} behind it" if len(missing) > 1 else "",
         )
-        self.standing.miss(lane.database, entry[:2], entry[:2])
+        self.standing.miss(lane.database, *((each[:2], each[:2]) for each in missing))
 
     def back_off(self, lane: Lane, why: str | Obstacle, flight: Flight) -> None:
         """Pause LANE after a failure of FLIGHT that may pass, loudly the first time; or for good,
@@ -431,7 +446,7 @@ class Delivery(ABC):
 
     def take_bad(self, lane: Lane, flight: Flight, error: Exception) -> None:
         """Deal with a journal or event of LANE that can't be read or sent, as the mode says."""
-        if isinstance(error, FileNotFoundError):
+        if isinstance(error, FileNotFoundError) and self._is_same_folder:
             lane.drop(flight)
             self._pass_over(lane, flight.entry)
         elif isinstance(error, OSError):
@@ -487,9 +502,13 @@ class Delivery(ABC):
         try:
             self.plan.quarantine.set_aside(path, entry, database, reason, after)
         except FileNotFoundError:
-            return
+            if entry is not None and database is not None and self._is_same_folder:
+                self.standing.miss(database, (entry[:2], entry[:2]))
         except OSError as error:
             _log.error("{}: can't be shipped ({}) nor set aside: {}", path, reason, error)
+        else:
+            if entry is not None and database is not None:
+                self.standing.pass_over(database, entry[:2])
 
     # What is sent beside journals
 
@@ -612,6 +631,9 @@ class Delivery(ABC):
         try:
             if self.plan.quarantine.is_busy:
                 whole = self.plan.quarantine.keep(whole)
+                for database, entry in self.plan.quarantine.take_gone():
+                    if self._is_same_folder:
+                        self.standing.miss(database, (entry[:2], entry[:2]))
             missing = dispose_shipped(
                 [folder + entry.name for entry in whole],
                 self._archive,

@@ -59,9 +59,9 @@ class Setback:
     why: str = ""
 
 
-Missed = Callable[[str, tuple[int, int], tuple[int, int]], None]
-"""Takes note that journals of a database are not there: its path, the first and the last of them
-by epoch and sequence."""
+Missed = Callable[[str, tuple[tuple[int, int], tuple[int, int]]], None]
+"""Takes note that journals of a database are not there: its path, and the first and the last of
+them by epoch and sequence."""
 
 
 @dataclass(slots=True)
@@ -182,7 +182,7 @@ class Lane:
                 raise MissingBlocked(entry.sequence - 1)
             return not young
         missing = previous.sequence + 1 if entry.epoch == previous.epoch else 1
-        if entry.sequence <= missing:
+        if entry[:2] <= previous[:2] or entry.sequence <= missing:
             self._hole = None
             return True
         return self._past_hole(missing, entry, scans, suspects, young)
@@ -214,7 +214,7 @@ class Lane:
             journal=entry.name,
             sequence=entry.sequence,
         )
-        self._on_missing(self.database, (entry.epoch, missing), (entry.epoch, last))
+        self._on_missing(self.database, ((entry.epoch, missing), (entry.epoch, last)))
         hole.told = True
         return True
 
@@ -271,6 +271,21 @@ class Lane:
             flight.opens_epoch and flight.entry.epoch >= entry.epoch for flight in self.flights
         )
 
+    def take_gone(self, entry: Entry, is_gone: Callable[[Entry], bool]) -> list[Entry]:
+        """Take the journals out that come right behind ENTRY and are gone like it; none is missing
+        then."""
+        gone: list[Entry] = []
+        last = entry
+        while self.queue:
+            following = self.queue.first()
+            if following[:2] != (last.epoch, last.sequence + 1) or not is_gone(following):
+                break
+            last = self.queue.pop()
+            gone.append(last)
+        if self._previous is None or last[:2] > self._previous[:2]:
+            self._previous = last
+        return gone
+
     def leave_out(self, entry: Entry, pos: int, reason: str) -> None:
         """Event POS of ENTRY is not to be sent when the journal is begun again."""
         self._skipped.setdefault(entry.uuid, {})[pos] = reason
@@ -281,9 +296,20 @@ class Lane:
 
     # Where Kafka is
 
-    def stand(self, known: Known | None) -> None:
-        """Go on from what the position topic says now; no journal may be under way."""
+    def stand(
+        self,
+        known: Known | None,
+        passed: tuple[int, int] | None = None,
+        *,
+        is_foreign: bool = False,
+    ) -> None:
+        """Go on from what the position topic says now; no journal may be under way.
+
+        ``passed``: up to where what is not in Kafka was told. ``is_foreign``: KNOWN is of another
+        journal folder.
+        """
         self.known = known
+        self.foreign = is_foreign
         self.done = (-1, -1)
         self._resume_after.clear()  # the beginning of a journal may be lost with its cluster
         if known is None:
@@ -291,8 +317,10 @@ class Lane:
         position = known.position
         self._note(position)
         self._epoch = position.epoch
+        if is_foreign:
+            return  # nothing follows from its numbers for what is missing here
         last = position.sequence if position.complete else position.sequence - 1
-        reached = Entry(position.epoch, last, position.uuid)
+        reached = Entry(*max((position.epoch, last), passed or (-1, -1)), position.uuid)
         if self._previous is None or reached[:2] > self._previous[:2]:
             self._previous = reached
 

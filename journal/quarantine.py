@@ -75,6 +75,7 @@ class Quarantine:
         self._by_topic: dict[str, dict[UUID, int]] = {}
         self._by_database: dict[str | None, set[UUID]] = {}
         self._watched: dict[UUID, Note] = {}
+        self._gone: list[tuple[str, Entry]] = []
         self._nameless: set[UUID] = set()  # those among them that concern tables without topics
 
     @property
@@ -225,6 +226,8 @@ class Quarantine:
                 self._put(journal, note.sentence())
             except FileNotFoundError:
                 _log.warning("{}: gone before it could be set aside", journal)
+                if note.database is not None:
+                    self._gone.append((note.database, entry))
                 remove_files(self.folder, entry.uuid)
                 self._cut_back(note, 0)
                 continue
@@ -241,6 +244,12 @@ class Quarantine:
         for note in linked:
             self._settle(note)
         return [entry for entry in entries if entry.uuid not in moved]
+
+    def take_gone(self) -> list[tuple[str, Entry]]:
+        """Take the journals that ``keep`` was to have in here and did not find, with the paths of
+        their databases: what was left out of them is lost."""
+        gone, self._gone = self._gone, []
+        return gone
 
     def set_aside(
         self, journal: Path, entry: Entry | None, database: str | None, reason: str, after: int = 0

@@ -8,8 +8,8 @@ the folder when it was their turn.
 Files: ``folder`` has the identity of the folder. ``<key>.json`` is one database; it is replaced by
 rename, now and then, and may be a second behind. ``<key>.acknowledged`` is a wish, of the command
 to the shipper. ``<key>.unreadable`` is a memory that was damaged: what it told of losses is
-unknown, so it stays until somebody acknowledges that. Only the identity is synced: what else a
-power cut takes was there for comparison.
+unknown, so it stays until somebody acknowledges that. The identity is synced, and so is what nobody
+else could tell again; what else a power cut takes was there for comparison.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ _FOLDER = "shipped"
 _IDENTITY = "folder"
 _WISH = ".acknowledged"
 _DAMAGED = ".unreadable"
+
+_CLOCK_STEP_US = 10_000  # the times of files are those of the kernel's last tick
 
 _ACKNOWLEDGE = "then say that it is known: firebird-cdc journal acknowledge"
 
@@ -92,9 +94,11 @@ class Notice(NamedTuple):
 @dataclass(slots=True)
 class Memory:
     """What is remembered of one database. ``number``: epoch and sequence of the last journal that
-    was shipped, to topics whose positions are in ``topic``; None: none that counts. ``lost``: what
-    Kafka had once; ``missing``: what the folder did not have when it was to be sent. ``kept_from``:
-    the first one that went into ``archive``, and with it all since; None: none is kept.
+    was shipped, to topics whose positions are in ``topic``; None: none that counts. ``kept_from``:
+    the first one that went into ``archive``, and with it all since; None: none is kept. ``lost``:
+    what Kafka had once; ``missing``: what the folder did not have when it was to be sent.
+    ``passed``: the last journal that is not in Kafka for a reason that was told; None: there is
+    none.
     ``placeholders``: events that were sent with placeholders for values that are too large.
     ``left_out``: how many messages that are no events could not be sent, by what they are."""
 
@@ -109,6 +113,7 @@ class Memory:
     placeholders: int = 0
     left_out: dict[str, int] = field(default_factory=dict)
     missing: list[JournalRange] = field(default_factory=list)
+    passed: tuple[int, int] | None = None
 
     @property
     def unknown(self) -> list[str]:
@@ -131,8 +136,8 @@ class Memory:
         if self.missing:
             yield Notice(
                 MISSING + self.database,
-                f"{_listed(self.missing)} of {self.database} were not there when they were to be"
-                " sent, so consumers lack their events",
+                f"the journal folder did not have {_listed(self.missing)} of {self.database} when"
+                " they were to be sent, so consumers lack these events",
                 f"look for them in the quarantine, the archive or a backup; {_ACKNOWLEDGE}",
                 self.missing[0].noticed_us,
             )
@@ -145,11 +150,15 @@ class Memory:
                 now_us(),
             )
 
-    def acknowledge(self) -> None:
-        """Take it that somebody knows all that there is notice of."""
-        self.lost.clear()
-        self.missing.clear()
+    def acknowledge(self, until_us: int) -> None:
+        """Take it that somebody knows what was noticed by then, in microseconds since 1970."""
+        self.lost = [each for each in self.lost if each.noticed_us > until_us]
+        self.missing = [each for each in self.missing if each.noticed_us > until_us]
         self.left_out.clear()
+
+    def pass_over(self, number: tuple[int, int]) -> None:
+        """Take it that what became of the journals up to NUMBER is told."""
+        self.passed = max(self.passed or number, number)
 
     @classmethod
     def parse(cls, content: bytes) -> Memory:
@@ -167,6 +176,7 @@ class Memory:
             int(fields.get("placeholders", 0)),
             {str(what): int(many) for what, many in fields.get("left_out", {}).items()},
             _ranges(fields.get("missing", [])),
+            _number(fields.get("passed")),
         )
 
 
@@ -201,6 +211,7 @@ class Shipped:
         self._told = ""
         self._told_wishes: set[str] = set()
         self._dirty: set[str] = set()
+        self._is_to_sync = False
         self._next_write = 0.0
         self._next_look = 0.0
         self.identity = ""
@@ -274,17 +285,26 @@ class Shipped:
         for what in whats:
             memory.left_out[what] = memory.left_out.get(what, 0) + 1
         self._dirty.add(database)
+        self._is_to_sync = True
         return memory
 
     def miss(self, database: str, first: tuple[int, int], last: tuple[int, int]) -> Memory:
-        """Keep that journals FIRST to LAST of DATABASE, of one epoch, were passed over, as the
-        folder does not have them. What Kafka has lost is known by that already."""
+        """Keep that journals FIRST to LAST of DATABASE, of one epoch, are passed over, as the
+        folder does not have them."""
         memory = self._memory(database)
-        known = [*memory.lost, *memory.missing]
-        if not any((each.first or first) <= first and last <= each.last for each in known):
-            memory.missing.append(JournalRange(first, last, now_us()))
-            self._dirty.add(database)
+        before_it = memory.missing[-1] if memory.missing else None
+        if before_it is not None and before_it.last == before(first):
+            first = before_it.first or first
+            memory.missing.pop()
+        memory.missing.append(JournalRange(first, last, now_us()))
+        self.pass_over(database, last)
+        self._is_to_sync = True
         return memory
+
+    def pass_over(self, database: str, number: tuple[int, int]) -> None:
+        """Keep that journal NUMBER of DATABASE is not sent, which is told elsewhere."""
+        self._memory(database).pass_over(number)
+        self._dirty.add(database)
 
     def _memory(self, database: str) -> Memory:
         memory = self.databases.get(database)
@@ -323,6 +343,7 @@ class Shipped:
         first = None if reached is None else (reached[0], reached[1] + 1)
         lost = JournalRange(first, memory.number, now_us())
         memory.lost.append(lost)
+        memory.pass_over(lost.last)
         memory.number = reached
         self._dirty.add(memory.database)
         return lost
@@ -337,6 +358,7 @@ class Shipped:
         found = []
         for path in self._folder.glob(f"*{_WISH}"):
             try:
+                wished_us = _written_us(path)
                 database = path.read_text("utf-8")
                 path.unlink()
             except (OSError, ValueError) as error:
@@ -346,7 +368,7 @@ class Shipped:
                 continue
             memory = self.databases.get(database)
             if memory is not None:
-                memory.acknowledge()
+                memory.acknowledge(wished_us)
                 self._dirty.add(database)
             found.append(database)
         return found
@@ -361,13 +383,16 @@ class Shipped:
             for database in self._dirty:
                 content = json.dumps(asdict(self.databases[database]))
                 path = self._folder / f"{database_key(database)}.json"
-                replace_file(path, content.encode(), is_synced=False)
+                replace_file(path, content.encode(), is_synced=self._is_to_sync)
+            if self._is_to_sync:
+                sync_directory(self._folder)
         except OSError as error:
             if str(error) != self._told:
                 _log.warning("what was shipped can't be remembered: {}", error)
             self._told = str(error)
             return
         self._told = ""
+        self._is_to_sync = False
         self._dirty.clear()
 
 
@@ -376,14 +401,18 @@ def before(number: tuple[int, int]) -> tuple[int, int]:
     return number[0], number[1] - 1
 
 
+def _written_us(wish: Path) -> int:
+    return wish.stat().st_mtime_ns // 1000 + _CLOCK_STEP_US
+
+
 def remembered(directory: Path) -> list[Memory]:
     """Return what the folder DIRECTORY remembers, for whoever shows it; without what was
     acknowledged, be it that no shipper has taken note yet. ``unreadable`` has what is not here."""
     found = []
     for path, memory in _memories(directory):
         if isinstance(memory, Memory):
-            if path.with_suffix(_WISH).exists():
-                memory.acknowledge()
+            with suppress(FileNotFoundError):
+                memory.acknowledge(_written_us(path.with_suffix(_WISH)))
             found.append(memory)
     return found
 

@@ -119,10 +119,23 @@ class Standing:
         self._show(self._shipped.leave_out(database, [ASIDE[place] for place in places]))
         self._shipped.write()
 
-    def miss(self, database: str, first: tuple[int, int], last: tuple[int, int]) -> None:
-        """Write and show that journals FIRST to LAST (epoch, sequence) of DATABASE are not there,
-        before later ones are sent."""
-        self._show(self._shipped.miss(database, first, last))
+    def passed(self, database: str) -> tuple[int, int] | None:
+        """Return epoch and sequence of the last journal of DATABASE of which it is told that Kafka
+        does not have it; None: there is none."""
+        memory = self._shipped.databases.get(database)
+        return None if memory is None else memory.passed
+
+    def pass_over(self, database: str, number: tuple[int, int]) -> None:
+        """Keep that journal NUMBER (epoch, sequence) of DATABASE is not sent, which is told
+        elsewhere."""
+        self._shipped.pass_over(database, number)
+
+    def miss(self, database: str, *ranges: tuple[tuple[int, int], tuple[int, int]]) -> None:
+        """Write and show that journals of DATABASE are not there, before later ones are sent.
+        RANGES: the first and the last of each, by epoch and sequence."""
+        for first, last in ranges:
+            self._shipped.miss(database, first, last)
+        self._show(self._shipped.databases[database])
         self._shipped.write()
 
     def turn(self) -> list[str]:

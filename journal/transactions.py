@@ -279,8 +279,8 @@ class TransactionalDelivery(Delivery):
 
     def _place(self, lane: Lane) -> None:
         known = self.standing.known.get(lane.database)
-        lane.stand(known)
-        lane.foreign = known is not None and known.position.folder != self.standing.folder
+        is_foreign = known is not None and known.position.folder != self.standing.folder
+        lane.stand(known, self.standing.passed(lane.database), is_foreign=is_foreign)
 
     def _repeat(self, call: Callable[[float], None]) -> None:
         """Repeat a call of the client until it succeeds or fails for good."""

@@ -7,13 +7,12 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import firebird_cdc
 from firebird_cdc.config import (
-    CaptureConfig,
     ConnectorConfig,
+    find_journal_directory,
     load_capture,
     load_config,
     locate_files,
@@ -91,11 +90,12 @@ def _all(server: Server, config: Path | None, databases: Sequence[str]) -> Findi
         yield from surroundings.secrets_shown(options)
         yield from surroundings.clock(options)
         yield from _events(server, parameters, options)
-    with suppress(ConfigError):  # findings by now
-        capture = load_capture(_config_path(server, parameters, config))
-        yield from _journals(capture)
-        yield from _parties(capture)
-    yield from counted(server, parameters, _config_path(server, parameters, config))
+    path = _config_path(server, parameters, config)
+    is_known = parameters is not None or config is not None
+    if is_known and (folder := find_journal_directory(path)) is not None:
+        yield from _journals(folder, path, options)
+        yield from _parties(folder, options)
+    yield from counted(server, parameters, path)
     published: dict[str, list[str]] = {}
     for database in databases:
         yield from _publication(server, database, published, options)
@@ -486,20 +486,21 @@ def _events(
         yield Finding(str(options.path), problem, "correct the option")
 
 
-def _journals(options: CaptureConfig) -> Findings:
-    folder = options.journal_directory
+def _journals(folder: Path, config: Path, options: ConnectorConfig | None) -> Findings:
+    """Look at what waits in the journal folder or was set aside, and at what is lost. options:
+    None if something is wrong in the file CONFIG."""
     if not folder.is_dir():
         return
     own = folder / STATE_DIRECTORY
     waiting = _older(folder.glob("*.log"), PENDING_AFTER_S)
     shipping = probes.is_locked(own / SHIPPER_LOCK)
     if waiting and not shipping:
-        if options.problems:
-            start = f"correct what is wrong in {options.path}: no shipper starts with it"
+        if options is None:
+            start = f"correct what is wrong in {config}: no shipper starts with it"
         elif options.shipper == "embedded":
             start = "connect to the database, which starts it"
         else:
-            start = f"start it: firebird-cdc ship --config {options.path}"
+            start = f"start it: firebird-cdc ship --config {config}"
         yield Finding(str(folder), f"{len(waiting)} journals wait and no shipper runs", start)
     elif waiting:
         age = max(waiting.values())
@@ -525,7 +526,7 @@ def _journals(options: CaptureConfig) -> Findings:
         yield Finding(str(folder), text, "firebird-cdc status tells when that is over")
     for table in NamelessTables(folder).look():
         yield Finding(
-            str(options.path),
+            str(config),
             f"table {table.table} in {table.database} is not delivered, {table.journals} journals"
             f" with events of it are set aside: {table.reason}",
             REMEDY,
@@ -544,14 +545,13 @@ def _journals(options: CaptureConfig) -> Findings:
         yield Finding(str(own / "quarantine"), f"{len(reasons) - 5} more journals", "look there")
 
 
-def _parties(options: CaptureConfig) -> Findings:
+def _parties(folder: Path, options: ConnectorConfig | None) -> Findings:
     """Look for why no shipper runs, and for processes with other options than the file's, or with
     older code."""
-    folder = options.journal_directory
     words = last_words.of_last_shipper(folder)
     if (
         words is not None
-        and not (words.is_refusal and options.problems)  # each is a finding
+        and not (words.is_refusal and options is None)  # findings of their own
         and not probes.is_locked(folder / STATE_DIRECTORY / SHIPPER_LOCK)
     ):
         said = " ".join(words.text.split())

@@ -435,7 +435,7 @@ def repaired(root: Path) -> tuple[Step, Step]:
 
 
 def remembered(root: Path) -> tuple[Step, Step]:
-    """What identifies a folder in Kafka."""
+    """What identifies a folder in Kafka, and what was missing in it."""
     (root / STATE_DIRECTORY).mkdir()
     shown: list[str] = []
 
@@ -443,11 +443,15 @@ def remembered(root: Path) -> tuple[Step, Step]:
         memory = Shipped(root, "positions")
         memory.load()
         shown.append(memory.identity)
+        memory.miss(_DATABASE, (0, 3), (0, 3))
+        memory.write()
+        memory.write()  # what could not be written is tried again
 
     def check() -> None:
         memory = Shipped(root, "positions")
         memory.load()
         assert memory.identity == shown[-1]
+        assert memory.databases[_DATABASE].missing
 
     return act, check
 

@@ -59,6 +59,13 @@ def damage_a_row(path: Path) -> None:
     damage(path, path.stat().st_size // 2)
 
 
+def write_and_damage_the_last_block(folder: Folder, sequence: int) -> Path:
+    """Write a journal of several blocks whose place in the order can still be read."""
+    path = folder.write(sequence, 10_000)
+    damage(path, path.stat().st_size * 9 // 10)
+    return path
+
+
 def damage_the_header(path: Path) -> None:
     damage(path, 3)
 
@@ -181,7 +188,7 @@ def test_database_goes_on_by_itself_once_the_obstacle_is_moved_away(
 
 
 @TRANSACTIONAL
-def test_journals_that_somebody_takes_away_are_told_until_acknowledged(
+def test_journals_that_somebody_takes_away_are_told_once_until_acknowledged(
     ship: Ship,
     folder: Folder,
     topic_prefix: str,
@@ -190,18 +197,69 @@ def test_journals_that_somebody_takes_away_are_told_until_acknowledged(
 ) -> None:
     use_transactions(ship, topic_prefix, transactional)
     ship.options["connector.journal.check.interval.ms"] = "200"
-    paths = [folder.write(n, 200) for n in range(1, 5)]
-    damage_a_row(paths[1])
+    folder.write(1)
+    damaged, behind = write_and_damage_the_last_block(folder, 2), folder.write(3)
     shipper = ship.start()
     shipper.await_log("STANDS STILL")
-    paths[2].unlink()  # it is queued by now, behind the one that is in the way
-    paths[1].unlink()
-    shipper.await_that(lambda: not folder.waiting, "journal 4 shipped")
-    told = "journal 2 (epoch 0), journal 3 (epoch 0) of "
-    shipper.await_that(lambda: told in _needs(folder, capsys), "a status that tells of both")
+    behind.unlink()  # it is queued by now
+    damaged.unlink()
+    told = "journals 2 to 3 (epoch 0) of "
+    shipper.await_that(lambda: _tells(folder, capsys, told), "a status that tells of both")
     assert ship.journal("acknowledge") == 0
     shipper.await_that(lambda: main(_status_of(folder)) == 0, "a status in which all is well")
     assert shipper.terminate() == 0
+    folder.write(4)
+    shipper = ship.once()
+    assert not shipper.log_lines("missing before journal")
+    assert main(_status_of(folder)) == 0
+
+
+@TRANSACTIONAL
+def test_journals_of_a_folder_that_is_away_for_a_while_are_not_taken_for_gone(
+    ship: Ship,
+    folder: Folder,
+    tmp_path: Path,
+    topic_prefix: str,
+    transactional: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    use_transactions(ship, topic_prefix, transactional)
+    ship.options["connector.journal.check.interval.ms"] = "200"
+    folder.write(1)
+    damaged, behind = write_and_damage_the_last_block(folder, 2), folder.write(3)
+    shipper = ship.start()
+    shipper.await_log("STANDS STILL")
+    left = sorted([damaged, behind])
+    shipper.await_that(lambda: folder.waiting == left, "the one before it shipped")
+    folder.directory.rename(tmp_path / "elsewhere")
+    shipper.await_log("is gone; create it again")
+    (tmp_path / "elsewhere").rename(folder.directory)
+    shipper.await_log("is back")
+    assert folder.waiting == left
+    damaged.unlink()
+    shipper.await_that(lambda: not folder.waiting, "the one behind it shipped")
+    told = "journal 2 (epoch 0) of "
+    shipper.await_that(lambda: _tells(folder, capsys, told), "a status that tells of one")
+    assert shipper.terminate() == 0
+
+
+@TRANSACTIONAL
+def test_a_journal_that_was_set_aside_is_not_missing_after_a_restart(
+    ship: Ship,
+    folder: Folder,
+    topic_prefix: str,
+    transactional: bool,
+) -> None:
+    use_transactions(ship, topic_prefix, transactional)
+    ship.options[FAILURE_MODE] = "warn"
+    folder.write(1)
+    write_and_damage_the_last_block(folder, 2)
+    assert ship.once().process.returncode == 0
+    assert folder.waiting == []
+    folder.write(3)
+    shipper = ship.once()
+    assert folder.waiting == []
+    assert not shipper.log_lines("missing before journal")
 
 
 def write_with_a_nan(folder: Folder, sequence: int, nullable: bool) -> Path:
@@ -418,6 +476,12 @@ def _needs(folder: Folder, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
+def _tells(folder: Folder, capsys: pytest.CaptureFixture[str], what: str) -> bool:
+    """Tell whether status has WHAT among what needs somebody by now."""
+    capsys.readouterr()
+    return main(_status_of(folder)) == 1 and what in capsys.readouterr().out
+
+
 def _no_limit(topic: str) -> ConfigResource:
     from confluent_kafka.admin import AlterConfigOpType, ConfigEntry
 
@@ -446,7 +510,7 @@ def test_missing_number_is_reported_until_acknowledged_and_shipping_goes_on(
     folder.write(6)
     shipper = ship.start()
     shipper.await_that(lambda: not folder.waiting, "the next one shipped")
-    shipper.await_that(lambda: told in _needs(folder, capsys), "a shipper that tells of it")
+    shipper.await_that(lambda: _tells(folder, capsys, told), "a shipper that tells of it")
     assert ship.journal("acknowledge") == 0
     known = "acknowledged (journals 3 to 4 (epoch 0) missing in the folder)"
     assert f"{DATABASE}: {known}" in capsys.readouterr().out

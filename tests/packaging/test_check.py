@@ -437,14 +437,19 @@ def test_a_table_without_a_topic_is_named_with_what_to_change(sound: Installatio
     assert "firebird-cdc journal retry --all" in told
 
 
-def test_what_waits_or_was_set_aside_is_found_while_an_option_is_wrong(sound: Installation) -> None:
+@pytest.mark.parametrize(
+    ("defect", "wrong"),
+    [(_unknown_option, "connector.nam"), (_wrong_value, "connector.journal.fsync")],
+)
+def test_what_waits_or_was_set_aside_is_found_while_an_option_is_wrong(
+    sound: Installation, defect: Defect, wrong: str
+) -> None:
     _quarantined(sound)
     _journals_wait(sound)
-    _unknown_option(sound)
+    defect(sound)
     code, findings = sound.check()
     assert code == 2
-    [wrong] = [each for each in findings if "connector.nam" in each]
-    assert "no shipper starts with it" in wrong
+    assert [each for each in findings if wrong in each]
     [waiting] = [each for each in findings if "1 journals wait and no shipper runs" in each]
     assert f"correct what is wrong in {sound.options}" in waiting
     [aside] = [each for each in findings if "set aside: " in each]

@@ -15,6 +15,7 @@ import pytest
 
 from firebird_cdc.config import load_config
 from firebird_cdc.errors import ShipError
+from firebird_cdc.journal import lane as lane_module
 from firebird_cdc.journal import positions, transactions
 from firebird_cdc.journal.backlog import Entry, Queue
 from firebird_cdc.journal.flight import FlightPlan
@@ -30,6 +31,13 @@ DATABASE = "/srv/a.fdb"
 
 def _nothing_is_missing(*missing: object) -> None:
     pytest.fail(f"told as missing: {missing}")
+
+
+def _is_ready(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Tell whether LANE goes on, once what is missing has had its time to come."""
+    later = iter(range(10, 1000, 10))
+    monkeypatch.setattr(lane_module, "monotonic", lambda: next(later))
+    return any(lane.ready(scans, 0, False) for scans in range(5))
 
 
 def entries(first: int, count: int) -> list[Entry]:
@@ -70,6 +78,56 @@ def test_an_epoch_of_which_kafka_has_a_part_is_not_announced_again(
         lane.start_over()
         assert not lane.begin(plan).opens_epoch
     assert not lane.begin(plan).opens_epoch
+
+
+def test_what_is_sent_again_of_the_epoch_before_has_no_holes_in_front(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renderer: Any = None
+    plan = FlightPlan(tmp_path, renderer, "none", "fail", Statistics())
+    lane = Lane(DATABASE, Queue(), 1.0, _nothing_is_missing)
+    lane.stand(Known(Position(DATABASE, 0, 54, uuid4(), 1, complete=True, shipped_us=0)))
+    for entry in [*entries(55, 3), Entry(1, 1, uuid4())]:
+        lane.queue.push(entry)
+        lane.begin(plan)
+    lane.start_over()
+    for _ in range(4):
+        assert _is_ready(lane, monkeypatch)
+        lane.begin(plan)
+
+
+def test_what_is_left_of_the_epoch_before_that_kafka_has_has_no_holes_in_front(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lane = Lane(DATABASE, Queue(), 1.0, _nothing_is_missing)
+    lane.stand(Known(Position(DATABASE, 1, 1, uuid4(), 1, complete=True, shipped_us=0)))
+    lane.queue.push(Entry(0, 57, uuid4()))
+    assert _is_ready(lane, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("passed", "is_foreign", "missing"),
+    [
+        (None, False, [((0, 5), (0, 6))]),
+        ((0, 3), False, [((0, 5), (0, 6))]),
+        ((0, 5), False, [((0, 6), (0, 6))]),
+        ((0, 6), False, []),
+        (None, True, []),
+    ],
+)
+def test_only_what_is_not_told_yet_and_of_this_folder_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+    passed: tuple[int, int] | None,
+    is_foreign: bool,
+    missing: list[tuple[tuple[int, int], tuple[int, int]]],
+) -> None:
+    told = []
+    lane = Lane(DATABASE, Queue(), 1.0, lambda _, missed: told.append(missed))
+    position = Position(DATABASE, 0, 4, uuid4(), 1, complete=True, shipped_us=0)
+    lane.stand(Known(position), passed, is_foreign=is_foreign)
+    lane.queue.push(Entry(0, 7, uuid4()))
+    assert _is_ready(lane, monkeypatch)
+    assert told == missing
 
 
 def test_names_of_single_journals_are_kept_together(monkeypatch: pytest.MonkeyPatch) -> None:

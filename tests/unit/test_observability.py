@@ -749,6 +749,18 @@ def test_the_servers_counters_are_metrics_too(
     assert registry.get_sample_value("firebird_cdc_journal_limit_refusals_total", labels) == 4
 
 
+@pytest.mark.parametrize(("kind", "name"), [(LOST, "lost"), (MISSING, "missing")])
+def test_databases_that_lack_journals_are_a_metric(
+    config: ConnectorConfig, statistics: Statistics, kind: str, name: str
+) -> None:
+    registry = metrics.make_registry(Reporter(config, statistics))
+    labels = {"server": "shop", "connector": "depot"}
+    for database, value in (("", 0), (DEPOT, 1), ("/srv/other.fdb", 2)):
+        if database:
+            statistics.trouble(kind + database, "warning", "something")
+        assert registry.get_sample_value(f"firebird_cdc_{name}_ranges", labels) == value
+
+
 def test_no_sample_comes_twice_whatever_is_known_and_hostile_names_are_quoted(
     config: ConnectorConfig, statistics: Statistics
 ) -> None:

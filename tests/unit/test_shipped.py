@@ -12,6 +12,8 @@ from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.shipped import Memory, Shipped, acknowledge, notices
 
+DATABASE = "/srv/a.fdb"
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -48,29 +50,49 @@ def test_an_identity_whose_process_died_before_its_sync_is_synced_by_the_next(
     assert folder / STATE_DIRECTORY / "shipped" in synced
 
 
-def test_what_was_missing_is_told_once_until_it_is_acknowledged(folder: Path) -> None:
+def test_what_was_missing_is_told_until_it_is_acknowledged(folder: Path) -> None:
     shipped = Shipped(folder, "positions")
-    shipped.miss("/srv/a.fdb", (0, 3), (0, 4))
-    shipped.write()
-    shipped = Shipped(folder, "positions")  # one that was killed before it got past the hole
-    shipped.miss("/srv/a.fdb", (0, 3), (0, 4))
-    shipped.miss("/srv/a.fdb", (1, 1), (1, 1))
+    shipped.miss(DATABASE, (0, 3), (0, 4))
+    shipped.miss(DATABASE, (0, 5), (0, 5))
+    shipped.miss(DATABASE, (1, 1), (1, 1))
     shipped.write()
     [notice] = notices(folder)
-    assert notice.subject == "missing:/srv/a.fdb"
-    assert notice.what.startswith(
-        "journals 3 to 4 (epoch 0), journal 1 (epoch 1) of /srv/a.fdb were not there"
-    )
-    acknowledge(folder, "/srv/a.fdb")
+    assert notice.subject == f"missing:{DATABASE}"
+    assert f"journals 3 to 5 (epoch 0), journal 1 (epoch 1) of {DATABASE}" in notice.what
+    acknowledge(folder, DATABASE)
     assert notices(folder) == []
-    assert Shipped(folder, "positions").acknowledgements(0.0) == ["/srv/a.fdb"]
-
-
-def test_what_kafka_has_lost_is_not_told_as_missing_too(folder: Path) -> None:
     shipped = Shipped(folder, "positions")
-    memory = shipped.databases["/srv/a.fdb"] = Memory("/srv/a.fdb", "positions", (0, 9))
+    assert shipped.acknowledgements(0.0) == [DATABASE]
+    assert shipped.databases[DATABASE].passed == (1, 1)
+
+
+def test_what_was_lost_is_not_missing_too(folder: Path) -> None:
+    shipped = Shipped(folder, "positions")
+    memory = shipped.databases[DATABASE] = Memory(DATABASE, "positions", (0, 9))
     shipped.lose(memory, (0, 6))
-    shipped.miss("/srv/a.fdb", (0, 7), (0, 9))
     shipped.write()
-    [notice] = notices(folder)
-    assert notice.subject == "lost:/srv/a.fdb"
+    assert Shipped(folder, "positions").databases[DATABASE].passed == (0, 9)
+
+
+def test_what_is_noticed_after_an_acknowledgement_is_still_told(folder: Path) -> None:
+    shipped = Shipped(folder, "positions")
+    shipped.miss(DATABASE, (0, 3), (0, 3))
+    acknowledge(folder, DATABASE)
+    [wish] = (folder / STATE_DIRECTORY / "shipped").glob("*.acknowledged")
+    before_it = wish.stat().st_mtime_ns - 60_000_000_000
+    os.utime(wish, ns=(before_it, before_it))
+    assert shipped.acknowledgements(0.0) == [DATABASE]
+    shipped.write()
+    assert [notice.subject for notice in notices(folder)] == [f"missing:{DATABASE}"]
+
+
+def test_what_was_missing_outlasts_a_power_cut(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = Shipped(folder, "positions")
+    with monkeypatch.context() as patch:
+        disk = LosingDisk(folder, patch)
+        shipped.miss(DATABASE, (0, 3), (0, 3))
+        shipped.write()
+        disk.cut()
+    assert [notice.subject for notice in notices(folder)] == [f"missing:{DATABASE}"]

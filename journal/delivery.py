@@ -382,20 +382,19 @@ class Delivery(ABC):
     def _pass_over(self, lane: Lane, entry: Entry) -> None:
         """Go on without ENTRY, the next journal of LANE, which somebody has taken away, and without
         what went with it."""
-        gone = [entry, *lane.take_gone(entry, lambda each: self._signature(each) is None)]
-        for each in gone:
+        self.backlog.forget(entry)
+        if not lane.fits(entry):
+            return  # it was one too many: Kafka has that number
+        behind = lane.take_gone(entry, lambda each: self._signature(each) is None)
+        for each in behind:
             self.backlog.forget(each)
-        # Others were too many: Kafka has these numbers.
-        missing = [each for each in gone if lane.fits(each)]
-        if not missing:
-            return
         _log.warning(
             "{}: it is gone{}, and shipping goes on without: consumers lack these events. Once that"
             " is known, run: firebird-cdc journal acknowledge",
-            self.backlog.directory / missing[0].name,
-            f", as are {len(missing) - 1} behind it" if len(missing) > 1 else "",
+            self.backlog.directory / entry.name,
+            f", as are {len(behind)} behind it" if behind else "",
         )
-        self.standing.miss(lane.database, *((each[:2], each[:2]) for each in missing))
+        self.standing.miss(lane.database, *((each[:2], each[:2]) for each in (entry, *behind)))
 
     def back_off(self, lane: Lane, why: str | Obstacle, flight: Flight) -> None:
         """Pause LANE after a failure of FLIGHT that may pass, loudly the first time; or for good,

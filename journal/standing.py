@@ -149,6 +149,8 @@ class Standing:
         for database in acknowledged:
             for kind in (LOST, MISSING, LEFT_OUT):
                 self._statistics.clear(kind + database)
+            if (memory := self._shipped.databases.get(database)) is not None:
+                self._show(memory)  # what was noticed since
             _log.notice("{}: what happened is acknowledged", database)
         if self._unreadable:
             self._show_unreadable()

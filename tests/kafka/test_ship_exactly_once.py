@@ -350,10 +350,16 @@ def test_journal_that_lost_its_place_in_the_middle_is_missed(
     other = folder.write(2, 2000)
     shipper = ship.once()
     assert "another journal" in shipper.log_lines("STANDS STILL")[0]
+    ship.options["connector.journal.check.interval.ms"] = "200"
+    shipper = ship.start()
+    shipper.await_log("STANDS STILL")
     other.unlink()
+    shipper.await_log("the obstacle is gone")
+    assert not shipper.log_lines("it is gone, and")
     folder.write(3)
-    shipper = ship.once()
-    assert "journal 2 is missing" in shipper.log_lines("missing before journal")[0]
+    assert "journal 2 is missing" in shipper.await_log("missing before journal")
+    shipper.await_that(lambda: not folder.waiting, "the last one shipped")
+    assert shipper.terminate() == 0
     assert ids(topics.events())[-1] == 3_000_000
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from firebird_cdc.journal.shipped import Shipped, acknowledge
+from firebird_cdc.journal.standing import Standing
+from firebird_cdc.journal.statistics import Statistics
 
 
 def test_shipper_can_read_what_root_acknowledges(
@@ -34,3 +37,18 @@ def test_what_can_not_be_read_does_not_hold_up_what_else_is_acknowledged(tmp_pat
     for name in ("0", "zz"):
         wish.with_name(f"{name}{wish.name}").write_bytes(b"\xff")
     assert memory.acknowledgements(0.0) == ["/srv/a.fdb"]
+
+
+def test_a_running_shipper_goes_on_to_tell_what_it_noticed_after_the_acknowledgement(
+    tmp_path: Path,
+) -> None:
+    link: Any = None  # nothing is read from Kafka here
+    statistics = Statistics()
+    standing = Standing(tmp_path, "positions", link, statistics)
+    standing.miss("/srv/a.fdb", ((0, 3), (0, 3)))
+    acknowledge(tmp_path, "/srv/a.fdb")
+    (wish,) = (tmp_path / ".firebird-cdc/shipped").glob("*.acknowledged")
+    early = wish.stat().st_mtime_ns - 60_000_000_000
+    os.utime(wish, ns=(early, early))
+    assert standing.turn() == ["/srv/a.fdb"]
+    assert list(statistics.troubles) == ["missing:/srv/a.fdb"]

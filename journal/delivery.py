@@ -30,7 +30,6 @@ from firebird_cdc.journal.producer import KafkaLink, failure_of, is_refusal
 from firebird_cdc.journal.records import Message
 from firebird_cdc.journal.repair_desk import Repairs
 from firebird_cdc.journal.repairs import WHOLE, Place
-from firebird_cdc.journal.shipped import read_folder_identity
 from firebird_cdc.journal.standing import Standing
 from firebird_cdc.journal.statistics import DISK, UNREADABLE, TroubleKind
 from firebird_cdc.journal.topics import missing_topic
@@ -72,6 +71,15 @@ def is_missing(error: KafkaError) -> bool:
     )
 
 
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Return what differs once FOLDER is another one; None if that can't be told."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 class Delivery(ABC):
     """Lanes, their journals' end, and what stops them. Subclasses send.
 
@@ -106,6 +114,7 @@ class Delivery(ABC):
         self.events_per_turn = EVENTS_PER_TURN
         self.should_leave: Callable[[], bool] = lambda: False
         self.standing = standing
+        self._folder = _identity(backlog.directory)
         self._position_offset = -1
         self._forgiven: dict[str, float] = {}
         self._aside: deque[Message] = deque(maxlen=ASIDE_MESSAGES)
@@ -377,7 +386,26 @@ class Delivery(ABC):
     def _is_same_folder(self) -> bool:
         """Tell whether the journal folder is there, and still the one that journals were found in:
         else nothing is known of files that are not."""
-        return read_folder_identity(self.backlog.directory) == self.standing.folder
+        return self._folder is not None and _identity(self.backlog.directory) == self._folder
+
+    def follow_folder(self) -> None:
+        """Go on where the journal folder is back, or another one is in its place: journals of the
+        former one may come back with it. Raises ShipError."""
+        self.standing.follow_folder()
+        if self._is_same_folder:
+            return
+        self._folder = _identity(self.backlog.directory)
+        for lane in self.lanes.values():
+            waiting = [lane.queue.pop() for _ in range(len(lane.queue))]
+            if lane.halt is not None and lane.halt.entry is not None:
+                waiting.append(lane.halt.entry)
+                lane.halt = None
+                self.statistics.clear(lane.database)
+            for entry in waiting:
+                if self._signature(entry) is None:
+                    self.backlog.forget(entry)
+                else:
+                    lane.queue.push(entry)
 
     def _pass_over(self, lane: Lane, entry: Entry) -> None:
         """Go on without ENTRY, the next journal of LANE, which somebody has taken away, and without
@@ -610,9 +638,11 @@ class Delivery(ABC):
         statistics = self.statistics.database(lane.database)
         if any(flight.has_placeholders for flight in settled):
             self.standing.keep_counts()
-        for flight in settled:
-            if flight.left_out:
-                self.standing.leave_out(lane.database, flight.take_left_out())
+        left_out = [
+            place for flight in settled if flight.left_out for place in flight.take_left_out()
+        ]
+        if left_out:
+            self.standing.leave_out(lane.database, left_out)
         is_whole = self.plan.quarantine.is_whole
         lengths = [flight.length for flight in settled if is_whole(flight.entry.uuid)]
         statistics.transactions += len(lengths)
@@ -631,8 +661,7 @@ class Delivery(ABC):
             if self.plan.quarantine.is_busy:
                 whole = self.plan.quarantine.keep(whole)
                 for database, entry in self.plan.quarantine.take_gone():
-                    if self._is_same_folder:
-                        self.standing.miss(database, (entry[:2], entry[:2]))
+                    self.standing.miss(database, (entry[:2], entry[:2]))
             missing = dispose_shipped(
                 [folder + entry.name for entry in whole],
                 self._archive,
@@ -778,7 +807,7 @@ class PlainDelivery(Delivery):
         self._read_since = None
 
     def _place(self, lane: Lane) -> None:
-        lane.stand(None)
+        lane.stand(None, self.standing.passed(lane.database))
         known = self.standing.known.get(lane.database)
         if known is None:
             return

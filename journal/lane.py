@@ -80,8 +80,9 @@ class Lane:
     ``setback``: the journal that was not delivered when it should, until it or a later one is.
     ``careful``: the journal that is sent one message at a time.
     ``known``: what Kafka's position topic says, None if nothing; ``done``: up to which number all
-    journals are in Kafka by that. ``foreign``: it is said of another journal folder. ``forgiven``:
-    journals that don't fit that may be sent nevertheless. ``settled``: the newest journal that was
+    journals are in Kafka by that; ``passed``: up to where those that are not were told.
+    ``foreign``: it is said of another journal folder. ``forgiven``: journals that don't fit that
+    may be sent nevertheless. ``settled``: the newest journal that was
     settled, and its last event. ``failures``: attempts that failed since then.
     """
 
@@ -96,6 +97,7 @@ class Lane:
         self.failing = False
         self.known: Known | None = None
         self.done = (-1, -1)
+        self.passed: tuple[int, int] | None = None
         self.foreign = False
         self.forgiven = False
         self.settled: tuple[Entry, int] | None = None
@@ -182,6 +184,8 @@ class Lane:
                 raise MissingBlocked(entry.sequence - 1)
             return not young
         missing = previous.sequence + 1 if entry.epoch == previous.epoch else 1
+        if self.passed is not None and self.passed[0] == entry.epoch:
+            missing = max(missing, self.passed[1] + 1)
         if entry[:2] <= previous[:2] or entry.sequence <= missing:
             self._hole = None
             return True
@@ -229,6 +233,8 @@ class Lane:
         previous, queue = self._previous, self.queue
         if not queue or previous is None or self.halt is not None or self.careful is not None:
             return False
+        if self.foreign:  # what Kafka has may be ahead
+            return False
         entry = queue.first()
         if entry.sequence != previous.sequence + 1 or entry.epoch != previous.epoch:
             return False
@@ -253,8 +259,7 @@ class Lane:
             counted=former.tally.told if former is not None else 0,
             opens_epoch=resume_after == 0 and self._opens_epoch(entry),
         )
-        if self._previous is None or entry[:2] > self._previous[:2]:
-            self._previous = entry
+        self._go_past(entry)
         self.flights.append(flight)
         return flight
 
@@ -282,9 +287,12 @@ class Lane:
                 break
             last = self.queue.pop()
             gone.append(last)
-        if self._previous is None or last[:2] > self._previous[:2]:
-            self._previous = last
+        self._go_past(last)
         return gone
+
+    def _go_past(self, entry: Entry) -> None:
+        if self._previous is None or entry[:2] > self._previous[:2]:
+            self._previous = entry
 
     def leave_out(self, entry: Entry, pos: int, reason: str) -> None:
         """Event POS of ENTRY is not to be sent when the journal is begun again."""
@@ -305,10 +313,11 @@ class Lane:
     ) -> None:
         """Go on from what the position topic says now; no journal may be under way.
 
-        ``passed``: up to where what is not in Kafka was told. ``is_foreign``: KNOWN is of another
-        journal folder.
+        ``passed``: up to where journals that are not in Kafka were told. ``is_foreign``: KNOWN is
+        of another journal folder.
         """
         self.known = known
+        self.passed = passed
         self.foreign = is_foreign
         self.done = (-1, -1)
         self._resume_after.clear()  # the beginning of a journal may be lost with its cluster
@@ -320,9 +329,7 @@ class Lane:
         if is_foreign:
             return  # nothing follows from its numbers for what is missing here
         last = position.sequence if position.complete else position.sequence - 1
-        reached = Entry(*max((position.epoch, last), passed or (-1, -1)), position.uuid)
-        if self._previous is None or reached[:2] > self._previous[:2]:
-            self._previous = reached
+        self._go_past(Entry(position.epoch, last, position.uuid))
 
     def _note(self, position: Position) -> None:
         if position.complete:
@@ -419,7 +426,7 @@ class Lane:
     def take_known(self, entry: Entry) -> Flight | None:
         """Take ENTRY, the next journal, out: Kafka turned out to have it. Returns the flight of
         this shipper that it was on, of which nothing is counted yet."""
-        self.queue.pop()
+        self._go_past(self.queue.pop())
         former = self._former.pop(entry.uuid, None)
         if former is None or not former.delivered:
             return None

@@ -98,6 +98,7 @@ class Quarantine:
         for held in (self._drafts, self._kept, self._dirty, self._watched):
             held.clear()
         self._nameless.clear()
+        self._gone.clear()
         self._by_key.clear()
         self._with_keys.clear()
         self._by_topic.clear()

@@ -241,7 +241,7 @@ class Shipper:
             case Folder.BACK:
                 self._lock.take()
                 self._load_state(delivery)
-                delivery.standing.follow_folder()
+                delivery.follow_folder()
                 self._attach()
                 self.statistics.clear(DISK)
                 _log.notice("journal folder {} is back", self._directory)

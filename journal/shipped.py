@@ -152,8 +152,9 @@ class Memory:
 
     def acknowledge(self, until_us: int) -> None:
         """Take it that somebody knows what was noticed by then, in microseconds since 1970."""
-        self.lost = [each for each in self.lost if each.noticed_us > until_us]
-        self.missing = [each for each in self.missing if each.noticed_us > until_us]
+        now = now_us()  # what was noticed later than that was noticed before the clock was set back
+        self.lost = [each for each in self.lost if until_us < each.noticed_us <= now]
+        self.missing = [each for each in self.missing if until_us < each.noticed_us <= now]
         self.left_out.clear()
 
     def pass_over(self, number: tuple[int, int]) -> None:
@@ -298,12 +299,12 @@ class Shipped:
             memory.missing.pop()
         memory.missing.append(JournalRange(first, last, now_us()))
         self.pass_over(database, last)
-        self._is_to_sync = True
         return memory
 
     def pass_over(self, database: str, number: tuple[int, int]) -> None:
         """Keep that journal NUMBER of DATABASE is not sent, which is told elsewhere."""
         self._memory(database).pass_over(number)
+        self._is_to_sync = True
         self._dirty.add(database)
 
     def _memory(self, database: str) -> Memory:
@@ -345,6 +346,7 @@ class Shipped:
         memory.lost.append(lost)
         memory.pass_over(lost.last)
         memory.number = reached
+        self._is_to_sync = True
         self._dirty.add(memory.database)
         return lost
 

@@ -129,6 +129,7 @@ class Standing:
         """Keep that journal NUMBER (epoch, sequence) of DATABASE is not sent, which is told
         elsewhere."""
         self._shipped.pass_over(database, number)
+        self._shipped.write()
 
     def miss(self, database: str, *ranges: tuple[tuple[int, int], tuple[int, int]]) -> None:
         """Write and show that journals of DATABASE are not there, before later ones are sent.

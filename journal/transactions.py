@@ -444,6 +444,11 @@ class TransactionalDelivery(Delivery):
             try:
                 took_all = flight.send(self.link.producer, 1 if careful else EVENTS_PER_TURN)
             except (BadEvent, JournalError, OSError) as error:
+                is_gone = isinstance(error, FileNotFoundError) and self._is_same_folder
+                if is_gone and not flight.messages:  # nothing of it is in the transaction
+                    lane.drop(flight)
+                    self._pass_over(lane, flight.entry)
+                    return
                 self._abort()
                 self._restart_others(lane, flight)
                 self.take_bad(lane, flight, error)

@@ -188,27 +188,42 @@ def test_database_goes_on_by_itself_once_the_obstacle_is_moved_away(
 
 
 @TRANSACTIONAL
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (3, "journals 2 to 3 (epoch 0) of "),
+        (4, "journal 2 (epoch 0), journal 4 (epoch 0) of "),
+        (5, "journal 2 (epoch 0), journal 5 (epoch 0) of "),
+    ],
+    ids=["the next too", "one between", "the last too"],
+)
 def test_journals_that_somebody_takes_away_are_told_once_until_acknowledged(
     ship: Ship,
     folder: Folder,
+    broker: KafkaBroker,
     topic_prefix: str,
     transactional: bool,
+    number: int,
+    told: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     use_transactions(ship, topic_prefix, transactional)
     ship.options["connector.journal.check.interval.ms"] = "200"
     folder.write(1)
-    damaged, behind = write_and_damage_the_last_block(folder, 2), folder.write(3)
+    damaged = write_and_damage_the_last_block(folder, 2)
+    behind = {each: folder.write(each) for each in (3, 4, 5)}
     shipper = ship.start()
     shipper.await_log("STANDS STILL")
-    behind.unlink()  # it is queued by now
+    behind[number].unlink()  # it is queued by now
     damaged.unlink()
-    told = "journals 2 to 3 (epoch 0) of "
     shipper.await_that(lambda: _tells(folder, capsys, told), "a status that tells of both")
     assert ship.journal("acknowledge") == 0
     shipper.await_that(lambda: main(_status_of(folder)) == 0, "a status in which all is well")
     assert shipper.terminate() == 0
-    folder.write(4)
+    events = read_topics(broker.bootstrap, topic_prefix)[item_topic(topic_prefix)]
+    sent = {event.position[0] for event in events} - {2}
+    assert sent == {1, 3, 4, 5} - {number}
+    folder.write(6)
     shipper = ship.once()
     assert not shipper.log_lines("missing before journal")
     assert main(_status_of(folder)) == 0
@@ -241,6 +256,29 @@ def test_journals_of_a_folder_that_is_away_for_a_while_are_not_taken_for_gone(
     told = "journal 2 (epoch 0) of "
     shipper.await_that(lambda: _tells(folder, capsys, told), "a status that tells of one")
     assert shipper.terminate() == 0
+
+
+@TRANSACTIONAL
+def test_journals_of_a_folder_that_another_one_replaces_are_not_taken_for_gone(
+    ship: Ship,
+    folder: Folder,
+    tmp_path: Path,
+    topic_prefix: str,
+    transactional: bool,
+) -> None:
+    use_transactions(ship, topic_prefix, transactional)
+    ship.options["connector.journal.check.interval.ms"] = "200"
+    write_and_damage_the_last_block(folder, 1)
+    folder.write(2)
+    shipper = ship.start()
+    shipper.await_log("STANDS STILL")
+    folder.directory.rename(tmp_path / "elsewhere")
+    folder.directory.mkdir()
+    shipper.await_log("is back")
+    shipper.await_that(lambda: main(_status_of(folder)) == 0, "a status in which all is well")
+    assert shipper.terminate() == 0
+    assert not shipper.log_lines("it is gone, and")
+    assert main(_status_of(folder)) == 0
 
 
 @TRANSACTIONAL

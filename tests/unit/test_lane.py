@@ -130,6 +130,20 @@ def test_only_what_is_not_told_yet_and_of_this_folder_is_missing(
     assert told == missing
 
 
+def test_without_positions_what_is_told_is_not_missing_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renderer: Any = None
+    plan = FlightPlan(tmp_path, renderer, "none", "fail", Statistics())
+    lane = Lane(DATABASE, Queue(), 1.0, _nothing_is_missing)
+    lane.stand(None, (0, 3))
+    for entry in [*entries(1, 2), *entries(4, 1)]:
+        lane.queue.push(entry)
+    for _ in range(3):
+        assert _is_ready(lane, monkeypatch)
+        lane.begin(plan)
+
+
 def test_names_of_single_journals_are_kept_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(positions, "NAMED_JOURNALS", 1000)
     names = Names()

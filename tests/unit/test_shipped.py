@@ -10,6 +10,7 @@ from losing_disk import LosingDisk, once
 
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.lock import STATE_DIRECTORY
+from firebird_cdc.journal.positions import now_us
 from firebird_cdc.journal.shipped import Memory, Shipped, acknowledge, notices
 
 DATABASE = "/srv/a.fdb"
@@ -72,6 +73,18 @@ def test_what_was_lost_is_not_missing_too(folder: Path) -> None:
     shipped.lose(memory, (0, 6))
     shipped.write()
     assert Shipped(folder, "positions").databases[DATABASE].passed == (0, 9)
+
+
+def test_what_was_noticed_before_the_clock_was_set_back_can_be_acknowledged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = Shipped(folder, "positions")
+    with monkeypatch.context() as patch:
+        patch.setattr("firebird_cdc.journal.shipped.now_us", lambda: now_us() + 7_200_000_000)
+        shipped.miss(DATABASE, (0, 3), (0, 3))
+    shipped.write()
+    acknowledge(folder, DATABASE)
+    assert notices(folder) == []
 
 
 def test_what_is_noticed_after_an_acknowledgement_is_still_told(folder: Path) -> None:

@@ -29,6 +29,13 @@ from firebird_cdc.journal.transactions import TransactionalDelivery
 DATABASE = "/srv/a.fdb"
 
 
+@pytest.fixture
+def plan(tmp_path: Path) -> FlightPlan:
+    """A plan by which nothing is rendered."""
+    renderer: Any = None
+    return FlightPlan(tmp_path, renderer, "none", "fail", Statistics())
+
+
 def _nothing_is_missing(*missing: object) -> None:
     pytest.fail(f"told as missing: {missing}")
 
@@ -44,9 +51,7 @@ def entries(first: int, count: int) -> list[Entry]:
     return [Entry(0, sequence, uuid4()) for sequence in range(first, first + count)]
 
 
-def test_cluster_without_the_beginning_of_a_journal_gets_all_of_it(tmp_path: Path) -> None:
-    renderer: Any = None  # nothing is rendered here
-    plan = FlightPlan(tmp_path, renderer, "none", "fail", Statistics())
+def test_cluster_without_the_beginning_of_a_journal_gets_all_of_it(plan: FlightPlan) -> None:
     (entry,) = entries(4, 1)
     lane = Lane(DATABASE, Queue(), 1.0, _nothing_is_missing)
     lane.queue.push(entry)
@@ -60,10 +65,8 @@ def test_cluster_without_the_beginning_of_a_journal_gets_all_of_it(tmp_path: Pat
 
 @pytest.mark.parametrize("is_dropped", [False, True])
 def test_an_epoch_of_which_kafka_has_a_part_is_not_announced_again(
-    tmp_path: Path, is_dropped: bool
+    plan: FlightPlan, is_dropped: bool
 ) -> None:
-    renderer: Any = None
-    plan = FlightPlan(tmp_path, renderer, "none", "fail", Statistics())
     lane = Lane(DATABASE, Queue(), 1.0, _nothing_is_missing)
     lane.stand(Known(Position(DATABASE, 0, 9, uuid4(), 1, complete=True, shipped_us=0)))
     first, second = Entry(1, 2, uuid4()), Entry(1, 3, uuid4())  # the very first one was lost
@@ -81,10 +84,8 @@ def test_an_epoch_of_which_kafka_has_a_part_is_not_announced_again(
 
 
 def test_what_is_sent_again_of_the_epoch_before_has_no_holes_in_front(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan: FlightPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    renderer: Any = None
-    plan = FlightPlan(tmp_path, renderer, "none", "fail", Statistics())
     lane = Lane(DATABASE, Queue(), 1.0, _nothing_is_missing)
     lane.stand(Known(Position(DATABASE, 0, 54, uuid4(), 1, complete=True, shipped_us=0)))
     for entry in [*entries(55, 3), Entry(1, 1, uuid4())]:
@@ -131,10 +132,8 @@ def test_only_what_is_not_told_yet_and_of_this_folder_is_missing(
 
 
 def test_without_positions_what_is_told_is_not_missing_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan: FlightPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    renderer: Any = None
-    plan = FlightPlan(tmp_path, renderer, "none", "fail", Statistics())
     lane = Lane(DATABASE, Queue(), 1.0, _nothing_is_missing)
     lane.stand(None, (0, 3))
     for entry in [*entries(1, 2), *entries(4, 1)]:
@@ -209,11 +208,9 @@ def test_identity_of_a_folder_is_on_disk_before_it_is_used(
 
 
 def test_sleep_of_the_machine_counts_as_age_of_a_transaction(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan: FlightPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     anything: Any = Mock()
-    renderer: Any = None
-    plan = FlightPlan(tmp_path, renderer, "none", "fail", Statistics())
     delivery = TransactionalDelivery(
         anything, plan, anything, None, 1.0, anything, transaction_timeout_s=60.0,
         max_message_bytes=1_000_000,

@@ -33,7 +33,7 @@ from firebird_cdc.demo.engine import EmbeddedRoot
 from firebird_cdc.demo.kafka import KafkaBroker, fetch_kafka
 from firebird_cdc.demo.paths import cache_directory
 from firebird_cdc.demo.processes import Stack, await_condition
-from firebird_cdc.journal.topic_encoding import REPLACE, topic_of
+from firebird_cdc.journal.events.topic_encoding import REPLACE, topic_of
 
 HERE = Path(__file__).resolve().parent
 RATE = 500

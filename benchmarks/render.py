@@ -20,6 +20,7 @@ from pathlib import Path
 from firebird_cdc.config import ConnectorConfig, load_config
 from firebird_cdc.demo.paths import cache_directory
 from firebird_cdc.demo.registry import SchemaRegistry, fetch_registry
+from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.format import (
     Column,
     JournalReader,
@@ -28,7 +29,6 @@ from firebird_cdc.journal.format import (
     Storage,
     Value,
 )
-from firebird_cdc.journal.render import Renderer
 
 ROWS = 100_000
 UTF8 = 4

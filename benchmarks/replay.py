@@ -219,7 +219,7 @@ class _Bench:
         return str(self.scratch / f"out-{self._number}")
 
     def state(self, folder: str) -> dict[str, Any]:
-        from firebird_cdc.journal.replay.state import rebuild_state
+        from firebird_cdc.journal.replay.state.rebuild import rebuild_state
 
         output = self._output()
 
@@ -232,7 +232,7 @@ class _Bench:
 
     def audit(self, _: str) -> dict[str, Any]:
         """Audit the one journal: checksums, numbers, and that each change fits the one before."""
-        from firebird_cdc.journal.replay.audit import run_audit
+        from firebird_cdc.journal.replay.audit.journals import run_audit
 
         def run() -> int:
             report = run_audit(self.spark, [str(self._data / "one")])
@@ -315,7 +315,7 @@ def _worker(arguments: argparse.Namespace) -> None:
     """Start Spark, take the folder of the data from stdin, warm up and say so, and at the next line
     measure in turns, and print what was found as JSON."""
     os.sched_setaffinity(0, set(map(int, arguments.cores.split(","))))
-    from firebird_cdc.journal.replay.session import spark_session
+    from firebird_cdc.journal.replay.cluster.session import spark_session
 
     count = len(os.sched_getaffinity(0))
     found: dict[str, list[dict[str, Any]]] = {}

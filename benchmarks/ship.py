@@ -55,6 +55,8 @@ from firebird_cdc.config import load_config
 from firebird_cdc.config.producer import max_message_bytes
 from firebird_cdc.demo.kafka import KafkaBroker, fetch_kafka
 from firebird_cdc.demo.paths import cache_directory
+from firebird_cdc.journal.events.render import Renderer
+from firebird_cdc.journal.events.topic_encoding import REPLACE, topic_of
 from firebird_cdc.journal.format import (
     Column,
     JournalReader,
@@ -63,9 +65,7 @@ from firebird_cdc.journal.format import (
     Storage,
     Value,
 )
-from firebird_cdc.journal.producer import producer_settings
-from firebird_cdc.journal.render import Renderer
-from firebird_cdc.journal.topic_encoding import REPLACE, topic_of
+from firebird_cdc.journal.shipper.kafka.client import producer_settings
 
 HERE = Path(__file__).resolve().parent
 TABLE = "ORDERS"

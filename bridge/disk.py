@@ -1,4 +1,4 @@
-"""Measures what the journals of a folder take on disk, and warns; see journal/disk_watch.py.
+"""Measures what the journals of a folder take on disk, and warns; see journal/folder/disk_usage.py.
 
 The plugin adds up what journals grow by (native/counters.c) and heeds the limit; only deletions by
 a shipper have to be found by measuring. One process of the folder does so about once a second, the
@@ -14,10 +14,10 @@ import time
 
 import logbook
 
-from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Host
-from firebird_cdc.journal.disk_watch import LOCK, SHARE, Alarm, DiskLimits, DiskState
-from firebird_cdc.journal.lock import try_lock
+from firebird_cdc.journal.folder.disk_usage import LOCK, SHARE, Alarm, DiskLimits, DiskState
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
+from firebird_cdc.journal.folder.locks import try_lock
 
 _log = logbook.Logger("firebird_cdc.bridge.disk")
 

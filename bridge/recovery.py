@@ -18,10 +18,10 @@ from pathlib import Path
 
 import logbook
 
-from firebird_cdc.bridge.confirmer import Confirmer
-from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.host import CountedGap, DatabaseIdentity, Event, Witness
 from firebird_cdc.errors import CaptureError
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.native._journal_files import sync_file_system
 
 _log = logbook.Logger("firebird_cdc.bridge.recovery")

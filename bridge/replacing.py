@@ -4,7 +4,7 @@ A shipper outlives a quick restart of its server, with the options and the code 
 replaced if it is an embedded one, and this process read its configuration later and read another
 one, or is a newer version. The one that follows reads the file after us and has our code, so it is
 not replaced again. One of a server that lives and has another file is left alone, as two servers
-would replace each other's in turn; ``journal.parties`` tells of them.
+would replace each other's in turn; ``journal.folder.processes`` tells of them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 
 from firebird_cdc import __version__
 from firebird_cdc.config.reading import Reading
-from firebird_cdc.journal.lock import SHIPPER_LOCK, STATE_DIRECTORY
-from firebird_cdc.journal.parties import Party, is_newer, read_servers
+from firebird_cdc.journal.folder.locks import SHIPPER_LOCK, STATE_DIRECTORY
+from firebird_cdc.journal.folder.processes import Party, is_newer, read_servers
 
 
 def why_replace(directory: Path, shipper: Party, ours: Reading) -> str:

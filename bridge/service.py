@@ -18,16 +18,16 @@ from pathlib import Path
 
 import logbook
 
-from firebird_cdc.bridge.confirmer import Confirmer
+from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.definitions import DefinitionFinder
 from firebird_cdc.bridge.disk import DiskMeter
-from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Host
 from firebird_cdc.bridge.shipper import ShipperSupervisor
 from firebird_cdc.config import CaptureConfig, Reading
 from firebird_cdc.errors import CaptureError
-from firebird_cdc.journal import parties
-from firebird_cdc.journal.disk_watch import DiskLimits
+from firebird_cdc.journal.folder import processes
+from firebird_cdc.journal.folder.disk_usage import DiskLimits
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
 
 _log = logbook.Logger("firebird_cdc.bridge")
 
@@ -81,7 +81,7 @@ class Bridge:
         try:
             if self._told is not None:
                 self._told.unlink(missing_ok=True)
-            self._told = parties.tell_server(folder.state, folder.owner, reading)
+            self._told = processes.tell_server(folder.state, folder.owner, reading)
         except OSError as error:
             _log.warning("{} can't be told which options this process has: {}", folder.path, error)
 

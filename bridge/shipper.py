@@ -16,15 +16,15 @@ from pathlib import Path
 
 import logbook
 
-from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Host
 from firebird_cdc.bridge.replacing import end_earlier_version, why_replace
 from firebird_cdc.bridge.restarts import MOST_PAUSE_S, Restarts
 from firebird_cdc.config import Reading
 from firebird_cdc.errors import CaptureError
-from firebird_cdc.journal import last_words, parties
-from firebird_cdc.journal.last_words import LastWords
-from firebird_cdc.journal.lock import SHIPPER_LOCK, bridge_present, is_held, try_lock
+from firebird_cdc.journal.folder import exit_status, processes
+from firebird_cdc.journal.folder.exit_status import LastWords
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
+from firebird_cdc.journal.folder.locks import SHIPPER_LOCK, bridge_present, is_held, try_lock
 
 _log = logbook.Logger("firebird_cdc.bridge.shipper")
 
@@ -115,9 +115,9 @@ class ShipperSupervisor(threading.Thread):
     def _tell_failure(self, why: str) -> None:
         """Say why there is no shipper, in the log and where ``status`` looks."""
         _log.error("the shipper does not run: {}", why)
-        changed = last_words.changed_ns(self._config)
+        changed = exit_status.changed_ns(self._config)
         words = LastWords(1, why, changed, time.time(), str(self._config))
-        last_words.leave(self._last_words, words)
+        exit_status.leave(self._last_words, words)
 
     def _turn(self) -> float:
         """Start a shipper if none runs; return how long to wait before the next look."""
@@ -163,7 +163,7 @@ class ShipperSupervisor(threading.Thread):
 
     def _replaces(self) -> bool:
         """Have the shipper at work end if it is to be replaced; return whether it has ended."""
-        shipper = parties.read_shipper(self._folder.path)
+        shipper = processes.read_shipper(self._folder.path)
         if shipper is None or shipper.name in self._asked:
             return False
         try:
@@ -176,24 +176,24 @@ class ShipperSupervisor(threading.Thread):
         _log.notice("the shipper, process {}, is replaced: {}", shipper.process, why)
         return self._await_end(shipper)
 
-    def _ask_to_end(self, shipper: parties.Shipper) -> str:
+    def _ask_to_end(self, shipper: processes.Shipper) -> str:
         """Ask SHIPPER to end if it is to be replaced, and only once; return why, or nothing."""
         directory, party = self._folder.path, shipper.party
         if party is not None:
             why = why_replace(directory, party, self._reading)
             if why:
                 self._asked.add(shipper.name)
-                parties.ask_to_end(directory, party)
+                processes.ask_to_end(directory, party)
             return why
         self._asked.add(shipper.name)
         was_told = end_earlier_version(directory, shipper.process)
         return "it is of an earlier version" if was_told else ""
 
-    def _await_end(self, shipper: parties.Shipper) -> bool:
+    def _await_end(self, shipper: processes.Shipper) -> bool:
         """Return whether SHIPPER gives the lock free in time, and no other has taken it."""
         end = time.monotonic() + _END_S
         while is_held(self._folder.state / SHIPPER_LOCK):
-            holder = parties.read_shipper(self._folder.path)
+            holder = processes.read_shipper(self._folder.path)
             if holder is not None and holder.name != shipper.name:
                 return False
             if time.monotonic() > end:
@@ -209,11 +209,11 @@ class ShipperSupervisor(threading.Thread):
 
     @property
     def _last_words(self) -> Path:
-        return last_words.words_path(self._folder.path)
+        return exit_status.words_path(self._folder.path)
 
     def _must_wait(self) -> bool:
         """Whether the last shipper came to an end that the next one would come to as well."""
-        words = last_words.read(self._last_words)
+        words = exit_status.read(self._last_words)
         hold_s = words.hold_s(self._config) if words else 0.0
         if words and hold_s and words.at != self._told_to_wait:
             self._told_to_wait = words.at

@@ -30,10 +30,8 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc.bridge.host import Witness
-from firebird_cdc.bridge.sequence import database_key
 from firebird_cdc.errors import CaptureError
-from firebird_cdc.journal.arrays import FIELD_TYPES
-from firebird_cdc.journal.ddl_text import Statement
+from firebird_cdc.journal.folder.ledger import database_key
 from firebird_cdc.journal.format import (
     Column,
     Storage,
@@ -43,6 +41,8 @@ from firebird_cdc.journal.format import (
     parse_table,
     table_body,
 )
+from firebird_cdc.journal.format.ddl_text import Statement
+from firebird_cdc.journal.types.arrays import FIELD_TYPES
 
 _log = logbook.Logger("firebird_cdc.bridge.structures")
 

@@ -23,7 +23,7 @@ from firebird_cdc.config.options import (
     Status,
 )
 from firebird_cdc.config.values import ALGORITHMS
-from firebird_cdc.journal.topic_encoding import ESCAPE, REPLACE, TRANSLITERATE, topic_of
+from firebird_cdc.journal.events.topic_encoding import ESCAPE, REPLACE, TRANSLITERATE, topic_of
 
 _INTRODUCTION = """\
 # Options

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 
-from firebird_cdc.journal.charsets import find_codec
+from firebird_cdc.journal.format.charsets import find_codec
 
 # Java's names of digests, in capitals and without the hyphen behind SHA, and those of hashlib.
 _DIGESTS = {

@@ -68,7 +68,7 @@ def fetch_kafka(cache: Path, progress: Progress | None = None) -> Path:
 
 def fetch_spark_kafka(cache: Path, progress: Progress | None = None) -> list[Path]:
     """Fetch the jars of Spark's Kafka source, once: its repository lacks what they name further."""
-    from firebird_cdc.journal.replay.observed import PACKAGES
+    from firebird_cdc.journal.replay.audit.kafka.topic_reader import PACKAGES
 
     alone = [f"{package}:jar" for package in PACKAGES]
     return sorted(fetch_jars(cache, "spark-kafka", alone, progress).glob("*.jar"))

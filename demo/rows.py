@@ -2,7 +2,7 @@
 
 The form is what `replay state` writes: a row is a JSON object by column name; numerics are
 strings with all their digits, temporal values ISO texts, CHAR has no trailing blanks
-(``firebird_cdc.journal.canonical``). The demo comes to it in its own way from the database
+(``firebird_cdc.journal.types.canonical``). The demo comes to it in its own way from the database
 (``from_database``) and from the topic's messages (``from_message``): a comparison that went
 through the product's code on both sides could not find that code wrong.
 """

@@ -26,7 +26,7 @@ from firebird_cdc.demo.paths import cache_directory, run_directory
 from firebird_cdc.demo.processes import Stack, await_condition, end_members, members, tail
 from firebird_cdc.demo.rows import Rows, TableShape, fold, key_text, read_replay
 from firebird_cdc.errors import FirebirdCdcError, SetupError
-from firebird_cdc.journal.topic_encoding import REPLACE, topic_of
+from firebird_cdc.journal.events.topic_encoding import REPLACE, topic_of
 
 _PREFIX = "demo"
 _CLERKS = 3

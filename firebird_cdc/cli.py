@@ -4,7 +4,7 @@ Every room with commands has a module ``commands`` that defines
 ``register(subparsers)``; each parser it adds sets ``run`` to a function that takes the
 parsed arguments and returns the exit code. Exit codes: 0 done, 1 the work failed,
 2 wrong usage or configuration, 130 Ctrl-C, 141 nobody reads what is printed, both as shells have
-them; ``check`` has its own (packaging/findings.py).
+them; ``check`` has its own (packaging/server/findings.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from firebird_cdc.errors import FirebirdCdcError, refused
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser with the subcommands of all rooms."""
     from firebird_cdc.demo import commands as demo
-    from firebird_cdc.journal import commands as journal
+    from firebird_cdc.journal.shipper import commands as journal
     from firebird_cdc.packaging import commands as packaging
 
     parser = argparse.ArgumentParser(

@@ -13,18 +13,18 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from firebird_cdc.journal import json_bytes
-from firebird_cdc.journal.charsets import NONE, OCTETS, UTF8
+from firebird_cdc.journal.events import json_bytes
+from firebird_cdc.journal.events.schema import Schema
+from firebird_cdc.journal.events.values import BadValue, ValueModes, field_form, plain_decimal
 from firebird_cdc.journal.format import Blob, Column, Element, Storage, Undecodable, Value
-from firebird_cdc.journal.schema import Schema
-from firebird_cdc.journal.types import (
+from firebird_cdc.journal.format.charsets import NONE, OCTETS, UTF8
+from firebird_cdc.journal.types.names import (
     jdbc_type,
     type_expression,
     type_length,
     type_name,
     type_scale,
 )
-from firebird_cdc.journal.values import BadValue, ValueModes, field_form, plain_decimal
 
 _WIN1251, _UNKNOWN_CHARSET = 52, 999
 _UTC_PLUS_2, _PARIS = 1439 + 120, 65064  # zones as the engine numbers them
@@ -244,7 +244,7 @@ _UNKNOWN = (
 _INTRODUCTION = """\
 # Types
 
-<!-- Made from journal/values.py and journal/types.py by
+<!-- Made from journal/events/values.py and journal/types/names.py by
 `python -m firebird_cdc.journal.type_table`; a test compares the two. -->
 
 What a column of each type of Firebird becomes: the literal type of its field's schema, its

@@ -76,7 +76,7 @@ struct fbc_host_api {
      * decided (the bridge's), generation of the system tables; from byte 40 on the ticket of the
      * last DDL of tables, its time, up to which ticket such DDL is described (the bridge's), which
      * ticket somebody waits for, and the database of that DDL; from byte 88 on what
-     * journal/confirming.py names; from byte 1024 on the plugin's counters of gaps. `gap`:
+     * journal/folder/shared_page.py names; from byte 1024 on the plugin's counters of gaps. `gap`:
      * connector.capture.failure.mode is gap. */
     void (*configure)(const char *journal_path, int journal_directory, int pool_directory,
                       const unsigned char *owner, uint64_t *shared, int tickets_fd, int fsync,

@@ -1,6 +1,6 @@
 /* What is counted of the server's side, in one page that all processes of a journal folder share.
  *
- * The page is the file counters in .firebird-cdc, mapped; bridge/counters.py reads it. Counters
+ * The page is the file counters in .firebird-cdc, mapped; journal/folder/counters.py reads it. Counters
  * only grow, over restarts too. They are added to with relaxed atomics, so that no commit waits
  * for another. Where the file can't be had, the page is this process's own and nobody reads it.
  *
@@ -10,7 +10,7 @@
  * written each time and never mapped, as it is the refuge of a server that is in trouble already.
  *
  * A page of another layout is renamed to <name>.damaged, and a new one takes its place: what the
- * old one counted nobody knows, and journal/failures.py says so.
+ * old one counted nobody knows, and journal/folder/failures.py says so.
  *
  * Layout, version 1, little-endian; what is not named is zero:
  *   0      "FBCDCCTR", u32 version, u32 slots, u32 bytes of a slot, u32 counters,

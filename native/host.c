@@ -28,7 +28,7 @@
 enum {
     MOST_OPEN_EVENTS = 256, /* descriptors that wait for the bridge; beyond, it opens by name */
     RETRY_MS = 1000,
-    GENERATIONS_AHEAD = 1 << 16, /* as bridge/folder.py */
+    GENERATIONS_AHEAD = 1 << 16, /* as journal/folder/journal_folder.py */
     SILENCE_MS = 1000 /* a bridge that does not call for so long is not working on anything */
 };
 
@@ -636,7 +636,7 @@ struct fbc_tally *fbc_host_tally(struct fbc_database *database) {
 }
 
 /* The path by which the state folder knows the connector's file, whether that exists or not: its
- * folder without links, as journal/failures.py spells it. */
+ * folder without links, as journal/folder/failures.py spells it. */
 static void connector_key(const struct fbc_settings *settings, char *path, size_t size) {
     char given[8192], folder[PATH_MAX];
     connector_file(settings, given, sizeof given);

@@ -310,12 +310,12 @@ void fbc_policy_log(const char *logs, const char *database, const char *text) {
     char path[PATH_MAX], host[256] = "", moment[32] = "", entry[2048];
     time_t now = time(NULL);
     snprintf(entry, sizeof entry, "%.200s (%.300s)", text, database);
-    if (!is_news(entry, 5)) /* for so long an acknowledgement waits (packaging/engine_log.py) */
+    if (!is_news(entry, 5)) /* for so long an acknowledgement waits (packaging/server/engine_log.py) */
         return;
     tell(entry);
     gethostname(host, sizeof host - 1);
     /* In the server's time zone, as the engine's entries are, which whoever reads it does not know:
-     * the seconds since 1970 are for our commands (packaging/engine_log.py). */
+     * the seconds since 1970 are for our commands (packaging/server/engine_log.py). */
     if (ctime_r(&now, moment)) /* its names of days and months are in no other language */
         moment[strcspn(moment, "\n")] = 0;
     int length = snprintf(entry, sizeof entry,

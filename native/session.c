@@ -569,7 +569,7 @@ static void next_word(const char **text, char word[16]) {
 
 enum table_ddl { NO_TABLE_DDL, TABLE_DDL, INDEX_DDL };
 
-/* Tell whether the DDL statement SQL may change a table; journal/ddl_text.py tells exactly. */
+/* Tell whether the DDL statement SQL may change a table; journal/format/ddl_text.py tells exactly. */
 static enum table_ddl table_ddl_of(const char *sql) {
     enum { MOST_WORDS = 4 }; /* CREATE UNIQUE DESCENDING INDEX */
     char word[16];

@@ -20,25 +20,26 @@ from firebird_cdc.config import (
 from firebird_cdc.config.filters import TableFilter
 from firebird_cdc.config.logging import LoggingOptions, load_logging
 from firebird_cdc.errors import ConfigError, SetupError
-from firebird_cdc.journal import last_words
-from firebird_cdc.journal.confirming import read_confirmer
-from firebird_cdc.journal.lock import SHIPPER_LOCK, STATE_DIRECTORY
-from firebird_cdc.journal.nameless import REMEDY, NamelessTables
-from firebird_cdc.journal.names import SchemaNames
-from firebird_cdc.journal.observability.terminal import standing_still
-from firebird_cdc.journal.parties import disagreements
-from firebird_cdc.journal.shipped import notices
-from firebird_cdc.journal.topics import TopicNames
-from firebird_cdc.packaging import ddl_triggers, edits, probes, runtime, surroundings
+from firebird_cdc.journal.events.names import SchemaNames
+from firebird_cdc.journal.events.topics import TopicNames
+from firebird_cdc.journal.folder import exit_status
+from firebird_cdc.journal.folder.locks import SHIPPER_LOCK, STATE_DIRECTORY
+from firebird_cdc.journal.folder.processes import disagreements
+from firebird_cdc.journal.folder.shared_page import read_confirmer
+from firebird_cdc.journal.shipper.commands.status import standing_still
+from firebird_cdc.journal.shipper.local_offsets import notices
+from firebird_cdc.journal.shipper.nameless import REMEDY, NamelessTables
+from firebird_cdc.packaging import ddl_triggers, probes, runtime, surroundings
 from firebird_cdc.packaging.canaries import canary_problems
-from firebird_cdc.packaging.conf import ConfFile, Entry, find
-from firebird_cdc.packaging.counted import counted
-from firebird_cdc.packaging.engine_log import engine_log
-from firebird_cdc.packaging.findings import Finding, Findings, Severity
 from firebird_cdc.packaging.install import digest, expand_macros
 from firebird_cdc.packaging.kafka_access import kafka_access
-from firebird_cdc.packaging.layout import Server
-from firebird_cdc.packaging.running import restart_findings
+from firebird_cdc.packaging.server import edits
+from firebird_cdc.packaging.server.conf import ConfFile, Entry, find
+from firebird_cdc.packaging.server.counted import counted
+from firebird_cdc.packaging.server.engine_log import engine_log
+from firebird_cdc.packaging.server.findings import Finding, Findings, Severity
+from firebird_cdc.packaging.server.layout import Server
+from firebird_cdc.packaging.server.running import restart_findings
 
 #: A committed journal that is older than this should have been shipped.
 PENDING_AFTER_S = 60
@@ -240,7 +241,7 @@ _EVENTS = (
 from pathlib import Path
 from firebird_cdc.config import load_config
 from firebird_cdc.errors import ConfigError, SetupError
-from firebird_cdc.journal.render import Renderer
+from firebird_cdc.journal.events.render import Renderer
 problems = []
 options = load_config(Path(sys.argv[2]))
 try:
@@ -548,7 +549,7 @@ def _journals(folder: Path, config: Path, options: ConnectorConfig | None) -> Fi
 def _parties(folder: Path, options: ConnectorConfig | None) -> Findings:
     """Look for why no shipper runs, and for processes with other options than the file's, or with
     older code."""
-    words = last_words.of_last_shipper(folder)
+    words = exit_status.of_last_shipper(folder)
     if (
         words is not None
         and not (words.is_refusal and options is None)  # findings of their own

@@ -12,7 +12,7 @@ from firebird_cdc.errors import FirebirdCdcError, SetupError, refused, user_name
 
 if TYPE_CHECKING:
     from firebird_cdc.packaging.install import Plan
-    from firebird_cdc.packaging.layout import Server
+    from firebird_cdc.packaging.server.layout import Server
 
 _SERVER_HELP = (
     "directory of the server or engine: it holds plugins.conf and plugins/ (/opt/firebird, an "
@@ -122,7 +122,7 @@ def _dry_run_option(parser: argparse.ArgumentParser) -> None:
 
 def _install(arguments: argparse.Namespace) -> int:
     from firebird_cdc.packaging.install import plan_install
-    from firebird_cdc.packaging.locating import config_in_environment, locate_server
+    from firebird_cdc.packaging.server.locating import config_in_environment, locate_server
 
     server = locate_server(arguments.server)
     _need_rights(server, "install")
@@ -141,7 +141,7 @@ def _install(arguments: argparse.Namespace) -> int:
 
 def _uninstall(arguments: argparse.Namespace) -> int:
     from firebird_cdc.packaging.install import plan_uninstall
-    from firebird_cdc.packaging.locating import locate_server
+    from firebird_cdc.packaging.server.locating import locate_server
 
     server = locate_server(arguments.server)
     _need_rights(server, "uninstall")
@@ -195,9 +195,9 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _checked(arguments: argparse.Namespace) -> int:
-    from firebird_cdc.packaging import findings as found
     from firebird_cdc.packaging.check import check_server
-    from firebird_cdc.packaging.locating import config_in_environment, locate_server
+    from firebird_cdc.packaging.server import findings as found
+    from firebird_cdc.packaging.server.locating import config_in_environment, locate_server
 
     server = locate_server(arguments.server)
     if os.geteuid() not in (0, server.account.uid):

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from firebird_cdc.packaging.findings import Finding, Findings, Severity
+from firebird_cdc.packaging.server.findings import Finding, Findings, Severity
 
 # RDB$DEPENDENT_TYPE and RDB$DEPENDED_ON_TYPE of RDB$DEPENDENCIES; 5 is a procedure, 15 a function.
 _TABLE, _VIEW, _TRIGGER, _BODY = 0, 1, 2, 19

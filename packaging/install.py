@@ -21,11 +21,12 @@ import firebird_cdc
 from firebird_cdc.config import load_config, locate_files
 from firebird_cdc.config.logging import ROLES, load_logging
 from firebird_cdc.errors import ConfigError, FirebirdCdcError, SetupError
-from firebird_cdc.journal import failures
-from firebird_cdc.packaging import edits, probes, runtime
-from firebird_cdc.packaging.conf import ConfFile
+from firebird_cdc.journal.folder import failures
+from firebird_cdc.packaging import probes, runtime
 from firebird_cdc.packaging.files import FileChanges, leftovers
-from firebird_cdc.packaging.layout import Server
+from firebird_cdc.packaging.server import edits
+from firebird_cdc.packaging.server.conf import ConfFile
+from firebird_cdc.packaging.server.layout import Server
 
 CONNECTOR_SAMPLE = "reddatabase.connector.yaml"
 LOGGING_SAMPLE = "firebird_cdc_logging.yaml"

@@ -16,12 +16,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.filters import TableFilter
-from firebird_cdc.journal.positions import PositionReader
-from firebird_cdc.journal.producer import admin_settings, librdkafka_logger
-from firebird_cdc.journal.shipped import read_folder_identity
-from firebird_cdc.journal.topic_creation import HINTS, new_topic
-from firebird_cdc.journal.topics import BadName, TopicNames
-from firebird_cdc.packaging.findings import Finding, Findings, Severity
+from firebird_cdc.journal.events.topics import BadName, TopicNames
+from firebird_cdc.journal.shipper.kafka.client import admin_settings, librdkafka_logger
+from firebird_cdc.journal.shipper.kafka.offset_topic import PositionReader
+from firebird_cdc.journal.shipper.kafka.topic_creation import HINTS, new_topic
+from firebird_cdc.journal.shipper.local_offsets import read_folder_identity
+from firebird_cdc.packaging.server.findings import Finding, Findings, Severity
 
 _TIMEOUT_S = 10.0
 _LATELY_S = 24 * 3600.0

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from firebird_cdc.config.attachment import Attachment, find_client_library
-from firebird_cdc.packaging.conf import ConfFile, find
 from firebird_cdc.packaging.ddl_triggers import DdlTrigger, ddl_triggers
-from firebird_cdc.packaging.layout import Account, Server
+from firebird_cdc.packaging.server.conf import ConfFile, find
+from firebird_cdc.packaging.server.layout import Account, Server
 
 _KAFKA_TIMEOUT_S = 10.0
 _DEFAULT_PORT = 3050

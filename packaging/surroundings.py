@@ -18,10 +18,10 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.logging import ROLES, LoggingOptions
 from firebird_cdc.config.source import read_flat_yaml
 from firebird_cdc.errors import ConfigError
-from firebird_cdc.journal.lock import STATE_DIRECTORY
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.packaging import probes
-from firebird_cdc.packaging.findings import Finding, Findings, Severity
-from firebird_cdc.packaging.layout import Account
+from firebird_cdc.packaging.server.findings import Finding, Findings, Severity
+from firebird_cdc.packaging.server.layout import Account
 
 _DIRECTORY = "connector.journal.directory"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from firebird_cdc.bridge.confirmer import Confirmer
-from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.confirm.loop import Confirmer
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
 
 
 @contextlib.contextmanager

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the subcommands of ``firebird-cdc replay``."""
-    from firebird_cdc.journal.replay.audit_command import register_audit
+    from firebird_cdc.journal.replay.audit.command import register_audit
+    from firebird_cdc.journal.replay.cluster.package import register_package
     from firebird_cdc.journal.replay.compact import register_compact
-    from firebird_cdc.journal.replay.package import register_package
-    from firebird_cdc.journal.replay.repair import register_repair
-    from firebird_cdc.journal.replay.sql_commands import register_sql
-    from firebird_cdc.journal.replay.state_commands import register_state
+    from firebird_cdc.journal.replay.repair.command import register_repair
+    from firebird_cdc.journal.replay.sql.command import register_sql
+    from firebird_cdc.journal.replay.state.command import register_state
 
     register_audit(subparsers)
     register_state(subparsers)
@@ -113,7 +113,11 @@ def load_configuration(arguments: argparse.Namespace) -> ConnectorConfig | None:
     if firebird_cdc.archive is not None:  # on a cluster, which has no server to look for
         named = os.environ.get(CONFIG_VARIABLE, "").strip()
         return load_config(Path(named)) if named else None
-    from firebird_cdc.packaging.locating import config_in_environment, find_servers, locate_options
+    from firebird_cdc.packaging.server.locating import (
+        config_in_environment,
+        find_servers,
+        locate_options,
+    )
 
     is_needed = not arguments.journals or any(
         vars(arguments).get(name) for name in ("against_kafka", "against_database")

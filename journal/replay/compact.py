@@ -28,16 +28,16 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from firebird_cdc.errors import JournalError, ReplayError
-from firebird_cdc.journal.lock import STATE_DIRECTORY
-from firebird_cdc.journal.replay.commands import add_common_options, positive, source_of
-from firebird_cdc.journal.replay.storage import folder_at, folder_of, open_folder
-from firebird_cdc.journal.segments import (
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.folder.segments import (
     SEGMENT_JOURNALS,
     SEGMENT_SUFFIX,
     SMALL_BYTES,
     database_digest,
     is_segment_name,
 )
+from firebird_cdc.journal.replay.commands import add_common_options, positive, source_of
+from firebird_cdc.journal.replay.source.storage import folder_at, folder_of, open_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
@@ -119,9 +119,9 @@ def compact(
     REMOVE: remove the originals once all is written and read back. Raises ReplayError naming what
     is damaged, missing or there twice; then nothing of OUTPUT or of the originals has changed.
     """
-    from firebird_cdc.journal.replay import history
-    from firebird_cdc.journal.replay.progress import doing
-    from firebird_cdc.journal.replay.session import plain_errors
+    from firebird_cdc.journal.replay.cluster.progress import doing
+    from firebird_cdc.journal.replay.cluster.session import plain_errors
+    from firebird_cdc.journal.replay.source import history
 
     _check_places(folders, output, remove)
     job = _Job(tuple(folders), output, output_format, none_charset)
@@ -203,7 +203,7 @@ def _totals(files: DataFrame) -> tuple[int, int, int]:
 
 def _refuse_faults(files: DataFrame) -> None:
     """Raise ReplayError naming journals that are damaged, vanished, misnamed or there twice."""
-    from firebird_cdc.journal.replay import history
+    from firebird_cdc.journal.replay.source import history
 
     advice = "`firebird-cdc replay audit` lists all; nothing was written"
     faulty = files.where("problem is not null or sequence is null or length is null")
@@ -509,8 +509,8 @@ class _Worker:
 
     def _batches(self, sources: list[_Source]) -> Iterator[pa.RecordBatch]:
         """The changes of journals, as the data source gives them."""
-        from firebird_cdc.journal.replay.datasource import JournalSource
-        from firebird_cdc.journal.replay.planning import JournalPartition
+        from firebird_cdc.journal.replay.source.datasource import JournalSource
+        from firebird_cdc.journal.replay.source.planning import JournalPartition
 
         urls = [folder.url for folder in self._folders]
         options = {"paths": json.dumps(urls), "noneCharset": self._job.none_charset}
@@ -521,8 +521,8 @@ class _Worker:
     def _write_parquet(self, part: str, sources: list[_Source]) -> tuple[str, int]:
         from pyarrow import parquet  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
-        from firebird_cdc.journal.replay.arrow import arrow_schema
-        from firebird_cdc.journal.replay.datasource import CHANGE_COLUMNS
+        from firebird_cdc.journal.replay.source.arrow import arrow_schema
+        from firebird_cdc.journal.replay.source.datasource import CHANGE_COLUMNS
 
         digest = _TableDigest()
         path = self._target.path(part)
@@ -682,7 +682,7 @@ def register_compact(subparsers: Any) -> None:
 
 
 def _run_compact(arguments: argparse.Namespace) -> int:
-    from firebird_cdc.journal.replay.session import spark_session
+    from firebird_cdc.journal.replay.cluster.session import spark_session
 
     folders, charset = source_of(arguments)
     name = "firebird-cdc replay compact"

@@ -16,7 +16,7 @@ from pipeline import PREFIX, Sent
 from reader import ConnectReader, Described
 from work import Changed, Column, Image, Table
 
-from firebird_cdc.journal.topic_encoding import REPLACE, path_part
+from firebird_cdc.journal.events.topic_encoding import REPLACE, path_part
 
 _CONTEXT = {
     "__debezium.context.connectorLogicalName": ["String", PREFIX],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any
 
-from firebird_cdc.journal.schema import (
+from firebird_cdc.journal.events.schema import (
     BOOLEAN,
     BYTES,
     INT32,

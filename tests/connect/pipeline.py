@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from firebird_cdc.config import load_config
-from firebird_cdc.journal.avro import AvroConverter
+from firebird_cdc.journal.events.avro import AvroConverter
+from firebird_cdc.journal.events.records import Message
+from firebird_cdc.journal.events.render import Renderer
+from firebird_cdc.journal.events.versions import TODAY, MessageForm
 from firebird_cdc.journal.format import DdlChange, JournalReader, RowChange
-from firebird_cdc.journal.records import Message
-from firebird_cdc.journal.render import Renderer
-from firebird_cdc.journal.versions import TODAY, MessageForm
 
 PREFIX = "proof"
 _MAX_BYTES = 1_000_000

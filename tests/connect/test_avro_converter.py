@@ -21,16 +21,9 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from every_type import ENVELOPE, FIELDS, VALUE, as_json
 
 from firebird_cdc.errors import RegistryRefused, RegistryUnavailable
-from firebird_cdc.journal import avro as journal_avro
-from firebird_cdc.journal.avro import AvroConverter, avro_schema
-from firebird_cdc.journal.schema import (
-    INT32,
-    INT64,
-    OPTIONAL_INT64,
-    STRING,
-    Schema,
-    struct,
-)
+from firebird_cdc.journal.events import avro as journal_avro
+from firebird_cdc.journal.events.avro import AvroConverter, avro_schema
+from firebird_cdc.journal.events.schema import INT32, INT64, OPTIONAL_INT64, STRING, Schema, struct
 
 if TYPE_CHECKING:
     from firebird_cdc.demo.registry import SchemaRegistry

@@ -16,9 +16,9 @@ from reader import ConnectReader
 from test_connect import MODES
 from work import Column, Table, Work
 
-from firebird_cdc.journal.avro import AvroConverter
-from firebird_cdc.journal.names import adjust_schema_name
-from firebird_cdc.journal.topic_encoding import REPLACE, path_part
+from firebird_cdc.journal.events.avro import AvroConverter
+from firebird_cdc.journal.events.names import adjust_schema_name
+from firebird_cdc.journal.events.topic_encoding import REPLACE, path_part
 
 if TYPE_CHECKING:
     from firebird_cdc.demo.registry import SchemaRegistry

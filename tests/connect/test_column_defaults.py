@@ -19,8 +19,8 @@ from reader import ConnectReader
 from test_connect import MODES
 from work import Work
 
-from firebird_cdc.journal.bad_event import BadEvent
-from firebird_cdc.journal.versions import form_of
+from firebird_cdc.journal.events.bad_event import BadEvent
+from firebird_cdc.journal.events.versions import form_of
 
 if TYPE_CHECKING:
     from firebird_cdc.demo.registry import SchemaRegistry

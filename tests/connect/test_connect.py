@@ -20,7 +20,7 @@ from pipeline import PREFIX, Sent, render, renderer
 from reader import ConnectReader
 from work import Changed, Column, Table, Work
 
-from firebird_cdc.journal.bad_event import BadEvent
+from firebird_cdc.journal.events.bad_event import BadEvent
 
 pytestmark = pytest.mark.engine
 

@@ -14,7 +14,7 @@ from pipeline import Sent, render, renderer
 from reader import ConnectReader, Described
 from work import Changed, Column, Table, Work
 
-from firebird_cdc.journal.names import adjust_field_name, adjust_schema_name
+from firebird_cdc.journal.events.names import adjust_field_name, adjust_schema_name
 
 pytestmark = pytest.mark.engine
 

@@ -17,8 +17,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from pipeline import render, render_avro, renderer
 from work import Work
 
-from firebird_cdc.journal.bad_event import BadEvent
-from firebird_cdc.journal.versions import form_of
+from firebird_cdc.journal.events.bad_event import BadEvent
+from firebird_cdc.journal.events.versions import form_of
 
 if TYPE_CHECKING:
     from firebird_cdc.demo.registry import SchemaRegistry

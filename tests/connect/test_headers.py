@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from reader import ConnectReader
 
-from firebird_cdc.journal.converters import JsonConverter
-from firebird_cdc.journal.header_values import JsonHeaders, SimpleHeaders, told_by
-from firebird_cdc.journal.records import StructHeader
-from firebird_cdc.journal.repairs import repair_told
-from firebird_cdc.journal.schema import Schema, struct
+from firebird_cdc.journal.events.converters import JsonConverter
+from firebird_cdc.journal.events.headers import JsonHeaders, SimpleHeaders, told_by
+from firebird_cdc.journal.events.records import StructHeader
+from firebird_cdc.journal.events.schema import Schema, struct
+from firebird_cdc.journal.shipper.repairs import repair_told
 
 _CONNECT = "org.apache.kafka.connect.data."
 _WRITE_KEY = JsonConverter(schemas_enable=True).from_connect

@@ -157,7 +157,9 @@ def test_what_comes_out_is_what_the_java_transform_gives(
     kind: str,
     options: dict[str, str],
 ) -> None:
-    monkeypatch.setattr("firebird_cdc.journal.render.time_ns", lambda: 1_772_442_848_277_301_000)
+    monkeypatch.setattr(
+        "firebird_cdc.journal.events.render.time_ns", lambda: 1_772_442_848_277_301_000
+    )
     common = ["provide.transaction.metadata: true"]
     plain = render(renderer(tmp_path, common), [journal])
     ours = render(renderer(tmp_path, [*common, *_lines(kind, options)]), [journal])

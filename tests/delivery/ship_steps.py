@@ -41,8 +41,8 @@ DURING_S = 0.0004
 _STOPPED_AT = 3
 _JOURNAL_OF = re.compile(rb'"MARK":"([0-9]+)[.][0-9]+".*"op":"[cu]"')
 _JOURNAL = r"/[0-9a-f]{8}-[0-9a-f-]{27}\.log$"
-_SHIP = "firebird_cdc.journal.ship"
-_DISPOSE = "firebird_cdc.journal.dispose"
+_SHIP = "firebird_cdc.journal.shipper.loop"
+_DISPOSE = "firebird_cdc.journal.folder.disposal"
 
 CLIENT_STEPS = {
     "producer": "__init__",
@@ -56,25 +56,33 @@ CLIENT_STEPS = {
 """Steps at the Kafka client, by the method of the producer that is behind them."""
 
 STEPS: dict[str, Step] = {
-    "lock": ("firebird_cdc.journal.lock", "ShipperLock.take", anything),
+    "lock": ("firebird_cdc.journal.folder.locks", "ShipperLock.take", anything),
     "recovery": ("firebird_cdc.bridge.recovery", "Recovery.look", anything),
-    "watch": ("firebird_cdc.journal.watch", "JournalWatcher.attach", anything),
+    "watch": ("firebird_cdc.journal.shipper.inbox.watcher", "JournalWatcher.attach", anything),
     "take_in": (_SHIP, "Shipper._take_in", anything),
-    "open": ("firebird_cdc.journal.lane", "Lane.begin", anything),
-    "settle": ("firebird_cdc.journal.lane", "Lane._finish", anything),
+    "open": ("firebird_cdc.journal.shipper.delivery.lane", "Lane.begin", anything),
+    "settle": ("firebird_cdc.journal.shipper.delivery.lane", "Lane._finish", anything),
     "dispose": (_DISPOSE, "dispose_shipped", lambda given: bool(given[0])),
     "sync_kept": ("os", "fdatasync", names_any(_JOURNAL)),
     "keep": ("os", "link", names_any(r"/archive/")),
     "sync_archive": ("os", "fsync", names_any(r"/archive$")),
-    "pack": ("firebird_cdc.journal.archive", "ArchiveKeeper._write_segment", anything),
+    "pack": (
+        "firebird_cdc.journal.shipper.tasks.archive",
+        "ArchiveKeeper._write_segment",
+        anything,
+    ),
     "name_segment": ("os", "rename", names_any(r"/archive/[^/]*[.]zip")),
-    "read_back": ("firebird_cdc.journal.positions", "PositionReader.advance", anything),
+    "read_back": (
+        "firebird_cdc.journal.shipper.kafka.offset_topic",
+        "PositionReader.advance",
+        anything,
+    ),
     "name_folder": ("os", "replace", names_any(r"/shipped/")),
-    "set_aside": ("firebird_cdc.journal.quarantine", "Quarantine._put", anything),
+    "set_aside": ("firebird_cdc.journal.shipper.quarantine", "Quarantine._put", anything),
     "note_aside": ("os", "replace", names_any(r"/quarantine/")),
     "link_aside": ("os", "link", names_any(r"/quarantine/")),
     "sync_aside": ("os", "fsync", names_any(r"/quarantine$")),
-    "stop": ("firebird_cdc.journal.delivery", "Delivery.abandon", anything),
+    "stop": ("firebird_cdc.journal.shipper.delivery.plain", "Delivery.abandon", anything),
 }
 """Steps elsewhere."""
 
@@ -279,8 +287,8 @@ def watch_client() -> None:
 
 def _plant(fault: str) -> None:
     """Prepare what FAULT needs beside the client."""
-    flight: Any = importlib.import_module("firebird_cdc.journal.flight")
-    lane: Any = importlib.import_module("firebird_cdc.journal.lane")
+    flight: Any = importlib.import_module("firebird_cdc.journal.shipper.delivery.send")
+    lane: Any = importlib.import_module("firebird_cdc.journal.shipper.delivery.lane")
     if fault == "dispose_unanswered":
         if not isinstance(flight.Flight.delivered, property):
             raise LookupError("delivery is told in another way now")
@@ -311,7 +319,7 @@ FAULTS = (
 
 
 def _watch_deletion() -> None:
-    dispose: Any = importlib.import_module("firebird_cdc.journal.dispose")
+    dispose: Any = importlib.import_module("firebird_cdc.journal.folder.disposal")
     remove = dispose.remove_files
 
     def removed(folder: str, names: list[str]) -> None:

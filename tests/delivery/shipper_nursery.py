@@ -25,7 +25,7 @@ ship_steps.watch_client()
 
 from ended_program import run  # noqa: E402
 
-import firebird_cdc.journal.ship  # noqa: E402, F401 - all that takes time
+import firebird_cdc.journal.shipper.loop  # noqa: E402, F401 - all that takes time
 
 _PR_SET_PDEATHSIG = 1
 

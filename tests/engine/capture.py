@@ -23,8 +23,6 @@ import instruments
 from firebird_cdc.cli import main
 from firebird_cdc.demo.engine import EmbeddedRoot
 from firebird_cdc.demo.processes import Stack, await_condition, tail
-from firebird_cdc.journal.charsets import codec_of
-from firebird_cdc.journal.decfloat import decode_decfloat
 from firebird_cdc.journal.format import (
     Blob,
     Change,
@@ -37,6 +35,8 @@ from firebird_cdc.journal.format import (
     Storage,
     Value,
 )
+from firebird_cdc.journal.format.charsets import codec_of
+from firebird_cdc.journal.types.decfloat import decode_decfloat
 
 PATIENCE_S = 20.0 * instruments.SLOWNESS
 _HERE = Path(__file__).parent

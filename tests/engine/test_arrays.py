@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from capture import Capture, RowChange, plain
 
-from firebird_cdc.journal.arrays import Array, decode_array
+from firebird_cdc.journal.events.values import ValueModes, field_form
 from firebird_cdc.journal.format import Blob, JournalReader
-from firebird_cdc.journal.values import ValueModes, field_form
+from firebird_cdc.journal.types.arrays import Array, decode_array
 
 pytestmark = pytest.mark.engine
 

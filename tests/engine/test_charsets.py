@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from firebird_cdc.journal import charsets
+from firebird_cdc.journal.format import charsets
 
 if TYPE_CHECKING:
     from firebird_cdc.demo.engine import EmbeddedRoot

@@ -17,7 +17,7 @@ from test_two_phase import Pair, pair
 
 from firebird_cdc.cli import main
 from firebird_cdc.demo.processes import await_condition
-from firebird_cdc.journal.confirming import (
+from firebird_cdc.journal.folder.shared_page import (
     CONFIRMING_AT,
     HEARTBEAT_AT,
     HUNG_S,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from capture import Capture, SqlError, until
 
-from firebird_cdc.bridge.counters import TIMINGS, DatabaseCounters, read_counters
+from firebird_cdc.journal.folder.counters import TIMINGS, DatabaseCounters, read_counters
 
 pytestmark = pytest.mark.engine
 

@@ -10,9 +10,9 @@ import pytest
 from capture import Attachment, Capture, SqlError, until
 from test_refusals import StartServer, program, start_server
 
-from firebird_cdc.bridge.counters import DiskCounters, read_counters
 from firebird_cdc.demo.kafka import KafkaBroker
-from firebird_cdc.journal.disk_watch import measure_folder
+from firebird_cdc.journal.folder.counters import DiskCounters, read_counters
+from firebird_cdc.journal.folder.disk_usage import measure_folder
 from firebird_cdc.journal.format import Gap
 
 __all__ = ["program", "start_server"]

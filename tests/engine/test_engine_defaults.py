@@ -11,9 +11,9 @@ from capture import Capture, Journal
 from default_literals import LITERALS, NONE, columns_of, table_of
 
 from firebird_cdc.config import load_config
+from firebird_cdc.journal.events.render import Renderer
+from firebird_cdc.journal.events.schema import Schema, Struct
 from firebird_cdc.journal.format import DdlChange, JournalReader
-from firebird_cdc.journal.render import Renderer
-from firebird_cdc.journal.schema import Schema, Struct
 
 pytestmark = pytest.mark.engine
 

@@ -13,13 +13,13 @@ from server import Server
 from test_gaps import _choose_gap, _leave_engine_defaults
 from test_refusals import FAULTS, StartServer, program, start_server
 
-from firebird_cdc.bridge.counters import read_counters
 from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
-from firebird_cdc.journal.failures import BESIDE, FailureWatch, page_name
-from firebird_cdc.journal.observability import metrics
-from firebird_cdc.journal.observability.report import Reporter, needs_somebody
-from firebird_cdc.journal.statistics import Statistics
+from firebird_cdc.journal.folder.counters import read_counters
+from firebird_cdc.journal.folder.failures import BESIDE, FailureWatch, page_name
+from firebird_cdc.journal.shipper.monitoring import metrics
+from firebird_cdc.journal.shipper.monitoring.report import Reporter, needs_somebody
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 
 __all__ = ["program", "start_server"]
 

@@ -11,8 +11,8 @@ import pytest
 from capture import Attachment, Capture, fold, until
 
 from firebird_cdc.bridge.host import Verdict
-from firebird_cdc.bridge.inventory import TransactionInventory
 from firebird_cdc.bridge.recovery import Recovery
+from firebird_cdc.journal.folder.inventory import TransactionInventory
 
 pytestmark = pytest.mark.engine
 

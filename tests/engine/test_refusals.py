@@ -16,8 +16,8 @@ from capture import Capture, SqlError, until
 from server import Server, SmallDisk, compile_server
 
 from firebird_cdc.cli import main
+from firebird_cdc.journal.folder.locks import shipper_present
 from firebird_cdc.journal.format import SequenceChange
-from firebird_cdc.journal.lock import shipper_present
 
 pytestmark = pytest.mark.engine
 

@@ -12,8 +12,8 @@ import pytest
 from capture import Attachment, Capture, Client, SqlError, fold, until
 from server import Server, compile_server
 
-from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.errors import CaptureError
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.format import Gap
 
 pytestmark = pytest.mark.engine

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from firebird_cdc.journal.events.records import Record
+from firebird_cdc.journal.events.schema_changes import SchemaChanges
 from firebird_cdc.journal.format import DdlChange, TableChange
-from firebird_cdc.journal.records import Record
-from firebird_cdc.journal.schema_changes import SchemaChanges
 
 if TYPE_CHECKING:  # a client runs a function of this file, and has no such module
     from capture import Capture, Journal

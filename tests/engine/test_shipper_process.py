@@ -18,8 +18,8 @@ from server import Server, compile_server
 
 from firebird_cdc.cli import main
 from firebird_cdc.demo.processes import members
-from firebird_cdc.journal.lock import try_lock
-from firebird_cdc.journal.parties import disagreements
+from firebird_cdc.journal.folder.locks import try_lock
+from firebird_cdc.journal.folder.processes import disagreements
 
 pytestmark = pytest.mark.engine
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from capture import Capture, Client, Journal, fold, read_journal, until
 
-from firebird_cdc.journal.failures import pages, unacknowledged
+from firebird_cdc.journal.folder.failures import pages, unacknowledged
 from firebird_cdc.journal.format import Gap, JournalReader
 
 pytestmark = pytest.mark.engine

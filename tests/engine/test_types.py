@@ -11,8 +11,8 @@ import pytest
 from capture import Attachment, Capture
 from exact import net, read
 
+from firebird_cdc.journal.events.values import ValueModes, field_form
 from firebird_cdc.journal.format import Undecodable
-from firebird_cdc.journal.values import ValueModes, field_form
 
 pytestmark = pytest.mark.engine
 

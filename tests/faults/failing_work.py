@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from firebird_cdc.bridge import sequence
 from firebird_cdc.bridge.recovery import Recovery
+from firebird_cdc.journal.folder import ledger
 
 
 def shorten_ledgers() -> None:
     """Have a new ledger begin often."""
-    sequence._LEDGER_LIMIT = 2_000
+    ledger._LEDGER_LIMIT = 2_000
 
 
 def recover(folder: str) -> None:

@@ -60,7 +60,7 @@ _WORK_S = (0.0, 0.6)  # until a kill at random
 _PATIENCE_S = 3 * PATIENCE_S  # the machine may have other work
 _POINT_S = 6.0  # until a point that was not reached is given up
 _MOST_HITS = 12  # at which a point kills; one that is rarer in the work has a limit of its own
-_UNDECIDED = slice(24, 32)  # of the tickets page (bridge/folder.py)
+_UNDECIDED = slice(24, 32)  # of the tickets page (journal/folder/journal_folder.py)
 _RARE = (
     "unseal",
     "discard",

@@ -21,8 +21,8 @@ from typing import Any
 
 _NATIVE = Path(__file__).parents[2] / "native"
 _INVENTORY = "inventory.write"
-_CONFIRMER = "firebird_cdc.bridge.confirmer"
-_GAPS = "firebird_cdc.bridge.gaps"
+_CONFIRMER = "firebird_cdc.bridge.confirm.loop"
+_GAPS = "firebird_cdc.bridge.confirm.gaps"
 
 Step = tuple[str, str, Callable[[tuple[Any, ...]], bool]]
 """What is wrapped: module, name in it, and which of its calls are meant."""
@@ -49,12 +49,12 @@ def anything(arguments: tuple[Any, ...]) -> bool:
 # The first ones are steps of confirming, the second ones those of a start after a crash.
 CONFIRMING: dict[str, Step] = {
     "decide": (_CONFIRMER, "Confirmer._decide", anything),
-    "ask": ("firebird_cdc.bridge.verdicts", "Verdicts.ask", anything),
+    "ask": ("firebird_cdc.bridge.confirm.verdicts", "Verdicts.ask", anything),
     "publish": (_CONFIRMER, "Confirmer._publish", anything),
     "number": (_CONFIRMER, "Confirmer._stamp", anything),
     "write_stamp": ("firebird_cdc.journal.format", "write_stamp", anything),
     "record": (
-        "firebird_cdc.bridge.sequence",
+        "firebird_cdc.journal.folder.ledger",
         "SequenceLedger.record",
         lambda given: bool(given[1]),
     ),
@@ -67,7 +67,11 @@ RECOVERING: dict[str, Step] = {
     "complete": (_CONFIRMER, "Confirmer._complete", anything),
     "delete": (_CONFIRMER, "Confirmer._delete", anything),
     "unlink": ("os", "unlink", names_any(r"\.log\.live$")),
-    "forget_owner": ("firebird_cdc.bridge.folder", "JournalFolder.forget", anything),
+    "forget_owner": (
+        "firebird_cdc.journal.folder.journal_folder",
+        "JournalFolder.forget",
+        anything,
+    ),
 }
 
 # What is told of in the folder without being confirmed.
@@ -155,7 +159,7 @@ def confirm_everything() -> None:
     """Have the confirmer take every transaction as committed: what the harness has to notice."""
     from firebird_cdc.bridge.host import Verdict
 
-    verdicts: Any = importlib.import_module("firebird_cdc.bridge.verdicts")
+    verdicts: Any = importlib.import_module("firebird_cdc.bridge.confirm.verdicts")
     if not callable(verdicts.Verdicts.ask):
         raise LookupError("the confirmer asks in another way now")
     verdicts.Verdicts.ask = lambda _self, _database, asked: [Verdict.COMMITTED] * len(asked)

@@ -24,9 +24,9 @@ from firebird.driver import (
 )
 
 from firebird_cdc.errors import JournalError
-from firebird_cdc.journal.dispose import dispose_shipped
+from firebird_cdc.journal.folder.disposal import dispose_shipped
+from firebird_cdc.journal.folder.locks import ShipperLock
 from firebird_cdc.journal.format import read_envelope
-from firebird_cdc.journal.lock import ShipperLock
 
 _WORK: dict[str, Any] = runpy.run_path(
     str(Path(__file__).resolve().parents[1] / "engine/random_work.py")

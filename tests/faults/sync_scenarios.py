@@ -18,15 +18,17 @@ from earlier_messages import configuration
 from power_disk import forget_start
 from test_confirmer import GUID, PlayedServer
 
-from firebird_cdc.bridge import confirmer as confirmer_module
-from firebird_cdc.bridge import gaps, sequence
-from firebird_cdc.bridge.confirmer import Confirmer
-from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.confirm import gaps
+from firebird_cdc.bridge.confirm import loop as confirmer_module
+from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.host import CommittedJournal, CountedGap, GapsCounted
 from firebird_cdc.bridge.recovery import _NoServer
-from firebird_cdc.journal.archive import ArchiveKeeper, Retention
-from firebird_cdc.journal.backlog import Entry
-from firebird_cdc.journal.dispose import dispose_shipped
+from firebird_cdc.journal.events.topics import SHARED_TOPICS, TopicNames, read_owners
+from firebird_cdc.journal.folder import ledger
+from firebird_cdc.journal.folder.disposal import dispose_shipped
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, ShipperLock
+from firebird_cdc.journal.folder.segments import is_segment_name, list_segment
 from firebird_cdc.journal.format import (
     STAMP_OFFSET,
     Column,
@@ -38,9 +40,6 @@ from firebird_cdc.journal.format import (
     append_catalogue,
     read_envelope,
 )
-from firebird_cdc.journal.lock import STATE_DIRECTORY, ShipperLock
-from firebird_cdc.journal.quarantine import Quarantine, journals_in, read_note
-from firebird_cdc.journal.repairs import Place, Repair, RepairFolder, RepairWriter
 from firebird_cdc.journal.replay.compact import (
     PARQUET,
     SEGMENTS,
@@ -49,12 +48,14 @@ from firebird_cdc.journal.replay.compact import (
     _Target,
     _Worker,
 )
-from firebird_cdc.journal.retry import write_request
-from firebird_cdc.journal.retry_desk import RetryDesk
-from firebird_cdc.journal.segments import is_segment_name, list_segment
-from firebird_cdc.journal.shipped import Shipped
-from firebird_cdc.journal.statistics import Statistics
-from firebird_cdc.journal.topics import SHARED_TOPICS, TopicNames, read_owners
+from firebird_cdc.journal.shipper.commands.retry import write_request
+from firebird_cdc.journal.shipper.control import RetryDesk
+from firebird_cdc.journal.shipper.inbox.backlog import Entry
+from firebird_cdc.journal.shipper.local_offsets import Shipped
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.quarantine import Quarantine, journals_in, read_note
+from firebird_cdc.journal.shipper.repairs import Place, Repair, RepairFolder, RepairWriter
+from firebird_cdc.journal.shipper.tasks.archive import ArchiveKeeper, Retention
 from firebird_cdc.packaging.files import FileChanges
 
 Step = Callable[[], None]
@@ -208,7 +209,7 @@ def left_journals(root: Path) -> tuple[Step, Step]:
     folder.live(first).rename(pool / str(first))
     damaged = uuid4()
     (pool / str(damaged)).write_bytes(b"x" * 4096)
-    sequence._LEDGER_LIMIT = 1
+    ledger._LEDGER_LIMIT = 1
     _hurry()
     confirmer = _shippers(folder.path)
 
@@ -288,8 +289,8 @@ def _journal(path: Path, sequence: int = 1) -> Path:
     with JournalWriter(path, uuid=UUID(path.stem), transaction=7, database=_DATABASE) as writer:
         writer.gap("it")
         writer.seal()
-        writer.commit(sequence, 1)
-        writer.stamp(sequence)
+        writer.commit(ledger, 1)
+        writer.stamp(ledger)
     return path
 
 
@@ -302,7 +303,7 @@ def dropped_database(root: Path) -> tuple[Step, Step]:
     server.database_path.unlink()
     databases = server.folder.databases
     [lock] = databases.glob("*.lock")
-    sequence.note_gone(lock, 1)
+    ledger.note_gone(lock, 1)
 
     def act() -> None:
         confirmer._history.retire_gone()

@@ -13,15 +13,15 @@ from transaction_pages import ACTIVE, on_disk
 
 from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.errors import JournalError
+from firebird_cdc.journal.folder.locks import is_held
 from firebird_cdc.journal.format import read_envelope
-from firebird_cdc.journal.lock import is_held
 
 pytestmark = pytest.mark.engine
 
 _POINTS = HERE / "points.py"
 _TABLE = "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, N INTEGER)"
 _STAMP_AT, _STAMP_BYTES = 1024, 512
-_UNDECIDED = slice(24, 32)  # of the tickets page (bridge/folder.py)
+_UNDECIDED = slice(24, 32)  # of the tickets page (journal/folder/journal_folder.py)
 
 
 def _start_held(capture: Capture, libraries: Libraries) -> Client:

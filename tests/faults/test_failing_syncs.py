@@ -26,9 +26,11 @@ sys.path.insert(1, str(Path(__file__).parents[1] / "unit"))
 from losing_disk import LosingDisk
 from sync_scenarios import SCENARIOS, Scenario
 
-from firebird_cdc.bridge import confirmer, gaps, recovery, sequence
+from firebird_cdc.bridge import recovery
+from firebird_cdc.bridge.confirm import gaps, loop
 from firebird_cdc.demo.processes import Stack
 from firebird_cdc.errors import FirebirdCdcError
+from firebird_cdc.journal.folder import ledger
 
 _LIVES = 3  # in which a chain is waited for
 
@@ -75,12 +77,12 @@ _NOT_REACHED = {
         "only for what is lost while the journal folder can't be used",
         f"{_STATE}::test_a_count_of_which_a_sync_fails_is_said_to_have_failed",
     ),
-    "journal/failures.py _write_note replace_file(path, json.dumps(content).encode(),"
+    "journal/folder/failures.py _write_note replace_file(path, json.dumps(content).encode(),"
     " owner_of=page.parent)": (
         "a command's, which ends with an error then",
         f"{_TOLD}::test_an_acknowledgement_of_which_a_sync_fails_is_an_error_and_can_be_repeated",
     ),
-    "journal/failures.py _write_note sync_directory(path.parent)": (
+    "journal/folder/failures.py _write_note sync_directory(path.parent)": (
         "a command's, which ends with an error then",
         f"{_TOLD}::test_an_acknowledgement_of_which_a_sync_fails_is_an_error_and_can_be_repeated",
     ),
@@ -97,38 +99,38 @@ _NOT_REACHED = {
 
 _MENTIONS = {
     "passed on, to be called as History._sync_file_system: how it fails is told by its chain": (
-        "bridge/confirmer.py __init__ host.sync_file_system",
-        "bridge/history.py __init__ sync_file_system",
+        "bridge/confirm/loop.py __init__ host.sync_file_system",
+        "bridge/confirm/history.py __init__ sync_file_system",
     ),
     "a stream's, which syncs nothing": (
         "cli.py main sys.stdout.flush",
         "demo/console.py line self._stream.flush",
         "demo/console.py overwrite self._stream.flush",
-        "journal/archive.py _write_segment file.flush",
-        "journal/dispose.py copy_file copy.flush",
-        "journal/durable.py replace_file file.flush",
-        "journal/replay/package.py _write part.flush",
-        "journal/topics.py _append file.flush",
-        "journal/replay/progress.py _clear self._stream.flush",
-        "journal/replay/progress.py _draw self._stream.flush",
+        "journal/shipper/tasks/archive.py _write_segment file.flush",
+        "journal/folder/disposal.py copy_file copy.flush",
+        "journal/folder/durable.py replace_file file.flush",
+        "journal/replay/cluster/package.py _write part.flush",
+        "journal/events/topics.py _append file.flush",
+        "journal/replay/cluster/progress.py _clear self._stream.flush",
+        "journal/replay/cluster/progress.py _draw self._stream.flush",
         "packaging/files.py write file.flush",
     ),
     "of what is to be sent or written, and syncs nothing": (
         "journal/format.py _add self.flush",
-        "journal/producer.py flush self._producer.flush",
-        "journal/producer.py hurry self.producer.flush",
-        "journal/replay/datasource.py _gather batch.flush",
-        "journal/replay/datasource.py _read_journal batch.flush",
-        "journal/replay/datasource.py missing_numbers batch.flush",
-        "journal/replay/datasource.py read_changes batch.flush",
-        "journal/replay/images.py _images fold.flush",
-        "journal/replay/images.py read self.flush",
+        "journal/shipper/kafka/client.py flush self._producer.flush",
+        "journal/shipper/kafka/client.py hurry self.producer.flush",
+        "journal/replay/source/datasource.py _gather batch.flush",
+        "journal/replay/source/datasource.py _read_journal batch.flush",
+        "journal/replay/source/datasource.py missing_numbers batch.flush",
+        "journal/replay/source/datasource.py read_changes batch.flush",
+        "journal/replay/state/images.py _images fold.flush",
+        "journal/replay/state/images.py read self.flush",
     ),
     "of the quarantine; what it calls is in the list": (
-        "journal/late.py _finish_repair self._plan.quarantine.flush",
-        "journal/late.py finish quarantine.flush",
-        "journal/quarantine.py keep self.flush",
-        "journal/transactions.py _write_notes self.plan.quarantine.flush",
+        "journal/shipper/delivery/redelivery.py _finish_repair self._plan.quarantine.flush",
+        "journal/shipper/delivery/redelivery.py finish quarantine.flush",
+        "journal/shipper/quarantine.py keep self.flush",
+        "journal/shipper/delivery/transactional.py _write_notes self.plan.quarantine.flush",
     ),
     "a word of an error": ("packaging/files.py __exit__ 'sync'",),
     "a variable of this name": (
@@ -177,10 +179,10 @@ class Trial:
 
     def __init__(self, scenario: Scenario, root: Path, patch: pytest.MonkeyPatch) -> None:
         for module, name in (
-            (sequence, "_LEDGER_LIMIT"),
-            (confirmer, "_PAUSE_S"),
-            (confirmer, "_TROUBLE_S"),
-            (confirmer, "_LEDGER_TROUBLE_S"),
+            (ledger, "_LEDGER_LIMIT"),
+            (loop, "_PAUSE_S"),
+            (loop, "_TROUBLE_S"),
+            (loop, "_LEDGER_TROUBLE_S"),
             (gaps, "_TROUBLE_S"),
         ):
             patch.setattr(module, name, getattr(module, name))  # as it was afterwards
@@ -319,7 +321,7 @@ def test_a_call_in_python_is_in_the_list(source: str, call: str) -> None:
         "write = os.fdatasync",
         "pool.map(os.fsync, fds)",
         "pool.map(sync_directory, folders)",
-        "from firebird_cdc.journal.durable import sync_name as keep",
+        "from firebird_cdc.journal.folder.durable import sync_name as keep",
         "getattr(os, 'fsync')(fd)",
         "os.open(path, os.O_WRONLY | os.O_DSYNC)",
         "os.open(path, os.O_WRONLY | os.O_SYNC)",

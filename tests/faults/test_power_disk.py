@@ -196,7 +196,7 @@ def test_what_the_recorder_cannot_follow_is_not_passed_over(recorded: Recorded) 
 
 _PUBLISH_AND_TIDY_UP = """
 from pathlib import Path
-from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.bridge.recovery import Recovery
 path = Path.cwd() / "journals"
 server = os.fork()

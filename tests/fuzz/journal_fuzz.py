@@ -38,8 +38,6 @@ from uuid import UUID
 import google_crc32c
 
 from firebird_cdc.errors import JournalError, JournalTorn
-from firebird_cdc.journal import show
-from firebird_cdc.journal.canonical import RowText
 from firebird_cdc.journal.format import (
     BLOCK_HEADER,
     COMMIT_OFFSET,
@@ -63,6 +61,8 @@ from firebird_cdc.journal.format import (
     Value,
     read_envelope,
 )
+from firebird_cdc.journal.shipper.commands import show
+from firebird_cdc.journal.types.canonical import RowText
 
 _VECTORS = Path(__file__).parent.parent / "vectors"
 _CPU_S = 1.0

@@ -6,7 +6,7 @@ import sys
 import time
 
 from firebird_cdc.cli import main
-from firebird_cdc.journal.producer import KafkaLink
+from firebird_cdc.journal.shipper.kafka.client import KafkaLink
 
 
 def _hold(_: KafkaLink) -> None:

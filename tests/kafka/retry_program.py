@@ -13,8 +13,8 @@ import points
 
 from firebird_cdc.cli import main
 
-_QUARANTINE = "firebird_cdc.journal.quarantine"
-_LATE = "firebird_cdc.journal.late"
+_QUARANTINE = "firebird_cdc.journal.shipper.quarantine"
+_LATE = "firebird_cdc.journal.shipper.delivery.redelivery"
 
 
 def _any(arguments: tuple[Any, ...]) -> bool:
@@ -27,10 +27,10 @@ STEPS = {
     "finish": (_LATE, "LateSending.finish", _any),
     "let_go": (_LATE, "LateSending._let_go", _any),
     "remove": (_QUARANTINE, "Quarantine.remove", _any),
-    "repaired": ("firebird_cdc.journal.repair_desk", "Repairs.finish", _any),
-    "remember": ("firebird_cdc.journal.repairs", "RepairFolder.note_sent", _any),
-    "forget": ("firebird_cdc.journal.repairs", "RepairFolder.remove", _any),
-    "record": ("firebird_cdc.journal.positions", "late_record", _any),
+    "repaired": ("firebird_cdc.journal.shipper.delivery.repair", "Repairs.finish", _any),
+    "remember": ("firebird_cdc.journal.shipper.repairs", "RepairFolder.note_sent", _any),
+    "forget": ("firebird_cdc.journal.shipper.repairs", "RepairFolder.remove", _any),
+    "record": ("firebird_cdc.journal.shipper.kafka.offset_topic", "late_record", _any),
 }
 
 if __name__ == "__main__":

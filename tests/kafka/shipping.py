@@ -26,8 +26,8 @@ from confluent_kafka.admin import AdminClient
 from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
 from firebird_cdc.demo.processes import await_condition, tail
-from firebird_cdc.journal import ship
 from firebird_cdc.journal.format import Column, JournalWriter, Storage
+from firebird_cdc.journal.shipper import loop
 
 DATABASE = "/srv/fb/warehouse.fdb"
 PATIENCE_S = 60.0
@@ -360,7 +360,7 @@ class Ship:
     def once_here(self) -> int:
         """Run ``ship --once`` in this process, parts of which a test may change; its exit code."""
         config = load_config(self._config(len(self._running)))
-        return ship.Shipper(config, once=True).run()
+        return loop.Shipper(config, once=True).run()
 
     def once(self) -> Shipper:
         """Run ``ship --once`` to its end."""

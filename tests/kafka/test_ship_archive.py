@@ -11,7 +11,7 @@ from shipping import Folder, Ship
 
 from firebird_cdc.cli import main
 from firebird_cdc.demo.kafka import KafkaBroker
-from firebird_cdc.journal.segments import is_segment_name, list_segment
+from firebird_cdc.journal.folder.segments import is_segment_name, list_segment
 
 pytestmark = pytest.mark.kafka
 

@@ -22,7 +22,7 @@ from told import Told
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.registry import SchemaRegistry
 from firebird_cdc.journal.format import JournalWriter, Storage
-from firebird_cdc.journal.observability.terminal import standing_still
+from firebird_cdc.journal.shipper.commands.status import standing_still
 
 pytestmark = [pytest.mark.kafka, pytest.mark.registry]
 

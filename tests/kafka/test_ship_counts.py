@@ -15,14 +15,14 @@ from shipping import DATABASE, ITEM, Folder, Ship, Shipper, read_topics
 
 from firebird_cdc.config import load_config
 from firebird_cdc.demo.kafka import KafkaBroker
-from firebird_cdc.journal import ship as ship_module
-from firebird_cdc.journal import transactions
-from firebird_cdc.journal.delivery import Delivery
 from firebird_cdc.journal.format import JournalWriter
-from firebird_cdc.journal.observability.report import Reporter
-from firebird_cdc.journal.producer import KafkaLink
-from firebird_cdc.journal.statistics import Statistics
-from firebird_cdc.journal.transactions import TransactionalDelivery
+from firebird_cdc.journal.shipper import loop as ship_module
+from firebird_cdc.journal.shipper.delivery import transactional as transactions
+from firebird_cdc.journal.shipper.delivery.plain import Delivery
+from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
+from firebird_cdc.journal.shipper.kafka.client import KafkaLink
+from firebird_cdc.journal.shipper.monitoring.report import Reporter
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 
 pytestmark = pytest.mark.kafka
 

@@ -31,10 +31,10 @@ from shipping import (
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.service import free_port
 from firebird_cdc.errors import RegistryUnavailable
-from firebird_cdc.journal import transactions
+from firebird_cdc.journal.events.records import Message, Record
+from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.format import JournalWriter
-from firebird_cdc.journal.records import Message, Record
-from firebird_cdc.journal.render import Renderer
+from firebird_cdc.journal.shipper.delivery import transactional as transactions
 
 pytestmark = pytest.mark.kafka
 

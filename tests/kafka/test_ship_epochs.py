@@ -14,7 +14,7 @@ from shipping import DATABASE, Folder, Ship, ids, read_topics
 from firebird_cdc.cli import main
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.registry import SchemaRegistry
-from firebird_cdc.journal import transactions
+from firebird_cdc.journal.shipper.delivery import transactional
 
 pytestmark = pytest.mark.kafka
 
@@ -173,8 +173,8 @@ def test_the_loss_of_the_journal_that_opens_an_epoch_does_not_lose_the_announcem
 def test_a_journal_that_is_sent_in_parts_announces_its_epoch_once(
     ship: Ship, folder: Folder, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transactions, "SPLIT_MESSAGES", 5)
-    monkeypatch.setattr(transactions, "EVENTS_PER_TURN", 5)
+    monkeypatch.setattr(transactional, "SPLIT_MESSAGES", 5)
+    monkeypatch.setattr(transactional, "EVENTS_PER_TURN", 5)
     folder.write(1, epoch=1, rows=23)
     assert ship.once_here() == 0
     assert topics.announced() == [(DATABASE, 1)]
@@ -193,8 +193,8 @@ def test_an_announcement_that_kafka_refuses_is_told_until_somebody_knows_it(
     is_split: bool,
 ) -> None:
     if is_split:
-        monkeypatch.setattr(transactions, "SPLIT_MESSAGES", 5)
-        monkeypatch.setattr(transactions, "EVENTS_PER_TURN", 5)
+        monkeypatch.setattr(transactional, "SPLIT_MESSAGES", 5)
+        monkeypatch.setattr(transactional, "EVENTS_PER_TURN", 5)
     ship.options["event.processing.failure.handling.mode"] = "skip"
     limited = NewTopic(topic_prefix, 1, 1, config={"max.message.bytes": "200"})
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})

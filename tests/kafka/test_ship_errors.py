@@ -26,7 +26,7 @@ from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.processes import await_condition
-from firebird_cdc.journal.producer import KafkaLink, producer_settings
+from firebird_cdc.journal.shipper.kafka.client import KafkaLink, producer_settings
 
 pytestmark = pytest.mark.kafka
 

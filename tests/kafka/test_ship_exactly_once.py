@@ -17,9 +17,12 @@ from shipping import DATABASE, PATIENCE_S, Event, Folder, Ship, ids, read_topics
 from firebird_cdc.cli import main
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.processes import await_condition
-from firebird_cdc.journal import delivery, dispose, shipped, transactions
-from firebird_cdc.journal.positions import Position
-from firebird_cdc.journal.transactions import TransactionalDelivery
+from firebird_cdc.journal.folder import disposal
+from firebird_cdc.journal.shipper import local_offsets
+from firebird_cdc.journal.shipper.delivery import plain
+from firebird_cdc.journal.shipper.delivery import transactional as transactions
+from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
+from firebird_cdc.journal.shipper.kafka.offset_topic import Position
 
 pytestmark = pytest.mark.kafka
 
@@ -152,7 +155,7 @@ def test_journals_that_were_committed_and_not_disposed_of_are_not_sent_again(
             Path(journal).unlink()
         raise _Crash
 
-    monkeypatch.setattr(dispose, "_remove", crashing)
+    monkeypatch.setattr(disposal, "_remove", crashing)
     crash_once(ship, monkeypatch)
     assert len(folder.waiting) == 5 - deleted
     folder.write(6)
@@ -271,7 +274,7 @@ def test_journal_larger_than_a_kafka_transaction_is_once_in_kafka_all_the_same(
     if point == "second-part":
         crash_at(monkeypatch, TransactionalDelivery, "_hand_over", 2, after=True)
     else:
-        crash_at(monkeypatch, delivery, "dispose_shipped", 2, after=False)
+        crash_at(monkeypatch, plain, "dispose_shipped", 2, after=False)
     crash_once(ship, monkeypatch)
     # The second part may have been left open, so that the end of the first alone can be awaited.
     (position, *_) = await_condition(
@@ -444,7 +447,9 @@ def test_range_that_an_emptied_cluster_lost_is_named_until_acknowledged(
     # and remembers only what that has taken.
     shipper = ship.start()
     shipper.await_that(
-        lambda: [memory.number for memory in shipped.remembered(folder.directory)] == [(0, 3)],
+        lambda: (
+            [memory.number for memory in local_offsets.remembered(folder.directory)] == [(0, 3)]
+        ),
         "the last journal remembered",
     )
     assert shipper.terminate() == 0
@@ -454,20 +459,22 @@ def test_range_that_an_emptied_cluster_lost_is_named_until_acknowledged(
     line = shipper.await_log("Kafka no longer has")
     assert "journals up to sequence 3 (epoch 0)" in line
     shipper.await_that(
-        lambda: [memory.number for memory in shipped.remembered(folder.directory)] == [(0, 4)],
+        lambda: (
+            [memory.number for memory in local_offsets.remembered(folder.directory)] == [(0, 4)]
+        ),
         "journal 4 remembered",
     )
     assert folder.waiting == []
     assert shipper.terminate() == 0
     assert ids(topics.events()) == expected(4)
-    (memory,) = shipped.remembered(folder.directory)
+    (memory,) = local_offsets.remembered(folder.directory)
     assert (memory.number, memory.lost[0].last) == ((0, 4), (0, 3))
     shipper = ship.once()
     assert not shipper.log_lines("Kafka no longer has")
     acknowledge(ship)
     folder.write(5)
     assert ship.once_here() == 0
-    (memory,) = shipped.remembered(folder.directory)
+    (memory,) = local_offsets.remembered(folder.directory)
     assert memory.lost == []
     assert ids(topics.events()) == expected(4, 5)
 

@@ -12,9 +12,9 @@ from shipping import ITEM, Event, Folder, Ship, Shipper, read_topics
 
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.service import free_port
+from firebird_cdc.journal.events.topic_encoding import topic_of
 from firebird_cdc.journal.format import JournalWriter
-from firebird_cdc.journal.observability.terminal import read_status
-from firebird_cdc.journal.topic_encoding import topic_of
+from firebird_cdc.journal.shipper.commands.status import read_status
 
 pytestmark = pytest.mark.kafka
 

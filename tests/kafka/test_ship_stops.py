@@ -14,7 +14,7 @@ from gate import Gate
 from shipping import Folder, Ship, Shipper, ids, read_topics
 
 from firebird_cdc.demo.kafka import KafkaBroker
-from firebird_cdc.journal.lock import STATE_DIRECTORY, try_lock
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, try_lock
 
 pytestmark = pytest.mark.kafka
 

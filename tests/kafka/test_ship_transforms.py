@@ -14,7 +14,7 @@ pytestmark = pytest.mark.kafka
 
 OWN = '''
 from dataclasses import replace
-from firebird_cdc.journal.schema import Schema
+from firebird_cdc.journal.events.schema import Schema
 
 class Loud:
     """Sends names in capitals."""

@@ -28,8 +28,9 @@ from shipping import (
 
 from firebird_cdc.cli import main
 from firebird_cdc.demo.kafka import KafkaBroker
-from firebird_cdc.journal import lane, transactions
 from firebird_cdc.journal.format import JournalWriter, Storage
+from firebird_cdc.journal.shipper.delivery import lane
+from firebird_cdc.journal.shipper.delivery import transactional as transactions
 
 pytestmark = pytest.mark.kafka
 

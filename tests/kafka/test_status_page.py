@@ -21,8 +21,8 @@ from shipping import DATABASE, Folder, Ship
 
 from firebird_cdc.demo import processes
 from firebird_cdc.demo.service import free_port
-from firebird_cdc.journal.observability.metrics import METRICS
-from firebird_cdc.journal.shipped import Shipped
+from firebird_cdc.journal.shipper.local_offsets import Shipped
+from firebird_cdc.journal.shipper.monitoring.metrics import METRICS
 
 pytestmark = pytest.mark.kafka
 

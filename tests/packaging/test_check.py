@@ -20,15 +20,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
-from firebird_cdc.journal import last_words
-from firebird_cdc.journal.backlog import Entry
+from firebird_cdc.journal.folder import exit_status
+from firebird_cdc.journal.folder.exit_status import LastWords
 from firebird_cdc.journal.format import JournalWriter
-from firebird_cdc.journal.last_words import LastWords
-from firebird_cdc.journal.observability.report import Reporter
-from firebird_cdc.journal.quarantine import Quarantine
-from firebird_cdc.journal.ship import Shipper
-from firebird_cdc.journal.shipped import Memory, Shipped
-from firebird_cdc.journal.statistics import Statistics
+from firebird_cdc.journal.shipper.inbox.backlog import Entry
+from firebird_cdc.journal.shipper.local_offsets import Memory, Shipped
+from firebird_cdc.journal.shipper.loop import Shipper
+from firebird_cdc.journal.shipper.monitoring.report import Reporter
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.quarantine import Quarantine
 
 if TYPE_CHECKING:
     from conftest import Work
@@ -182,9 +182,9 @@ def _transform_missing(it: Installation) -> None:
 
 
 def _shipper_ended(it: Installation) -> None:
-    path = last_words.words_path(it.journals)
+    path = exit_status.words_path(it.journals)
     path.parent.mkdir(parents=True, exist_ok=True)
-    last_words.leave(path, LastWords(3, "another producer has taken over", 0, 0.0))
+    exit_status.leave(path, LastWords(3, "another producer has taken over", 0, 0.0))
 
 
 def _options_missing(it: Installation) -> None:

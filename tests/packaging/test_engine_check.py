@@ -6,7 +6,7 @@ import pytest
 
 from firebird_cdc.packaging import probes
 from firebird_cdc.packaging.check import _publication
-from firebird_cdc.packaging.findings import Finding
+from firebird_cdc.packaging.server.findings import Finding
 
 
 def test_an_engine_that_cannot_be_captured_from_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

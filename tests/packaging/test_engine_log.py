@@ -18,16 +18,16 @@ from test_running import holding
 from firebird_cdc.cli import main
 from firebird_cdc.config import load_capture
 from firebird_cdc.demo.processes import await_condition
-from firebird_cdc.packaging import engine_log as engine_log_module
-from firebird_cdc.packaging.engine_log import (
+from firebird_cdc.packaging.server import engine_log as engine_log_module
+from firebird_cdc.packaging.server.engine_log import (
     PAUSE_S,
     engine_log,
     last_uncounted,
     plugin_not_found,
     uncounted,
 )
-from firebird_cdc.packaging.findings import Severity
-from firebird_cdc.packaging.layout import Server, find_server
+from firebird_cdc.packaging.server.findings import Severity
+from firebird_cdc.packaging.server.layout import Server, find_server
 
 if TYPE_CHECKING:
     from firebird_cdc.demo.engine import EmbeddedRoot

@@ -18,9 +18,9 @@ from counter_pages import write_lost
 from red_database import RED_DATABASE_PLUGINS, RED_DATABASE_REPLICATION
 
 from firebird_cdc.cli import main
-from firebird_cdc.journal import failures
+from firebird_cdc.journal.folder import failures
 from firebird_cdc.packaging import install as packaging_install
-from firebird_cdc.packaging.conf import ConfFile, find
+from firebird_cdc.packaging.server.conf import ConfFile, find
 
 if TYPE_CHECKING:
     from firebird_cdc.demo.engine import EmbeddedRoot

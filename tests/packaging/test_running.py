@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from firebird_cdc.cli import main
-from firebird_cdc.packaging import running
-from firebird_cdc.packaging.findings import Severity
-from firebird_cdc.packaging.layout import find_server
-from firebird_cdc.packaging.running import restart_findings
+from firebird_cdc.packaging.server import running
+from firebird_cdc.packaging.server.findings import Severity
+from firebird_cdc.packaging.server.layout import find_server
+from firebird_cdc.packaging.server.running import restart_findings
 
 if TYPE_CHECKING:
     from firebird_cdc.demo.engine import EmbeddedRoot

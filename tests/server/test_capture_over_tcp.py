@@ -11,8 +11,8 @@ from firebird_cdc.demo.events import read_topics
 from firebird_cdc.demo.firebird4 import Firebird4
 from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.errors import SetupError
+from firebird_cdc.journal.events.topic_encoding import REPLACE, topic_of
 from firebird_cdc.journal.format import JournalReader
-from firebird_cdc.journal.topic_encoding import REPLACE, topic_of
 
 if TYPE_CHECKING:
     from firebird_cdc.demo.kafka import KafkaBroker

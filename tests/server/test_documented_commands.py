@@ -15,7 +15,7 @@ from documented import ROOT, RUN_ON_A_SERVER, command_lines, exemption
 from firebird_cdc.demo import trixie as debian
 from firebird_cdc.demo.firebird4 import Firebird4
 from firebird_cdc.demo.processes import await_condition
-from firebird_cdc.journal.lock import shipper_present
+from firebird_cdc.journal.folder.locks import shipper_present
 
 if TYPE_CHECKING:
     from firebird_cdc.demo.kafka import KafkaBroker

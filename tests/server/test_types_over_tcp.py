@@ -14,9 +14,7 @@ from default_literals import columns_of, table_of
 
 from firebird_cdc.demo.firebird4 import Firebird4
 from firebird_cdc.demo.processes import await_condition
-from firebird_cdc.journal.arrays import decode_array
-from firebird_cdc.journal.canonical import canonical_value
-from firebird_cdc.journal.defaults import literal_value
+from firebird_cdc.journal.events.defaults import literal_value
 from firebird_cdc.journal.format import (
     Blob,
     DdlChange,
@@ -25,6 +23,8 @@ from firebird_cdc.journal.format import (
     SequenceChange,
     Storage,
 )
+from firebird_cdc.journal.types.arrays import decode_array
+from firebird_cdc.journal.types.canonical import canonical_value
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 

@@ -11,7 +11,7 @@ import object_store
 import pytest
 
 from firebird_cdc.demo.paths import cache_directory
-from firebird_cdc.journal.replay.session import spark_session
+from firebird_cdc.journal.replay.cluster.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

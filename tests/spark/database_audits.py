@@ -12,14 +12,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from firebird_cdc.errors import FirebirdCdcError
-from firebird_cdc.journal.replay.database_connection import DatabaseConnection, attach
-from firebird_cdc.journal.replay.database_rows import (
+from firebird_cdc.journal.replay.audit.database.rows import (
     PageRange,
     open_snapshot,
     read_rows,
     read_tables,
 )
-from firebird_cdc.journal.replay.session import spark_session
+from firebird_cdc.journal.replay.cluster.session import spark_session
+from firebird_cdc.journal.replay.database_connection import DatabaseConnection, attach
 
 if TYPE_CHECKING:
     from firebird.driver import Connection
@@ -55,8 +55,8 @@ def audit(
 def _audit(
     spark: SparkSession, folders: list[str], dsn: str, library: str, patience_s: float
 ) -> dict[str, Any]:
-    from firebird_cdc.journal.replay.against_database import compare
-    from firebird_cdc.journal.replay.audit_input import open_input
+    from firebird_cdc.journal.replay.audit.database.compare import compare
+    from firebird_cdc.journal.replay.audit.input import open_input
 
     try:
         changes = open_input(spark, folders)
@@ -83,7 +83,7 @@ def _audit(
 
 def check(database: str, _library: str, folders: list[str]) -> dict[str, int]:
     """Return how many findings of each kind the journals of a database have by themselves."""
-    from firebird_cdc.journal.replay.audit import run_audit
+    from firebird_cdc.journal.replay.audit.journals import run_audit
 
     with run_audit(_spark(), folders, database=database) as report:
         return report.kinds

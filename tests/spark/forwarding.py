@@ -39,7 +39,7 @@ def ask(copy: str) -> Any:
     from dataclasses import astuple
 
     from firebird_cdc.journal.replay.database_connection import DatabaseConnection
-    from firebird_cdc.journal.replay.sql_restored import ask_copy
+    from firebird_cdc.journal.replay.sql.restored import ask_copy
 
     return astuple(ask_copy(DatabaseConnection(copy, "SYSDBA")))
 

@@ -21,19 +21,19 @@ from capture import Capture
 from random_work import TABLES
 from witness import WITNESS, assert_adds_up
 
-from firebird_cdc.bridge.folder import JournalFolder as OpenFolder
-from firebird_cdc.bridge.inventory import Incarnation
-from firebird_cdc.bridge.sequence import SequenceLedger, database_key
 from firebird_cdc.config import load_config
 from firebird_cdc.demo.processes import Stack
 from firebird_cdc.errors import ReplayError
-from firebird_cdc.journal.dispose import dispose_shipped
+from firebird_cdc.journal.folder.disposal import dispose_shipped
+from firebird_cdc.journal.folder.inventory import Incarnation
+from firebird_cdc.journal.folder.journal_folder import JournalFolder as OpenFolder
+from firebird_cdc.journal.folder.ledger import SequenceLedger, database_key
+from firebird_cdc.journal.folder.notes import Note
 from firebird_cdc.journal.format import JournalReader, Storage
-from firebird_cdc.journal.positions import Position
-from firebird_cdc.journal.quarantine_note import Note
-from firebird_cdc.journal.replay.audit import AuditReport, Finding, run_audit
-from firebird_cdc.journal.replay.folders import AuditFolders, folders_for
-from firebird_cdc.journal.shipped import Shipped
+from firebird_cdc.journal.replay.audit.folders import AuditFolders, folders_for
+from firebird_cdc.journal.replay.audit.journals import AuditReport, Finding, run_audit
+from firebird_cdc.journal.shipper.kafka.offset_topic import Position
+from firebird_cdc.journal.shipper.local_offsets import Shipped
 
 pytestmark = pytest.mark.spark
 

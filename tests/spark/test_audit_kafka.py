@@ -27,15 +27,22 @@ from firebird_cdc.config import load_config
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.processes import Stack
 from firebird_cdc.errors import ReplayError
-from firebird_cdc.journal import ship, source
+from firebird_cdc.journal.events import source
+from firebird_cdc.journal.events.render import Renderer
+from firebird_cdc.journal.events.versions import form_of
 from firebird_cdc.journal.format import Storage
-from firebird_cdc.journal.render import Renderer
-from firebird_cdc.journal.replay import against_kafka, expected, observed
-from firebird_cdc.journal.replay.against_kafka import compare
-from firebird_cdc.journal.replay.audit_input import open_input
-from firebird_cdc.journal.replay.bounds import Bound
-from firebird_cdc.journal.replay.findings import Comparison
-from firebird_cdc.journal.versions import form_of
+from firebird_cdc.journal.replay.audit.findings import Comparison
+from firebird_cdc.journal.replay.audit.input import open_input
+from firebird_cdc.journal.replay.audit.kafka import (
+    compare as against_kafka,
+)
+from firebird_cdc.journal.replay.audit.kafka import (
+    rendered,
+    topic_reader,
+)
+from firebird_cdc.journal.replay.audit.kafka.compare import compare
+from firebird_cdc.journal.replay.source.bounds import Bound
+from firebird_cdc.journal.shipper import loop
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -236,7 +243,7 @@ def _ship(path: Path) -> None:
     config = load_config(path)
     assert config.journal_archive_directory is not None
     config.journal_archive_directory.mkdir(mode=0o700, exist_ok=True)
-    assert ship.Shipper(config, once=True).run() == 0
+    assert loop.Shipper(config, once=True).run() == 0
 
 
 def _compare(
@@ -329,12 +336,12 @@ def _without(raws: list[Raw], number: int) -> list[Raw]:
 
 @pytest.mark.parametrize("case", range(len(PLANTED)), ids=[f.__name__[1:] for f in PLANTED])
 def test_planted_fault_is_found_alone_and_named(planted: Planted, case: int) -> None:
-    expected = list(PLANTED.values())[case]
+    rendered = list(PLANTED.values())[case]
     findings = planted.of(case)
-    if expected is None:
+    if rendered is None:
         assert findings == []
         return
-    kind, key, columns = expected
+    kind, key, columns = rendered
     (found,) = findings
     assert found["kind"] == kind
     assert found["key"].endswith(f"{case * KEYS + key}" + "}")
@@ -412,7 +419,7 @@ def test_both_halves_of_a_topic_around_an_upgrade_are_right(
     with monkeypatch.context() as before:
         before.setattr(source, "__version__", "0.1.0")
         older = partial(Renderer, message_form=form_of("0.1.0"))
-        before.setattr(ship, "Renderer", older)
+        before.setattr(loop, "Renderer", older)
         commit(100)
         _ship(config)
     commit(100)
@@ -576,10 +583,10 @@ def test_topic_that_is_gone_is_passed_over_and_any_other_error_is_not(
     write_raw(broker.bootstrap, {f"{topic_prefix}.here": [Raw(0, None, b"1", [])]})
     names = [f"{topic_prefix}.gone", f"{topic_prefix}.here"]
     options = {"bootstrap.servers": broker.bootstrap}
-    assert observed.written_by_now(spark, options, names) == {(names[1], 0): 1}
-    monkeypatch.setattr(observed, "_ABSENT", frozenset())
+    assert topic_reader.written_by_now(spark, options, names) == {(names[1], 0): 1}
+    monkeypatch.setattr(topic_reader, "_ABSENT", frozenset())
     with pytest.raises(ReplayError, match="Kafka at"):
-        observed.written_by_now(spark, options, names)
+        topic_reader.written_by_now(spark, options, names)
 
 
 def test_what_is_shipped_while_journals_are_rendered_is_not_asked_about(
@@ -601,7 +608,7 @@ def test_what_is_shipped_while_journals_are_rendered_is_not_asked_about(
     write_raw(broker.bootstrap, {topic: [first._replace(value=b'{"hello":1}')]})
 
     def read_expected(*given: Any) -> DataFrame:
-        planned = expected.read_expected(*given)
+        planned = rendered.read_expected(*given)
         history.commit(("u", "T", (1, 2), (1, 3)), ("c", "T", None, (2, 1)))
         _ship(config)
         return planned

@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 
 from firebird_cdc.config import load_config
 from firebird_cdc.demo.kafka import KafkaBroker
-from firebird_cdc.journal import ship
+from firebird_cdc.journal.events.topics import SHARED_TOPICS
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.format import Storage
-from firebird_cdc.journal.lock import STATE_DIRECTORY
-from firebird_cdc.journal.replay.against_kafka import compare
-from firebird_cdc.journal.replay.audit_input import open_input
-from firebird_cdc.journal.topics import SHARED_TOPICS
+from firebird_cdc.journal.replay.audit.input import open_input
+from firebird_cdc.journal.replay.audit.kafka.compare import compare
+from firebird_cdc.journal.shipper import loop
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -59,7 +59,7 @@ def test_each_task_finds_the_topics_that_the_shipper_chose(
     history.commit(("c", GOODS, None, (1, 1)))
     history.commit(("u", GOODS, (1, 1), (1, 2)), ("c", ORDERS, None, (2, 1)))
     config = load_config(file)
-    assert ship.Shipper(config, once=True).run() == (1 if encoding == "replace" else 0)
+    assert loop.Shipper(config, once=True).run() == (1 if encoding == "replace" else 0)
     if elsewhere:  # a host that has the list of the tables, and nothing else of the journal folder
         state = tmp_path / "elsewhere" / STATE_DIRECTORY
         state.mkdir(parents=True)

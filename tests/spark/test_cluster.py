@@ -23,7 +23,7 @@ from histories import History, column
 from firebird_cdc.cli import main
 from firebird_cdc.demo.processes import Stack, await_condition
 from firebird_cdc.journal.format import Storage
-from firebird_cdc.journal.replay.package import write_archive, write_native
+from firebird_cdc.journal.replay.cluster.package import write_archive, write_native
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -276,11 +276,11 @@ def test_archive_imports_all_of_replay_and_its_libraries_without_anything_compil
     code = (
         "import importlib, sys\n"
         f"for name in {sorted(modules)}: importlib.import_module(name)\n"
-        "import firebird_cdc.journal.render, firebird_cdc.config, yaml, logbook\n"
+        "import firebird_cdc.journal.events.render, firebird_cdc.config, yaml, logbook\n"
         "from firebird.driver import connect\n"
-        "from firebird_cdc.journal.topic_encoding import topic_of\n"
+        "from firebird_cdc.journal.events.topic_encoding import topic_of\n"
         "assert topic_of('transliterate', 'x', None, 'Я').startswith('x.Ya-')\n"
-        "from firebird_cdc.journal.replay.package import compiled_note, running_archive\n"
+        "from firebird_cdc.journal.replay.cluster.package import compiled_note, running_archive\n"
         "print(running_archive(), yaml.__file__, compiled_note())\n"
     )
     path = [cluster.archive, lib / "pyspark.zip", *lib.glob("py4j-*.zip")]

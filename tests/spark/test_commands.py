@@ -19,9 +19,9 @@ from histories import History, column, read_state
 
 from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.journal.format import Storage
+from firebird_cdc.journal.replay.audit.findings import JOURNAL_KINDS
+from firebird_cdc.journal.replay.cluster.package import ARCHIVE_NAME
 from firebird_cdc.journal.replay.commands import register
-from firebird_cdc.journal.replay.findings import JOURNAL_KINDS
-from firebird_cdc.journal.replay.package import ARCHIVE_NAME
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -157,7 +157,7 @@ def _run_code(code: str, directory: Path) -> subprocess.CompletedProcess[str]:
 def test_terminated_within_a_finalizer_it_ends_all_the_same(tmp_path: Path) -> None:
     code = (
         "import os, signal, time\n"
-        "from firebird_cdc.journal.replay.session import _leaving_in_order\n"
+        "from firebird_cdc.journal.replay.cluster.session import _leaving_in_order\n"
         "class Finalized:\n"
         "    def __del__(self):\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -175,7 +175,7 @@ def test_terminated_within_a_finalizer_it_ends_all_the_same(tmp_path: Path) -> N
 def test_missing_pyspark_names_the_extra(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "from firebird_cdc.journal.replay.session import check_pyspark\n"
+        "from firebird_cdc.journal.replay.cluster.session import check_pyspark\n"
         "sys.path[:] = [p for p in sys.path if 'site-packages' not in p]\n"
         "check_pyspark()\n"
     )

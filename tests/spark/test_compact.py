@@ -16,14 +16,14 @@ from object_store import credentials, running_store
 from pyspark.sql import Row
 
 from firebird_cdc.errors import ReplayError
-from firebird_cdc.journal.archive import ArchiveKeeper, Retention
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.folder.segments import SMALL_BYTES, is_segment_name, list_segment
 from firebird_cdc.journal.format import JournalReader, Storage
-from firebird_cdc.journal.lock import STATE_DIRECTORY
 from firebird_cdc.journal.replay import compact as room
 from firebird_cdc.journal.replay.compact import compact, describe
-from firebird_cdc.journal.replay.storage import open_folder
-from firebird_cdc.journal.segments import SMALL_BYTES, is_segment_name, list_segment
-from firebird_cdc.journal.statistics import Statistics
+from firebird_cdc.journal.replay.source.storage import open_folder
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.tasks.archive import ArchiveKeeper, Retention
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,13 +17,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from firebird_cdc.journal.archive import ArchiveKeeper, Retention
 from firebird_cdc.journal.format import BLOCK_HEADER, DATA_OFFSET, Storage
-from firebird_cdc.journal.replay.datasource import JournalFileSource, JournalSource, read_changes
-from firebird_cdc.journal.replay.filters import EVERYTHING, Condition
-from firebird_cdc.journal.replay.planning import JournalOptions, JournalPartition, plan_partitions
-from firebird_cdc.journal.replay.storage import Folder
-from firebird_cdc.journal.statistics import Statistics
+from firebird_cdc.journal.replay.source.datasource import (
+    JournalFileSource,
+    JournalSource,
+    read_changes,
+)
+from firebird_cdc.journal.replay.source.filters import EVERYTHING, Condition
+from firebird_cdc.journal.replay.source.planning import (
+    JournalOptions,
+    JournalPartition,
+    plan_partitions,
+)
+from firebird_cdc.journal.replay.source.storage import Folder
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.tasks.archive import ArchiveKeeper, Retention
 
 pytestmark = pytest.mark.spark
 

@@ -13,6 +13,7 @@ import pytest
 from histories import DATABASE, History, column
 from pyspark.sql import SparkSession
 
+from firebird_cdc.journal.events.values import UNIX_DAY, UNIX_UNITS
 from firebird_cdc.journal.format import (
     Column,
     JournalReader,
@@ -22,12 +23,11 @@ from firebird_cdc.journal.format import (
     Undecodable,
     row_decoder,
 )
-from firebird_cdc.journal.replay import image_columns
-from firebird_cdc.journal.replay.evolution import Shape, plan_tables
-from firebird_cdc.journal.replay.image_columns import ImageColumns
-from firebird_cdc.journal.replay.images import NOT_UTF8, RowMaker
-from firebird_cdc.journal.replay.state import describe, rebuild_state
-from firebird_cdc.journal.values import UNIX_DAY, UNIX_UNITS
+from firebird_cdc.journal.replay.state import image_columns
+from firebird_cdc.journal.replay.state.evolution import Shape, plan_tables
+from firebird_cdc.journal.replay.state.image_columns import ImageColumns
+from firebird_cdc.journal.replay.state.images import NOT_UTF8, RowMaker
+from firebird_cdc.journal.replay.state.rebuild import describe, rebuild_state
 
 pytestmark = pytest.mark.spark
 

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from firebird_cdc.cli import main
 from firebird_cdc.journal.format import Storage
-from firebird_cdc.journal.replay.bounds import Bound
-from firebird_cdc.journal.replay.figures import Figures
-from firebird_cdc.journal.replay.page import page, shown
+from firebird_cdc.journal.replay.audit.histograms import Figures
+from firebird_cdc.journal.replay.audit.page import page, shown
+from firebird_cdc.journal.replay.source.bounds import Bound
 
 _EVIL = '</script><script>alert("x")</script>\'&\u202e\x00'
 _T = (column("ID", Storage.TEXT, key=1), column("N", Storage.INTEGER))

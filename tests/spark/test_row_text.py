@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from histories import vector_content
 
-from firebird_cdc.journal.canonical import RowText, canonical_row
 from firebird_cdc.journal.format import JournalReader, RowChange
+from firebird_cdc.journal.types.canonical import RowText, canonical_row
 
 
 @pytest.mark.parametrize("name", ["every-storage", "undecodable-text", "several-blocks"])

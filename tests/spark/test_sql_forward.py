@@ -26,11 +26,11 @@ from firebird_cdc.demo.paths import cache_directory, clone_root
 from firebird_cdc.demo.processes import Stack
 from firebird_cdc.errors import ReplayError
 from firebird_cdc.journal.format import DdlChange, Storage
-from firebird_cdc.journal.replay import history, points
-from firebird_cdc.journal.replay.points import Point
-from firebird_cdc.journal.replay.sql_forward import ForwardReport, write_forward
-from firebird_cdc.journal.replay.sql_restored import Held
-from firebird_cdc.journal.replay.sql_script import PartWriter
+from firebird_cdc.journal.replay.source import history, points
+from firebird_cdc.journal.replay.source.points import Point
+from firebird_cdc.journal.replay.sql.forward import ForwardReport, write_forward
+from firebird_cdc.journal.replay.sql.restored import Held
+from firebird_cdc.journal.replay.sql.script import PartWriter
 
 pytestmark = [
     pytest.mark.spark,

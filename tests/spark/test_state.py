@@ -16,12 +16,12 @@ from histories import DATABASE, FIRST_COMMIT_US, Action, History, column, read_s
 from pyspark.sql import SparkSession
 
 from firebird_cdc.errors import ReplayError
-from firebird_cdc.journal.canonical import canonical_row
+from firebird_cdc.journal.folder.segments import database_digest
 from firebird_cdc.journal.format import Column, Storage
-from firebird_cdc.journal.replay.points import Point
-from firebird_cdc.journal.replay.state import StateReport
-from firebird_cdc.journal.replay.state import rebuild_state as _rebuild_state
-from firebird_cdc.journal.segments import database_digest
+from firebird_cdc.journal.replay.source.points import Point
+from firebird_cdc.journal.replay.state.rebuild import StateReport
+from firebird_cdc.journal.replay.state.rebuild import rebuild_state as _rebuild_state
+from firebird_cdc.journal.types.canonical import canonical_row
 
 pytestmark = pytest.mark.spark
 

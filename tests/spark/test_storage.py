@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from firebird_cdc.errors import JournalCorrupt, ReplayError
-from firebird_cdc.journal.archive import ArchiveKeeper, Retention
+from firebird_cdc.journal.folder.segments import close_segments
 from firebird_cdc.journal.format import Blob, RowChange, Storage
-from firebird_cdc.journal.replay.storage import Folder, open_folder
-from firebird_cdc.journal.segments import close_segments
-from firebird_cdc.journal.statistics import Statistics
+from firebird_cdc.journal.replay.source.storage import Folder, open_folder
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.tasks.archive import ArchiveKeeper, Retention
 
 pytestmark = pytest.mark.spark
 

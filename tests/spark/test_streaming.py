@@ -10,11 +10,11 @@ from histories import History, column
 from pyspark.sql import SparkSession
 
 from firebird_cdc.errors import ReplayError
-from firebird_cdc.journal.archive import ArchiveKeeper, Retention
 from firebird_cdc.journal.format import Storage
-from firebird_cdc.journal.replay.datasource import CHANGE_COLUMNS
-from firebird_cdc.journal.replay.streaming import JournalStreamReader, Offset, StreamOptions
-from firebird_cdc.journal.statistics import Statistics
+from firebird_cdc.journal.replay.source.datasource import CHANGE_COLUMNS
+from firebird_cdc.journal.replay.source.streaming import JournalStreamReader, Offset, StreamOptions
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.tasks.archive import ArchiveKeeper, Retention
 
 pytestmark = pytest.mark.spark
 

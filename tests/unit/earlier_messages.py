@@ -16,7 +16,8 @@ from uuid import UUID
 
 from firebird_cdc import __version__
 from firebird_cdc.config import load_config
-from firebird_cdc.journal import quick, render, schema_changes
+from firebird_cdc.journal.events import quick, render, schema_changes
+from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.format import (
     Column,
     DdlChange,
@@ -25,7 +26,6 @@ from firebird_cdc.journal.format import (
     RowChange,
     Storage,
 )
-from firebird_cdc.journal.render import Renderer
 
 DATABASE = "/data/shop.fdb"
 PREFIX = "p"

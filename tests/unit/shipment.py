@@ -10,7 +10,9 @@ from typing import Any
 from uuid import UUID
 
 from firebird_cdc.config import load_config
-from firebird_cdc.journal.bad_event import BadEvent
+from firebird_cdc.journal.events.bad_event import BadEvent
+from firebird_cdc.journal.events.records import Message
+from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.format import (
     Column,
     DdlChange,
@@ -19,8 +21,6 @@ from firebird_cdc.journal.format import (
     RowChange,
     Storage,
 )
-from firebird_cdc.journal.records import Message
-from firebird_cdc.journal.render import Renderer
 
 DATABASE = "/srv/fb/warehouse.fdb"
 TOPIC = "depot._srv_fb_warehouse.fdb.SHIPMENT"

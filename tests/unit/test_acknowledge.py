@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from firebird_cdc.journal.shipped import Shipped, acknowledge
-from firebird_cdc.journal.standing import Standing
-from firebird_cdc.journal.statistics import Statistics
+from firebird_cdc.journal.shipper.local_offsets import Shipped, acknowledge
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.offset_tracker import Standing
 
 
 def test_shipper_can_read_what_root_acknowledges(

@@ -16,12 +16,12 @@ import pytest
 from losing_disk import LosingDisk, once
 
 from firebird_cdc.errors import JournalCorrupt
-from firebird_cdc.journal import archive
-from firebird_cdc.journal.archive import ArchiveKeeper, Retention
+from firebird_cdc.journal.folder.segments import is_segment_name, list_segment, open_journal
 from firebird_cdc.journal.format import Column, JournalWriter, RowChange, Storage
-from firebird_cdc.journal.replay.storage import open_folder
-from firebird_cdc.journal.segments import is_segment_name, list_segment, open_journal
-from firebird_cdc.journal.statistics import Statistics
+from firebird_cdc.journal.replay.source.storage import open_folder
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.tasks import archive
+from firebird_cdc.journal.shipper.tasks.archive import ArchiveKeeper, Retention
 
 DATABASE = "/data/shop.fdb"
 HOUR_S = 3600
@@ -199,7 +199,7 @@ def test_killed_at_any_step_nothing_is_lost_and_the_next_keeper_ends_it(
     names = {write(folder, number).name for number in range(1, 6)}
     program = (
         "import os, sys\nfrom pathlib import Path\n"
-        "from firebird_cdc.journal import archive\nfrom firebird_cdc.journal.statistics import"
+        "from firebird_cdc.journal import archive\nfrom firebird_cdc.journal.shipper.monitoring.statistics import"
         " Statistics\n"
         "def die(*_, **__): os._exit(9)\n"
         f"owner = {{'fsync': os, 'sync_directory': archive}}.get({step!r}, Path)\n"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from firebird_cdc.journal import show
-from firebird_cdc.journal.arrays import decode_array
 from firebird_cdc.journal.format import Column, JournalWriter, Storage, Undecodable, Value
+from firebird_cdc.journal.shipper.commands import show
+from firebird_cdc.journal.types.arrays import decode_array
 
 COLUMN = Column("A", 540, 0, 0, 8, 0, 0, 0, True, False, 0, Storage.ARRAY)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from firebird_cdc.journal.events.values import BadValue, FieldForm, ValueModes, field_form
 from firebird_cdc.journal.format import Blob, Column, Element, Storage
-from firebird_cdc.journal.values import BadValue, FieldForm, ValueModes, field_form
 
 DAY = 61101  # 2026-03-02
 UNITS = ((9 * 60 + 14) * 60 + 7) * 10_000 + 1234

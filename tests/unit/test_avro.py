@@ -31,10 +31,17 @@ from firebird_cdc.errors import (
     RegistryUnavailable,
     SetupError,
 )
-from firebird_cdc.journal import avro
-from firebird_cdc.journal.avro import AvroConverter, avro_schema
-from firebird_cdc.journal.schema import INT32, INT64, OPTIONAL_STRING, STRING, Schema, struct
-from firebird_cdc.journal.values import BadValue
+from firebird_cdc.journal.events import avro
+from firebird_cdc.journal.events.avro import AvroConverter, avro_schema
+from firebird_cdc.journal.events.schema import (
+    INT32,
+    INT64,
+    OPTIONAL_STRING,
+    STRING,
+    Schema,
+    struct,
+)
+from firebird_cdc.journal.events.values import BadValue
 
 ROW = struct("p.depot.ITEM.Value", ("ID", INT64))
 

@@ -16,7 +16,7 @@ from firebird_cdc.config.avro import (
     read_avro_options,
 )
 from firebird_cdc.errors import ConfigError
-from firebird_cdc.journal.avro import AvroConverter
+from firebird_cdc.journal.events.avro import AvroConverter
 
 ROOT = Path(__file__).parents[2]
 URL = {"schema.registry.url": "http://registry:8081"}

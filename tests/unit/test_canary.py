@@ -14,11 +14,11 @@ import logbook
 import pytest
 
 from firebird_cdc.config import load_config
-from firebird_cdc.journal import canary
-from firebird_cdc.journal.canary import Canary
+from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.format import Column, JournalReader, JournalWriter, RowChange, Storage
-from firebird_cdc.journal.render import Renderer
-from firebird_cdc.journal.statistics import Statistics, now_us
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics, now_us
+from firebird_cdc.journal.shipper.tasks import canary
+from firebird_cdc.journal.shipper.tasks.canary import Canary
 
 DATABASE = "/data/shop.fdb"
 SUBJECT = f"canary:{DATABASE}.CANARY"

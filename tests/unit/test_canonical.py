@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from firebird_cdc.journal.canonical import RowText, canonical_row, canonical_value
 from firebird_cdc.journal.format import (
     Column,
     JournalReader,
@@ -21,6 +20,7 @@ from firebird_cdc.journal.format import (
     Table,
     Undecodable,
 )
+from firebird_cdc.journal.types.canonical import RowText, canonical_row, canonical_value
 
 PLAIN = Column("C", 0, 0, 0, 8, 4, 0, 0, True, False, 0, Storage.INTEGER)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logbook
 import pytest
 
-from firebird_cdc.journal.chores import ChoreList
+from firebird_cdc.journal.shipper.tasks.schedule import ChoreList
 
 
 class _Chore:

@@ -72,7 +72,7 @@ def test_an_error_is_told_though_nobody_reads_the_output(tmp_path: Path) -> None
 _PRINTS_ON_SPARK = """
 import sys
 from firebird_cdc import cli
-from firebird_cdc.journal.replay.session import plain_errors
+from firebird_cdc.journal.replay.cluster.session import plain_errors
 def run(_):
     with plain_errors():
         if sys.argv[1:]:

@@ -14,13 +14,13 @@ import pytest
 from least_config import load_with
 from shipment import Render, insert, payload
 
-from firebird_cdc.journal.bad_event import BadEvent
-from firebird_cdc.journal.columns import ColumnRules
+from firebird_cdc.journal.events.bad_event import BadEvent
+from firebird_cdc.journal.events.columns import ColumnRules
+from firebird_cdc.journal.events.schema import INT64, Schema
+from firebird_cdc.journal.events.structs import FormedField, StructMaker
+from firebird_cdc.journal.events.topics import BadName
+from firebird_cdc.journal.events.values import FieldForm, ValueModes, field_form
 from firebird_cdc.journal.format import Column, JournalWriter, Storage
-from firebird_cdc.journal.rows import FormedField, StructMaker
-from firebird_cdc.journal.schema import INT64, Schema
-from firebird_cdc.journal.topics import BadName
-from firebird_cdc.journal.values import FieldForm, ValueModes, field_form
 
 DATABASE = "/srv/fb/warehouse.fdb"
 TABLE = "CLIENT"

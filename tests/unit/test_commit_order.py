@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 from test_confirmer import GUID, PlayedServer
 
-from firebird_cdc.bridge.confirmer import Confirmer
-from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.confirm.loop import Confirmer
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.format import (
     Column,
     JournalReader,

@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firebird_cdc.journal import crc32c, json_bytes
-from firebird_cdc.journal.replay.package import write_archive
+from firebird_cdc.journal.events import json_bytes
+from firebird_cdc.journal.format import crc32c
+from firebird_cdc.journal.replay.cluster.package import write_archive
 
 _IMPORTS = """
 import sys

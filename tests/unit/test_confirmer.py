@@ -18,10 +18,9 @@ from uuid import UUID
 
 import pytest
 
-from firebird_cdc.bridge import completion, gaps, history, sequence, troubles
-from firebird_cdc.bridge import confirmer as module
-from firebird_cdc.bridge.confirmer import Confirmer
-from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.confirm import completion, gaps, history, troubles
+from firebird_cdc.bridge.confirm import loop as module
+from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.host import (
     CommittedJournal,
     CountedGap,
@@ -37,8 +36,11 @@ from firebird_cdc.bridge.recovery import _NoServer
 from firebird_cdc.bridge.structures import KeyIndexFile
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal import format as journal_format
-from firebird_cdc.journal.confirming import LOCK
-from firebird_cdc.journal.doubt import Doubt
+from firebird_cdc.journal.folder import ledger
+from firebird_cdc.journal.folder.failed_syncs import Doubt
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
+from firebird_cdc.journal.folder.locks import is_held, try_lock
+from firebird_cdc.journal.folder.shared_page import LOCK
 from firebird_cdc.journal.format import (
     SECTOR,
     STAMP_OFFSET,
@@ -51,7 +53,6 @@ from firebird_cdc.journal.format import (
     read_envelope,
     write_stamp,
 )
-from firebird_cdc.journal.lock import is_held, try_lock
 
 GUID = UUID(int=7)
 
@@ -525,7 +526,7 @@ def test_a_full_disk_costs_the_server_no_descriptors(
     server.gap = CountedGap(1, 0, 0, "it")
     server.events.append(GapsCounted(2, 1))
     with monkeypatch.context() as full:
-        full.setattr(sequence, "_write", _full)
+        full.setattr(ledger, "_write", _full)
         full.setattr(journal_format, "_pwrite", _full)
         _work(confirmer, 10)
         before = _descriptors()
@@ -619,14 +620,14 @@ def test_a_gap_that_was_heard_of_is_marked_by_who_follows_when_a_thread_ends(
 def test_a_new_ledger_that_finds_no_room_costs_no_descriptors(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sequence, "_LEDGER_LIMIT", 1)
+    monkeypatch.setattr(ledger, "_LEDGER_LIMIT", 1)
     confirmer = Confirmer(server, server.folder, fsync=True)
     first = server.commit(0)
     _work(confirmer)
     assert _published(server.folder, first) == "it"
     uuid = server.commit(0)
     with monkeypatch.context() as full:
-        full.setattr(sequence, "_write", _full)
+        full.setattr(ledger, "_write", _full)
         _work(confirmer, 10)
         before = _descriptors()
         _work(confirmer, 20)
@@ -840,7 +841,7 @@ def doubted(
     _work(confirmer)
     confirmer.let_go()
     path = str(server.database_path)
-    Doubt.of(server.folder.databases, sequence.database_key(path)).note(server.database_path)
+    Doubt.of(server.folder.databases, ledger.database_key(path)).note(server.database_path)
     real, is_readable = os.open, [False]
 
     def opened(path: str, flags: int, mode: int = 0o777, **more: Any) -> int:

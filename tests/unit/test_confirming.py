@@ -13,9 +13,10 @@ import pytest
 from prometheus_client import generate_latest
 from test_observability import make_config
 
-from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.config import ConnectorConfig
-from firebird_cdc.journal.confirming import (
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
+from firebird_cdc.journal.folder.locks import try_lock
+from firebird_cdc.journal.folder.shared_page import (
     HEARTBEAT_AT,
     HUNG_S,
     LOCK,
@@ -23,10 +24,9 @@ from firebird_cdc.journal.confirming import (
     ConfirmerWatch,
     read_confirmer,
 )
-from firebird_cdc.journal.lock import try_lock
-from firebird_cdc.journal.observability import metrics
-from firebird_cdc.journal.observability.report import Reporter, needs_somebody
-from firebird_cdc.journal.statistics import CONFIRMER, UNDECIDED, Statistics
+from firebird_cdc.journal.shipper.monitoring import metrics
+from firebird_cdc.journal.shipper.monitoring.report import Reporter, needs_somebody
+from firebird_cdc.journal.shipper.monitoring.statistics import CONFIRMER, UNDECIDED, Statistics
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from firebird_cdc.journal.conformity import Conformity
-from firebird_cdc.journal.converters import JsonConverter
-from firebird_cdc.journal.schema import INT32, STRING, Schema, struct
-from firebird_cdc.journal.values import BadValue
+from firebird_cdc.journal.events.converters import JsonConverter
+from firebird_cdc.journal.events.schema import INT32, STRING, Schema, struct
+from firebird_cdc.journal.events.schema_check import Conformity
+from firebird_cdc.journal.events.values import BadValue
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from firebird_cdc.config import load_config
 from firebird_cdc.errors import ReplayError
-from firebird_cdc.journal.replay.observed import consumer_options
+from firebird_cdc.journal.replay.audit.kafka.topic_reader import consumer_options
 
 _LOGIN = "org.apache.kafka.common.security"
 

@@ -9,10 +9,10 @@ import pytest
 from shipment import FIRST, Render, insert
 
 from firebird_cdc.errors import ConfigError
-from firebird_cdc.journal.bad_event import BadEvent
-from firebird_cdc.journal.converters import JsonConverter
-from firebird_cdc.journal.schema import BYTES, INT64, Schema
-from firebird_cdc.journal.values import BadValue
+from firebird_cdc.journal.events.bad_event import BadEvent
+from firebird_cdc.journal.events.converters import JsonConverter
+from firebird_cdc.journal.events.schema import BYTES, INT64, Schema
+from firebird_cdc.journal.events.values import BadValue
 
 MODULE = """
 class Upper:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from counter_pages import BOUNDS, counters_page
 
-from firebird_cdc.bridge.counters import (
+from firebird_cdc.journal.folder.counters import (
     TIMINGS,
     ConfirmerCounts,
     Counters,

@@ -17,16 +17,16 @@ from shipment import Render
 
 from firebird_cdc.config import load_config
 from firebird_cdc.errors import ConfigError
-from firebird_cdc.journal.bad_event import BadEvent
-from firebird_cdc.journal.custom import CustomConverters, SourceColumn
+from firebird_cdc.journal.events.bad_event import BadEvent
+from firebird_cdc.journal.events.custom import CustomConverters, SourceColumn
+from firebird_cdc.journal.events.values import BadValue, FieldForm, ValueModes
 from firebird_cdc.journal.format import Blob, Column, JournalWriter, Storage, Undecodable
-from firebird_cdc.journal.values import BadValue, FieldForm, ValueModes
 
 DATABASE = "/srv/fb/books.fdb"
 PAGE = Path(__file__).parents[2] / "docs" / "transforms.md"
 
 OWN = '''
-from firebird_cdc.journal.schema import INT32, STRING, Schema, struct
+from firebird_cdc.journal.events.schema import INT32, STRING, Schema, struct
 
 seen = []
 POINT = struct("point", ("x", INT32), ("tags", Schema("array", items=STRING)))

@@ -12,12 +12,12 @@ import logbook
 import pytest
 from test_confirmer import PlayedServer, _work_until_committed
 
-from firebird_cdc.bridge import confirmer as module
-from firebird_cdc.bridge import folder
-from firebird_cdc.bridge.confirmer import Confirmer
+from firebird_cdc.bridge.confirm import loop as module
+from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.errors import JournalCorrupt
+from firebird_cdc.journal.folder import journal_folder
 from firebird_cdc.journal.format import Gap, JournalReader
-from firebird_cdc.journal.quarantine import journals_in
+from firebird_cdc.journal.shipper.quarantine import journals_in
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_what_could_be_set_aside_but_for_one_sync_holds_up_nothing(
     confirmer = Confirmer(server, server.folder, fsync=True)
     confirmer.turn()
     server.set_state(12, 3)
-    real, failed = folder.sync_directory, []
+    real, failed = journal_folder.sync_directory, []
 
     def fails_once(directory: Path) -> None:
         if directory == server.folder.path and not failed:
@@ -145,7 +145,7 @@ def test_what_could_be_set_aside_but_for_one_sync_holds_up_nothing(
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(directory))
         real(directory)
 
-    monkeypatch.setattr(folder, "sync_directory", fails_once)
+    monkeypatch.setattr(journal_folder, "sync_directory", fails_once)
     strange = server.commit(2000)  # the database knows of no such transaction
     later = server.commit(12)
     _work_until_committed(confirmer, server.folder, later)

@@ -15,17 +15,18 @@ import logbook
 import pytest
 from test_confirmer import PlayedServer
 
-from firebird_cdc.bridge import completion, gaps, history, sequence, troubles
-from firebird_cdc.bridge import confirmer as module
-from firebird_cdc.bridge import folder as folder_module
-from firebird_cdc.bridge.confirmer import Confirmer
-from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.confirm import completion, gaps, history, troubles
+from firebird_cdc.bridge.confirm import loop as module
+from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.host import LastSessionLeft
 from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.errors import CaptureError
-from firebird_cdc.journal.confirming import read_confirmer
+from firebird_cdc.journal.folder import journal_folder as folder_module
+from firebird_cdc.journal.folder import ledger as sequence
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
+from firebird_cdc.journal.folder.locks import is_held
+from firebird_cdc.journal.folder.shared_page import read_confirmer
 from firebird_cdc.journal.format import DATA_OFFSET, JournalReader, read_envelope, write_stamp
-from firebird_cdc.journal.lock import is_held
 
 _PATIENCE_S = 10
 

@@ -6,12 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from firebird_cdc.journal.ddl_text import (
-    PublicationClause,
-    Statement,
-    parse,
-    publication_clauses,
-)
+from firebird_cdc.journal.events.schema_changes import KEY, SchemaChanges, value_schema
+from firebird_cdc.journal.events.versions import TODAY
 from firebird_cdc.journal.format import (
     Column,
     DdlChange,
@@ -23,8 +19,12 @@ from firebird_cdc.journal.format import (
     TableState,
     Undecodable,
 )
-from firebird_cdc.journal.schema_changes import KEY, SchemaChanges, value_schema
-from firebird_cdc.journal.versions import TODAY
+from firebird_cdc.journal.format.ddl_text import (
+    PublicationClause,
+    Statement,
+    parse,
+    publication_clauses,
+)
 
 HEADER = Header(UUID(int=9), 47, 1, UUID(int=7), UUID(int=5), 0)
 STAMP = Stamp(0, 3, 1_772_438_412_004_000, 2, 2000, 1, 47)

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shipment import Render, insert
 
-from firebird_cdc.journal.decfloat import decode_decfloat, encode_decfloat
-from firebird_cdc.journal.defaults import literal_value, with_default
+from firebird_cdc.journal.events.defaults import literal_value, with_default
+from firebird_cdc.journal.events.values import ValueModes, field_form
 from firebird_cdc.journal.format import Column, Storage, Table
-from firebird_cdc.journal.replay.datasource import table_shape
-from firebird_cdc.journal.values import ValueModes, field_form
+from firebird_cdc.journal.replay.source.datasource import table_shape
+from firebird_cdc.journal.types.decfloat import decode_decfloat, encode_decfloat
 
 
 def literal(code: int, content: bytes) -> bytes:
@@ -201,7 +201,7 @@ def test_a_converter_of_the_users_makes_values_and_no_defaults(
 ) -> None:
     module = f"own_{random.Random(18).randrange(10**9)}"
     (tmp_path / f"{module}.py").write_text(
-        "from firebird_cdc.journal.schema import STRING\n"
+        "from firebird_cdc.journal.events.schema import STRING\n"
         "class Own:\n"
         "    def converter_for(self, column):\n"
         "        return (STRING, str) if column.name == 'NAME' else None\n"

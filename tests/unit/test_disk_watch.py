@@ -13,7 +13,7 @@ import pytest
 from firebird_cdc.config import load_config
 from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.errors import ConfigError
-from firebird_cdc.journal.disk_watch import (
+from firebird_cdc.journal.folder.disk_usage import (
     LOCK,
     Alarm,
     DiskLimits,
@@ -21,8 +21,8 @@ from firebird_cdc.journal.disk_watch import (
     DiskWatch,
     measure_folder,
 )
-from firebird_cdc.journal.lock import try_lock
-from firebird_cdc.journal.statistics import DISK, Statistics
+from firebird_cdc.journal.folder.locks import try_lock
+from firebird_cdc.journal.shipper.monitoring.statistics import DISK, Statistics
 
 _WARN, _MAX, _FREE = "warn", "max", "min.free"
 

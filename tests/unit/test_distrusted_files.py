@@ -10,13 +10,12 @@ from uuid import UUID, uuid4
 import pytest
 from losing_disk import LosingDisk, once
 
-from firebird_cdc.bridge import confirmer as module
-from firebird_cdc.bridge.confirmer import Confirmer
-from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.confirm import loop as module
+from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.recovery import _NoServer
 from firebird_cdc.errors import JournalError
-from firebird_cdc.journal.backlog import Entry
-from firebird_cdc.journal.dispose import dispose_shipped
+from firebird_cdc.journal.folder.disposal import dispose_shipped
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.format import (
     CommitMark,
     Gap,
@@ -24,7 +23,8 @@ from firebird_cdc.journal.format import (
     JournalWriter,
     write_commit_mark,
 )
-from firebird_cdc.journal.quarantine import Quarantine
+from firebird_cdc.journal.shipper.inbox.backlog import Entry
+from firebird_cdc.journal.shipper.quarantine import Quarantine
 
 
 @pytest.fixture

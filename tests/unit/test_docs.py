@@ -31,8 +31,8 @@ from firebird_cdc.cli import build_parser
 from firebird_cdc.config import load_config
 from firebird_cdc.config.options import Status, find_option
 from firebird_cdc.errors import ConfigError
+from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.format import Column, JournalReader, JournalWriter, RowChange, Storage
-from firebird_cdc.journal.render import Renderer
 
 ROOMS = ("native", "bridge", "journal", "config", "packaging", "demo")
 README = ROOT / "README.md"

@@ -10,9 +10,10 @@ import pytest
 import test_confirmer
 from test_confirmer import PlayedServer, server  # noqa: F401
 
-from firebird_cdc.bridge import descriptors, history, sequence
-from firebird_cdc.bridge.confirmer import Confirmer
-from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.confirm import descriptors, history
+from firebird_cdc.bridge.confirm.loop import Confirmer
+from firebird_cdc.journal.folder import ledger as sequence
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.format import read_envelope
 
 _DAY_S = 86_400

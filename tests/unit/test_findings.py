@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from firebird_cdc.packaging.findings import Finding, Severity, counted, exit_code, gravest_first
+from firebird_cdc.packaging.server.findings import (
+    Finding,
+    Severity,
+    counted,
+    exit_code,
+    gravest_first,
+)
 
 
 def found(*words: str) -> list[Finding]:

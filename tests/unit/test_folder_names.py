@@ -10,11 +10,11 @@ from uuid import uuid4
 
 import pytest
 
-from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.errors import CaptureError, ShipError
-from firebird_cdc.journal.dispose import dispose_shipped
-from firebird_cdc.journal.lock import STATE_DIRECTORY, ShipperLock
-from firebird_cdc.journal.repairs import RepairFolder
+from firebird_cdc.journal.folder.disposal import dispose_shipped
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, ShipperLock
+from firebird_cdc.journal.shipper.repairs import RepairFolder
 
 
 class Syncs:
@@ -131,7 +131,7 @@ def test_the_archive_has_its_name_before_an_original_goes(
     def remove(*_: object) -> None:
         found.append(syncs.missing(tmp_path, archive / "j.log"))
 
-    monkeypatch.setattr("firebird_cdc.journal.dispose.remove_files", remove)
+    monkeypatch.setattr("firebird_cdc.journal.folder.disposal.remove_files", remove)
     dispose_shipped([journal], archive)
     assert found == [[]]
 

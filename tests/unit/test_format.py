@@ -14,7 +14,6 @@ from uuid import UUID
 import pytest
 
 from firebird_cdc.errors import JournalCorrupt
-from firebird_cdc.journal import charsets
 from firebird_cdc.journal.format import (
     Blob,
     Change,
@@ -31,6 +30,7 @@ from firebird_cdc.journal.format import (
     Undecodable,
     Value,
     append_catalogue,
+    charsets,
     read_envelope,
     table_body,
     write_stamp,

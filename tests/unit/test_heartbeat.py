@@ -14,9 +14,9 @@ import pytest
 
 from firebird_cdc.config import load_config
 from firebird_cdc.errors import TopicUnavailable
-from firebird_cdc.journal.heartbeat import Heartbeat
-from firebird_cdc.journal.records import Message
-from firebird_cdc.journal.render import Renderer
+from firebird_cdc.journal.events.records import Message
+from firebird_cdc.journal.events.render import Renderer
+from firebird_cdc.journal.shipper.tasks.heartbeat import Heartbeat
 
 Make = Callable[..., tuple[Heartbeat, Any]]
 

@@ -13,15 +13,15 @@ from uuid import UUID
 import pytest
 
 from firebird_cdc.bridge.host import Verdict
-from firebird_cdc.bridge.inventory import (
+from firebird_cdc.errors import CaptureError
+from firebird_cdc.journal.folder.failed_syncs import Doubt, DoubtWatch
+from firebird_cdc.journal.folder.inventory import (
     DatabaseReplaced,
     InventoryUnreadable,
     TransactionInventory,
 )
-from firebird_cdc.errors import CaptureError
-from firebird_cdc.journal.doubt import Doubt, DoubtWatch
-from firebird_cdc.journal.lock import STATE_DIRECTORY
-from firebird_cdc.journal.statistics import Statistics
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 
 GUID = UUID(int=7)
 PAGE = 4096

@@ -13,9 +13,9 @@ import pytest
 
 from firebird_cdc.cli import main
 from firebird_cdc.errors import JournalError
-from firebird_cdc.journal import show
+from firebird_cdc.journal.folder.segments import close_segments
 from firebird_cdc.journal.format import Column, JournalWriter, Storage, Undecodable
-from firebird_cdc.journal.segments import close_segments
+from firebird_cdc.journal.shipper.commands import show
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 

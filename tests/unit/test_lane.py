@@ -15,16 +15,17 @@ import pytest
 
 from firebird_cdc.config import load_config
 from firebird_cdc.errors import ShipError
-from firebird_cdc.journal import lane as lane_module
-from firebird_cdc.journal import positions, transactions
-from firebird_cdc.journal.backlog import Entry, Queue
-from firebird_cdc.journal.flight import FlightPlan
-from firebird_cdc.journal.lane import Lane
-from firebird_cdc.journal.positions import Known, Names, Position, Run, runs_of
-from firebird_cdc.journal.producer import KafkaLink
-from firebird_cdc.journal.shipped import Shipped
-from firebird_cdc.journal.statistics import Statistics
-from firebird_cdc.journal.transactions import TransactionalDelivery
+from firebird_cdc.journal.shipper.delivery import lane as lane_module
+from firebird_cdc.journal.shipper.delivery import transactional
+from firebird_cdc.journal.shipper.delivery.lane import Lane
+from firebird_cdc.journal.shipper.delivery.send import FlightPlan
+from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
+from firebird_cdc.journal.shipper.inbox.backlog import Entry, Queue
+from firebird_cdc.journal.shipper.kafka import offset_topic
+from firebird_cdc.journal.shipper.kafka.client import KafkaLink
+from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Names, Position, Run, runs_of
+from firebird_cdc.journal.shipper.local_offsets import Shipped
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 
 DATABASE = "/srv/a.fdb"
 
@@ -144,7 +145,7 @@ def test_without_positions_what_is_told_is_not_missing_again(
 
 
 def test_names_of_single_journals_are_kept_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positions, "NAMED_JOURNALS", 1000)
+    monkeypatch.setattr(offset_topic, "NAMED_JOURNALS", 1000)
     names = Names()
     known = entries(1, 2500)
     for entry in known:
@@ -218,6 +219,6 @@ def test_sleep_of_the_machine_counts_as_age_of_a_transaction(
     delivery._begin()
     assert not delivery._may_have_expired()
     monkeypatch.setattr(
-        transactions, "clock_gettime", lambda clock: time.clock_gettime(clock) + 3600
+        transactional, "clock_gettime", lambda clock: time.clock_gettime(clock) + 3600
     )
     assert delivery._may_have_expired()

@@ -14,9 +14,9 @@ from uuid import UUID
 import pytest
 from losing_disk import LosingDisk, once
 
-from firebird_cdc.bridge import sequence
-from firebird_cdc.bridge.folder import JournalFolder
-from firebird_cdc.bridge.sequence import SequenceLedger
+from firebird_cdc.journal.folder import ledger as sequence
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
+from firebird_cdc.journal.folder.ledger import SequenceLedger
 from firebird_cdc.journal.format import JournalReader, JournalWriter, Stamp, write_stamp
 
 

@@ -12,11 +12,11 @@ from uuid import UUID, uuid4
 import pytest
 from losing_disk import LosingDisk, once
 
-from firebird_cdc.bridge.confirmer import Confirmer
-from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.recovery import _NoServer
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.format import STAMP_OFFSET, JournalReader, JournalWriter
-from firebird_cdc.journal.quarantine import journals_in
+from firebird_cdc.journal.shipper.quarantine import journals_in
 
 _POOL_BYTES = 16384
 
@@ -124,7 +124,7 @@ def test_a_live_journal_under_another_name_is_set_aside_once_its_process_has_end
 def test_a_journal_that_is_set_aside_has_its_reason_on_disk_first(
     leavings: Leavings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("firebird_cdc.bridge.confirmer._PAUSE_S", 0.01)
+    monkeypatch.setattr("firebird_cdc.bridge.confirm.loop._PAUSE_S", 0.01)
     uuid = uuid4()
     path = leavings.folder.live(uuid)
     content = bytearray(leavings.write(path, uuid))

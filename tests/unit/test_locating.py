@@ -8,8 +8,8 @@ import pytest
 
 from firebird_cdc.cli import main
 from firebird_cdc.errors import SetupError
-from firebird_cdc.packaging import locating
-from firebird_cdc.packaging.locating import (
+from firebird_cdc.packaging.server import locating
+from firebird_cdc.packaging.server.locating import (
     find_servers,
     locate_config,
     locate_journals,

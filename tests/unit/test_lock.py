@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from firebird_cdc.journal.lock import (
+from firebird_cdc.journal.folder.locks import (
     SHIPPER_LOCK,
     STATE_DIRECTORY,
     bridge_present,

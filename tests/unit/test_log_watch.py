@@ -10,8 +10,8 @@ import pytest
 
 from firebird_cdc.config import log_output, logging
 from firebird_cdc.config.logging import SERVER, SHIPPER, setup_logging
-from firebird_cdc.journal.log_watch import LogWatch
-from firebird_cdc.journal.statistics import Statistics
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.tasks.logs import LogWatch
 
 
 @pytest.fixture

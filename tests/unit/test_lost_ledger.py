@@ -14,11 +14,12 @@ import pytest
 from losing_disk import LosingDisk, once
 from test_ledger import Process, end_processes, journal_uuid  # noqa: F401
 
-from firebird_cdc.bridge import sequence, structures
-from firebird_cdc.bridge.folder import JournalFolder
-from firebird_cdc.bridge.inventory import Incarnation
-from firebird_cdc.bridge.sequence import SequenceLedger
+from firebird_cdc.bridge import structures
 from firebird_cdc.bridge.structures import KeyIndexFile
+from firebird_cdc.journal.folder import ledger as sequence
+from firebird_cdc.journal.folder.inventory import Incarnation
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
+from firebird_cdc.journal.folder.ledger import SequenceLedger
 from firebird_cdc.journal.format import Stamp
 
 _LOST = "took numbers that were given"

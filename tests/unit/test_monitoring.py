@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from firebird_cdc.config.metric_tags import OWN_LABELS
-from firebird_cdc.journal.observability.metrics import (
+from firebird_cdc.journal.shipper.monitoring.metrics import (
     METRICS,
     SERVER_LABELS,
     label_names,

@@ -10,15 +10,20 @@ import pytest
 from shipment import SHIPMENT, Render, column, insert, renderer_in
 
 from firebird_cdc.config import load_config
-from firebird_cdc.journal.backlog import Entry
-from firebird_cdc.journal.bad_event import BadEvent, NamelessEvent
-from firebird_cdc.journal.flight import seen_of
+from firebird_cdc.journal.events.bad_event import BadEvent, NamelessEvent
+from firebird_cdc.journal.events.render import JournalRenderer, Renderer
+from firebird_cdc.journal.folder.notes import LeftOut
 from firebird_cdc.journal.format import JournalReader, JournalWriter, RowChange, Storage
-from firebird_cdc.journal.nameless import NamelessTable, NamelessTables, NamelessWatch, troubles_of
-from firebird_cdc.journal.quarantine import Quarantine, remove_files
-from firebird_cdc.journal.quarantine_note import LeftOut
-from firebird_cdc.journal.render import JournalRenderer, Renderer
-from firebird_cdc.journal.statistics import Statistics
+from firebird_cdc.journal.shipper.delivery.send import seen_of
+from firebird_cdc.journal.shipper.inbox.backlog import Entry
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.nameless import (
+    NamelessTable,
+    NamelessTables,
+    NamelessWatch,
+    troubles_of,
+)
+from firebird_cdc.journal.shipper.quarantine import Quarantine, remove_files
 
 DATABASE = "/srv/a.fdb"
 

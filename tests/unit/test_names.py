@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firebird_cdc.config import load_config
-from firebird_cdc.journal.names import (
+from firebird_cdc.journal.events.names import (
     SchemaNames,
     adjust_field_name,
     adjust_schema_name,
     field_names,
 )
-from firebird_cdc.journal.topics import BadName
+from firebird_cdc.journal.events.topics import BadName
 
 AVRO_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 

@@ -19,21 +19,27 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from firebird_cdc.bridge.counters import Counters, DatabaseCounters, DiskCounters, Histogram
 from firebird_cdc.cli import main
 from firebird_cdc.config import ConnectorConfig, load_config
 from firebird_cdc.demo import processes
 from firebird_cdc.demo.service import free_port
 from firebird_cdc.errors import ConfigError, ShipError
-from firebird_cdc.journal import lock
-from firebird_cdc.journal.lock import ShipperLock
-from firebird_cdc.journal.observability import folder as folder_module
-from firebird_cdc.journal.observability import metrics, web
-from firebird_cdc.journal.observability import observer as observer_module
-from firebird_cdc.journal.observability.folder import FolderFigures, Waiting, list_folder
-from firebird_cdc.journal.observability.history import FIELDS, SAMPLES, History
-from firebird_cdc.journal.observability.observer import Observer, status_path
-from firebird_cdc.journal.observability.report import (
+from firebird_cdc.journal.folder import locks
+from firebird_cdc.journal.folder.counters import (
+    Counters,
+    DatabaseCounters,
+    DiskCounters,
+    Histogram,
+)
+from firebird_cdc.journal.folder.locks import ShipperLock
+from firebird_cdc.journal.shipper.local_offsets import Memory, Shipped, acknowledge
+from firebird_cdc.journal.shipper.monitoring import folder as folder_module
+from firebird_cdc.journal.shipper.monitoring import metrics, web
+from firebird_cdc.journal.shipper.monitoring import observer as observer_module
+from firebird_cdc.journal.shipper.monitoring.folder import FolderFigures, Waiting, list_folder
+from firebird_cdc.journal.shipper.monitoring.history import FIELDS, SAMPLES, History
+from firebird_cdc.journal.shipper.monitoring.observer import Observer, status_path
+from firebird_cdc.journal.shipper.monitoring.report import (
     BEHIND_S,
     KAFKA_SILENT_S,
     LONG_WAIT_S,
@@ -41,9 +47,7 @@ from firebird_cdc.journal.observability.report import (
     Reporter,
     needs_somebody,
 )
-from firebird_cdc.journal.shipped import Memory, Shipped, acknowledge
-from firebird_cdc.journal.standing import Standing
-from firebird_cdc.journal.statistics import (
+from firebird_cdc.journal.shipper.monitoring.statistics import (
     CANARY,
     CONFIRMER,
     DISK,
@@ -61,6 +65,7 @@ from firebird_cdc.journal.statistics import (
     TroubleKind,
     now_us,
 )
+from firebird_cdc.journal.shipper.offset_tracker import Standing
 
 DEPOT = "/srv/depot.fdb"
 SECRET = "correct-horse-battery"
@@ -708,7 +713,7 @@ def test_who_asks_may_stand_still_while_a_shipper_begins(
         if waited_s >= 0.5:
             asking.release()
 
-    monkeypatch.setattr(lock, "sleep", stand_still)
+    monkeypatch.setattr(locks, "sleep", stand_still)
     with ShipperLock(config.journal_directory):
         assert waited_s >= 0.5
 

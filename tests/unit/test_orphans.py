@@ -17,14 +17,15 @@ from uuid import UUID, uuid4
 import pytest
 from test_confirmer import Attachment, PlayedServer
 
-from firebird_cdc.bridge import folder, orphans
-from firebird_cdc.bridge.confirmer import Confirmer
-from firebird_cdc.bridge.folder import JournalFolder
+from firebird_cdc.bridge.confirm import orphans
+from firebird_cdc.bridge.confirm.loop import Confirmer
+from firebird_cdc.bridge.confirm.orphans import Orphans
+from firebird_cdc.bridge.confirm.pending import Pending
 from firebird_cdc.bridge.host import Verdict, Witness
-from firebird_cdc.bridge.orphans import Orphans
-from firebird_cdc.bridge.pending import Pending
 from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.errors import CaptureError
+from firebird_cdc.journal.folder import journal_folder
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.format import JournalReader, Stamp, read_envelope
 
 _COMMITTED = 3
@@ -210,7 +211,7 @@ def test_a_shipper_in_a_container_decides_nothing_beside_readers_that_it_cannot_
     """The only process that wrote has ended; the others have no mark."""
     orphan = server.commit_elsewhere(7, owner=server.folder.owner)
     _end(server)
-    monkeypatch.setattr(folder, "_pid_namespace", lambda: 4711)  # the shipper's
+    monkeypatch.setattr(journal_folder, "_pid_namespace", lambda: 4711)  # the shipper's
     recovery = Recovery(server.folder.path, fsync=True)
     recovery.look()
     recovery.look()
@@ -246,14 +247,14 @@ def test_one_is_kept_while_a_mark_that_cannot_be_read_may_be_of_another_process(
     orphan = server.commit_elsewhere(7, owner=uuid4())
     unknown = server.folder.owners / str(uuid4())
     unknown.touch()
-    is_held = folder.is_held
+    is_held = journal_folder.is_held
 
     def held(path: Path) -> bool:
         if path == unknown:
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
         return is_held(path)
 
-    monkeypatch.setattr(folder, "is_held", held)
+    monkeypatch.setattr(journal_folder, "is_held", held)
     _hold(server, orphan)
     assert server.folder.live(orphan).exists()
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from shipment import Fill, Render, column
 
-from firebird_cdc.journal.bad_event import BadEvent
+from firebird_cdc.journal.events.bad_event import BadEvent
+from firebird_cdc.journal.events.oversized import OVERSIZED_HEADER
+from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.format import Column, JournalWriter, Storage
-from firebird_cdc.journal.oversized import OVERSIZED_HEADER
-from firebird_cdc.journal.records import Message
 
 LIMIT = 1_000_000
 """Bytes that a message may have, as the fixture renders it."""

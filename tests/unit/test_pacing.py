@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from firebird_cdc.bridge import pacing
+from firebird_cdc.bridge.confirm import pacing
 
 
 def test_what_has_piled_up_is_worked_off_in_ever_shorter_pauses(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from firebird_cdc.errors import SetupError
-from firebird_cdc.packaging.conf import ConfFile, ConfSyntaxError, Entry, find, quoted
+from firebird_cdc.packaging.server.conf import ConfFile, ConfSyntaxError, Entry, find, quoted
 
 EDITED_BY_SOMEBODY = """\
 # Replication of our shop          (kept as it is)

@@ -8,11 +8,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from firebird_cdc.journal import quarantine, quarantine_note
-from firebird_cdc.journal.backlog import Entry
-from firebird_cdc.journal.quarantine import Quarantine, read_note
-from firebird_cdc.journal.quarantine_note import LeftOut, Note
-from firebird_cdc.journal.records import Concerned, Message
+from firebird_cdc.journal.events.records import Concerned, Message
+from firebird_cdc.journal.folder import notes
+from firebird_cdc.journal.folder.notes import LeftOut, Note
+from firebird_cdc.journal.shipper import quarantine
+from firebird_cdc.journal.shipper.inbox.backlog import Entry
+from firebird_cdc.journal.shipper.quarantine import Quarantine, read_note
 
 DATABASE = "/srv/a.fdb"
 TOPIC = "p.a.ITEM"
@@ -147,7 +148,7 @@ def test_journal_that_cannot_be_read_is_behind_any_event_of_its_database(folder:
 def test_bounds_are_kept_by_counting_more_as_newer(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quarantine_note, "MOST_KEYS_OF_ONE", 3)
+    monkeypatch.setattr(notes, "MOST_KEYS_OF_ONE", 3)
     monkeypatch.setattr(quarantine, "MOST_KEYS", 5)
     monkeypatch.setattr(quarantine, "MOST_WATCHED", 3)
     many = folder.leave_out(5, 3, [(TOPIC, bytes([key])) for key in range(4)])
@@ -166,7 +167,7 @@ def test_bounds_are_kept_by_counting_more_as_newer(
 def test_too_many_left_out_events_end_the_journal(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quarantine_note, "MOST_RANGES", 2)
+    monkeypatch.setattr(notes, "MOST_RANGES", 2)
     entry = folder.entry(5)
     kept = folder.quarantine
     for pos in (1, 2, 3, 7, 8):

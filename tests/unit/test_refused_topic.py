@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from firebird_cdc.config import load_config
-from firebird_cdc.journal.producer import KafkaLink, librdkafka_logger
-from firebird_cdc.journal.statistics import Statistics
+from firebird_cdc.journal.shipper.kafka.client import KafkaLink, librdkafka_logger
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 
 _LINE = (
     "ADDPARTS [firebird-cdc-p#producer-8] [thrd:main]: TxnCoordinator/1: Failed to add partition"

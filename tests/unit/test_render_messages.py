@@ -26,7 +26,7 @@ from shipment import (
 )
 
 from firebird_cdc import __version__
-from firebird_cdc.journal.bad_event import BadEvent
+from firebird_cdc.journal.events.bad_event import BadEvent
 from firebird_cdc.journal.format import JournalWriter, Storage
 
 # The schemas of features.md 4.6, spelled out.

@@ -15,6 +15,7 @@ import pytest
 from shipment import column
 
 from firebird_cdc.config import load_config
+from firebird_cdc.journal.folder.segments import database_digest
 from firebird_cdc.journal.format import (
     Blob,
     DdlChange,
@@ -27,10 +28,9 @@ from firebird_cdc.journal.format import (
     TableState,
     Undecodable,
 )
-from firebird_cdc.journal.repairs import Place, RepairFolder, RepairWriter
-from firebird_cdc.journal.replay import repair_plan
-from firebird_cdc.journal.replay.repair_plan import Keys, Plan, Scanner, read_ends, read_findings
-from firebird_cdc.journal.segments import database_digest
+from firebird_cdc.journal.replay.repair import plan as repair_plan
+from firebird_cdc.journal.replay.repair.plan import Keys, Plan, Scanner, read_ends, read_findings
+from firebird_cdc.journal.shipper.repairs import Place, RepairFolder, RepairWriter
 
 DATABASE = "/data/shop.fdb"
 ITEM = (column("ID", Storage.BIGINT, 1), column("NAME", Storage.TEXT))

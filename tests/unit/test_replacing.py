@@ -15,12 +15,12 @@ from uuid import uuid4
 import pytest
 
 from firebird_cdc import __version__
-from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.replacing import end_earlier_version, why_replace
 from firebird_cdc.config import Reading, load_capture
-from firebird_cdc.journal import parties
-from firebird_cdc.journal.lock import STATE_DIRECTORY, ShipperLock, try_lock
-from firebird_cdc.journal.parties import EndRequest, Party, disagreements, read_servers
+from firebird_cdc.journal.folder import processes
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, ShipperLock, try_lock
+from firebird_cdc.journal.folder.processes import EndRequest, Party, disagreements, read_servers
 
 _OURS = Reading("/etc/a.yaml", "1:2", "d2", "s2", 200, 1)
 _SHIPPER = Party("one", 77, __version__, True, Reading("/etc/a.yaml", "1:2", "d1", "s1", 100, 1))
@@ -42,7 +42,7 @@ class _Folder:
         assert held is not None
         self._undo.callback(os.close, held)
         if reading is not None:
-            path = parties.tell_server(self.state, owner, reading)
+            path = processes.tell_server(self.state, owner, reading)
             if process:
                 said = Party.from_json(path.read_text())
                 assert said is not None
@@ -116,9 +116,9 @@ def test_that_of_a_server_with_another_file_is_only_once_that_server_is_gone(
 
 @pytest.mark.parametrize(("one", "other"), [("0.10.0", "0.9.1"), ("1.0", "0.99"), ("1.0.1", "1.0")])
 def test_versions_are_compared_as_numbers(one: str, other: str) -> None:
-    assert parties.is_newer(one, other)
-    assert not parties.is_newer(other, one)
-    assert not parties.is_newer(one, one)
+    assert processes.is_newer(one, other)
+    assert not processes.is_newer(other, one)
+    assert not processes.is_newer(one, one)
 
 
 # -- how
@@ -129,13 +129,13 @@ def test_a_request_ends_the_shipper_that_it_names_and_no_later_one(folder: _Fold
     first, later = EndRequest(folder.path, _SHIPPER), replace(_SHIPPER, identity="two")
     second = EndRequest(folder.path, later)
     assert not first.is_made(1.0)
-    parties.ask_to_end(folder.path, _SHIPPER)
+    processes.ask_to_end(folder.path, _SHIPPER)
     assert not first.is_made(1.5)  # it looks once a second
     assert first.is_made(2.0)
     assert not first.is_made(4.0)
     assert not second.is_made(2.0)
     external = EndRequest(folder.path, replace(later, embedded=False))
-    parties.ask_to_end(folder.path, later)
+    processes.ask_to_end(folder.path, later)
     assert not external.is_made(2.0)
     assert second.is_made(4.0)
 
@@ -148,7 +148,7 @@ def test_a_process_that_is_no_shipper_of_this_folder_gets_no_signal(folder: _Fol
 
 def test_what_a_server_process_said_goes_with_its_mark(folder: _Folder) -> None:
     made = JournalFolder(folder.path)
-    said = parties.tell_server(made.state, made.owner, _OURS)
+    said = processes.tell_server(made.state, made.owner, _OURS)
     assert [party.reading for party in read_servers(folder.path).parties] == [_OURS]
     made.forget(made.owner)
     assert not said.exists()

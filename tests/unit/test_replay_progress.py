@@ -9,8 +9,15 @@ from typing import Any
 
 import pytest
 
-from firebird_cdc.journal.replay import progress
-from firebird_cdc.journal.replay.progress import Progress, Standing, add_up, describe, doing, pause
+from firebird_cdc.journal.replay.cluster import progress
+from firebird_cdc.journal.replay.cluster.progress import (
+    Progress,
+    Standing,
+    add_up,
+    describe,
+    doing,
+    pause,
+)
 
 
 class _Terminal(io.StringIO):

@@ -16,12 +16,12 @@ from test_confirmer import PlayedServer
 
 from firebird_cdc.config import ConnectorConfig, load_config
 from firebird_cdc.demo.processes import await_condition
-from firebird_cdc.journal import watch
-from firebird_cdc.journal.delivery import Delivery
 from firebird_cdc.journal.format import JournalWriter, Storage
-from firebird_cdc.journal.producer import KafkaLink
-from firebird_cdc.journal.ship import Shipper
-from firebird_cdc.journal.statistics import Statistics
+from firebird_cdc.journal.shipper.delivery.plain import Delivery
+from firebird_cdc.journal.shipper.inbox import watcher
+from firebird_cdc.journal.shipper.kafka.client import KafkaLink
+from firebird_cdc.journal.shipper.loop import Shipper
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 
 
 def _config(directory: Path, journals: Path) -> ConnectorConfig:
@@ -72,7 +72,7 @@ def test_a_scan_without_end_holds_up_neither_the_loop_nor_the_end(
         while True:
             yield f"{uuid.uuid4()}.log"
 
-    monkeypatch.setattr(watch, "list_journals", endless)
+    monkeypatch.setattr(watcher, "list_journals", endless)
     running = _Running(tmp_path, journal_directory, monkeypatch)
     try:
         for _ in range(5):
@@ -93,7 +93,7 @@ def test_nothing_is_begun_before_all_that_was_there_is_known(
             yield f"{uuid.uuid4()}.log"
         yield names[0]
 
-    monkeypatch.setattr(watch, "list_journals", slow)
+    monkeypatch.setattr(watcher, "list_journals", slow)
     running = _Running(tmp_path, journal_directory, monkeypatch)
     try:
         await_condition("two journals", lambda: _waiting(running) == 2, 20)

@@ -9,9 +9,9 @@ import pytest
 from losing_disk import LosingDisk, once
 
 from firebird_cdc.errors import ShipError
-from firebird_cdc.journal.lock import STATE_DIRECTORY
-from firebird_cdc.journal.positions import now_us
-from firebird_cdc.journal.shipped import Memory, Shipped, acknowledge, notices
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.shipper.kafka.offset_topic import now_us
+from firebird_cdc.journal.shipper.local_offsets import Memory, Shipped, acknowledge, notices
 
 DATABASE = "/srv/a.fdb"
 
@@ -80,7 +80,9 @@ def test_what_was_noticed_before_the_clock_was_set_back_can_be_acknowledged(
 ) -> None:
     shipped = Shipped(folder, "positions")
     with monkeypatch.context() as patch:
-        patch.setattr("firebird_cdc.journal.shipped.now_us", lambda: now_us() + 7_200_000_000)
+        patch.setattr(
+            "firebird_cdc.journal.shipper.local_offsets.now_us", lambda: now_us() + 7_200_000_000
+        )
         shipped.miss(DATABASE, (0, 3), (0, 3))
     shipped.write()
     acknowledge(folder, DATABASE)

@@ -16,18 +16,18 @@ import logbook
 import pytest
 
 from firebird_cdc.bridge import shipper
-from firebird_cdc.bridge.folder import JournalFolder
 from firebird_cdc.bridge.host import Host
 from firebird_cdc.bridge.restarts import MOST_PAUSE_S, SHORT_LIFE_S, Restarts
 from firebird_cdc.bridge.shipper import ShipperSupervisor
 from firebird_cdc.config.reading import begin_reading
 from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.errors import CaptureError, ConfigError, ShipError, ShipperFenced
-from firebird_cdc.journal import last_words, parties
-from firebird_cdc.journal.last_words import LastWords
-from firebird_cdc.journal.lock import ShipperLock, try_lock
-from firebird_cdc.journal.observability.terminal import read_status
-from firebird_cdc.journal.parties import this_process
+from firebird_cdc.journal.folder import exit_status, processes
+from firebird_cdc.journal.folder.exit_status import LastWords
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
+from firebird_cdc.journal.folder.locks import ShipperLock, try_lock
+from firebird_cdc.journal.folder.processes import this_process
+from firebird_cdc.journal.shipper.commands.status import read_status
 
 _PAUSE_AFTER = Restarts.pause_after
 
@@ -63,8 +63,8 @@ class _Server:
 
     def end_shipper(self, code: int, ago_s: float = 0.0) -> None:
         """What a shipper leaves that ends with CODE."""
-        changed = last_words.changed_ns(self.config)
-        last_words.leave(self.words, LastWords(code, "why", changed, time.time() - ago_s))
+        changed = exit_status.changed_ns(self.config)
+        exit_status.leave(self.words, LastWords(code, "why", changed, time.time() - ago_s))
 
     def close(self) -> None:
         if self.supervisor._bridge_lock is not None:
@@ -241,7 +241,7 @@ def test_one_that_begins_meanwhile_is_not_waited_for(
         lock.release()
         another.take()
 
-    monkeypatch.setattr(parties, "ask_to_end", ask_to_end)
+    monkeypatch.setattr(processes, "ask_to_end", ask_to_end)
     lock.take()
     assert server.look() == 0
     another.release()
@@ -290,7 +290,7 @@ def test_a_shipper_that_ends_by_itself_leaves_why(tmp_path: Path) -> None:
         [*argv, "--logging", logging, "--last-words", words], capture_output=True
     )
     assert ended.returncode == ConfigError.exit_code
-    left = last_words.read(words)
+    left = exit_status.read(words)
     assert left is not None
     assert left.code == ConfigError.exit_code
     assert "connector.nam" in left.text
@@ -302,10 +302,10 @@ def test_a_refusal_is_shown_until_the_file_that_was_refused_is_changed(tmp_path:
     state, config = tmp_path / ".firebird-cdc", tmp_path / "connector.yaml"
     state.mkdir()
     config.touch()
-    words = LastWords(2, "why", last_words.changed_ns(config), 1.0, str(config))
-    last_words.leave(last_words.words_path(tmp_path), words)
+    words = LastWords(2, "why", exit_status.changed_ns(config), 1.0, str(config))
+    exit_status.leave(exit_status.words_path(tmp_path), words)
     assert any("why" in need for need in read_status(tmp_path)["needs"])
     os.utime(config, ns=(0, 1))
     assert read_status(tmp_path)["needs"] == []
-    last_words.words_path(tmp_path).write_text('[3, "of an earlier version", 0, 1.0]')
+    exit_status.words_path(tmp_path).write_text('[3, "of an earlier version", 0, 1.0]')
     assert any("of an earlier version" in need for need in read_status(tmp_path)["needs"])

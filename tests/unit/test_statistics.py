@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 from uuid import UUID
 
-from firebird_cdc.journal.statistics import (
+from firebird_cdc.journal.shipper.monitoring.statistics import (
     BacklogFigures,
     DatabaseBacklog,
     LastEvent,

@@ -16,14 +16,14 @@ from shipment import column
 from firebird_cdc.config import load_config
 from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.errors import RegistryUnavailable
-from firebird_cdc.journal.backlog import Entry
-from firebird_cdc.journal.flight import Flight, FlightPlan
+from firebird_cdc.journal.events.render import JournalRenderer, Renderer
 from firebird_cdc.journal.format import JournalWriter, Storage
-from firebird_cdc.journal.producer import KafkaLink
-from firebird_cdc.journal.render import JournalRenderer, Renderer
-from firebird_cdc.journal.statistics import DatabaseStatistics, Statistics
-from firebird_cdc.journal.tally import PLACED, Tally
-from firebird_cdc.journal.transactions import TransactionalDelivery
+from firebird_cdc.journal.shipper.delivery.send import Flight, FlightPlan
+from firebird_cdc.journal.shipper.delivery.tally import PLACED, Tally
+from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
+from firebird_cdc.journal.shipper.inbox.backlog import Entry
+from firebird_cdc.journal.shipper.kafka.client import KafkaLink
+from firebird_cdc.journal.shipper.monitoring.statistics import DatabaseStatistics, Statistics
 
 DATABASE = "/srv/depot.fdb"
 ROWS = 1000

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from counter_pages import write_lost
 
-from firebird_cdc.bridge.counters import ConfirmerCounts
 from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
-from firebird_cdc.journal import failures
-from firebird_cdc.journal.failures import (
+from firebird_cdc.journal.folder import failures
+from firebird_cdc.journal.folder.counters import ConfirmerCounts
+from firebird_cdc.journal.folder.failures import (
     BESIDE,
     FailureWatch,
     acknowledge_failures,
@@ -26,11 +26,11 @@ from firebird_cdc.journal.failures import (
     unacknowledged,
     unreadable,
 )
-from firebird_cdc.journal.observability.metrics import make_registry
-from firebird_cdc.journal.observability.observer import status_path
-from firebird_cdc.journal.observability.report import Reporter, needs_somebody
-from firebird_cdc.journal.statistics import Statistics
-from firebird_cdc.packaging import counted, locating
+from firebird_cdc.journal.shipper.monitoring.metrics import make_registry
+from firebird_cdc.journal.shipper.monitoring.observer import status_path
+from firebird_cdc.journal.shipper.monitoring.report import Reporter, needs_somebody
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.packaging.server import counted, locating
 
 A, B = "/srv/a.fdb", "/srv/b.fdb"
 _OPTIONS = """connector.name: test

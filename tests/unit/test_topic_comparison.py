@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from topic_scene import CONFIGURATIONS, DATABASE, Registered, Scene, fill_five, kinds
 
+from firebird_cdc.journal.events.headers import JsonHeaders, SimpleHeaders
+from firebird_cdc.journal.events.records import Message
+from firebird_cdc.journal.events.render import Renderer
+from firebird_cdc.journal.events.topics import BadName
+from firebird_cdc.journal.folder.notes import Note
 from firebird_cdc.journal.format import (
     JournalReader,
 )
-from firebird_cdc.journal.header_values import JsonHeaders, SimpleHeaders
-from firebird_cdc.journal.quarantine_note import Note
-from firebird_cdc.journal.records import Message
-from firebird_cdc.journal.render import Renderer
-from firebird_cdc.journal.replay.avro_form import AvroReader
-from firebird_cdc.journal.replay.expected import make_renderer
-from firebird_cdc.journal.topics import BadName
+from firebird_cdc.journal.replay.audit.kafka.avro_form import AvroReader
+from firebird_cdc.journal.replay.audit.kafka.rendered import make_renderer
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)

@@ -11,12 +11,12 @@ import pytest
 from earlier_messages import NAMES, PRICES
 from topic_scene import CONFIGURATIONS, DATABASE, Registered, Scene, fill_five, kinds
 
+from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.format import JournalReader, JournalWriter, RowChange
-from firebird_cdc.journal.records import Message
-from firebird_cdc.journal.replay import repair_topics
-from firebird_cdc.journal.replay.avro_form import AvroReader
-from firebird_cdc.journal.replay.expected import END_AT
-from firebird_cdc.journal.replay.repair_topics import TopicLook
+from firebird_cdc.journal.replay.audit.kafka.avro_form import AvroReader
+from firebird_cdc.journal.replay.audit.kafka.rendered import END_AT
+from firebird_cdc.journal.replay.repair import topics as repair_topics
+from firebird_cdc.journal.replay.repair.topics import TopicLook
 
 OLD = "0.1.0"
 MOST = 2**127 - 1  # 39 digits: a version before could send that

@@ -13,9 +13,15 @@ from least_config import load_with
 from losing_disk import LosingDisk
 
 from firebird_cdc.errors import StateUnwritable
-from firebird_cdc.journal import topics as topics_module
-from firebird_cdc.journal.topic_encoding import ESCAPE, REPLACE, TRANSLITERATE, path_part, topic_of
-from firebird_cdc.journal.topics import BadName, TopicNames, read_owners
+from firebird_cdc.journal.events import topics as topics_module
+from firebird_cdc.journal.events.topic_encoding import (
+    ESCAPE,
+    REPLACE,
+    TRANSLITERATE,
+    path_part,
+    topic_of,
+)
+from firebird_cdc.journal.events.topics import BadName, TopicNames, read_owners
 
 DATABASE = "/srv/fb/warehouse.fdb"
 

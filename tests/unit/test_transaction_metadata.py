@@ -20,9 +20,9 @@ from shipment import (
     update,
 )
 
-from firebird_cdc.journal.bad_event import BadEvent
+from firebird_cdc.journal.events.bad_event import BadEvent
+from firebird_cdc.journal.events.records import Record
 from firebird_cdc.journal.format import JournalWriter, Storage
-from firebird_cdc.journal.records import Record
 
 ON = "provide.transaction.metadata: true"
 ORDERED = (

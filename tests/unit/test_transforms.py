@@ -15,14 +15,21 @@ import pytest
 
 from firebird_cdc.config import load_config
 from firebird_cdc.errors import ConfigError
+from firebird_cdc.journal.events.headers import HeaderWriter, JsonHeaders, SimpleHeaders
+from firebird_cdc.journal.events.records import Record, StructHeader
+from firebird_cdc.journal.events.schema import (
+    INT64,
+    OPTIONAL_INT64,
+    STRING,
+    Schema,
+    Struct,
+    struct,
+)
+from firebird_cdc.journal.events.source import at_position, source_of_table, source_schema
+from firebird_cdc.journal.events.transforms import build_transforms
+from firebird_cdc.journal.events.values import BadValue
+from firebird_cdc.journal.events.versions import TODAY
 from firebird_cdc.journal.format import Header, Stamp
-from firebird_cdc.journal.header_values import HeaderWriter, JsonHeaders, SimpleHeaders
-from firebird_cdc.journal.records import Record, StructHeader
-from firebird_cdc.journal.schema import INT64, OPTIONAL_INT64, STRING, Schema, Struct, struct
-from firebird_cdc.journal.source import at_position, source_of_table, source_schema
-from firebird_cdc.journal.transforms import build_transforms
-from firebird_cdc.journal.values import BadValue
-from firebird_cdc.journal.versions import TODAY
 
 TOPIC = "depot._srv_fb_warehouse.fdb.SHIPMENT"
 KEY = struct(f"{TOPIC}.Key", ("ID", INT64))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from firebird_cdc.journal.format import Column, Element, Storage
-from firebird_cdc.journal.types import (
+from firebird_cdc.journal.types.names import (
     jdbc_type,
     type_expression,
     type_length,

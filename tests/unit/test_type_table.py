@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from firebird_cdc.config.options import find_option
-from firebird_cdc.journal import types
+from firebird_cdc.journal.types import names as types
 
 PAGE = Path(__file__).parents[2] / "docs" / "types.md"
 

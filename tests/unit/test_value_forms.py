@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from firebird_cdc.journal.charsets import find_codec
-from firebird_cdc.journal.decfloat import decode_decfloat
+from firebird_cdc.journal.events.values import BadValue, FieldForm, ValueModes, field_form
 from firebird_cdc.journal.format import Blob, Column, Storage, Undecodable
-from firebird_cdc.journal.values import BadValue, FieldForm, ValueModes, field_form
+from firebird_cdc.journal.format.charsets import find_codec
+from firebird_cdc.journal.types.decfloat import decode_decfloat
 
 CONNECT = "org.apache.kafka.connect.data"
 DEBEZIUM = "io.debezium.time"

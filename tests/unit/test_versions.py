@@ -9,9 +9,9 @@ import pytest
 from earlier_messages import OPTIONS, configuration, messages_of, told, write_journals
 
 from firebird_cdc import __version__
-from firebird_cdc.journal import source
-from firebird_cdc.journal.render import Renderer
-from firebird_cdc.journal.versions import EARLIER, TODAY, form_of, is_later
+from firebird_cdc.journal.events import source
+from firebird_cdc.journal.events.render import Renderer
+from firebird_cdc.journal.events.versions import EARLIER, TODAY, form_of, is_later
 
 
 @pytest.mark.parametrize(

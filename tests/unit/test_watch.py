@@ -9,8 +9,15 @@ from pathlib import Path
 import pytest
 
 from firebird_cdc.demo.processes import await_condition
-from firebird_cdc.journal import inotify, lock, watch
-from firebird_cdc.journal.watch import Folder, JournalWatcher, is_journal_name, list_journals
+from firebird_cdc.journal.folder import locks
+from firebird_cdc.journal.shipper.inbox import inotify
+from firebird_cdc.journal.shipper.inbox import watcher as watch
+from firebird_cdc.journal.shipper.inbox.watcher import (
+    Folder,
+    JournalWatcher,
+    is_journal_name,
+    list_journals,
+)
 
 
 def new_name() -> str:
@@ -59,7 +66,7 @@ def test_rename_to_log_is_noticed_and_nothing_else(
 ) -> None:
     watcher.attach()
     try:
-        inside = journal_directory / lock.STATE_DIRECTORY
+        inside = journal_directory / locks.STATE_DIRECTORY
         inside.mkdir()
         (inside / new_name()).touch()
         still_open = journal_directory / f"{new_name()}.live"
@@ -79,7 +86,7 @@ def test_scan_finds_journals_only(watcher: JournalWatcher, journal_directory: Pa
         (journal_directory / name).touch()
     (journal_directory / f"{new_name()}.live").touch()
     (journal_directory / "notes.txt").touch()
-    inside = journal_directory / lock.STATE_DIRECTORY
+    inside = journal_directory / locks.STATE_DIRECTORY
     inside.mkdir()
     (inside / new_name()).touch()
     assert set(list_journals(journal_directory)) == names

@@ -19,8 +19,12 @@ import pyarrow as pa
 from firebird_cdc import __version__
 from firebird_cdc.config import load_config
 from firebird_cdc.config.producer import max_message_bytes
-from firebird_cdc.journal import source
-from firebird_cdc.journal.avro import avro_schema
+from firebird_cdc.journal.events import source
+from firebird_cdc.journal.events.avro import avro_schema
+from firebird_cdc.journal.events.records import Message
+from firebird_cdc.journal.events.render import Renderer
+from firebird_cdc.journal.events.schema import Schema
+from firebird_cdc.journal.events.versions import form_of
 from firebird_cdc.journal.format import (
     Column,
     DdlChange,
@@ -29,15 +33,11 @@ from firebird_cdc.journal.format import (
     RowChange,
     Storage,
 )
-from firebird_cdc.journal.records import Message
-from firebird_cdc.journal.render import Renderer
-from firebird_cdc.journal.replay.expected import ARROW, Probe, Range, Rendering, Task
-from firebird_cdc.journal.replay.laying import COUNTED, Laying
-from firebird_cdc.journal.replay.message_form import Form
-from firebird_cdc.journal.replay.observed import Reader
-from firebird_cdc.journal.replay.planning import JournalOptions, JournalPartition
-from firebird_cdc.journal.schema import Schema
-from firebird_cdc.journal.versions import form_of
+from firebird_cdc.journal.replay.audit.kafka.message_form import Form
+from firebird_cdc.journal.replay.audit.kafka.rendered import ARROW, Probe, Range, Rendering, Task
+from firebird_cdc.journal.replay.audit.kafka.topic_diff import COUNTED, Laying
+from firebird_cdc.journal.replay.audit.kafka.topic_reader import Reader
+from firebird_cdc.journal.replay.source.planning import JournalOptions, JournalPartition
 
 DATABASE = "/data/shop.fdb"
 Fill = Callable[[JournalWriter], None]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_c_writer import compile_program
 
-from firebird_cdc.bridge.counters import ConfirmerCounts, is_damaged, read_counters
+from firebird_cdc.journal.folder.counters import ConfirmerCounts, is_damaged, read_counters
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,13 @@ from pathlib import Path
 import pytest
 from test_c_writer import compile_program
 
-from firebird_cdc.bridge.counters import read_page
-from firebird_cdc.journal.failures import forget_damaged, page_name, unacknowledged, unreadable
+from firebird_cdc.journal.folder.counters import read_page
+from firebird_cdc.journal.folder.failures import (
+    forget_damaged,
+    page_name,
+    unacknowledged,
+    unreadable,
+)
 
 CONFIG = Path("/etc/firebird/caf\udce9/reddatabase.connector.yaml")
 

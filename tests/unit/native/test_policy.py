@@ -9,7 +9,7 @@ import pytest
 from test_c_writer import compile_program
 
 from firebird_cdc.errors import SetupError
-from firebird_cdc.packaging.conf import ConfFile
+from firebird_cdc.packaging.server.conf import ConfFile
 
 STRICT = "report_errors = true\ndisable_on_error = false\n"
 

@@ -1,0 +1,1 @@
+"""Decides about journals whose transactions were committed, and publishes them."""

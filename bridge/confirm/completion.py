@@ -1,0 +1,333 @@
+"""Adds what committed journals still lack before they get their numbers: definitions that records
+could not show, and what DDL made of tables.
+
+Both are asked of the engine, which has to be left alone at times (structures), and may not answer
+for long: a journal waits for it, and nothing of its database passes it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+from uuid import UUID
+
+import logbook
+
+from firebird_cdc.bridge.confirm.pending import LIMBO_TICKET, Pending
+from firebird_cdc.bridge.confirm.verdicts import Verdicts
+from firebird_cdc.bridge.host import Witness
+from firebird_cdc.bridge.structures import (
+    Job,
+    JournalStatements,
+    KeyIndexFile,
+    StructureReader,
+    Structures,
+)
+from firebird_cdc.errors import CaptureError, JournalError
+from firebird_cdc.journal.folder.inventory import DatabaseReplaced, InventoryUnreadable
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
+from firebird_cdc.journal.format import (
+    CommitMark,
+    JournalReader,
+    TableChange,
+    append_catalogue,
+    write_commit_mark,
+)
+from firebird_cdc.journal.format.ddl_text import parse, text_of
+
+_log = logbook.Logger("firebird_cdc.bridge.confirm.completion")
+
+_STRUCTURES_MOMENT_S = 0.1  # to read what DDL made of tables takes some milliseconds
+_QUIET_S = 0.3  # after a commit of this process; DDL waits longer (session.c)
+_STRUCTURES_PATIENCE_S = 30.0  # after the commit, while nobody can be asked
+_MOST_DEFINITIONS = 4096
+
+
+class _Surroundings(Protocol):
+    """The process, as far as it is needed; ``Host`` tells more."""
+
+    def open_witness(self, database: str) -> Witness: ...
+    def store_definition(
+        self, database: int, generation: int, shown: bytes, complete: bytes
+    ) -> None: ...
+
+
+class Completion:
+    """Completes committed journals. Belongs to one thread."""
+
+    def __init__(
+        self,
+        host: _Surroundings,
+        folder: JournalFolder,
+        fsync: bool,
+        verdicts: Verdicts,
+        tell_trouble: Callable[[str, Sequence[Pending], Exception], None],
+    ) -> None:
+        """``tell_trouble``: hears which journals of a database wait, as it can't be asked."""
+        self._host = host
+        self._verdicts = verdicts
+        self._tell_trouble = tell_trouble
+        self._numbers: dict[str, list[int]] = {}  # the plugin's numbers of a database path
+        # completed table definitions by database and shown form, with their generation
+        self._definitions: dict[tuple[str, bytes], tuple[int, bytes]] = {}
+        self._structures = StructureReader(host.open_witness)
+        self._jobs: dict[str, Job] = {}  # what is asked about DDL that is committed, by database
+        self.use(folder, fsync)
+
+    def use(self, folder: JournalFolder, fsync: bool) -> None:
+        """Go on with the journals of another folder."""
+        self._folder = folder
+        self._fsync = fsync
+
+    def meet(self, database: str, number: int) -> None:
+        """Remember that the plugin knows DATABASE by NUMBER."""
+        numbers = self._numbers.setdefault(database, [])
+        if number not in numbers:
+            numbers.append(number)
+
+    def complete(self, database: str, committed: list[Pending], is_left: bool) -> list[Pending]:
+        """Complete journals, and return those up to the first one that has to wait. Raises OSError.
+
+        ``is_left``: the last session of this process is gone, so that no DROP DATABASE is near.
+        """
+        committed = self._with_definitions(database, committed)
+        return self._with_structures(database, committed, is_left)
+
+    def _with_definitions(self, database: str, committed: list[Pending]) -> list[Pending]:
+        """Complete what the records could not show of their tables, where the plugin did not
+        learn it in time. Return the journals up to the first for which nobody can be asked."""
+        for index, pending in enumerate(committed):
+            if pending.fd < 0:
+                pending.fd = os.open(self._folder.live(pending.uuid), os.O_RDWR | os.O_CLOEXEC)
+            if not pending.is_unresolved:
+                if pending.header and pending.catalogue_offset:
+                    self._sync(pending)  # found: who wrote that may have died before its sync
+                continue
+            try:
+                self._complete_definitions(database, pending)
+            except JournalError as error:
+                self._tell_damage(pending, error)
+                pending.is_unresolved = False
+            except CaptureError as error:
+                self._tell_trouble(database, committed[index:], error)
+                return committed[:index]
+        return committed
+
+    def _tell_damage(self, pending: Pending, error: JournalError) -> None:
+        """Tell of a journal that can't be read: it is published, and the shipper sets it aside."""
+        _log.error(
+            "journal {journal}: {cause}",
+            journal=pending.uuid,
+            cause=error,
+            database=pending.database,
+        )
+
+    def _sync(self, pending: Pending) -> None:
+        """Wait until all of a journal is on disk. Raises OSError; then it is copied before it
+        counts, be it by another process."""
+        try:
+            if self._fsync:
+                os.fdatasync(pending.fd)
+        except OSError:
+            pending.is_unsynced = True
+            ticket = pending.ticket if pending.has_ticket else LIMBO_TICKET
+            mark = CommitMark(ticket, pending.commit_us, pending.transaction)
+            write_commit_mark(pending.fd, pending.uuid, mark, is_unsynced=True)
+            raise
+
+    def _complete_definitions(self, database: str, pending: Pending) -> None:
+        with JournalReader(self._folder.live(pending.uuid)) as reader:
+            unresolved, seal = reader.unresolved_tables(), reader.seal
+        if not unresolved or seal is None:
+            return
+        generation = self._folder.generation
+        completed = {}
+        with self._reading(database, generation, unresolved.values()):
+            for number, shown in unresolved.items():
+                if complete := self._described(database, generation, shown):
+                    completed[number] = complete
+                else:
+                    _log.warning(
+                        "journal {journal}: a table that it changes was dropped before its key was "
+                        "asked for; its events have no key",
+                        journal=pending.uuid,
+                        database=pending.database,
+                    )
+        if not completed:
+            return
+        pending.catalogue_offset = seal.end
+        pending.length = append_catalogue(pending.fd, pending.uuid, seal, completed)
+        self._sync(pending)
+
+    def _with_structures(
+        self, database: str, committed: list[Pending], is_left: bool
+    ) -> list[Pending]:
+        """Add to journals what their DDL made of tables. Return those up to the first for which
+        that is still being read, or nobody can be asked yet."""
+        for pending in committed:
+            self._read_statements(pending)
+        wanted = [each for each in committed if not each.is_described]
+        if not wanted:
+            return committed
+        try:
+            job = self._jobs.get(database) or self._begin_job(database, wanted, is_left)
+            for pending in wanted:
+                pending.is_unread = True
+            if job is None:
+                for pending in wanted:
+                    pending.is_stuck = True  # nobody is to wait for it to be quiet
+            elif job.done.wait(_STRUCTURES_MOMENT_S):
+                del self._jobs[database]
+                self._add_structures(database, wanted, job.result())
+            else:
+                self._give_up(database, wanted, "the engine does not answer")
+        except OSError:
+            raise  # half of it may be where definitions were; the disk has to work for all else too
+        except Exception as error:  # of any kind: the journals wait for it so long and no longer
+            if not isinstance(error, CaptureError):
+                _log.exception(
+                    "adding what DDL made of tables in {database} failed", database=database
+                )
+            if not self._give_up(database, wanted, str(error)):
+                self._tell_trouble(database, wanted, error)
+        waiting = [index for index, each in enumerate(committed) if not each.is_described]
+        return committed[: waiting[0]] if waiting else committed
+
+    def _begin_job(self, database: str, wanted: list[Pending], is_left: bool) -> Job | None:
+        """Have read what those journals' DDL made of tables. None where it is too early to
+        attach: a DROP DATABASE of this process may be on its way (structures)."""
+        quiet_since = time.monotonic() - _QUIET_S
+        own = [each for each in wanted if each.number]
+        is_awaited = any(self._folder.awaited == each.ticket for each in wanted)
+        is_quiet = all(each.met_at <= quiet_since for each in own)
+        if not (is_awaited or is_quiet or is_left):
+            return None
+        if self._is_gone(database, wanted[0].guid):
+            raise CaptureError("it was dropped or replaced")
+        journals = [each.statements for each in wanted if each.statements is not None]
+        before = self.key_indexes(database, wanted[0].guid).read()
+        job = self._structures.start(Job(database, journals, before))
+        self._jobs[database] = job
+        return job
+
+    def _read_statements(self, pending: Pending) -> None:
+        """Find out whether a journal has DDL of tables, once."""
+        if not pending.has_ddl:
+            pending.is_described = True
+        if pending.is_described or pending.statements is not None:
+            return
+        try:
+            with JournalReader(self._folder.live(pending.uuid)) as reader:
+                parsed = {pos: parse(text_of(sql)) for pos, sql in reader.statements().items()}
+                seal, catalogue = reader.seal, reader.unstamped_catalogue()
+        except JournalError as error:
+            self._tell_damage(pending, error)
+            pending.is_described = True
+            return
+        statements = {pos: each for pos, each in parsed.items() if each is not None}
+        pending.statements = JournalStatements(pending.uuid, statements)
+        pending.is_described = not statements
+        if seal is not None and catalogue is not None and catalogue.tells_of_ddl:
+            # By a leader before us, which did not come to the stamp, perhaps not to a sync.
+            pending.catalogue_offset, pending.length = seal.end, catalogue.end
+            pending.is_described = True
+            self.key_indexes(pending.database, pending.guid).remove()
+            self._sync(pending)
+
+    def _add_structures(self, database: str, wanted: list[Pending], found: Structures) -> None:
+        """Write what was found into the journals that it was asked for."""
+        if self._is_gone(database, wanted[0].guid):
+            raise CaptureError("it was dropped or replaced")
+        for pending in wanted:
+            if pending.uuid in found.changes:
+                self._append_changes(pending, found.changes[pending.uuid])
+                pending.is_described = True
+        try:
+            self.key_indexes(database, wanted[0].guid).write(found.indexes)
+        except OSError as error:
+            _log.warning(
+                "cannot keep which indexes are keys in {database}: {cause}",
+                database=database,
+                cause=error,
+            )
+
+    def _append_changes(
+        self, pending: Pending, changes: dict[int, tuple[TableChange, ...]]
+    ) -> None:
+        with JournalReader(self._folder.live(pending.uuid)) as reader:
+            seal, catalogue = reader.seal, reader.unstamped_catalogue()
+        if seal is None:
+            return
+        bodies = catalogue.bodies if catalogue is not None else {}
+        try:
+            end = append_catalogue(pending.fd, pending.uuid, seal, bodies, changes)
+        except ValueError as error:
+            _log.warning("{}: it gets no structure of the tables that its DDL changed", error)
+            return
+        pending.catalogue_offset, pending.length = seal.end, end
+        self._sync(pending)
+
+    def _give_up(self, database: str, wanted: list[Pending], why: str) -> bool:
+        """Let those journals go whose tables could not be read for long, or never will be; tell
+        whether these are all."""
+        is_gone = self._is_gone(database, wanted[0].guid)
+        latest_us = time.time_ns() // 1000 - int(_STRUCTURES_PATIENCE_S * 1_000_000)
+        latest = time.monotonic() - _STRUCTURES_PATIENCE_S
+        for pending in wanted:
+            if is_gone or pending.commit_us < latest_us or pending.met_at < latest:
+                _log.warning(
+                    "journal {journal}: its schema change events have no structure of the tables, "
+                    "which could not be read from {database}: {cause}",
+                    journal=pending.uuid,
+                    database=database,
+                    cause=why.replace("\n", " "),
+                )
+                pending.is_described = True
+                self._jobs.pop(database, None)
+                self.key_indexes(database, pending.guid).remove()  # it may have changed them
+        return all(each.is_described for each in wanted)
+
+    def _is_gone(self, database: str, guid: UUID) -> bool:
+        """Tell whether the file at the path is not the database any more that a journal is of."""
+        try:
+            inventory = self._verdicts.inventory(database, guid)
+            return inventory.is_being_dropped or not inventory.is_in_place
+        except (DatabaseReplaced, FileNotFoundError):
+            return True
+        except (InventoryUnreadable, OSError):
+            return False
+
+    def key_indexes(self, database: str, guid: UUID) -> KeyIndexFile:
+        """Return where it is kept which unique indexes of a database are keys."""
+        return KeyIndexFile(self._folder.databases, database, guid)
+
+    def _known(self, database: str, generation: int, shown: bytes) -> bytes | None:
+        """Return the complete form of a definition if it was asked for in this generation."""
+        known = self._definitions.get((database, shown))
+        return known[1] if known is not None and known[0] == generation else None
+
+    def _reading(
+        self, database: str, generation: int, definitions: Iterable[bytes]
+    ) -> AbstractContextManager[None]:
+        """Have the engine be asked for DEFINITIONS in one transaction, if for any."""
+        if all(self._known(database, generation, shown) is not None for shown in definitions):
+            return nullcontext()
+        return self._verdicts.witness_for(database).reading()
+
+    def _described(self, database: str, generation: int, shown: bytes) -> bytes:
+        """Return the complete form of a definition, and let later transactions know it."""
+        known = self._known(database, generation, shown)
+        if known is not None:
+            return known
+        complete = self._verdicts.witness_for(database).describe(shown)
+        if not complete:
+            return complete
+        self._definitions[database, shown] = (generation, complete)
+        if len(self._definitions) > _MOST_DEFINITIONS:
+            self._definitions.pop(next(iter(self._definitions)))
+        for number in self._numbers.get(database, ()):
+            self._host.store_definition(number, generation, shown, complete)
+        return complete

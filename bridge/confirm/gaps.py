@@ -1,0 +1,158 @@
+"""Marks of transactions that could leave none: counted gaps, and journals in limbo."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Protocol
+
+import logbook
+
+from firebird_cdc.bridge.confirm.pending import Pending, found
+from firebird_cdc.bridge.confirm.rewriting import Rewriting
+from firebird_cdc.bridge.confirm.verdicts import Verdicts
+from firebird_cdc.bridge.host import (
+    CountedGap,
+    DatabaseIdentity,
+    DatabaseSeen,
+    Event,
+    GapsCounted,
+    JournalAbandoned,
+    LastSessionLeft,
+    Verdict,
+)
+from firebird_cdc.errors import CaptureError, JournalError
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
+from firebird_cdc.journal.format import JournalReader
+
+_log = logbook.Logger("firebird_cdc.bridge.confirm.gaps")
+
+_TROUBLE_S = 1.0  # pause when nothing can be marked: the disk is full, a database can't be asked
+
+
+class Surroundings(Protocol):
+    """What is needed of the process that this works in; ``Host`` tells more."""
+
+    def database(self, database: int) -> DatabaseIdentity: ...
+    def read_gap(self, database: int) -> CountedGap | None: ...
+    def clear_gap(self, database: int, gap: CountedGap) -> None: ...
+
+
+class GapMarker:
+    """Leaves journals for what was committed unrecorded, and marks those that are in limbo.
+
+    Belongs to the confirmer's thread.
+    """
+
+    def __init__(self, host: Surroundings, verdicts: Verdicts, rewriting: Rewriting) -> None:
+        self._host = host
+        self._verdicts = verdicts
+        self._rewriting = rewriting
+        self._again_at = 0.0  # when to try again what could not be marked, monotonic
+        # databases whose counters of gaps are to be read, and which event first said so
+        self._uncounted: dict[int, int] = {}
+        self._abandoned: list[JournalAbandoned] = []
+
+    def hear(self, event: Event) -> None:
+        """Take what the plugin has to tell, if it is of gaps or limbo."""
+        if isinstance(event, DatabaseSeen | GapsCounted):
+            # Also one that is just seen: a process that has ended may have counted.
+            self._uncounted.setdefault(event.database, event.number)
+        elif isinstance(event, JournalAbandoned):
+            self._abandoned.append(event)
+        elif isinstance(event, LastSessionLeft):
+            self._again_at = 0.0  # the process may end, and what was in the way may be gone
+
+    def take_over(self, former: GapMarker) -> None:
+        """Go on with what one whose thread has ended had heard of, and no scan finds."""
+        self._uncounted = dict(former._uncounted)
+        self._abandoned = list(former._abandoned)
+
+    def is_due(self) -> bool:
+        """Tell whether there is anything to mark, and it did not just fail."""
+        return bool(self._uncounted or self._abandoned) and time.monotonic() >= self._again_at
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of the plugin's events of which something is still to be marked."""
+        return [*self._uncounted.values(), *(event.number for event in self._abandoned)]
+
+    def mark(self, folder: JournalFolder, take_up: Callable[[Pending | None], None]) -> None:
+        """Mark in FOLDER what can be. What can't be now, as the disk is full or a database can't
+        be asked, is tried again and holds up nothing else.
+
+        ``take_up``: gets each journal that was made; None for one that a scan has to find.
+        """
+        marks = [
+            *(partial(self._mark_gap, database, take_up) for database in list(self._uncounted)),
+            *(partial(self._settle, folder, event, take_up) for event in list(self._abandoned)),
+        ]
+        for mark in marks:
+            try:
+                mark()
+            except (OSError, CaptureError) as error:
+                _log.error("cannot mark a gap or limbo yet, will keep trying: {}", error)
+                self._again_at = time.monotonic() + _TROUBLE_S
+
+    def _settle(
+        self,
+        folder: JournalFolder,
+        event: JournalAbandoned,
+        take_up: Callable[[Pending | None], None],
+    ) -> None:
+        """Mark or remove the journal of a transaction that the engine let go."""
+        if self._mark_limbo(folder, event):
+            take_up(None)
+        self._abandoned.remove(event)
+
+    def _mark_limbo(self, folder: JournalFolder, event: JournalAbandoned) -> bool:
+        """Mark the journal of a transaction that is in limbo now, so that whoever leads keeps it
+        until that is resolved. What is not goes: publication was switched off. Return whether
+        there is a journal to be looked after."""
+        database = self._host.database(event.database)
+        live = folder.live(event.uuid)
+        try:
+            with JournalReader(live) as reader:
+                pending = found(reader, is_orphan=False)
+        except (FileNotFoundError, JournalError):
+            return False  # found and decided already, by a scan of another process
+        (verdict,) = self._verdicts.ask(database.path, [pending])
+        if verdict is Verdict.COMMITTED:  # undone, or resolved meanwhile: nobody can tell
+            self._rewriting.replace_by_gap(pending)
+        elif verdict in (Verdict.DEAD, Verdict.ACTIVE):
+            _log.error(
+                "the engine let transaction {transaction} of {database} go before its end, as "
+                "publication was switched off: its changes are not captured",
+                transaction=event.transaction,
+                database=database.path,
+                journal=event.uuid,
+            )
+            live.unlink(missing_ok=True)
+            return False
+        if event.is_unsynced:
+            self._rewriting.copy_anew(pending)
+        self._rewriting.mark_limbo(pending)
+        return True
+
+    def _mark_gap(self, number: int, take_up: Callable[[Pending | None], None]) -> None:
+        """Leave a gap for transactions that could leave nothing themselves. Raises OSError;
+        what is counted stays so until the gap is on disk."""
+        gap = self._host.read_gap(number)
+        if gap is None:
+            del self._uncounted[number]
+            return
+        path, guid = self._host.database(number)
+        first, last = (
+            datetime.fromtimestamp(us / 1_000_000, UTC).isoformat(timespec="milliseconds")
+            for us in (gap.first_us, gap.last_us)
+        )
+        reason = (
+            f"{gap.transactions} transactions were committed from {first} to {last}, but "
+            "their changes could not be recorded: "
+            + (gap.reason or "their process has ended, see the server's log")
+        )
+        _log.error("{database}: a gap: {reason}", database=path, reason=reason)
+        take_up(self._rewriting.new_gap(path, guid, reason, gap.last_us, self._uncounted[number]))
+        # Read once more in the next turn: only the first one that is counted tells us.
+        self._host.clear_gap(number, gap)

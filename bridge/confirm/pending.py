@@ -1,0 +1,121 @@
+"""Journals that wait for the verdict on their transactions, and their order."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from uuid import UUID
+
+from firebird_cdc.bridge.structures import JournalStatements
+from firebird_cdc.journal.folder.journal_folder import nearest_ticket
+from firebird_cdc.journal.format import Header, JournalReader
+
+LAST_TICKET = 2**64 - 1  # of one that has none
+LIMBO_TICKET = 0  # in a commit mark: commit was never called
+NOBODY = UUID(int=0)  # unknown: an owner, a database
+
+
+@dataclass(slots=True)
+class Pending:
+    """A journal that waits for its verdict."""
+
+    uuid: UUID
+    database: str
+    transaction: int
+    ticket: int
+    commit_us: int
+    length: int
+    events: int
+    fd: int = -1  # -1: not open
+    number: int = 0  # of the plugin's event; 0: of another process
+    has_ddl: bool = True
+    is_unresolved: bool = True
+    is_stuck: bool = False  # nobody can say when it will be decided
+    is_sealed: bool = True
+    is_unsynced: bool = False  # a sync of it failed; what comes after may say that it worked
+    guid: UUID = NOBODY  # of the database that it was written for
+    header: Header | None = None  # of a journal that was found, not handed over
+    is_orphan: bool = False  # its process is gone
+    is_alone: bool = False  # and since then there was a moment at which no other was left
+    is_asked: bool = False  # the engine was asked about it, so that it writes what it finds
+    catalogue_offset: int = 0  # where its completed definitions are; 0: it has none
+    statements: JournalStatements | None = None  # those that may change tables, once read
+    is_described: bool = False  # what they did to tables is in it, or can't be had
+    is_unread: bool = False  # it is yet to be read, and will be soon
+    floor: int | None = None  # a ticket before its own, after all that it builds on; lower 32 bits
+    met_at: float = field(default_factory=time.monotonic)  # clocks can be set back
+
+    def close(self) -> None:
+        """Close the file, if it is open."""
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+
+    @property
+    def has_ticket(self) -> bool:
+        """True if its place among the commits is known."""
+        return self.ticket != LAST_TICKET
+
+
+def found(reader: JournalReader, is_orphan: bool) -> Pending:
+    """Return the journal that READER has open, as whoever finds it in the folder sees it."""
+    header, mark, seal = reader.header, reader.commit_mark, reader.seal
+    has_ticket = mark is not None and mark.ticket != LIMBO_TICKET
+    pending = Pending(
+        header.uuid,
+        reader.database,
+        header.transaction,
+        mark.ticket if mark and has_ticket else LAST_TICKET,
+        mark.commit_us if mark else seal.sealed_us if seal else header.started_us,
+        seal.end if seal else 0,
+        seal.event_count if seal else 0,
+        is_sealed=seal is not None,
+        is_unsynced=reader.is_unsynced,
+        guid=header.database_guid,
+        header=header,
+        is_orphan=is_orphan,
+        floor=mark.ticket - 1 if mark and has_ticket else seal.floor if seal else None,
+    )
+    catalogue = reader.unstamped_catalogue()
+    if seal is not None and catalogue is not None:
+        # Definitions are completed before changes of tables are added: what is missing then
+        # can't be had.
+        missing = reader.unresolved_tables().keys() - catalogue.bodies.keys()
+        if catalogue.tells_of_ddl or not missing:
+            pending.catalogue_offset, pending.length = seal.end, catalogue.end
+            pending.is_unresolved = False
+            pending.is_described = catalogue.tells_of_ddl
+    return pending
+
+
+def in_order(journals: list[Pending], last: int) -> list[Pending]:
+    """Return the journals of one database in an order that respects every row's history.
+
+    A transaction that builds on another one was sealed after that had drawn its ticket, so the
+    floor in its seal is not below that: floors, and tickets less 1, are in the order of tickets.
+    They count where a power cut took a ticket, or a transaction got none as it was committed from
+    limbo. LAST: a ticket near all of them.
+
+    Journals of earlier versions have no floor. If one has no ticket either, the times of seals and
+    commits have to do. What is not sealed becomes a gap or goes: it comes first.
+    """
+    if any(each.is_sealed and each.floor is None for each in journals):
+        return sorted(journals, key=lambda each: each.commit_us)
+
+    def place(each: Pending) -> tuple[int, bool, int]:
+        at = -1 if each.floor is None else nearest_ticket(each.floor, last)
+        return at, each.has_ticket, each.commit_us  # one from limbo may have its successor's floor
+
+    return sorted(journals, key=place)
+
+
+def groups(journals: Sequence[Pending], most: int) -> Iterator[list[Pending]]:
+    """Split journals of one path, in their order, into groups of MOST that are of one database:
+    one that is made anew there has an epoch of its own, from its first journal on."""
+    for _, same in groupby(journals, key=lambda each: each.guid):
+        rest = list(same)
+        for start in range(0, len(rest), most):
+            yield rest[start : start + most]

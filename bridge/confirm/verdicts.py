@@ -1,0 +1,174 @@
+"""Verdicts on transactions: the database files, the engine where they can't tell, and the rules.
+
+A database's file is opened once and kept open while something waits in it, or somebody works there,
+so that it can be read after a DROP DATABASE too. Of the others only few are open, and not for long.
+An attachment to ask the engine is open only while there is something to
+ask: it stands in the way of DROP DATABASE and of a shutdown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+from uuid import UUID
+
+from firebird_cdc.bridge.confirm.descriptors import IDLE_S, most_idle
+from firebird_cdc.bridge.confirm.orphans import Orphans
+from firebird_cdc.bridge.confirm.pending import NOBODY, Pending
+from firebird_cdc.bridge.host import Verdict, Witness
+from firebird_cdc.journal.folder.failed_syncs import Doubt
+from firebird_cdc.journal.folder.inventory import (
+    DatabaseReplaced,
+    InventoryUnreadable,
+    TransactionInventory,
+)
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
+from firebird_cdc.journal.folder.ledger import database_key
+
+
+class Verdicts:
+    """Tells what became of the transactions of pending journals. Belongs to one thread."""
+
+    def __init__(
+        self, folder: JournalFolder, fsync: bool, open_witness: Callable[[str], Witness]
+    ) -> None:
+        """``open_witness``: opens the engine as a witness on a database; raises CaptureError."""
+        self._open_witness = open_witness
+        self._inventories: dict[tuple[str, UUID], TransactionInventory] = {}  # last used last
+        self._used_at: dict[tuple[str, UUID], float] = {}  # each of them, monotonic
+        self._entered: set[tuple[str, UUID]] = set()  # databases in which sessions of ours work
+        self._witnesses: dict[str, Witness] = {}
+        self.use(folder, fsync)
+
+    def use(self, folder: JournalFolder, fsync: bool) -> None:
+        """Go on with the journals of another folder."""
+        self._folder = folder
+        self._fsync = fsync
+        self._orphans = Orphans(folder, self._open_witness)
+
+    def is_counting_looks(self) -> bool:
+        """Tell whether looking again soon may decide a journal that is kept."""
+        return self._orphans.is_counting()
+
+    def ask(self, database: str, journals: list[Pending]) -> list[Verdict]:
+        """Return the verdict on each, from the file, or from the engine if that can't tell."""
+        # A gap of ours is of no transaction, and perhaps of a database that can't be opened.
+        asked = [pending for pending in journals if pending.transaction]
+        found = dict.fromkeys((pending.uuid for pending in journals), Verdict.COMMITTED)
+        for guid in {pending.guid for pending in asked}:
+            group = [pending for pending in asked if pending.guid == guid]
+            verdicts, inode = self._ask_incarnation(database, guid, group)
+            if Verdict.LIMBO in verdicts and Verdict.COMMITTED in verdicts:
+                # One that waited for another's limbo to end may have been committed meanwhile.
+                for index, again in enumerate(self._ask_incarnation(database, guid, group)[0]):
+                    if verdicts[index] is Verdict.LIMBO:
+                        verdicts[index] = again
+            for pending, verdict in zip(group, verdicts, strict=True):
+                found[pending.uuid] = self._final_verdict(pending, verdict, inode)
+        return [found[pending.uuid] for pending in journals]
+
+    def _ask_incarnation(
+        self, database: str, guid: UUID, journals: list[Pending]
+    ) -> tuple[list[Verdict], int | None]:
+        """Return what is said of each, and the inode of the file that says it; None: the engine
+        alone does."""
+        transactions = [pending.transaction for pending in journals]
+        try:
+            inventory = self.inventory(database, guid)
+            verdicts = inventory.verdicts(transactions, self._fsync)
+        except DatabaseReplaced:
+            return [Verdict.UNKNOWN] * len(journals), None
+        except InventoryUnreadable:
+            return self.witness_for(database).ask(transactions), None
+        inode = inventory.inode
+        for index, pending in enumerate(journals):
+            if pending.header is not None and pending.header.database_inode not in (0, inode):
+                verdicts[index] = Verdict.UNKNOWN
+        return verdicts, inode
+
+    def _final_verdict(self, pending: Pending, verdict: Verdict, inode: int | None) -> Verdict:
+        """Return what the state means, now that we know who asks, and who answers."""
+        if not pending.is_orphan:
+            is_word = verdict is Verdict.COMMITTED and inode is None  # of an engine alone
+            if verdict not in (Verdict.ACTIVE, Verdict.UNKNOWN) and not is_word:
+                return verdict
+            # Its process may have ended since it was found, but also have committed before that
+            # and since we asked: what the state means then, the next answer tells. If it lives
+            # now, the page with a commit that an engine told of is written: to end its own
+            # transaction that engine had to wait for it (witness.c).
+            if pending.header is not None:
+                pending.is_orphan = self._folder.owner_is_gone(pending.header.owner)
+            return Verdict.ACTIVE if pending.is_orphan else verdict
+        if verdict is Verdict.LIMBO:
+            return verdict
+        if verdict is Verdict.UNKNOWN:
+            return verdict if pending.is_sealed else Verdict.DEAD
+        if verdict is Verdict.ACTIVE and pending.header and pending.header.owner == NOBODY:
+            return Verdict.LIMBO  # written while no bridge ran: somebody may work in it yet
+        return self._orphans.verdict(pending, verdict, inode)
+
+    def inventory(self, database: str, guid: UUID) -> TransactionInventory:
+        """Return the inventory of the database with GUID at a path, opened once. Raises
+        InventoryUnreadable, OSError."""
+        inventory = self._inventories.pop((database, guid), None)
+        if inventory is None:
+            doubt = Doubt.of(self._folder.databases, database_key(database))
+            inventory = TransactionInventory(Path(database), guid, doubt)
+        self._inventories[database, guid] = inventory
+        self._used_at[database, guid] = time.monotonic()
+        return inventory
+
+    def enter(self, database: str, guid: UUID) -> None:
+        """Keep the file of a database open from now on: it may be dropped as soon as something was
+        committed there. Raises InventoryUnreadable, OSError; then it is opened with the first
+        question."""
+        self._entered.add((database, guid))
+        self.inventory(database, guid)
+
+    def leave(self, database: str, guid: UUID) -> None:
+        """Keep the file of a database open no longer than others: nobody works there any more."""
+        self._entered.discard((database, guid))
+
+    def witness_for(self, database: str) -> Witness:
+        """Return the engine as a witness on a database, attached once. Raises CaptureError."""
+        witness = self._witnesses.get(database)
+        if witness is None:
+            witness = self._witnesses[database] = self._open_witness(database)
+        return witness
+
+    def close_witness(self, database: str) -> None:
+        """Close the attachment to a database, if there is one."""
+        if witness := self._witnesses.pop(database, None):
+            witness.close()
+
+    def close_witnesses(self) -> None:
+        """Close all attachments."""
+        while self._witnesses:
+            self._witnesses.popitem()[1].close()
+
+    def close_inventories(
+        self, waiting: Collection[tuple[str, UUID]], only_replaced: bool = False
+    ) -> None:
+        """Close the files of databases, path and GUID, in which nothing is WAITING: all, or those
+        of databases that were dropped or replaced."""
+        for key, inventory in list(self._inventories.items()):
+            if key not in waiting and not (only_replaced and inventory.is_in_place):
+                self._close_inventory(key)
+
+    def close_idle(self, waiting: Callable[[], Collection[tuple[str, UUID]]]) -> None:
+        """Close the files of databases, path and GUID, in which nothing is WAITING and nobody
+        works: those of which nobody asked lately, and the longest unused of too many."""
+        idle = [key for key in self._inventories if key not in self._entered]
+        until = time.monotonic() - IDLE_S
+        surplus = len(idle) - most_idle()
+        if surplus <= 0 and all(self._used_at[key] > until for key in idle[:1]):
+            return
+        busy = waiting()
+        for number, key in enumerate(idle):
+            if key not in busy and (number < surplus or self._used_at[key] <= until):
+                self._close_inventory(key)
+
+    def _close_inventory(self, key: tuple[str, UUID]) -> None:
+        del self._used_at[key]
+        self._inventories.pop(key).close()

@@ -1,0 +1,1 @@
+"""Changes of journals as Debezium's events: rendering, topics, schemas, converters, transforms."""

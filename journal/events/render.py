@@ -1,0 +1,711 @@
+"""Renders the changes of a journal as Kafka messages: Debezium's envelope and what goes with it.
+
+For every shape of a table one ``TableShape`` is made, which holds the topic, the schemas and
+functions that turn rows into structs; an event then costs filling in values and one call of
+each converter. The forms are those of features.md 4 and 5.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from time import time_ns
+from typing import Any, Protocol
+
+import logbook
+
+from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.config.families import JSON
+from firebird_cdc.config.filters import MessageKeys, TableFilter
+from firebird_cdc.errors import (
+    ConfigError,
+    Obstacle,
+    RegistryRefused,
+    noting,
+)
+from firebird_cdc.journal.events import json_bytes, transaction_metadata
+from firebird_cdc.journal.events.bad_event import BEGIN, END, NEW_EPOCH, BadEvent, NamelessEvent
+from firebird_cdc.journal.events.columns import ColumnRules
+from firebird_cdc.journal.events.converters import Converter, build_converters
+from firebird_cdc.journal.events.custom import CustomConverters
+from firebird_cdc.journal.events.headers import header_writer
+from firebird_cdc.journal.events.names import SchemaNames
+from firebird_cdc.journal.events.oversized import PLACEHOLDER, ReducedChange
+from firebird_cdc.journal.events.quick import Pieces, new_message
+from firebird_cdc.journal.events.records import Concerned, Headers, Message, Record, StructHeader
+from firebird_cdc.journal.events.schema import Schema, Struct
+from firebird_cdc.journal.events.schema_changes import SchemaChanges
+from firebird_cdc.journal.events.source import at_position, source_of_table
+from firebird_cdc.journal.events.structs import StructFunction
+from firebird_cdc.journal.events.table_shape import TableShape
+from firebird_cdc.journal.events.topics import BadName, TopicNames
+from firebird_cdc.journal.events.transaction_metadata import TransactionMetadata
+from firebird_cdc.journal.events.transforms import build_transforms
+from firebird_cdc.journal.events.values import (
+    BadValue,
+    FieldForm,
+    TooLarge,
+    ValueModes,
+    field_form,
+)
+from firebird_cdc.journal.events.versions import TODAY, MessageForm
+from firebird_cdc.journal.format import (
+    Column,
+    DdlChange,
+    Header,
+    Row,
+    RowChange,
+    Stamp,
+    Table,
+)
+from firebird_cdc.journal.types.canonical import RowText
+
+_log = logbook.Logger("firebird_cdc.journal.events.render")
+
+SHAPES_KEPT = 2000
+"""Table shapes kept ready, over all databases; a guess well above what a server publishes."""
+
+_OVERHEAD_BYTES = 128
+"""What a message adds to its key, value and headers on the wire; librdkafka counts it too."""
+
+
+_KEY_CHARS = 300
+"""So much of a key is shown to people."""
+
+
+class CanaryWatch(Protocol):
+    """Wants to know what comes out of the journals of one database."""
+
+    def reached(self, commit_us: int, /) -> None:
+        """A journal is being read that was committed then."""
+
+    def saw(self, table: str, transaction: int, /) -> None:
+        """It has a change of TABLE."""
+
+
+class Renderer:
+    """Makes messages of what journals hold. Not thread-safe; holds no open file.
+
+    ``max_message_bytes``: the largest message that the producer takes. ``converters``: of keys and
+    of values, None: those that CONFIG names. ``length``: of what they write, in a message.
+    ``message_form``: in which form, that of which version of ours.
+    """
+
+    def __init__(
+        self,
+        config: ConnectorConfig,
+        max_message_bytes: int,
+        converters: tuple[Converter, Converter] | None = None,
+        length: Callable[[bytes], int] = len,
+        message_form: MessageForm = TODAY,
+    ) -> None:
+        self.config = config
+        self.message_form = message_form
+        self.max_message_bytes = max_message_bytes
+        self.places_placeholders = config.oversized_value == PLACEHOLDER
+        self._length = length
+        self.tables = TableFilter(config)
+        self.message_keys = MessageKeys(config)
+        problems: list[str] = []
+        with noting(problems):
+            self.key_converter, self.value_converter = converters or build_converters(config)
+        with noting(problems):
+            self.transforms = build_transforms(config)
+        with noting(problems):
+            self.custom_converters = CustomConverters(config)
+        if problems:
+            raise ConfigError(problems)
+        self.only_writes_json = config.value_converter == JSON and not self.transforms
+        self.column_rules = ColumnRules(config)
+        self.modes = ValueModes(
+            decimal=config.decimal_handling_mode,
+            int128_digits=config.decimal_int128_precision,
+            held_digits=message_form.held_digits,
+            time=config.time_precision_mode,
+            binary=config.binary_handling_mode,
+            placeholder=config.unavailable_value_placeholder,
+            charset_none=config.charset_none,
+            unknown_types=config.include_unknown_datatypes,
+            max_bytes=max_message_bytes,
+            non_finite=self.value_converter.carries_non_finite,
+        )
+        self.key_modes = replace(
+            # Nothing is left out of keys, nor replaced in them: rows would collide.
+            self.modes,
+            unknown_types=True,
+            placeholder=None,
+            non_finite=self.key_converter.carries_non_finite,
+        )
+        self.block_schema = (
+            transaction_metadata.ORDERED_BLOCK
+            if config.transaction_metadata_ordered
+            else transaction_metadata.BLOCK
+        )
+        self.topics = TopicNames(config)
+        self.schema_names = SchemaNames(config)
+        self.require_topic: Callable[[str], None] = lambda _: None
+        """Called with each topic before its first message; raises TopicUnavailable."""
+        self.canaries: Mapping[str, CanaryWatch] = {}
+        """Who wants to know of writes into canary tables, by database."""
+        self._shapes: OrderedDict[tuple[object, ...], TableShape | BadName | str] = OrderedDict()
+        self._met: dict[tuple[str, int], tuple[Table, TableShape | None]] = {}
+        self.header_writer = header_writer(config, message_form, self.key_converter)
+        # What transforms see of the headers, and what stands in messages.
+        self._context: Headers = (
+            [
+                ("__debezium.context.connectorLogicalName", config.topic_prefix.encode()),
+                ("__debezium.context.taskId", b"0"),
+                ("__debezium.context.connectorName", config.connector_name.encode()),
+            ]
+            if config.extended_headers_enabled
+            else []
+        )
+        self.headers = self._written_headers("", self._context, ())
+        self.headers_size = self.size_of(self.headers)
+        self.schema_changes = (
+            SchemaChanges(
+                config.topic_prefix,
+                self.topics.schema_changes,
+                self.tables.captures,
+                self.headers,
+                message_form,
+            )
+            if config.include_schema_changes
+            else None
+        )
+
+    def journal(
+        self, header: Header, stamp: Stamp, database: str, *, alone: bool = False
+    ) -> JournalRenderer:
+        """Return the renderer for one journal: what its events share is worked out once.
+
+        ``alone``: its events are not sent as those of a transaction.
+        """
+        return JournalRenderer(self, header, stamp, database, alone=alone)
+
+    def settle(self, owners: Sequence[tuple[str, str]]) -> None:
+        """Let OWNERS, databases and tables, have come first to their topics and names."""
+        self.topics.settle(owners, self.tables.captures)
+        self.schema_names.settle(owners, self.tables.captures)
+
+    def captured(self, database: str, table: Table, pos: int) -> TableShape | None:
+        """The shape of TABLE, None if it is filtered out; BadEvent if it can't be sent.
+
+        Journals share the objects of tables, so the object itself tells which one it is.
+        """
+        key = database, id(table)
+        known = self._met.get(key)
+        if known is not None and known[0] is table:
+            return known[1]
+        shape = None
+        if self.tables.captures(database, table.name):
+            shape = self.shape(database, table, pos)
+        if len(self._met) >= SHAPES_KEPT:
+            self._met.clear()
+        self._met[key] = table, shape
+        return shape
+
+    def shape(self, database: str, table: Table, pos: int) -> TableShape:
+        """Return the compiled shape of TABLE; BadEvent if it can't be sent, NamelessEvent if that
+        is for want of names."""
+        key = (database, table.name, table.key_kind, table.columns, table.order)
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = self._compiled(database, table)
+            if len(self._shapes) > SHAPES_KEPT:
+                self._shapes.popitem(last=False)
+        else:
+            self._shapes.move_to_end(key)
+        if isinstance(shape, BadName):
+            raise NamelessEvent(pos, str(shape), table.name)
+        if isinstance(shape, str):
+            raise BadEvent(pos, shape)
+        return shape
+
+    def _compiled(self, database: str, table: Table) -> TableShape | BadName | str:
+        """The shape of TABLE, or why its events can't be sent: all for the same reason."""
+        try:
+            return TableShape(self, database, table)
+        except BadName as error:
+            return error.with_traceback(None)
+        except BadValue as error:
+            return f"table {table.name}: {error}"
+
+    def form(
+        self, database: str, table: str, column: Column, modes: ValueModes
+    ) -> FieldForm | None:
+        """How COLUMN is sent, None if it is left out. Raises BadValue."""
+        custom = self.custom_converters.form_for(database, table, column, modes)
+        return field_form(column, modes) if custom is None else custom
+
+    def message(
+        self,
+        topic: str,
+        key_schema: Schema | None,
+        key: Any,
+        value_schema: Schema | None,
+        value: Any,
+        struct_headers: tuple[StructHeader, ...] = (),
+    ) -> Message | None:
+        """The message of a record, None if a transform drops it.
+
+        Raises BadValue, RegistryRefused or RegistryUnavailable.
+        """
+        if self.transforms:
+            return self._transformed(
+                Record(topic, key_schema, key, value_schema, value, self._context, struct_headers)
+            )
+        headers, size = self.headers, self.headers_size
+        if struct_headers:
+            headers = self._written_headers(topic, self._context, struct_headers)
+            size = self.size_of(headers)
+        return self._written(topic, key_schema, key, value_schema, value, headers, size)
+
+    def _transformed(self, record: Record) -> Message | None:
+        for transform in self.transforms:
+            changed = transform.apply(record)
+            if changed is None:
+                return None
+            record = changed
+        topic = record.topic
+        self.require_topic(topic)
+        headers = self._written_headers(topic, record.headers, record.struct_headers)
+        return self._written(
+            topic,
+            record.key_schema,
+            record.key,
+            record.value_schema,
+            record.value,
+            headers,
+            self.size_of(headers),
+        )
+
+    def _written(
+        self,
+        topic: str,
+        key_schema: Schema | None,
+        key: Any,
+        value_schema: Schema | None,
+        value: Any,
+        headers: Headers,
+        size: int,
+    ) -> Message:
+        """The message of a record; SIZE: what it has beside key and value."""
+        key_bytes = self.key_converter.from_connect(topic, key_schema, key)
+        value_bytes = self.value_converter.from_connect(topic, value_schema, value)
+        return self.checked(topic, key_bytes, value_bytes, headers, size)
+
+    def checked(
+        self,
+        topic: str,
+        key_bytes: bytes | None,
+        value_bytes: bytes | None,
+        headers: Headers,
+        size: int,
+    ) -> Message:
+        """The message, if the producer takes one so large; SIZE: what the rest of it has."""
+        if key_bytes is not None:
+            size += self._length(key_bytes)
+        if value_bytes is not None:
+            size += self._length(value_bytes)
+        if size > self.max_message_bytes:
+            raise TooLarge(
+                f"its message has {size} bytes, the producer takes {self.max_message_bytes};"
+                " raise kafka.producer.max.request.size (and the topic's max.message.bytes)"
+            )
+        return new_message(Message, (topic, key_bytes, value_bytes, headers))
+
+    def size_of(self, headers: Headers) -> int:
+        """Return how many bytes a message has beside its key and value."""
+        size = _OVERHEAD_BYTES
+        for name, value in headers:
+            size += len(name)
+            if value is not None:
+                size += self._length(value) if isinstance(value, bytes) else len(value)
+        return size
+
+    def _written_headers(
+        self, topic: str, headers: Headers, structs: tuple[StructHeader, ...]
+    ) -> Headers:
+        """The headers as they stand in a message. Raises BadValue."""
+        writer = self.header_writer
+        return [
+            *((name, writer.plain(value)) for name, value in headers),
+            *((header.name, writer.typed(topic, header)) for header in structs),
+        ]
+
+
+class JournalRenderer:
+    """Renders the changes of one journal.
+
+    What ``begin`` gives goes before the messages of the first event, what ``finish`` gives
+    behind all. ``awaits_begin``: whether ``begin`` still has to be asked, once an event is made.
+    ``reduced``: events so far with placeholders for what is too large, ``first_reduced``: of the
+    first one number, fields, table and key, for people.
+    """
+
+    def __init__(
+        self,
+        renderer: Renderer,
+        header: Header,
+        stamp: Stamp,
+        database: str,
+        *,
+        alone: bool = False,
+    ) -> None:
+        self.renderer = renderer
+        self.header = header
+        self.stamp = stamp
+        self.database = database
+        config = renderer.config
+        self.metadata = (
+            TransactionMetadata(
+                header,
+                stamp,
+                database,
+                topic=renderer.topics.transactions,
+                ordered=config.transaction_metadata_ordered,
+            )
+            if config.provide_transaction_metadata and not alone
+            else None
+        )
+        self._twin: JournalRenderer | None = None
+        self.awaits_begin = self.metadata is not None
+        self._skipped = config.skipped_operations
+        self._canary = renderer.canaries.get(database)
+        if self._canary is not None:
+            self._canary.reached(stamp.commit_us)
+        self.reduced = 0
+        self.first_reduced = ""
+        self._bound: dict[int, _BoundShape | None] = {}
+        self._keys: dict[int, Callable[[Row], str | None]] = {}
+
+    def messages(self, change: RowChange | DdlChange) -> list[Message]:
+        """Return the messages of CHANGE in the order in which they have to be sent.
+
+        Empty for a table or an operation that is filtered out. Raises BadEvent if the change
+        can't be expressed.
+        """
+        if isinstance(change, DdlChange):
+            return self._of_statement(change)
+        table = change.table
+        if change.op in self._skipped:
+            self._watch(table)
+            return []
+        try:
+            bound = self._bound[table.number]
+        except KeyError:
+            bound = self._bind(change)
+        if bound is None:
+            return []
+        try:
+            return bound.messages(change)
+        except (BadValue, RegistryRefused) as error:
+            what = f"table {table.name}: {error}"
+            raise BadEvent(change.pos, what, self.whose(change)) from error
+
+    def whose(self, change: RowChange | DdlChange) -> str:
+        """Return table and key of CHANGE for people: ``table ITEM, key {"ID":1}``."""
+        if isinstance(change, DdlChange):
+            return ""
+        table = change.table
+        row = change.before if change.after is None else change.after
+        key = None if row is None else self._key_text(table)(row)
+        if key is not None and len(key) > _KEY_CHARS:
+            key = f"{key[:_KEY_CHARS]}..."
+        return f"table {table.name}, {'which has no key' if key is None else f'key {key}'}"
+
+    def _key_text(self, table: Table) -> Callable[[Row], str | None]:
+        text = self._keys.get(table.number)
+        if text is None:
+            none_charset = self.renderer.config.charset_none
+            writer = RowText(table, none_charset=none_charset, with_blobs=False)
+            text = self._keys[table.number] = writer.key
+        return text
+
+    def by_table(self, change: RowChange | DdlChange) -> Concerned:
+        """Return what stands for the topic and the keys of CHANGE, whatever its topic is called.
+
+        So events of a table without a topic are known again once it has one.
+        """
+        if isinstance(change, DdlChange):
+            return []
+        table, renderer = change.table, self.renderer
+        place = f"table {table.name} of {self.database}"  # no topic is called so
+        shown = [table.columns[position].name for position in table.order]
+        if renderer.transforms or renderer.message_keys.places(self.database, table.name, shown):
+            return place  # the message has another key than the table
+        rows = [row for row in (change.before, change.after) if row is not None]
+        keys = [self._key_text(table)(row) for row in rows]
+        return [(place, None if key is None else key.encode()) for key in keys]
+
+    def note_reduced(self, change: RowChange, reduced: ReducedChange) -> None:
+        """Count CHANGE, in whose messages placeholders stand, and name the first such change."""
+        self.reduced += 1
+        if self.reduced == 1:
+            self.first_reduced = f"event {change.pos}: {reduced} of {self.whose(change)}"
+
+    def _watch(self, table: Table) -> None:
+        """Tell of a change of TABLE, if it is a canary."""
+        if self._canary is not None:
+            self._canary.saw(table.name, self.header.transaction)
+
+    def _of_statement(self, change: DdlChange) -> list[Message]:
+        schema_changes = self.renderer.schema_changes
+        if schema_changes is None:
+            return []
+        record = schema_changes.record(change, self.header, self.stamp, self.database)
+        return [] if record is None else self._of_record(change.pos, record)
+
+    def new_epoch(self) -> list[Message]:
+        """Return what goes before the first event of an epoch that the journal opens: one message
+        to the topic of schema changes, none where there are none. Raises BadEvent."""
+        schema_changes = self.renderer.schema_changes
+        if schema_changes is None:
+            return []
+        record = schema_changes.new_epoch(self.header, self.stamp, self.database)
+        return self._of_record(NEW_EPOCH, record)
+
+    def pass_over(self, change: RowChange | DdlChange) -> list[Message]:
+        """CHANGE was sent before, so it only counts, and gives no message."""
+        if self.metadata is not None:
+            with suppress(BadEvent):
+                self.messages(change)
+            self.awaits_begin = not self.metadata.began
+        return []
+
+    def concerned(self, change: RowChange | DdlChange) -> Concerned:
+        """Topics and keys of the messages that CHANGE, which can't be sent, would have."""
+        if self._twin is None:  # nothing is counted there
+            self._twin = self.renderer.journal(self.header, self.stamp, self.database, alone=True)
+        return self._twin._concerned(change)
+
+    def _concerned(self, change: RowChange | DdlChange) -> Concerned:
+        with suppress(BadEvent, Obstacle):
+            return [(message.topic, message.key) for message in self.messages(change)]
+        if self.renderer.transforms:  # topic and key may be made of the whole event
+            return None
+        if isinstance(change, DdlChange):
+            return self.renderer.topics.schema_changes
+        with suppress(BadEvent):
+            shape = self.renderer.shape(self.database, change.table, change.pos)
+            return shape.concerned(change)
+        return None
+
+    def begin(self) -> list[Message]:
+        """The messages before those of the first event, once there is one. Raises BadEvent."""
+        if self.metadata is None or not self.metadata.began:
+            return []
+        self.awaits_begin = False
+        try:
+            return self._of_record(BEGIN, self.metadata.begin(self.renderer.headers))
+        except Obstacle:
+            self.awaits_begin = True
+            raise
+
+    def finish(self) -> list[Message]:
+        """The messages behind those of the last change. Raises BadEvent."""
+        if self.metadata is None or not self.metadata.began:
+            return []
+        return self._of_record(END, self.metadata.end(self.renderer.headers))
+
+    def _of_record(self, pos: int, record: Record) -> list[Message]:
+        try:
+            if not self.renderer.transforms:
+                self.renderer.require_topic(record.topic)
+            message = self.renderer.message(
+                record.topic, record.key_schema, record.key, record.value_schema, record.value
+            )
+        except (BadValue, RegistryRefused) as error:
+            raise BadEvent(pos, str(error)) from error
+        return [] if message is None else [message]
+
+    def _bind(self, change: RowChange) -> _BoundShape | None:
+        table = change.table
+        self._watch(table)
+        try:
+            shape = self.renderer.captured(self.database, table, change.pos)
+        except BadEvent as error:
+            error.whose = self.whose(change)
+            raise
+        if shape is not None and not self.renderer.transforms:
+            self.renderer.require_topic(shape.topic)
+        bound = self._bound[table.number] = None if shape is None else _BoundShape(shape, self)
+        return bound
+
+
+def _written_at(pieces: Pieces, pos: int) -> json_bytes.Fragment:
+    """The source block of the event POS, written already."""
+    head, middle, tail = pieces
+    return json_bytes.Fragment(f"{head}{pos}{middle}{pos}{tail}")
+
+
+class _BoundShape:
+    """A table shape together with what all events of one journal share."""
+
+    __slots__ = ("_journal", "_metadata", "_pieces", "_quick", "_renderer", "_shape", "_source_at")
+
+    def __init__(self, shape: TableShape, journal: JournalRenderer) -> None:
+        self._shape = shape
+        self._journal = journal
+        self._renderer = journal.renderer
+        self._metadata = journal.metadata
+        self._quick = shape.quick if journal.metadata is None else None
+        self._source_at: Callable[[int], object] | None = None
+        written = shape.written_source
+        if written is not None:
+            self._pieces = written.of_journal(journal.header, journal.stamp)
+
+    def messages(self, change: RowChange) -> list[Message]:
+        """The messages of CHANGE; raises BadValue."""
+        if self._quick is not None:
+            made = self._quick(change, self._pieces)
+            if made is not None:
+                return made
+        return self._any_messages(change)
+
+    def _source(self, pos: int) -> object:
+        """The source block of the event POS."""
+        if self._source_at is None:
+            shape, journal = self._shape, self._journal
+            self._source_at = (
+                partial(_written_at, self._pieces)
+                if shape.written_source is not None
+                else partial(
+                    at_position,
+                    source_of_table(
+                        self._renderer.config.topic_prefix,
+                        journal.header,
+                        journal.stamp,
+                        journal.database,
+                        shape.table,
+                    ),
+                )
+            )
+        return self._source_at(pos)
+
+    def _any_messages(self, change: RowChange) -> list[Message]:
+        shape = self._shape
+        with suppress(BadValue):
+            return self._made_with(shape.row.struct_of, shape.key.struct_of, change)
+        try:
+            return self._made_with(shape.row.careful_struct_of, shape.key.careful_struct_of, change)
+        except TooLarge:
+            if not self._renderer.places_placeholders:
+                raise
+        return self._reduced(change)
+
+    def _reduced(self, change: RowChange) -> list[Message]:
+        """The messages of CHANGE, with placeholders for what is too large. Raises BadValue."""
+        key_of_row, reduced = (
+            self._shape.key.careful_struct_of,
+            ReducedChange(self._shape.row, change),
+        )
+        while True:
+            try:
+                made = self._made_with(reduced.struct_of, key_of_row, change, reduced)
+            except TooLarge:
+                if not reduced.give_way():
+                    raise
+            else:
+                self._journal.note_reduced(change, reduced)
+                return made
+
+    def _made_with(
+        self,
+        row: StructFunction,
+        key_of_row: StructFunction,
+        change: RowChange,
+        reduced: ReducedChange | None = None,
+    ) -> list[Message]:
+        pos, op, _, before, after = change
+        events = 1
+        made: list[Message | None]
+        if before is None:
+            assert after is not None
+            made = [self._event(op, key_of_row(after), None, row(after), pos)]
+        elif after is None:
+            made = self._delete(key_of_row(before), row(before), pos)
+        else:
+            key, old, new = key_of_row(after), row(before), row(after)
+            if self._shape.may_change_key(before, after) and (
+                repr(old_key := key_of_row(before)) != repr(key)
+            ):
+                events = 2
+                made = self._key_change(old_key, key, old, new, pos)
+            else:
+                made = [self._event(op, key, old, new, pos)]
+        if reduced is not None:
+            made = reduced.marked(self._renderer, made, is_split=events > 1)
+        if self._metadata is not None:
+            self._metadata.count(self._shape.table, events)
+        return [message for message in made if message is not None]
+
+    def _event(
+        self,
+        op: str,
+        key: Struct | None,
+        before: Struct | None,
+        after: Struct | None,
+        pos: int,
+        headers: tuple[StructHeader, ...] = (),
+        later: int = 0,
+    ) -> Message | None:
+        """One event; LATER: how many events of the same change go before it."""
+        shape, renderer = self._shape, self._renderer
+        now_us = time_ns() // 1000
+        value = {
+            "before": before,
+            "after": after,
+            "source": self._source(pos),
+            "op": op,
+            "ts_ms": now_us // 1000,
+            "ts_us": now_us,
+            "ts_ns": now_us * 1000,
+            "transaction": (
+                None if self._metadata is None else self._metadata.block(shape.table, later)
+            ),
+        }
+        topic = shape.topic
+        if headers or renderer.transforms:
+            return renderer.message(
+                topic, shape.key_schema, key, shape.value_schema, value, headers
+            )
+        # As ``message`` does, for nearly all of them.
+        key_bytes = shape.write_key(topic, shape.key_schema, key)
+        value_bytes = shape.write_value(topic, shape.value_schema, value)
+        return renderer.checked(
+            topic, key_bytes, value_bytes, renderer.headers, renderer.headers_size
+        )
+
+    def _delete(
+        self,
+        key: Struct | None,
+        before: Struct | None,
+        pos: int,
+        headers: tuple[StructHeader, ...] = (),
+    ) -> list[Message | None]:
+        delete = self._event("d", key, before, None, pos, headers)
+        shape, renderer = self._shape, self._renderer
+        if key is None or not renderer.config.tombstones_on_delete:
+            return [delete]
+        return [delete, renderer.message(shape.topic, shape.key_schema, key, None, None)]
+
+    def _key_change(
+        self,
+        old_key: Struct | None,
+        new_key: Struct | None,
+        before: Struct | None,
+        after: Struct | None,
+        pos: int,
+    ) -> list[Message | None]:
+        """An update of the key: the old row goes, a new one comes, each names the other's key."""
+        schema = self._shape.key_schema
+        assert schema is not None
+        to_new = (StructHeader("__debezium.newkey", schema, new_key),)
+        from_old = (StructHeader("__debezium.oldkey", schema, old_key),)
+        deleted = self._delete(old_key, before, pos, to_new)
+        return [*deleted, self._event("c", new_key, None, after, pos, from_old, 1)]

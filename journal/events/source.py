@@ -1,0 +1,132 @@
+"""The ``source`` block of events: where and when a change came from (features.md 4.4)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from uuid import UUID
+
+from firebird_cdc import __version__
+from firebird_cdc.journal.events import json_bytes
+from firebird_cdc.journal.events.schema import (
+    INT64,
+    OPTIONAL_INT64,
+    OPTIONAL_STRING,
+    STRING,
+    Schema,
+    Struct,
+    struct,
+)
+from firebird_cdc.journal.events.versions import MessageForm
+from firebird_cdc.journal.format import Header, Stamp
+
+CONNECTOR = "firebird"
+
+SNAPSHOT = Schema(
+    "string",
+    optional=True,
+    name="io.debezium.data.Enum",
+    version=1,
+    parameters={"allowed": "true,last,false,incremental"},
+    default="false",
+)
+
+_FIELDS = (
+    ("version", STRING),
+    ("connector", STRING),
+    ("name", STRING),
+    ("ts_ms", INT64),
+    ("ts_us", INT64),
+    ("ts_ns", INT64),
+    ("snapshot", SNAPSHOT),
+    ("db", STRING),
+    ("sequence", OPTIONAL_STRING),
+    ("table", STRING),
+    ("txId", OPTIONAL_INT64),
+    # Optional, though every event has it: registries take a field without default for a breach.
+    ("epoch", OPTIONAL_INT64),
+    ("commitSeq", OPTIONAL_INT64),
+    ("journal", OPTIONAL_STRING),
+    ("pos", OPTIONAL_INT64),
+    ("snapshotNumber", OPTIONAL_INT64),
+)
+
+
+@lru_cache
+def source_schema(form: MessageForm) -> Schema:
+    """Return the schema of the blocks of messages in FORM."""
+    return struct("io.debezium.connector.firebird.Source", *_FIELDS, version=form.source_version)
+
+
+def source_of_table(prefix: str, header: Header, stamp: Stamp, database: str, table: str) -> Struct:
+    """The block for the events of TABLE in one journal; ``at_position`` completes it.
+
+    PREFIX: the logical server name, ``kafka.topic.prefix``. DATABASE: its full path.
+    """
+    commit_us = stamp.commit_us
+    return {
+        "version": __version__,
+        "connector": CONNECTOR,
+        "name": prefix,
+        "ts_ms": commit_us // 1000,
+        "ts_us": commit_us,
+        "ts_ns": commit_us * 1000,
+        "snapshot": "false",
+        "db": database,
+        "sequence": None,
+        "table": table,
+        "txId": header.transaction,
+        "epoch": epoch_of(stamp),
+        "commitSeq": stamp.sequence,
+        "journal": str(header.uuid),
+        "pos": None,
+        "snapshotNumber": None,
+    }
+
+
+def at_position(source: Struct, pos: int) -> Struct:
+    """Return SOURCE for the event POS of its journal, from 1."""
+    epoch = source["epoch"]
+    first = "" if epoch is None else f'"{epoch}",'
+    return {**source, "sequence": f'[{first}"{source["commitSeq"]}","{pos}"]', "pos": pos}
+
+
+def epoch_of(stamp: Stamp) -> int | None:
+    """Return what events tell as their epoch. Earlier versions told none: the audit imitates that,
+    to learn where it shows."""
+    return stamp.epoch
+
+
+class WrittenSource:
+    """The blocks of a table as JSON that is written already, but for what differs.
+
+    For records that nothing looks into before they become JSON: it takes a third of the time.
+    PREFIX, DATABASE and TABLE as for ``source_of_table``.
+    """
+
+    def __init__(self, prefix: str, database: str, table: str) -> None:
+        mark = "\0"  # a text that no part of the block can be
+        nobody = UUID(int=0)
+        header = Header(nobody, 0, 0, nobody, nobody, 0)
+        block = source_of_table(prefix, header, Stamp(0, 0, 0, 0, 0, 0, 0), database, table)
+        block.update(dict.fromkeys(_DIFFERING, mark))
+        self._pieces = json_bytes.dumps(block).decode().split(json_bytes.dumps(mark).decode())
+
+    def of_journal(self, header: Header, stamp: Stamp) -> tuple[str, str, str]:
+        """The block for events of a journal: the event's position stands between the three."""
+        ms, us, ns, sequence, transaction, age, number, journal, pos, tail = self._pieces
+        commit_us, epoch, place = stamp.commit_us, stamp.epoch, stamp.sequence
+        head = (
+            f"{ms}{commit_us // 1000}{us}{commit_us}{ns}{commit_us * 1000}{sequence}"
+            f'"[\\"{epoch}\\",\\"{place}\\",\\"'
+        )
+        middle = (
+            f'\\"]"{transaction}{header.transaction}{age}{epoch}{number}{place}{journal}'
+            f'"{header.uuid}"{pos}'
+        )
+        return head, middle, tail
+
+
+# What differs from event to event, in the order in which it stands in the block.
+_DIFFERING = (
+    "ts_ms", "ts_us", "ts_ns", "sequence", "txId", "epoch", "commitSeq", "journal", "pos",
+)  # fmt: skip

@@ -1,0 +1,147 @@
+"""Turns rows of a journal into structs: a function is written out for each shape of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from firebird_cdc.journal.events.schema import Schema, Struct
+from firebird_cdc.journal.events.values import BadValue, FieldForm, TooLarge
+from firebird_cdc.journal.format import Column, Row, Storage, Table
+
+_FLOATS = (Storage.FLOAT, Storage.DOUBLE)
+
+
+class FormedField(NamedTuple):
+    """A field of a struct, and the column that it is made of: its index in the row, its name."""
+
+    name: str
+    position: int
+    column: str
+    form: FieldForm
+
+
+StructFunction = Callable[[Row], Struct | None]
+
+
+class StructMaker:
+    """Makes the structs of one shape from full row images.
+
+    ``struct_of`` is fast, and raises BadValue for a row with a value that has no form.
+    ``careful_struct_of`` then names the column. Null stands for NULL only, never for what has no
+    form: a consumer would take it for the row's value.
+    """
+
+    def __init__(self, fields: Sequence[FormedField], columns: int) -> None:
+        self.struct_of: StructFunction = _compile(fields, columns)
+        self.fields = fields
+
+    @cached_property
+    def _functions(self) -> list[tuple[FormedField, Callable[[Any], Any]]]:
+        return [(field, field.form.function()) for field in self.fields]
+
+    def careful_struct_of(self, row: Row) -> Struct | None:
+        """The struct of ROW, made field by field. Raises BadValue with the column's name."""
+        struct: Struct = {}
+        for field, value_of in self._functions:
+            try:
+                struct[field.name] = value_of(row[field.position])
+            except BadValue as error:
+                raise type(error)(f"column {field.column}: {error}") from error
+        return struct
+
+    def fitting_struct_of(self, row: Row) -> tuple[Struct, list[str]]:
+        """The same with placeholders for values that are too large, and the names of these fields.
+
+        Raises BadValue as well where no placeholder can stand.
+        """
+        struct: Struct = {}
+        placed = []
+        for field, value_of in self._functions:
+            try:
+                struct[field.name] = value_of(row[field.position])
+            except BadValue as error:
+                if not isinstance(error, TooLarge) or field.form.placeholder is None:
+                    raise type(error)(f"column {field.column}: {error}") from error
+                struct[field.name] = field.form.placeholder
+                placed.append(field.name)
+        return struct, placed
+
+
+class _NoStruct(StructMaker):
+    """What a table without a key has in its place: null for every row."""
+
+    def __init__(self) -> None:
+        self.struct_of = lambda _: None
+        self.fields = ()
+
+    def careful_struct_of(self, row: Row) -> None:
+        """Null."""
+
+
+NO_STRUCT = _NoStruct()
+
+
+def _compile(fields: Sequence[FormedField], columns: int) -> Callable[[Row], Struct]:
+    """Return the function from a row of COLUMNS values to a struct of FIELDS.
+
+    Nothing from outside gets into the source but names, as literals, and numbers.
+    """
+    names: dict[str, Any] = {}
+    items = []
+    for place, field in enumerate(fields):
+        value = f"c{field.position}"
+        form = field.form
+        if form.convert is not None:
+            names[f"f{place}"] = form.convert
+        expression = form.expression.replace("{v}", value).replace("{f}", f"f{place}")
+        of_null = form.of_null.replace("{f}", f"f{place}")
+        # What is sent as it is, or always the same, needs no question whether it is null.
+        plain = expression == (value if of_null == "None" else of_null)
+        guarded = expression if plain else f"{of_null} if {value} is None else {expression}"
+        items.append(f"{field.name!r}: {guarded}")
+    row = ", ".join(f"c{position}" for position in range(columns))
+    lines = [
+        "def struct_of(row):",
+        f"    {row}, = row",
+        f"    return {{{', '.join(items)}}}",
+    ]
+    exec("\n".join(lines), names)  # noqa: S102 (see above: the source is ours)
+    made: Callable[[Row], Struct] = names["struct_of"]
+    return made
+
+
+def formed_fields(
+    table: Table,
+    positions: list[int],
+    form_of: Callable[[Column], FieldForm | None],
+    named: Callable[[Sequence[str]], tuple[str, ...]],
+) -> list[FormedField]:
+    """Return the fields for the columns at POSITIONS that have a form; NAMED gives their names."""
+    formed = [
+        (position, table.columns[position].name, form)
+        for position in positions
+        if (form := form_of(table.columns[position])) is not None
+    ]
+    names = named([column for _, column, _ in formed])
+    return [
+        FormedField(name, position, column, form)
+        for name, (position, column, form) in zip(names, formed, strict=True)
+    ]
+
+
+def schemas_of(fields: Sequence[FormedField]) -> list[tuple[str, Schema]]:
+    """Return the names and schemas of FIELDS."""
+    return [(field.name, field.form.schema) for field in fields]
+
+
+def raw_key_of(table: Table, positions: list[int]) -> Callable[[Row], object] | None:
+    """Return what tells by the raw values at POSITIONS whether two rows have the same key."""
+    if not positions:
+        return None
+    values = itemgetter(*positions)
+    if any(table.columns[position].storage in _FLOATS for position in positions):
+        return lambda row: repr(values(row))  # as 0.0 and -0.0 are equal, but not the same key
+    return values

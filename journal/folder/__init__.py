@@ -1,0 +1,1 @@
+"""The journal folder on disk: its names, locks and shared pages, its ledgers, and what lies beside."""

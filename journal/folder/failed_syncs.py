@@ -1,0 +1,65 @@
+"""Databases of which a sync failed since the machine started.
+
+A small file in the journal folder tells every process, and those who look at the shipper: until
+the next start what the system has of such a database in memory may not be on its disk. After a
+start, what can be read is what is on disk.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from firebird_cdc.journal.folder.durable import boot_id
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+
+_LOOK_S = 10.0
+_ENDING = ".doubt"
+
+
+class Doubt:
+    """The file that tells of one database."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @staticmethod
+    def of(databases: Path, key: str) -> Doubt:
+        """Return that of the database with this key, in the folder DATABASES."""
+        return Doubt(databases / f"{key}{_ENDING}")
+
+    def note(self, database: Path) -> None:
+        """Let every process know that a sync of DATABASE failed. Raises OSError."""
+        self._path.write_bytes(boot_id() + b"\n" + os.fsencode(database))
+
+    def database(self) -> str | None:
+        """Return the database if a sync of it failed since the machine started."""
+        try:
+            boot, _, database = self._path.read_bytes().partition(b"\n")
+        except FileNotFoundError:
+            return None
+        return os.fsdecode(database) if boot == boot_id() else None
+
+
+class DoubtWatch:
+    """A chore of the shipper: has the statistics tell of such databases."""
+
+    def __init__(self, folder: Path, statistics: Statistics) -> None:
+        self._databases = folder / STATE_DIRECTORY / "databases"
+        self._statistics = statistics
+
+    def turn(self, now: float) -> float:
+        """Look for them."""
+        for path in self._databases.glob(f"*{_ENDING}"):
+            if (database := Doubt(path).database()) is not None:
+                self._statistics.trouble(
+                    f"disk of {database}",
+                    "warning",
+                    f"a sync of {database} failed: journals of what is not on its disk wait. Check "
+                    "the disk, then the database (gfix -validate), and restart the machine",
+                )
+        return now + _LOOK_S
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,612 @@
+"""The dense sequence of a database's journals, and the ledger that keeps it.
+
+The ledger is a file that only grows: one record for each group of journals that were given
+their numbers together, on disk before any of them becomes visible. So one sync serves a whole
+group: what a journal's own stamp loses in a power cut is written again from the ledger. Once it
+is long, all stamped journals are synced and a new ledger begins.
+
+After a sync that failed, the system may take bytes for written that are not, and says so only
+once, to one process. So the lock file says which bytes of which ledger a sync has covered, and
+whoever finds records behind them writes the ledger anew, into another file, before anything in
+it counts. It also says which number was the last of them: numbers and epochs only go up, whatever
+file they are in. So a ledger that ends before it (damaged, cut, an older copy), can't be read
+or is missing has lost numbers that were given, and stays as it is, until the latest copy takes its
+place or somebody asks for a new epoch: an empty file beside it, ``<key>.anew``.
+
+The lock file is synced itself before a ledger takes the place of another, with the first number,
+and with each epoch. Otherwise the system writes it when it likes. So it never tells of more than
+is on disk, and after a power cut perhaps of less: then a missing ledger is still noticed, and so is
+an older copy as far as the word goes; an old word about bytes costs one more ledger.
+Where nothing is synced it tells of epochs alone, and after a power cut perhaps of one that the
+ledger lacks, which then counts as lost.
+
+Behind that the lock file has the path of its database, and since when no file is there. The files
+of a database that was dropped are removed in the end (``retire``). One that is created at its path
+later begins in an epoch above all that were removed, of whatever database
+(``JournalFolder.first_epoch``), so no number comes twice. Who locks the file looks whether it still
+has its name.
+
+    lock file: u64 inode and u64 length of what a sync has covered, u64 failed syncs, u64 last
+               number, u32 epoch; from byte 40 u64 seconds since 1970 (0: the database is there),
+               then the path, to the end
+
+    record:  4s magic, u32 epoch, u32 entries, u32 attachments that the database had had, modulo
+             2^32 (0: not known), u64 last number before the group, u64 highest transaction so far,
+             16s GUID, i32 i32 creation time and u64 inode of the database file, then per journal
+             16s uuid, i64 commit_us, i64 stamped_us, u64 length, u64 events, u64 transaction, u64
+             catalogue_offset; u32 CRC-32C of all that
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+import google_crc32c
+import logbook
+
+from firebird_cdc.journal.folder.durable import sync_directory
+from firebird_cdc.journal.folder.inventory import Incarnation, Seen
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
+from firebird_cdc.journal.format import Stamp, write_stamp
+
+_log = logbook.Logger("firebird_cdc.journal.folder.ledger")
+
+_HEAD = struct.Struct("<4sIIIQQ16siiQ")
+_ENTRY = struct.Struct("<16sqqQQQQ")
+_CRC = struct.Struct("<I")
+_NOTED = struct.Struct("<QQQQI")  # in the lock file; earlier versions wrote the first three only
+_GONE, _GONE_AT = struct.Struct("<Q"), 40
+_DATABASE_AT = _GONE_AT + _GONE.size
+_MAGIC = b"FBCL"
+_UNKNOWN = Incarnation(UUID(int=0), (0, 0), 0)
+_ENDINGS = (".ledger", ".ledger-new", ".indexes", ".new", ".doubt")  # but for the lock file
+_LEDGER_LIMIT = 4 * 1024 * 1024  # bytes; about 70,000 journals
+_DAY_S = 86_400
+_DISK_ERRORS = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)
+
+
+class _NumbersLost(OSError):
+    """A ledger lacks numbers that were given."""
+
+
+class _Noted(NamedTuple):
+    """What the lock file says: inode and length of what a sync has covered, how many syncs of the
+    folder's file system had failed when stamps were last sure to be on disk, and the last number
+    that is on disk, with its epoch."""
+
+    inode: int = 0
+    end: int = 0
+    failed: int = 0
+    last: int = 0
+    epoch: int = 0
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """Epoch and number, which only go up."""
+        return self.epoch, self.last
+
+
+def _write(fd: int, content: bytes, offset: int) -> None:
+    while content:
+        written = os.pwrite(fd, content, offset)
+        content, offset = content[written:], offset + written
+
+
+def database_key(path: str) -> str:
+    """Return the file name that stands for a database path."""
+    return hashlib.sha256(path.encode()).hexdigest()[:32]
+
+
+class DatabaseFiles(NamedTuple):
+    """A lock file's words on its database; ``gone_since``: seconds since 1970, 0: it was there when
+    somebody looked."""
+
+    path: str
+    gone_since: int
+
+
+def read_database(lock: Path) -> DatabaseFiles:
+    """Read which database a lock file is of, "" where an earlier version has made it. Raises
+    OSError."""
+    content = lock.read_bytes()
+    if len(content) <= _DATABASE_AT:
+        return DatabaseFiles("", 0)
+    (gone,) = _GONE.unpack_from(content, _GONE_AT)
+    return DatabaseFiles(os.fsdecode(content[_DATABASE_AT:]), gone)
+
+
+def note_gone(lock: Path, since: int) -> None:
+    """Keep in a lock file since when no file is at the path of its database, in seconds since 1970;
+    0: one is. Raises OSError."""
+    fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        _write(fd, _GONE.pack(since), _GONE_AT)
+    finally:
+        os.close(fd)
+
+
+class _Record(NamedTuple):
+    """One record of a ledger; ``end``: the offset behind it."""
+
+    epoch: int
+    last: int
+    highest_transaction: int
+    attachments: int
+    incarnation: Incarnation | None
+    given: list[tuple[UUID, Stamp]]
+    end: int
+
+
+def _places(content: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where each record of a ledger begins and ends; a torn one ends it."""
+    at = 0
+    while at + _HEAD.size + _CRC.size <= len(content):
+        magic, _, entries, *_ = _HEAD.unpack_from(content, at)
+        end = at + _HEAD.size + entries * _ENTRY.size
+        if magic != _MAGIC or end + _CRC.size > len(content):
+            return
+        if _CRC.unpack_from(content, end)[0] != google_crc32c.value(content[at:end]):
+            return
+        yield at, end + _CRC.size
+        at = end + _CRC.size
+
+
+def _records(content: bytes, places: Iterable[tuple[int, int]] | None = None) -> Iterator[_Record]:
+    """Yield the records of a ledger, all or those at PLACES; a torn one ends it."""
+    for at, end in _places(content) if places is None else places:
+        _, epoch, entries, attachments, before, highest, guid, *created, inode = _HEAD.unpack_from(
+            content, at
+        )
+        given = []
+        for index in range(entries):
+            uuid, commit_us, stamped_us, *rest = _ENTRY.unpack_from(
+                content, at + _HEAD.size + index * _ENTRY.size
+            )
+            stamp = Stamp(epoch, before + 1 + index, commit_us, stamped_us, *rest)
+            given.append((UUID(bytes=uuid), stamp))
+        known = Incarnation(UUID(bytes=guid), (created[0], created[1]), inode)
+        incarnation = known if known != _UNKNOWN else None
+        yield _Record(epoch, before + entries, highest, attachments, incarnation, given, end)
+
+
+class Given(NamedTuple):
+    """What a ledger says was given: the last number, and the journals that it still names."""
+
+    epoch: int
+    last: int
+    journals: dict[UUID, tuple[int, int, int]]  # epoch, number, commit in microseconds since 1970
+
+
+def read_given(path: Path) -> Given | None:
+    """Read a ledger without a lock, for whoever only looks; None if it says nothing (yet).
+
+    A number may be in it whose journal is visible a moment later. Raises OSError.
+    """
+    given = None
+    journals = {}
+    for record in _records(path.read_bytes()):
+        for uuid, stamp in record.given:
+            journals[uuid] = stamp.epoch, stamp.sequence, stamp.commit_us
+        given = Given(record.epoch, record.last, journals)
+    return given
+
+
+class SequenceLedger:
+    """The numbers given in one database. Several processes may share it: ``exclusive``."""
+
+    def __init__(
+        self,
+        folder: JournalFolder,
+        key: str,
+        fsync: bool,
+        sync_stamps: Callable[[], None],
+        database: str = "",
+        last_stamp: Callable[[], tuple[int, int]] | None = None,
+    ) -> None:
+        """``key``: of the database (``database_key``); ``sync_stamps`` puts every stamp written
+        so far on disk; ``database``: its path, "" if that is not known; ``last_stamp``: gives epoch
+        and number after which a new ledger goes on, None: none is begun here."""
+        self._fsync = fsync
+        self._sync_stamps = sync_stamps
+        self._folder = folder
+        self._database = os.fsencode(database)
+        self._last_stamp = last_stamp
+        self._path = folder.databases / f"{key}.ledger"
+        self._lock_path = self._path.with_suffix(".lock")
+        self._known = (0, 0)  # epoch and number that were given, whatever the file has
+        self._wish = self._path.with_suffix(".anew")
+        self._fd = -1
+        self.compared_at = float("-inf")  # with the database, monotonic
+        self.used_at = 0.0  # monotonic; by whoever keeps it open
+        self._reset()
+        self._is_named = False  # the database, in the lock file
+        self._lock = self._open_lock()
+
+    def _reset(self) -> None:
+        """Know nothing of the ledger."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+        self._end = 0
+        self.epoch = 0
+        self.last = 0
+        self.highest_transaction = 0
+        self.attachments = 0  # that the database had had at least; 0: not known
+        self.incarnation: Incarnation | None = None  # None: not known yet
+
+    @property
+    def is_new(self) -> bool:
+        """Tell, inside ``exclusive``, whether no number was ever recorded here."""
+        return self._end == 0
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Keep other processes from giving numbers meanwhile, and learn what they gave."""
+        try:
+            self._take_lock()
+            self._name_database()
+            self._catch_up_or_begin()
+            if self.is_new and self._last_stamp is not None:
+                self._begin_first()
+            yield
+        except BaseException:
+            self._reset()  # what was begun may be in the file or not: the file is read anew
+            raise
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def _open_lock(self) -> int:
+        return os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def _take_lock(self) -> None:
+        """Lock the file that has its name: another process may have removed the one that is open,
+        with the ledger (``retire``)."""
+        while True:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            try:
+                named, own = self._lock_path.stat(), os.fstat(self._lock)
+            except FileNotFoundError:
+                named = None
+            if named is not None and (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino):
+                return
+            before, self._lock = self._lock, self._open_lock()
+            os.close(before)
+            self._is_named = False
+            self._reset()
+
+    def _name_database(self) -> None:
+        """Have the lock file say which database it is of."""
+        if self._database and not self._is_named:
+            if os.pread(self._lock, len(self._database) + 1, _DATABASE_AT) != self._database:
+                os.ftruncate(self._lock, _DATABASE_AT)
+                _write(self._lock, self._database, _DATABASE_AT)
+            self._is_named = True
+
+    def _begin_first(self) -> None:
+        """Record where the numbers of a database begin of which none was ever recorded, or whose
+        ledger was retired."""
+        assert self._last_stamp is not None
+        self.epoch, last = max((self._folder.first_epoch, 0), self._last_stamp())
+        self.record([], last)
+
+    def _catch_up_or_begin(self) -> None:
+        """Learn what was given; where that is lost, do as somebody has asked."""
+        try:
+            self._catch_up()
+        except _NumbersLost:
+            if not self._wish.exists():
+                raise
+            self._begin_after_loss()
+        else:
+            if not self._wish.exists():
+                return
+            _log.warning(
+                "{ledger} lacks no number: no epoch is begun, and {wish} is removed",
+                ledger=self._path,
+                wish=self._wish,
+            )
+        self._wish.unlink(missing_ok=True)  # or it would approve a loss to come
+
+    def _catch_up(self) -> None:
+        try:
+            inode = self._path.stat().st_ino
+        except FileNotFoundError:
+            noted = self._noted()
+            if self._known[0] < self._folder.first_epoch:
+                self._known = 0, 0  # retired: no number of that epoch is given again
+            is_lost = noted.end or any(noted.number) or any(self._known)
+            if is_lost or self._wish.exists():  # or who was asked for an epoch died before it began
+                raise self._loss() from None
+            self._write_anew(b"")
+        else:
+            if self._fd >= 0 and inode != os.fstat(self._fd).st_ino:
+                self._reset()  # another process began a new ledger
+            if self._fd < 0:
+                with self._reading():
+                    self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        for _ in self._read(self._end, only_last=True):
+            pass
+        # Whoever wrote what is behind that may have died before its sync, or that may have failed.
+        noted = self._noted()
+        if self._fsync and (noted.inode, noted.end) != (os.fstat(self._fd).st_ino, self._end):
+            self._write_anew(self._content())
+        elif self._fsync and noted.number != (self.epoch, self.last):
+            self._note_synced(noted.failed)  # an earlier version does not
+        elif not self._fsync:
+            self._note_epoch(noted)
+        self._known = self.epoch, self.last  # only now: it may not have been on disk
+
+    def _read(self, start: int, only_last: bool = False) -> Iterator[tuple[UUID, Stamp]]:
+        """Yield what was given from byte ``start`` on, or ONLY what the LAST record has; a torn
+        record ends the ledger. Raises OSError if it ends before what is known to be on disk: those
+        numbers were given."""
+        noted = self._noted()
+        # Of another file the length says nothing, as a new ledger is short; if there is no number,
+        # it is an earlier version's, which emptied it before a ledger took another's place.
+        is_its = noted.inode == os.fstat(self._fd).st_ino or not any(noted.number)
+        known = max(self._end, noted.end if is_its else 0)
+        size = os.fstat(self._fd).st_size
+        if size < start:
+            raise self._loss()
+        with self._reading():
+            content = os.pread(self._fd, size - start, start)
+        end = 0
+        places = deque(_places(content), maxlen=1 if only_last else None)
+        for record in _records(content, places):
+            yield from record.given
+            self.epoch, self.last = record.epoch, record.last
+            self.highest_transaction = record.highest_transaction
+            self.attachments = record.attachments
+            self.incarnation = record.incarnation
+            end = record.end
+        self._end = start + end
+        if self._end < known or (self.epoch, self.last) < max(noted.number, self._known):
+            raise self._loss()
+
+    def retire(self) -> None:
+        """Remove the files of a database that is gone, and let none that comes to its path have an
+        epoch again that was given here. Call it inside ``exclusive``. Raises OSError.
+
+        The lock file says nothing of numbers before the ledger goes: ended in between, this leaves
+        a ledger that is whole, or none that anybody misses.
+        """
+        self._folder.retire_epoch(self.epoch)
+        self._note(_Noted())
+        os.fdatasync(self._lock)
+        for ending in _ENDINGS:
+            self._path.with_suffix(ending).unlink(missing_ok=True)
+        self._lock_path.unlink()
+        self._known = 0, 0
+        self._reset()
+
+    def close(self) -> None:
+        """Close the ledger's files."""
+        self._reset()
+        os.close(self._lock)
+
+    def entries(self) -> Iterator[tuple[UUID, Stamp]]:
+        """Yield all numbers that the ledger still holds; call it inside ``exclusive``."""
+        yield from self._read(0)
+
+    def record(self, group: Sequence[tuple[UUID, Stamp]], last: int) -> None:
+        """Make the numbers of ``group`` durable, ending at ``last``, before anybody can see
+        them. Call it inside ``exclusive``. Raises OSError; then nobody may see them yet, though
+        the ledger may have them."""
+        highest = max([self.highest_transaction, *(stamp.transaction for _, stamp in group)])
+        body = self._head(len(group), last - len(group), highest)
+        for uuid, stamp in group:
+            body += _ENTRY.pack(
+                uuid.bytes,
+                stamp.commit_us,
+                stamp.stamped_us,
+                stamp.journal_length,
+                stamp.event_count,
+                stamp.transaction,
+                stamp.catalogue_offset,
+            )
+        body += _CRC.pack(google_crc32c.value(body))
+        if self._end + len(body) > _LEDGER_LIMIT:
+            self._begin_anew()
+        self.last = last
+        self.highest_transaction = highest
+        _write(self._fd, body, self._end)
+        try:
+            if self._fsync:
+                os.fdatasync(self._fd)
+        except OSError as error:
+            _log.error(
+                "{ledger} could not be synced ({cause}): it is written anew",
+                ledger=self._path,
+                cause=error.strerror,
+            )
+            self._write_anew(self._content() + body)
+        else:
+            self._end += len(body)
+            noted = self._noted()
+            if self._fsync:
+                self._note_synced(noted.failed)
+            else:
+                self._note_epoch(noted)
+        self._known = self.epoch, self.last
+
+    def is_ahead_of(self, seen: Seen) -> bool:
+        """Tell whether the numbers here are those of another database than the one that was SEEN,
+        or of a later state of it."""
+        return bool(
+            seen.incarnation != self.incarnation
+            or seen.last_transaction < self.highest_transaction
+            or (self.attachments and (seen.attachments - self.attachments) % 2**32 >= 2**31)
+        )
+
+    def begin_epoch(self, incarnation: Incarnation) -> None:
+        """Another database lies at the path: number its journals from 1, in an epoch of their own.
+        Call it inside ``exclusive``."""
+        self.epoch += 1
+        self.last = self.highest_transaction = self.attachments = 0
+        self.incarnation = incarnation
+        self.record([], 0)
+
+    def _head(self, entries: int, before: int, highest: int) -> bytes:
+        guid, created, inode = self.incarnation or _UNKNOWN
+        return _HEAD.pack(
+            _MAGIC,
+            self.epoch,
+            entries,
+            self.attachments,
+            before,
+            highest,
+            guid.bytes,
+            *created,
+            inode,
+        )
+
+    def _begin_anew(self) -> None:
+        """Replace a long ledger by one that only knows the last number. All stamps written so
+        far are put on disk first: nothing could write them again."""
+        failed = self._folder.failed_syncs
+        if self._fsync and self._noted().failed != failed:
+            self._write_stamps_again()
+        self._write_summary(failed)
+
+    def _write_summary(self, failed: int) -> None:
+        """Begin a ledger that only knows the last number, once all stamps are on disk. FAILED: how
+        many syncs of the file system had failed before."""
+        try:
+            self._sync_stamps()
+        except OSError:
+            self._folder.count_failed_sync()
+            raise
+        head = self._head(0, self.last, self.highest_transaction)
+        self._write_anew(head + _CRC.pack(google_crc32c.value(head)), failed)
+
+    def _begin_after_loss(self) -> None:
+        """Number from 1 in a new epoch, as nobody knows any more which numbers were given. What is
+        left of the ledger is kept beside it."""
+        noted = self._noted()
+        epoch = max(self.epoch, self._known[0], noted.epoch) + 1
+        if not any(noted.number):
+            # Nobody noted epochs here: the days since 1970 are more than any database has had.
+            epoch = max(epoch, int(time.time() // _DAY_S))
+        self._reset()
+        self.epoch = epoch
+        kept = self._path.with_suffix(".damaged")
+        with contextlib.suppress(FileNotFoundError):
+            self._path.rename(kept)
+        self._write_summary(self._folder.failed_syncs)
+        _log.warning(
+            "{ledger} had lost numbers, and somebody made {wish}: journals are numbered from 1 "
+            "again, in epoch {epoch}",
+            ledger=self._path,
+            wish=self._wish,
+            epoch=epoch,
+        )
+
+    def _write_stamps_again(self) -> None:
+        """Write the stamps of all journals that are here, each synced: a sync of the whole file
+        system has failed, and the next one says nothing of what that did not write."""
+        given = [each for record in _records(self._content()) for each in record.given]
+        for uuid, stamp in given:
+            self._folder.tell_progress()
+            try:
+                fd = os.open(self._folder.committed(uuid), os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:  # nearly all are shipped
+                continue
+            try:
+                write_stamp(fd, uuid, stamp)
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+
+    def _content(self) -> bytes:
+        """Return the records of the ledger as far as they are known. Raises OSError if they can't
+        be read any more."""
+        with self._reading():
+            content = os.pread(self._fd, self._end, 0)
+        if self._end and not any(end == self._end for _, end in _places(content)):
+            raise self._loss()
+        return content
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Take what the disk does not give back of the ledger for lost."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in _DISK_ERRORS:
+                raise
+            raise self._loss() from error
+
+    def _loss(self) -> _NumbersLost:
+        """Return the error that says that records are lost which were on disk."""
+        return _NumbersLost(
+            errno.EIO,
+            "a disk error, or an older copy of this file, took numbers that were given: no journal "
+            "is published until its latest copy is brought back; if there is none, make the empty "
+            f"file {self._wish.name} beside it, and a new epoch begins",
+            str(self._path),
+        )
+
+    def _write_anew(self, content: bytes, failed: int | None = None) -> None:
+        """Have CONTENT in a new ledger, whole on disk before it takes the place of the old one.
+
+        FAILED: how many syncs of the file system had failed before all stamps were on disk.
+        """
+        noted = self._noted()
+        failed = noted.failed if failed is None else failed
+        temporary = self._path.with_suffix(".ledger-new")  # of this lock alone
+        temporary.unlink(missing_ok=True)  # another file: of that one a sync may have failed
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            _write(fd, content, 0)
+            os.fsync(fd)
+            # An earlier ledger may have had this inode number: what was synced of that one must
+            # not be said of this one, after a kill or a power cut either. Both have its number.
+            self._note(noted._replace(inode=0, end=0, failed=failed))
+            os.fdatasync(self._lock)
+            temporary.rename(self._path)
+            sync_directory(self._folder.databases)
+        except BaseException:  # where it has its name already, it is opened anew
+            os.close(fd)
+            raise
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = fd
+        self._end = len(content)
+        self._note_synced(failed)
+
+    def _noted(self) -> _Noted:
+        """Return what is on disk, as far as anybody knows."""
+        content = os.pread(self._lock, _NOTED.size, 0).ljust(_NOTED.size, b"\0")
+        return _Noted(*_NOTED.unpack(content))
+
+    def _note(self, noted: _Noted) -> None:
+        _write(self._lock, _NOTED.pack(*noted), 0)
+
+    def _note_epoch(self, noted: _Noted) -> None:
+        """Let all processes know of the epoch, where nothing is synced."""
+        if noted.epoch != self.epoch:
+            self._note(noted._replace(last=0, epoch=self.epoch))
+
+    def _note_synced(self, failed: int) -> None:
+        """Let all processes know that the ledger is on disk up to its end. Raises OSError."""
+        before = self._noted()
+        inode = os.fstat(self._fd).st_ino
+        self._note(_Noted(inode, self._end, failed, self.last, self.epoch))
+        if (self.epoch, self.last > 0) == (before.epoch, before.last > 0):
+            return
+        try:
+            os.fdatasync(self._lock)
+        except OSError:
+            self._note(before)  # so that it is synced once more
+            raise

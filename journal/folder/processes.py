@@ -1,0 +1,365 @@
+"""The processes that work on a journal folder, each with the options that it has read.
+
+The shipper says of itself what it is in the file of its lock, and each server process in a file
+beside its mark. So a server can tell that a shipper of before has older options or code than its
+own (``bridge.replacing``), and ``status`` and ``check`` can tell that processes disagree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+from uuid import UUID, uuid4
+
+import logbook
+
+from firebird_cdc import __version__
+from firebird_cdc.config.reading import Reading, digest_of, root_directory, stamp_of
+from firebird_cdc.config.source import read_flat_yaml
+from firebird_cdc.errors import ConfigError
+from firebird_cdc.journal.folder.durable import make_folder, replace_file
+from firebird_cdc.journal.folder.locks import SHIPPER_LOCK, STATE_DIRECTORY, is_held, read_holder
+from firebird_cdc.journal.shipper.monitoring.statistics import OPTIONS, Statistics
+
+_log = logbook.Logger("firebird_cdc.journal.folder.processes")
+
+_OWNERS: Final = "owners"
+_SERVERS: Final = "servers"
+_REQUEST: Final = "shipper.end"
+
+_LOOK_S = 10.0
+_REQUEST_LOOK_S = 1.0
+_NAMED = 5  # of the processes that a sentence is about
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """A process at work. ``identity``: of this life of it; ``embedded``: a shipper that ends with
+    the last server process, and that a server may replace."""
+
+    identity: str
+    process: int
+    version: str
+    embedded: bool
+    reading: Reading
+
+    def as_json(self) -> str:
+        """Return it as one line."""
+        return json.dumps(
+            [self.identity, self.process, self.version, self.embedded, self.reading.as_json()]
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Party | None:
+        """Return what ``as_json`` gave; None for any other text."""
+        try:
+            identity, process, version, embedded, reading = json.loads(text)
+            read = Reading.from_json(reading)
+            return cls(str(identity), int(process), str(version), bool(embedded), read)
+        except (ValueError, TypeError, KeyError):
+            return None
+
+
+def this_process(reading: Reading, *, embedded: bool) -> Party:
+    """Return this process as it begins to work with what it has read."""
+    return Party(str(uuid4()), os.getpid(), __version__, embedded, reading)
+
+
+def is_newer(version: str, other: str) -> bool:
+    """Tell whether VERSION of ours is a later one than OTHER."""
+    one, two = (tuple(map(int, re.findall(r"\d+", each))) for each in (version, other))
+    return one > two
+
+
+# Who is at work
+
+
+class Shipper(NamedTuple):
+    """The shipper of a folder. ``party``: None if it is of a version that says nothing more."""
+
+    process: int
+    party: Party | None
+
+    @property
+    def name(self) -> str:
+        """What tells it from the one before and the one after it."""
+        return str(self.process) if self.party is None else self.party.identity
+
+
+def read_shipper(directory: Path, is_locked: Callable[[Path], bool] = is_held) -> Shipper | None:
+    """Return the shipper that works on DIRECTORY; None if there is none, or it has just begun."""
+    path = directory / STATE_DIRECTORY / SHIPPER_LOCK
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if not is_locked(path):
+            return None
+        process, word = read_holder(fd)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    if not process.isdecimal():
+        return None
+    return Shipper(int(process), Party.from_json(word))
+
+
+def server_path(state: Path, owner: UUID) -> Path:
+    """Return the file in which the server process with the mark OWNER says what it has read."""
+    return state / _SERVERS / str(owner)
+
+
+def tell_server(state: Path, owner: UUID, reading: Reading) -> Path:
+    """Say what the server process with the mark OWNER, this one, has read; return the file.
+
+    Raises OSError.
+    """
+    path = server_path(state, owner)
+    make_folder(path.parent)
+    word = this_process(reading, embedded=False).as_json()
+    replace_file(path, word.encode(), is_synced=False)
+    return path
+
+
+class Servers(NamedTuple):
+    """The server processes of a folder. ``unknown``: how many live that have not said what they
+    have read, as an earlier version doesn't."""
+
+    parties: list[Party]
+    unknown: int
+
+
+def read_servers(directory: Path, is_locked: Callable[[Path], bool] = is_held) -> Servers:
+    """Return the server processes that work on DIRECTORY and live."""
+    state = directory / STATE_DIRECTORY
+    parties, unknown = [], 0
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        for mark in list((state / _OWNERS).iterdir()):
+            with contextlib.suppress(OSError, ValueError):
+                owner = UUID(mark.name)
+                if not is_locked(mark):
+                    continue
+                party = None
+                with contextlib.suppress(FileNotFoundError):
+                    party = Party.from_json(server_path(state, owner).read_text("utf-8"))
+                if party is not None:
+                    parties.append(party)
+                else:
+                    unknown += 1
+    return Servers(parties, unknown)
+
+
+def configs_at_work(directory: Path) -> list[Path]:
+    """Return the configuration files that the processes at work on DIRECTORY have read, but for
+    those of processes that see other files than this one."""
+    parties = read_servers(directory).parties
+    shipper = read_shipper(directory)
+    if shipper is not None and shipper.party is not None:
+        parties.append(shipper.party)
+    own = root_directory()
+    return [Path(party.reading.path) for party in parties if party.reading.root == own]
+
+
+# Asking a shipper to end
+
+
+def ask_to_end(directory: Path, shipper: Party) -> None:
+    """Ask an embedded shipper to make room for another one. It names one life of one process, so
+    what is left of it after a crash ends no later one. Raises OSError."""
+    path = directory / STATE_DIRECTORY / _REQUEST
+    replace_file(path, shipper.identity.encode(), is_synced=False)
+
+
+class EndRequest:
+    """The request to this shipper, an embedded one, to make room; looked for once a second."""
+
+    def __init__(self, directory: Path, shipper: Party) -> None:
+        self._path = directory / STATE_DIRECTORY / _REQUEST
+        self._identity = shipper.identity if shipper.embedded else ""
+        self._next_look = 0.0
+
+    def is_made(self, now: float) -> bool:
+        """Tell whether it is made, at NOW (monotonic); once."""
+        if not self._identity or now < self._next_look:
+            return False
+        self._next_look = now + _REQUEST_LOOK_S
+        try:
+            asked = self._path.read_text("utf-8", "replace")
+        except OSError:
+            return False
+        if asked != self._identity:
+            return False
+        self._identity = ""
+        _log.notice(
+            "a server process with newer options or code starts another shipper: this one ends"
+        )
+        return True
+
+
+# What they disagree about
+
+
+class Disagreement(NamedTuple):
+    """What two processes or a file disagree about, as a sentence, and what to do."""
+
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.remedy}"
+
+
+def disagreements(
+    directory: Path, is_locked: Callable[[Path], bool] = is_held
+) -> list[Disagreement]:
+    """Return what the processes that work on DIRECTORY, and their configuration files as they are
+    now, disagree about. Takes some milliseconds, and more with many server processes."""
+    shipper = read_shipper(directory, is_locked)
+    servers = read_servers(directory, is_locked)
+    found = [*_between_servers(directory, servers.parties, shipper)]
+    found += _since_files_changed(servers.parties, shipper and shipper.party)
+    if shipper is not None and servers.parties:
+        found += _of_shipper(shipper, servers)
+    return found
+
+
+def _between_servers(
+    directory: Path, servers: Sequence[Party], shipper: Shipper | None
+) -> Iterator[Disagreement]:
+    latest: dict[tuple[str, str], Party] = {}
+    for party in sorted(servers, key=lambda party: party.reading.read_ns):
+        latest[party.reading.place] = party
+    if len({party.reading.digest for party in latest.values()}) < 2:
+        return
+    named = " and ".join(
+        f"process {party.process} those of {party.reading.path}" for party in latest.values()
+    )
+    serving = ""
+    if shipper is not None and shipper.party is not None:
+        serving = (
+            f"; the one shipper, process {shipper.process}, has those of"
+            f" {shipper.party.reading.path}"
+        )
+    yield Disagreement(
+        f"server processes with different options work on {directory}: {named}{serving}",
+        "give each server a connector.journal.directory of its own, or both the same options",
+    )
+
+
+def _since_files_changed(servers: Sequence[Party], shipper: Party | None) -> Iterator[Disagreement]:
+    """Yield the files that were changed after a process read them, in more than remarks."""
+    everybody = [*servers, *([] if shipper is None else [shipper])]
+    for place in sorted({party.reading.place for party in everybody}):
+        here = [party for party in everybody if party.reading.place == place]
+        digest = _digest_now(max(here, key=lambda party: party.reading.read_ns))
+        older = [party for party in here if party.reading.digest != digest]
+        older_servers = [party for party in older if party is not shipper]
+        if not older:
+            continue
+        named = []
+        if older_servers:
+            processes = ", ".join(str(party.process) for party in older_servers[:_NAMED])
+            more = f" and {len(older_servers) - _NAMED} more" * (len(older_servers) > _NAMED)
+            named.append(f"server process {processes}{more}")
+        if shipper in older:
+            assert shipper is not None
+            named.append(f"the shipper, process {shipper.process},")
+        if older_servers:
+            remedy = "restart the server: until then they work with the options of before"
+        else:
+            assert shipper is not None
+            remedy = _restart(shipper)
+        yield Disagreement(f"{place[0]} was changed after {' and '.join(named)} read it", remedy)
+
+
+def _digest_now(latest: Party) -> str:
+    """Return the digest of the file of LATEST as it is now; as it was if nobody here can look."""
+    reading = latest.reading
+    path = _seen_from_here(latest)
+    stamp = "" if path is None else stamp_of(path)
+    if path is None or stamp in ("", reading.stamp):
+        return reading.digest
+    try:
+        return digest_of(read_flat_yaml(path, "connector configuration"))
+    except ConfigError:
+        return ""  # no YAML, which nobody can have read
+
+
+def _seen_from_here(party: Party) -> Path | None:
+    """Return the path by which this process finds the file of PARTY, which may live in a chroot."""
+    path = Path(party.reading.path)
+    if party.reading.root == root_directory():
+        return path
+    root = Path(f"/proc/{party.process}/root")
+    try:
+        is_its_own = root_directory(root) == party.reading.root  # else another of that number
+    except OSError:
+        return None
+    return root / path.relative_to("/") if is_its_own else None
+
+
+def _of_shipper(shipper: Shipper, servers: Servers) -> Iterator[Disagreement]:
+    party = shipper.party
+    newest = max(servers.parties, key=lambda each: each.reading.read_ns)
+    if party is None:
+        yield Disagreement(
+            f"the shipper, process {shipper.process}, is of an earlier version of firebird-cdc than"
+            f" server process {newest.process} ({newest.version})",
+            "if it is not replaced within two minutes, end it: an embedded one is started again by"
+            " the server, one of your own you start",
+        )
+        return
+    if is_newer(newest.version, party.version):
+        yield Disagreement(
+            f"the shipper, process {party.process}, is version {party.version}, and server process"
+            f" {newest.process} is {newest.version}",
+            _restart(party),
+        )
+    elsewhere = {each.reading.place for each in servers.parties}
+    same = {each.reading.digest for each in servers.parties}
+    is_foreign = party.reading.place not in elsewhere and party.reading.digest not in same
+    if party.embedded and is_foreign and not servers.unknown:
+        yield Disagreement(
+            f"the shipper, process {party.process}, has the options of {party.reading.path}, which"
+            f" no server has; server process {newest.process} has those of {newest.reading.path}",
+            _restart(party),
+        )
+
+
+def _restart(shipper: Party) -> str:
+    if shipper.embedded:
+        return (
+            "a server replaces it by itself; if that takes longer than two minutes, end it"
+            f" (kill {shipper.process}), and it is started again"
+        )
+    return "restart the shipper"
+
+
+class PartyWatch:
+    """A chore of the shipper: has the statistics tell of ``disagreements``."""
+
+    def __init__(self, directory: Path, statistics: Statistics) -> None:
+        self._directory = directory
+        self._statistics = statistics
+
+    def turn(self, now: float) -> float:
+        """Look at who is at work."""
+        found = "; ".join(map(str, disagreements(self._directory)))
+        if not found:
+            self._statistics.clear(OPTIONS)
+        else:
+            if OPTIONS not in self._statistics.troubles:
+                _log.warning("{}", found)
+            self._statistics.trouble(OPTIONS, "warning", found)
+        return now + _LOOK_S
+
+    def close(self) -> None:
+        """There is nothing to give back."""

@@ -1,0 +1,1 @@
+"""The audit: of journals by themselves, against Kafka, and against the database."""

@@ -1,0 +1,1 @@
+"""Journals against the live database."""

@@ -1,0 +1,1 @@
+"""Spark itself: its session, its progress, and the archive of Python for its workers."""

@@ -1,0 +1,1 @@
+"""Publishes again what an audit found missing in Kafka."""

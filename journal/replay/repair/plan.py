@@ -1,0 +1,933 @@
+"""What a repair has to publish for the events that an audit found missing in Kafka.
+
+A missing event is sent again as it is if Kafka has no newer event of its key. Else it would take
+consumers back to an older state, so the key's current state is sent in its place: the row as of
+the last journal that was shipped, or its end. Both are found out in the journals; what is known
+is kept in a file of SQLite's, so memory does not grow with the findings nor with the history.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import groupby
+from typing import Any, BinaryIO, NamedTuple
+from uuid import UUID
+
+from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.config.filters import MessageKeys
+from firebird_cdc.errors import JournalError, ReplayError
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.folder.notes import QUARANTINE
+from firebird_cdc.journal.folder.segments import SEGMENT_NAME, close_segments, database_digest
+from firebird_cdc.journal.format import DdlChange, JournalReader, Row, RowChange, Table
+from firebird_cdc.journal.replay.repair.topics import TopicLook, TopicsClosed, events_since
+from firebird_cdc.journal.replay.source.storage import (
+    JOURNAL_SUFFIX,
+    Folder,
+    folder_at,
+    open_folder,
+)
+from firebird_cdc.journal.shipper.monitoring.statistics import now_us
+from firebird_cdc.journal.shipper.quarantine import note_or_none
+from firebird_cdc.journal.shipper.repairs import (
+    MOST_BYTES,
+    MOST_EVENTS,
+    MOST_NAMED,
+    WHOLE,
+    Missing,
+    Origin,
+    Place,
+    Repair,
+    RepairFolder,
+    RepairWriter,
+    repair_uuid,
+)
+from firebird_cdc.journal.types.canonical import RowText
+
+KIND = "missing event"
+"""The findings that can be repaired."""
+
+_Event = tuple[int, int, int]  # a missing event: its number here, its pos, its journal here
+
+_NONE_AS_STORED = "UTF-8"  # what `RepairWriter` asks for
+_PLACE = struct.Struct(">IQQ")
+_FIRST = Place(0, 0, 0)
+_COLUMNS = ("kind", "database", "epoch", "sequence", "position", "file")
+_BATCH = 1000
+_CACHE_KIB = 32 * 1024
+_WINDOW = 1024 * 1024
+
+_TABLES = """
+CREATE TABLE event (
+    id INTEGER PRIMARY KEY, database TEXT, epoch INT, sequence INT, pos INT, place BLOB, file TEXT,
+    origin INT, has_key INT, is_ddl INT, status TEXT, why TEXT,
+    UNIQUE (database, epoch, sequence, pos));
+CREATE INDEX event_status ON event (status, place);
+CREATE INDEX event_origin ON event (origin, pos);
+CREATE TABLE origin (
+    id INTEGER PRIMARY KEY, database TEXT, epoch INT, sequence INT, uuid BLOB, number INT,
+    commit_us INT, folder TEXT, name TEXT, UNIQUE (database, epoch, sequence));
+CREATE INDEX origin_uuid ON origin (uuid);
+CREATE TABLE row_key (
+    hash BLOB PRIMARY KEY, last BLOB, present BLOB, folder TEXT, name TEXT, pos INT,
+    checked BLOB, in_kafka BLOB);
+CREATE TABLE event_key (
+    hash BLOB, event INT, sent INT, PRIMARY KEY (hash, event)) WITHOUT ROWID;
+CREATE INDEX event_key_event ON event_key (event);
+"""
+
+# What became of an event. OPEN: not decided yet; UNSHIPPED: it never was missing; PRESENT: it is
+# not any more.
+OPEN, FAILED, ORIGINAL, STATE, EARLIER, WAITING, UNSHIPPED, PRESENT = (
+    "open", "failed", "original", "state", "earlier", "waiting", "unshipped", "present",
+)  # fmt: skip
+
+
+def read_findings(url: str) -> Iterator[dict[str, Any]]:
+    """Yield the findings of kind `KIND` that an audit wrote into ``findings`` in the folder URL.
+
+    Raises ReplayError if there are none of an audit.
+    """
+    try:
+        folder = open_folder(f"{url.rstrip('/')}/findings")
+    except ReplayError as error:
+        raise ReplayError(
+            f"{url} is not what replay audit --output has written: {error}"
+        ) from error
+    names = sorted(entry.name for entry in folder.entries() if entry.name[:1] not in "._")
+    for name in names:
+        with folder.stream(name) as stream:
+            if name.endswith(".parquet"):
+                yield from _parquet(stream)
+            elif name.endswith(".json"):
+                yield from _json(stream, f"{url}/findings/{name}")
+    if not names:
+        raise ReplayError(f"{url}/findings is empty, so no audit has written all of it")
+
+
+def read_ends(url: str) -> dict[str, dict[str, int]]:
+    """Up to which offsets the audit in the folder URL has read topics, by topic and number of the
+    partition; nothing if it doesn't say so.
+
+    Raises ReplayError if it has not looked into Kafka at all.
+    """
+    try:
+        facts = json.loads(folder_at(url.rstrip("/")).read("report.json"))["facts"]
+        if "kafka" not in facts:
+            raise ReplayError(
+                f"the audit in {url} did not look into Kafka: repeat it with --against-kafka"
+            )
+        offsets: dict[str, dict[str, int]] = facts["kafka"]["offsets"]
+    except (OSError, ValueError, KeyError):
+        return {}
+    return offsets
+
+
+def _json(stream: Iterable[bytes], name: str) -> Iterator[dict[str, Any]]:
+    for line in stream:
+        try:
+            finding = json.loads(line)
+        except ValueError as error:
+            raise ReplayError(f"{name} has a line that is no finding: {error}") from error
+        if finding.get("kind") == KIND:
+            yield {column: finding.get(column) for column in _COLUMNS}
+
+
+def _parquet(stream: BinaryIO) -> Iterator[dict[str, Any]]:
+    import pyarrow.parquet  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+    file = pyarrow.parquet.ParquetFile(stream)
+    for batch in file.iter_batches(_BATCH, columns=list(_COLUMNS)):
+        yield from (finding for finding in batch.to_pylist() if finding["kind"] == KIND)
+
+
+class Change(NamedTuple):
+    """What a change does to a key: the row that it has from now on, or, if ``is_gone``, had."""
+
+    digest: bytes
+    row: Row
+    is_gone: bool
+
+
+class Keys:
+    """Tells which keys of messages a change concerns, as digests."""
+
+    def __init__(self, config: ConnectorConfig, database: str) -> None:
+        self._message_keys = MessageKeys(config)
+        self._database = database
+        self._texts: dict[int, tuple[Table, RowText]] = {}
+        self.of_statements = blake2b(b"\0", digest_size=16).digest()
+
+    def _text(self, table: Table) -> RowText:
+        known = self._texts.get(id(table))
+        if known is not None:
+            return known[1]
+        shown = [table.columns[index].name for index in table.order]
+        places = self._message_keys.places(self._database, table.name, shown)
+        keyed = table
+        if places is not None:
+            positions = {table.order[place]: number for number, place in enumerate(places, 1)}
+            columns = (
+                replace(column, key_position=positions.get(index, 0))
+                for index, column in enumerate(table.columns)
+            )
+            keyed = replace(table, columns=tuple(columns))
+        text = RowText(keyed, none_charset=_NONE_AS_STORED)
+        if len(self._texts) > _BATCH:
+            self._texts.clear()
+        self._texts[id(table)] = table, text
+        return text
+
+    def _digest(self, table: Table, row: Row) -> bytes | None:
+        text = self._text(table).key(row)
+        if text is None:
+            return None
+        return blake2b(f"{table.name}\0{text}".encode(), digest_size=16).digest()
+
+    def of(self, change: RowChange) -> list[Change]:
+        """What CHANGE does, nothing for a table without a key."""
+        table, before, after = change.table, change.before, change.after
+        found = []
+        new = None
+        if after is not None and (new := self._digest(table, after)) is not None:
+            found.append(Change(new, after, False))
+        if before is not None:
+            old = self._digest(table, before)
+            if old is not None and old != new:
+                found.insert(0, Change(old, before, True))
+        return found
+
+
+@dataclass(slots=True)
+class Batch:
+    """A repair that was made. ``events``: the missing ones that each of its events stands for, by
+    their numbers here, and, for a state, its key."""
+
+    repair: Repair
+    events: list[list[int]]
+    keys: list[bytes | None]
+
+
+class Plan:
+    """What is known of the missing events of one audit. A context manager.
+
+    FOLDERS: where journals are looked for beside those that findings name; ARCHIVE is that of
+    them which holds shipped ones only. ``notes``: sentences on what could not be looked at.
+    """
+
+    def __init__(
+        self, config: ConnectorConfig, folders: Sequence[str], archive: str | None
+    ) -> None:
+        self.notes: set[str] = set()
+        self._config = config
+        self._folders = [folder_at(url) for url in folders]
+        self._archive = archive
+        self._sql = sqlite3.connect("", isolation_level=None)  # a file that nobody else sees
+        self._sql.executescript(
+            f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-{_CACHE_KIB};"
+            "PRAGMA temp_store=FILE;" + _TABLES
+        )
+        self._quarantine = config.journal_directory / STATE_DIRECTORY / QUARANTINE
+
+    def __enter__(self) -> Plan:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sql.close()
+        close_segments()
+
+    # The events
+
+    def add(self, findings: Iterable[dict[str, Any]]) -> int:
+        """Take in FINDINGS; returns how many events they name, each counted once."""
+        self._sql.execute("BEGIN")
+        for finding in findings:
+            database, epoch, sequence, pos = (
+                finding[name] for name in ("database", "epoch", "sequence", "position")
+            )
+            known = None not in (database, epoch, sequence, pos)
+            self._sql.execute(
+                "INSERT OR IGNORE INTO event (database, epoch, sequence, pos, place, file, status,"
+                " why) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    database,
+                    epoch,
+                    sequence,
+                    pos,
+                    _PLACE.pack(epoch, sequence, pos) if known else None,
+                    finding["file"],
+                    OPEN if known else FAILED,
+                    None if known else "the finding does not say which event it is about",
+                ),
+            )
+        self._sql.execute("COMMIT")
+        return int(self._one("SELECT count(*) FROM event"))
+
+    def _one(self, query: str, *values: object) -> Any:
+        row = self._sql.execute(query, values).fetchone()
+        return None if row is None else row[0]
+
+    @property
+    def databases(self) -> list[str]:
+        """Whose events are missing."""
+        rows = self._sql.execute(
+            "SELECT DISTINCT database FROM event WHERE database IS NOT NULL ORDER BY 1"
+        )
+        return [row[0] for row in rows]
+
+    def open_events(self, database: str) -> int:
+        """How many events of DATABASE are still to be dealt with."""
+        query = "SELECT count(*) FROM event WHERE database = ? AND status = ?"
+        return int(self._one(query, database, OPEN))
+
+    def set_earlier(self, repairs: Iterable[Repair], status: str) -> None:
+        """Leave out the events of REPAIRS: they were sent EARLIER, or are WAITING."""
+        for repair in repairs:
+            for event in repair.events:
+                for index, pos in event:
+                    origin = repair.origins[index]
+                    self._sql.execute(
+                        "UPDATE event SET status = ? WHERE database = ? AND epoch = ?"
+                        " AND sequence = ? AND pos = ? AND status = ?",
+                        (status, repair.database, origin.epoch, origin.sequence, pos, OPEN),
+                    )
+
+    def fail(self, condition: str, why: str, *values: object) -> None:
+        """Note WHY open events that fit CONDITION can't be repaired."""
+        query = "UPDATE event SET status = ?, why = ? WHERE status = ? AND "
+        self._sql.execute(query + condition, (FAILED, why, OPEN, *values))
+
+    def results(self) -> Iterator[tuple[Any, ...]]:
+        """Yield database, epoch, sequence, status, why and how many, in the order of history."""
+        yield from self._sql.execute(
+            "SELECT database, epoch, sequence, status, why, count(*) FROM event"
+            " GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, min(pos), 4"
+        )
+
+    def counts(self) -> dict[str, int]:
+        """How many events have which status."""
+        rows = self._sql.execute("SELECT status, count(*) FROM event GROUP BY 1")
+        return dict(rows.fetchall())
+
+    # Where they are
+
+    def locate(
+        self,
+        database: str,
+        shipped: Place | None,
+        ends: Mapping[str, Mapping[str, int]],
+    ) -> None:
+        """Find the journals of the open events, what they concern, and whether Kafka has them now.
+
+        SHIPPED: the last place of the database that Kafka can have; ENDS: up to which offsets the
+        audit has read topics, by topic and number of the partition. Raises ShipError if Kafka
+        can't be read.
+        """
+        if shipped is not None:
+            self._sql.execute(
+                "UPDATE event SET status = ?, why = ? WHERE database = ? AND status = ?"
+                " AND place > ?",
+                (
+                    UNSHIPPED,
+                    "the shipper has not come to it yet, and will send it",
+                    database,
+                    OPEN,
+                    _PLACE.pack(*shipped),
+                ),
+            )
+        keys, topics = Keys(self._config, database), TopicLook(self._config, database)
+        wanted = self._sql.execute(
+            "SELECT epoch, sequence, max(file) FROM event"
+            " WHERE database = ? AND status = ? AND origin IS NULL GROUP BY 1, 2",
+            (database, OPEN),
+        ).fetchall()
+        for epoch, sequence, file in wanted:
+            where = "database = ? AND epoch = ? AND sequence = ?", (database, epoch, sequence)
+            try:
+                self._locate(keys, topics, database, Place(epoch, sequence), file)
+            except FileNotFoundError:
+                name = file or f"journal {sequence}"
+                self.fail(where[0], f"{name} is not there any more", *where[1])
+            except (JournalError, OSError, ReplayError) as error:
+                self.fail(where[0], str(error), *where[1])
+        self._leave_out_present(database, topics, ends)
+
+    def _leave_out_present(
+        self, database: str, look: TopicLook, ends: Mapping[str, Mapping[str, int]]
+    ) -> None:
+        """Leave out the events that came into the topics after the audit had read them."""
+        since_us = self._one("SELECT min(commit_us) FROM origin WHERE database = ?", database)
+        topics = dict.fromkeys(look.topics(), (since_us or 0) // 1000)
+        try:
+            for uuid, pos in events_since(self._config, topics, ends):
+                self._sql.execute(
+                    "UPDATE event SET status = ? WHERE pos = ? AND status = ?"
+                    " AND origin = (SELECT id FROM origin WHERE uuid = ?)",
+                    (PRESENT, pos, OPEN, uuid.bytes),
+                )
+        except TopicsClosed as error:
+            self.notes.add(f"{error}; so what came into the topics since the audit is not seen")
+
+    def _locate(
+        self, keys: Keys, topics: TopicLook, database: str, place: Place, file: str | None
+    ) -> None:
+        folder, name = self._find(file)
+        with folder.journal(name, _NONE_AS_STORED) as reader:
+            stamp, header = reader.stamp, reader.header
+            path = folder.place(name)
+            if reader.database != database or stamp is None or stamp[:2] != place[:2]:
+                raise JournalError(path, -1, "it is not the journal that the audit has read")
+            note = note_or_none(self._quarantine, header.uuid)
+            positions = dict(
+                self._sql.execute(
+                    "SELECT pos, id FROM event WHERE database = ? AND epoch = ? AND sequence = ?"
+                    " AND status = ?",
+                    (database, *place[:2], OPEN),
+                )
+            )
+            found: list[tuple[int, list[bytes], int, int]] = []
+            failed: list[tuple[int, str]] = []
+            for change in reader.changes():
+                pos = getattr(change, "pos", None)
+                event = None if pos is None else positions.pop(pos, None)
+                if pos is None or event is None:
+                    continue
+                if note is not None and note.reason_at(pos) is not None:
+                    why = "it lies in the quarantine; firebird-cdc journal retry sends it"
+                    failed.append((event, why))
+                elif isinstance(change, RowChange):
+                    topics.meet(reader, change)
+                    digests = [each.digest for each in keys.of(change)]
+                    found.append((event, digests, bool(digests), 0))
+                elif isinstance(change, DdlChange):
+                    topics.meet(reader, change)
+                    found.append((event, [keys.of_statements], 1, 1))
+                else:
+                    failed.append((event, "it is a marked gap, so nothing of it was captured"))
+            failed += [(event, "its journal has no such event") for event in positions.values()]
+        # Now the journal is known to be sound to its end.
+        self._sql.execute("BEGIN")
+        origin = self._sql.execute(
+            "INSERT INTO origin (database, epoch, sequence, uuid, number, commit_us, folder, name)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                database,
+                *place[:2],
+                header.uuid.bytes,
+                header.transaction,
+                stamp.commit_us,
+                folder.url,
+                name,
+            ),
+        ).lastrowid
+        for event, digests, has_key, is_ddl in found:
+            self._sql.execute(
+                "UPDATE event SET origin = ?, has_key = ?, is_ddl = ? WHERE id = ?",
+                (origin, has_key, is_ddl, event),
+            )
+            for digest in digests:
+                self._sql.execute(
+                    "INSERT OR IGNORE INTO row_key (hash, last, present) VALUES (?, ?, ?)",
+                    (digest, _PLACE.pack(*_FIRST), _PLACE.pack(*_FIRST)),
+                )
+                self._sql.execute(
+                    "INSERT OR IGNORE INTO event_key VALUES (?, ?, 0)", (digest, event)
+                )
+        for event, why in failed:
+            self.fail("id = ?", why, event)
+        self._sql.execute("COMMIT")
+
+    def _find(self, file: str | None) -> tuple[Folder, str]:
+        """The folder and name of a journal that was FILE when the audit read it."""
+        if file is None:
+            raise FileNotFoundError
+        head, _, name = file.rpartition("/")
+        packed, _, segment = head.rpartition("/")
+        folder, inside = (
+            (packed, f"{segment}/{name}") if SEGMENT_NAME.fullmatch(segment) else (head, name)
+        )
+        with suppress(FileNotFoundError, ReplayError):
+            where = folder_at(folder)
+            with where.journal(inside):
+                return where, inside
+        for where in self._folders:
+            with suppress(FileNotFoundError):
+                found = where.find(name)
+                if found is not None:
+                    return where, found
+        raise FileNotFoundError(file)
+
+    # What comes behind them
+
+    def scanner(self, database: str) -> Scanner:
+        """What looks for newer events of the keys of DATABASE; ask once they are located."""
+        first = self._one(
+            "SELECT min(place) FROM event WHERE database = ? AND status = ?", database, OPEN
+        )
+        return Scanner(
+            self._sql,
+            Keys(self._config, database),
+            database,
+            Place(*_PLACE.unpack(first)),
+            self._config.skipped_operations,
+            [(folder, folder.url == self._archive) for folder in self._folders],
+        )
+
+    # What is to be sent
+
+    def decide(self, database: str, scanner: Scanner) -> None:
+        """Note which open events can't be repaired, as things are now.
+
+        Where journals are missing that could tell, the topics are read. Raises ShipError if they
+        can't be.
+        """
+        hole = scanner.last_hole()
+        if hole is not None:
+            place, what = hole
+            self._look_into_topics(database, place)
+            self.fail(
+                f"database = ? AND has_key AND place < ? AND {_IN_DOUBT}",
+                f"{what} not there, so it can't be told whether Kafka has newer events of its key,"
+                " or what its row is now; put the journals back into a folder that is read"
+                " (--journals) and repeat this",
+                database,
+                *[_PLACE.pack(*place)] * 3,
+            )
+        self.fail(
+            f"database = ? AND {_ONLY_IN_KAFKA}",
+            "Kafka has a newer event of its key that is in no journal which is there; consumers"
+            " have the key's current state from that one",
+            database,
+        )
+        self.fail(
+            f"database = ? AND is_ddl AND {_NEWER}",
+            "it is a statement, and Kafka has newer ones, behind which it must not come",
+            database,
+        )
+
+    def _look_into_topics(self, database: str, hole: Place) -> None:
+        """Ask Kafka for the newest events of keys, where a journal that is missing, the last one
+        at HOLE, could have one."""
+        place = _PLACE.pack(*hole)
+        while True:
+            rows = self._sql.execute(
+                "SELECT event.id, event.pos, origin.id FROM event"  # noqa: S608 - conditions are ours
+                " JOIN origin ON origin = origin.id WHERE event.database = ? AND status = ?"
+                f" AND has_key AND NOT is_ddl AND place < ? AND {_IN_DOUBT}"
+                " ORDER BY origin.id, event.pos LIMIT ?",
+                (database, OPEN, place, place, place, MOST_EVENTS),
+            ).fetchall()
+            if not rows:
+                return
+            look = TopicLook(self._config, database)
+            for origin, events in groupby(rows, key=lambda row: row[2]):
+                self._add_keys(look, database, origin, {pos: event for event, pos, _ in events})
+            try:
+                found = list(look.newest(hole.epoch))
+            except TopicsClosed as error:
+                self.notes.add(str(error))
+                return
+            for digest, newest in found:
+                # Where a message can't be read, nobody knows more than before.
+                seen = None if newest is None else _PLACE.pack(*newest)
+                self._sql.execute(
+                    "UPDATE row_key SET checked = ?, in_kafka = ?,"
+                    " present = CASE WHEN present < ? THEN ? ELSE present END WHERE hash = ?",
+                    (place, seen, seen or b"", seen, digest),
+                )
+            unread = look.unreadable()
+            self.fail_keys(unread, "what Kafka has of its key can't be read: " + look.why)
+
+    def _add_keys(
+        self, look: TopicLook, database: str, origin: int, events: dict[int, int]
+    ) -> None:
+        """Have LOOK look for the keys of EVENTS, by their numbers in the journal ORIGIN."""
+        url, name = self._sql.execute(
+            "SELECT folder, name FROM origin WHERE id = ?", (origin,)
+        ).fetchone()
+        keys = Keys(self._config, database)
+        with self._journal(url, name) as reader:
+            for change in reader.changes():
+                if isinstance(change, RowChange) and change.pos in events:
+                    look.add(reader, change, [each.digest for each in keys.of(change)])
+
+    def fail_keys(self, digests: Iterable[bytes], why: str) -> None:
+        """Note WHY open events of these keys can't be repaired."""
+        for digest in digests:
+            self.fail("id IN (SELECT event FROM event_key WHERE hash = ?)", why, digest)
+
+    def mark_all(self, database: str) -> None:
+        """Give the open events the status that they would get, for a dry run."""
+        self._sql.execute(
+            f"UPDATE event SET status = CASE WHEN {_NEWER} THEN ? ELSE ? END"  # noqa: S608 - ours
+            " WHERE database = ? AND status = ?",
+            (STATE, ORIGINAL, database, OPEN),
+        )
+
+    def next_batch(
+        self, database: str, token: Place | None, scanner: Scanner, files: RepairFolder
+    ) -> Batch | None:
+        """Make the next repair, None if nothing is left; originals first, in their order."""
+        originals = self._sql.execute(
+            "SELECT event.id, pos, origin, folder, name FROM event"  # noqa: S608 - ours
+            " JOIN origin ON origin = origin.id WHERE event.database = ? AND status = ?"
+            f" AND NOT {_NEWER} ORDER BY place LIMIT ?",
+            (database, OPEN, MOST_EVENTS),
+        ).fetchall()
+        if originals:
+            return self._make(
+                database,
+                token,
+                scanner,
+                files,
+                [[event[:3]] for event in originals],
+                [event[3:] for event in originals],
+                lambda writer, reader, part: _copy(
+                    writer, reader, [pos for _, pos, *_ in originals[part]]
+                ),
+            )
+        keys = self._sql.execute(
+            "SELECT DISTINCT hash, folder, name, row_key.pos FROM event"
+            " JOIN event_key ON event = event.id JOIN row_key USING (hash)"
+            " WHERE database = ? AND status = ? AND NOT sent ORDER BY last"
+            " LIMIT ?",
+            (database, OPEN, MOST_EVENTS),
+        ).fetchall()
+        if not keys:
+            return None
+        keys_of = Keys(self._config, database)
+        return self._make(
+            database,
+            token,
+            scanner,
+            files,
+            [self._missing_of(digest) for digest, *_ in keys],
+            [(folder, name) for _, folder, name, *_ in keys],
+            lambda writer, reader, part: _add_states(
+                writer, reader, keys_of, [(digest, pos) for digest, _, _, pos in keys[part]]
+            ),
+            [digest for digest, *_ in keys],
+        )
+
+    def _missing_of(self, digest: bytes) -> list[_Event]:
+        """The open events that one message of a key can stand for; another one has the others."""
+        return self._sql.execute(
+            "SELECT event.id, event.pos, origin FROM event_key JOIN event ON event = event.id"
+            " WHERE hash = ? AND NOT sent AND status = ? ORDER BY place LIMIT ?",
+            (digest, OPEN, MOST_NAMED),
+        ).fetchall()
+
+    def _origins(self, ids: Iterable[int]) -> tuple[dict[int, int], tuple[Origin, ...]]:
+        """The journals IDS as a repair lists them, and the place of each there."""
+        wanted = sorted(set(ids))
+        made = []
+        for number in wanted:
+            uuid, *rest = self._sql.execute(
+                "SELECT uuid, number, epoch, sequence, commit_us FROM origin WHERE id = ?",
+                (number,),
+            ).fetchone()
+            made.append(Origin(UUID(bytes=uuid), *rest))
+        return {number: index for index, number in enumerate(wanted)}, tuple(made)
+
+    def _make(
+        self,
+        database: str,
+        token: Place | None,
+        scanner: Scanner,
+        files: RepairFolder,
+        stands_for: list[list[_Event]],
+        places: list[tuple[str, str]],
+        add: Callable[[RepairWriter, JournalReader, slice], int],
+        keys: list[bytes] | None = None,
+    ) -> Batch:
+        """Make a repair of as many events as fit.
+
+        STANDS_FOR: the missing events of each; PLACES: folder and name of the journal that each is
+        written from, those of one journal together; ADD: writes a part of them, all from one
+        journal, and returns how many fitted. KEYS: of each, if they are states.
+        """
+        indexes, origins = self._origins(origin for each in stands_for for _, _, origin in each)
+        missing = [
+            tuple(Missing(indexes[origin], pos) for _, pos, origin in each) for each in stands_for
+        ]
+        uuid = repair_uuid(database, token, origins, missing)
+        taken = 0
+        with RepairWriter(files, uuid, database, scanner.as_of) as writer:
+            for place, group in groupby(places):
+                end = taken + len(list(group))
+                with self._journal(*place) as reader:
+                    taken += add(writer, reader, slice(taken, end))
+                if taken < end or writer.size >= MOST_BYTES:
+                    break
+            writer.finish(scanner.commit_us)
+        repair = Repair(
+            uuid,
+            database,
+            token,
+            scanner.as_of,
+            now_us(),
+            origins,
+            tuple(missing[:taken]),
+            taken if keys is None else 0,
+        )
+        events = [[event for event, _, _ in each] for each in stands_for[:taken]]
+        return Batch(repair, events, [None] * taken if keys is None else [*keys[:taken]])
+
+    def _journal(self, url: str, name: str) -> JournalReader:
+        """The journal that was there, wherever it went since."""
+        try:
+            return folder_at(url).journal(name, _NONE_AS_STORED)
+        except FileNotFoundError:
+            folder, found = self._find(f"{url}/{name}")
+            return folder.journal(found, _NONE_AS_STORED)
+
+    def sent(self, batch: Batch, *, status: str | None = None) -> None:
+        """All of BATCH is in Kafka, or has another STATUS."""
+        for events, key in zip(batch.events, batch.keys, strict=True):
+            self._note_sent(events, key, status)
+
+    def _note_sent(self, events: list[int], key: bytes | None, status: str | None) -> None:
+        for event in events:
+            if key is None:
+                self._set(event, status or ORIGINAL)
+                continue
+            self._sql.execute(
+                "UPDATE event_key SET sent = 1 WHERE hash = ? AND event = ?", (key, event)
+            )
+            left = "SELECT count(*) FROM event_key WHERE event = ? AND NOT sent"
+            if not self._one(left, event):
+                self._set(event, status or STATE)
+
+    def _set(self, event: int, status: str) -> None:
+        self._sql.execute(
+            "UPDATE event SET status = ? WHERE id = ? AND status = ?", (status, event, OPEN)
+        )
+
+    def take_outcome(self, batch: Batch, taken: set[int], problems: dict[int, str]) -> None:
+        """Of BATCH only the events TAKEN were sent; PROBLEMS: why others can't be."""
+        for number, (events, key) in enumerate(zip(batch.events, batch.keys, strict=True), 1):
+            if number in taken:
+                self._note_sent(events, key, None)
+            elif number in problems:
+                for event in events:
+                    self.fail("id = ?", problems[number], event)
+
+
+def _copy(writer: RepairWriter, reader: JournalReader, positions: list[int]) -> int:
+    """Copy events of a journal, and return how many fitted."""
+    copied = 0
+    for change in reader.changes():
+        if getattr(change, "pos", None) != positions[copied]:
+            continue
+        assert isinstance(change, RowChange | DdlChange)
+        writer.copy(change)
+        copied += 1
+        if copied == len(positions) or writer.size >= MOST_BYTES:
+            break
+    return copied
+
+
+def _add_states(
+    writer: RepairWriter, reader: JournalReader, keys_of: Keys, wanted: list[tuple[bytes, int]]
+) -> int:
+    """Add the rows of keys, given with the events of a journal that made them so; how many
+    fitted."""
+    added = 0
+    for change in reader.changes():
+        if not isinstance(change, RowChange):
+            continue
+        while added < len(wanted) and wanted[added][1] == change.pos:
+            (each,) = [each for each in keys_of.of(change) if each.digest == wanted[added][0]]
+            writer.state(change.table, each.row, is_gone=each.is_gone)
+            added += 1
+        if added == len(wanted) or writer.size >= MOST_BYTES:
+            break
+    return added
+
+
+_NEWER = (
+    "EXISTS (SELECT 1 FROM event_key AS k JOIN row_key AS r USING (hash)"
+    " WHERE k.event = event.id AND r.present > event.place)"
+)
+"""Whether Kafka has an event of a key of ``event`` that is newer, and was not missing."""
+
+_IN_DOUBT = (
+    "EXISTS (SELECT 1 FROM event_key AS k JOIN row_key AS r USING (hash)"
+    " WHERE k.event = event.id AND r.last < ? AND coalesce(r.checked < ?, 1))"
+)
+"""Whether a key of ``event`` may have newer events in journals that are not there: its last one
+comes before a place, the last hole, and Kafka was not asked."""
+
+_ONLY_IN_KAFKA = (
+    "EXISTS (SELECT 1 FROM event_key AS k JOIN row_key AS r USING (hash)"
+    " WHERE k.event = event.id AND r.in_kafka > r.last)"
+)
+"""Whether Kafka has an event of a key of ``event`` that is newer than all in the journals."""
+
+
+class Scanner:
+    """Reads the journals behind the first missing event for newer events of the keys.
+
+    ``as_of``: the last place that was read. May be repeated: what was read is not read again.
+    """
+
+    def __init__(
+        self,
+        sql: sqlite3.Connection,
+        keys: Keys,
+        database: str,
+        first: Place,
+        skipped: frozenset[str],
+        folders: list[tuple[Folder, bool]],
+    ) -> None:
+        self.as_of = Place(first.epoch, first.sequence)
+        self.commit_us = 0
+        self._newest = _FIRST
+        self._sql = sql
+        self._keys = keys
+        self._database = database
+        self._digest = database_digest(database)
+        self._first = first
+        self._skipped = skipped
+        self._folders = folders
+        self._seen: set[tuple[str, str]] = set()
+        self._found: dict[int, bytearray] = {}
+        self._damaged = ""
+
+    def read(self, shipped: Place | None) -> None:
+        """Read on. SHIPPED: the last place that Kafka can have; the archive may know more."""
+        if self.as_of < (shipped or self.as_of):
+            assert shipped is not None
+            self.as_of = shipped
+        self._sql.execute("BEGIN")
+        for url, name in self._sql.execute(
+            "SELECT folder, name FROM origin WHERE database = ?", (self._database,)
+        ).fetchall():
+            self._look(folder_at(url), name, None)
+        for folder, is_archive in self._folders:
+            limit = None if is_archive else shipped
+            for name in self._names(folder):
+                self._look(folder, name, limit)
+        self._sql.execute("COMMIT")
+
+    def _names(self, folder: Folder) -> Iterator[str]:
+        names = []
+        with suppress(FileNotFoundError):
+            names = sorted(entry.name for entry in folder.entries())
+        for name in names:
+            if (folder.url, name) in self._seen:
+                continue
+            if name.endswith(JOURNAL_SUFFIX):
+                yield name
+            elif (match := SEGMENT_NAME.fullmatch(name)) is not None:
+                digest, epoch, _, last = match.groups()
+                place = int(epoch), int(last)
+                if digest == self._digest and place >= self._first[:2]:
+                    with suppress(FileNotFoundError):
+                        members = folder.members(name)
+                        yield from (f"{name}/{member}" for member, _ in members)
+                self._seen.add((folder.url, name))
+
+    def _look(self, folder: Folder, name: str, limit: Place | None) -> None:
+        """Read journal NAME if it is one of ours, up to LIMIT."""
+        if (folder.url, name) in self._seen:
+            return
+        try:
+            with folder.journal(name, _NONE_AS_STORED) as reader:
+                stamp = reader.stamp
+                if stamp is None:
+                    return
+                place = Place(*stamp[:2])
+                is_ours = place >= self._first and reader.database == self._database
+                if is_ours and limit is not None and place[:2] > limit[:2]:
+                    return  # not shipped yet
+                if is_ours:
+                    self._take(folder, name, reader, place, limit)
+                    if place >= self._newest:
+                        self._newest, self.commit_us = place, stamp.commit_us
+                    if limit is None:
+                        self.as_of = max(self.as_of, place)
+        except FileNotFoundError:
+            if "/" not in name and (found := folder.find(name)) is not None and found != name:
+                self._look(folder, found, limit)
+            return
+        except JournalError as error:
+            self._damaged = self._damaged or str(error)
+        if limit is None or limit.pos == WHOLE:
+            self._seen.add((folder.url, name))
+
+    def _take(
+        self, folder: Folder, name: str, reader: JournalReader, place: Place, limit: Place | None
+    ) -> None:
+        sql, keys = self._sql, self._keys
+        missing = {
+            row[0]
+            for row in sql.execute(
+                "SELECT pos FROM event WHERE database = ? AND epoch = ? AND sequence = ?"
+                " AND status NOT IN (?, ?, ?, ?)",
+                (self._database, *place[:2], EARLIER, WAITING, UNSHIPPED, PRESENT),
+            )
+        }
+        last = limit.pos if limit is not None and limit[:2] == place[:2] else WHOLE
+        for change in reader.changes():
+            if isinstance(change, RowChange):
+                pos = change.pos
+                is_present = pos not in missing and change.op not in self._skipped
+                digests = [each.digest for each in keys.of(change)]
+            elif isinstance(change, DdlChange):
+                pos, digests = change.pos, [keys.of_statements]
+                is_present = pos not in missing
+            else:
+                continue
+            if pos > last:
+                break
+            here = _PLACE.pack(*place[:2], pos)
+            for digest in digests:
+                sql.execute(
+                    "UPDATE row_key SET last = ?, folder = ?, name = ?, pos = ?"
+                    " WHERE hash = ? AND last < ?",
+                    (here, folder.url, name, pos, digest, here),
+                )
+                if is_present:
+                    sql.execute(
+                        "UPDATE row_key SET present = ? WHERE hash = ? AND present < ?",
+                        (here, digest, here),
+                    )
+        self._mark(place)
+
+    def _mark(self, place: Place) -> None:
+        start = self._first.sequence if place.epoch == self._first.epoch else 1
+        found = self._found.setdefault(place.epoch, bytearray())
+        index = place.sequence - start
+        if index >= len(found):
+            found.extend(bytes(index + 1 - len(found)))
+        found[index] = 1
+
+    def last_hole(self) -> tuple[Place, str] | None:
+        """The last journal behind the first missing event that could not be read, and a text that
+        says so; None if there is no such hole."""
+        for epoch in sorted({self.as_of.epoch, *self._found}, reverse=True):
+            if not self._first.epoch <= epoch <= self.as_of.epoch:
+                continue
+            found = self._found.get(epoch, bytearray())
+            start = self._first.sequence if epoch == self._first.epoch else 1
+            length = self.as_of.sequence - start + 1 if epoch == self.as_of.epoch else len(found)
+            found = found[:length].ljust(length, b"\0")
+            last = found.rfind(b"\0")
+            if last >= 0:
+                first = found.rfind(b"\1", 0, last) + 1
+                numbers = (
+                    f"journal {start + last} of epoch {epoch} is"
+                    if first == last
+                    else f"journals {start + first} to {start + last} of epoch {epoch} are"
+                )
+                if self._damaged:
+                    numbers += f" damaged ({self._damaged}) or"
+                return Place(epoch, start + last), numbers
+        return None

@@ -1,0 +1,600 @@
+"""Which journals there are, and how reading them is divided into tasks of even size.
+
+Planning runs on the driver and reads names and sizes only: of folders, and of the tables of
+contents of segments. It keeps 24 bytes a journal. A task gets a `JournalPartition`, a small value,
+and reads with `open_partition`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from pyspark.sql.datasource import InputPartition
+
+from firebird_cdc.errors import JournalCorrupt, JournalError, ReplayError
+from firebird_cdc.journal.folder.segments import close_segments, is_segment_name
+from firebird_cdc.journal.format import (
+    DATA_OFFSET,
+    JournalReader,
+    Remains,
+    Stamp,
+    crc32c,
+    read_remains,
+)
+from firebird_cdc.journal.replay.source.bounds import microseconds_of
+from firebird_cdc.journal.replay.source.filters import EVERYTHING, Condition, Wanted
+from firebird_cdc.journal.replay.source.storage import (
+    JOURNAL_SUFFIX,
+    Folder,
+    describe_empty,
+    folder_at,
+    open_folder,
+)
+
+DEFAULT_BYTES = 32 * 1024 * 1024
+DEFAULT_JOURNALS = 2000
+
+# What opening a journal costs, in bytes that could be decoded meanwhile; and how much is worth a
+# task, or a piece of a journal, of its own. Guesses.
+_OPENING = 8 * 1024
+_LEAST_BYTES = 1024 * 1024
+_LEAST_JOURNALS = 100
+_LISTED_AT_ONCE = 16  # segments of a remote store
+
+_UUID_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class JournalOptions:
+    """The options of the sources, checked; `firebird_cdc.journal.replay.source.datasource` has a table."""
+
+    folders: tuple[str, ...]
+    partition_bytes: int = DEFAULT_BYTES
+    partition_journals: int = DEFAULT_JOURNALS
+    min_partitions: int = 1
+    none_charset: str = "UTF-8"
+    rows: str = "text"
+    report_damage: bool = False
+    fail_on_missing: bool = False
+    fail_on_empty: bool = True
+    database: str | None = None
+    table: str | None = None
+    wanted: Wanted = EVERYTHING
+    take_filters: bool = False
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> JournalOptions:
+        """Read what Spark hands over. Raises ReplayError naming option and allowed values."""
+        given = OptionTexts(options)
+        return cls(
+            folders=given.folders(),
+            partition_bytes=given.number("partitionBytes", DEFAULT_BYTES),
+            partition_journals=given.number("partitionJournals", DEFAULT_JOURNALS),
+            min_partitions=given.number("minPartitions", 2 * len(os.sched_getaffinity(0))),
+            none_charset=given.text("noneCharset") or "UTF-8",
+            rows=given.choice("rows", "text", "digest", "state"),
+            report_damage=given.choice("onDamage", "fail", "report") == "report",
+            fail_on_missing=given.choice("onMissing", "report", "fail") == "fail",
+            fail_on_empty=given.choice("onEmpty", "fail", "accept") == "fail",
+            database=given.text("database"),
+            table=given.text("table"),
+            wanted=given.wanted(),
+            take_filters=given.choice("pushFilters", "false", "true") == "true",
+        )
+
+
+class OptionTexts:
+    """Options as Spark hands them over: names in any case, all values as text."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._given = {name.lower(): value for name, value in options.items()}
+
+    def folders(self) -> tuple[str, ...]:
+        """The folders of ``load``."""
+        if "paths" in self._given:
+            return tuple(json.loads(self._given["paths"]))
+        if "path" in self._given:
+            return (self._given["path"],)
+        raise ReplayError("firebird_journal needs a folder of journals: load(FOLDER)")
+
+    def text(self, name: str) -> str | None:
+        """The option, None if it is not given."""
+        return self._given.get(name.lower())
+
+    def number(self, name: str, default: int, least: int = 1) -> int:
+        """The option as a number. Raises ReplayError if it is none, or below LEAST."""
+        text = self._given.get(name.lower(), str(default))
+        if not text.isdecimal() or int(text) < least:
+            raise ReplayError(
+                f"option {name} of firebird_journal is {text!r};"
+                f" give a whole number above {least - 1}"
+            )
+        return int(text)
+
+    def wanted(self) -> Wanted:
+        """The range of the history that is asked for."""
+        conditions = []
+        for name, column, comparison in (
+            ("epoch", "epoch", "eq"),
+            ("fromSequence", "sequence", "ge"),
+            ("toSequence", "sequence", "le"),
+            ("fromTime", "commit_time", "ge"),
+            ("toTime", "commit_time", "le"),
+        ):
+            text = self.text(name)
+            if text is not None:
+                value = (
+                    self._time(name, text)
+                    if column == "commit_time"
+                    else self.number(name, 0, least=0)
+                )
+                conditions.append(Condition(column, comparison, value))
+        return Wanted(tuple(conditions))
+
+    @staticmethod
+    def _time(name: str, text: str) -> int:
+        try:
+            return microseconds_of(text)
+        except ValueError:
+            raise ReplayError(
+                f"option {name} of firebird_journal is {text!r};"
+                " give a time as ISO 8601 has it, such as 2024-02-29T23:59:59.123456Z"
+            ) from None
+
+    def choice(self, name: str, *allowed: str) -> str:
+        """The option, by default the first of ALLOWED. Raises ReplayError if it is none of them."""
+        text = self._given.get(name.lower(), allowed[0])
+        if text not in allowed:
+            raise ReplayError(
+                f"option {name} of firebird_journal is {text!r}; allowed: {', '.join(allowed)}"
+            )
+        return text
+
+
+Run = tuple[int, str, bytes | str]
+"""Journals that lie in one place: the index of the folder, the segment in it or an empty text, and
+the names: 16 bytes for each, its uuid; or a text, the name of one that is called otherwise."""
+
+
+class JournalPartition(InputPartition):
+    """What one task reads: journals, the first and last of which may be read in part.
+
+    ``start``: byte of the first journal; ``end``: byte of the last one, or None. A block belongs to
+    the range in which it starts.
+    """
+
+    def __init__(self, runs: Iterable[Run], start: int = 0, end: int | None = None) -> None:
+        self.runs = tuple(runs)
+        self.start = start
+        self.end = end
+
+    @classmethod
+    def of_journals(cls, journals: Iterable[tuple[int, str]]) -> JournalPartition:
+        """Return the task that reads these journals, whole and in this order: the index of the
+        folder, and the name there, ``SEGMENT.zip/<uuid>.log`` in a segment."""
+        group = _Group()
+        for folder, name in journals:
+            segment, _, journal = name.rpartition("/")
+            group.add(_Place(folder, segment), _short(journal), 0)
+        return group.close()
+
+    def journals(self) -> Iterator[tuple[int, str]]:
+        """Yield the index of its folder, and the name there, of each journal."""
+        for folder, segment, names in self.runs:
+            prefix = f"{segment}/" if segment else ""
+            for name in _spelt(names):
+                yield folder, prefix + name
+
+
+def _spelt(names: bytes | str) -> Iterator[str]:
+    if isinstance(names, str):
+        yield names
+        return
+    for at in range(0, len(names), _UUID_BYTES):
+        yield f"{UUID(bytes=names[at : at + _UUID_BYTES])}{JOURNAL_SUFFIX}"
+
+
+def _short(name: str) -> bytes | str:
+    """Return the 16 bytes of the uuid that NAME is made of, else NAME."""
+    uuid = name[:-4]
+    if len(uuid) == 36 and uuid[8] + uuid[13] + uuid[18] + uuid[23] == "----":
+        try:
+            raw = bytes.fromhex(uuid.replace("-", ""))
+        except ValueError:
+            return name
+        if len(raw) == _UUID_BYTES and name.endswith(JOURNAL_SUFFIX) and uuid == uuid.lower():
+            return raw
+    return name
+
+
+# Listing.
+
+
+@dataclass
+class _Place:
+    """What was found in one folder or segment."""
+
+    folder: int
+    segment: str
+    uuids: bytearray = field(default_factory=bytearray)
+    sizes: array[int] = field(default_factory=lambda: array("Q"))
+    others: list[tuple[str, int]] = field(default_factory=list)
+
+    def journals(self) -> Iterator[tuple[bytes | str, int]]:
+        yield from self.others
+        for index, size in enumerate(self.sizes):
+            at = index * _UUID_BYTES
+            yield bytes(self.uuids[at : at + _UUID_BYTES]), size
+
+
+class Listing:
+    """All journals of the folders, each once; raises as `plan_partitions` does.
+
+    A journal on its way into the archive, or into a segment there, may for a moment be seen in two
+    places. Segments come last: what was packed since the folder was read is found there.
+    """
+
+    def __init__(self, options: JournalOptions, wanted: Wanted = EVERYTHING) -> None:
+        self._options = options
+        self._places: list[_Place] = []
+        self._seen: set[bytes | str] = set()
+        self._wanted = wanted
+        self._skipped = False
+        for index, url in enumerate(options.folders):
+            self._list(index, open_folder(url))
+        if options.fail_on_empty and not self._skipped and not any(self._all()):
+            raise ReplayError(
+                f"there is nothing to read: {describe_empty(options.folders)};"
+                " give the folder of the journals or their archive"
+            )
+
+    def tasks(self, *, split: bool, headers_only: bool = False) -> list[InputPartition]:
+        """Divide the journals; SPLIT and HEADERS_ONLY as for `plan_partitions`."""
+        return _divide(self._all, self._options, split, headers_only)
+
+    def _all(self) -> Iterator[tuple[_Place, bytes | str, int]]:
+        """Yield where each journal lies, its name and size in bytes."""
+        for place in self._places:
+            for name, size in place.journals():
+                yield place, name, size
+
+    def _list(self, index: int, folder: Folder) -> None:
+        place = _Place(index, "")
+        self._places.append(place)
+        for name, size, _ in folder.entries():
+            if name.endswith(JOURNAL_SUFFIX):
+                self._add(place, name, size)
+        segments = [name for name, _, _ in folder.entries() if is_segment_name(name)]
+        wanted = [name for name in sorted(segments) if self._wanted.admits_segment(name)]
+        self._skipped |= len(wanted) < len(segments)
+        for segment, members in _tables_of_contents(folder, wanted):
+            if members is None:
+                place.others.append((segment, 0))  # whoever reads it reports what is wrong with it
+                continue
+            within = _Place(index, segment)
+            self._places.append(within)
+            for name, size in members:
+                self._add(within, name, size)
+
+    def _add(self, place: _Place, name: str, size: int) -> None:
+        short = _short(name)
+        if short in self._seen:
+            return
+        self._seen.add(short)
+        if isinstance(short, bytes):
+            place.uuids += short
+            place.sizes.append(size)
+        else:
+            place.others.append((name, size))
+
+
+def _tables_of_contents(
+    folder: Folder, segments: list[str]
+) -> Iterator[tuple[str, list[tuple[str, int]] | None]]:
+    """Yield what is in each of SEGMENTS; None: it is damaged."""
+
+    def look(segment: str) -> list[tuple[str, int]] | None:
+        try:
+            return folder.members(segment)
+        except FileNotFoundError:
+            return []  # it was too old to be kept
+        except JournalCorrupt:
+            return None
+
+    if not folder.is_remote:
+        yield from ((segment, look(segment)) for segment in segments)
+        return
+    names = iter(segments)
+    with ThreadPoolExecutor(_LISTED_AT_ONCE) as threads:
+        while some := list(islice(names, _LISTED_AT_ONCE)):
+            yield from zip(some, threads.map(look, some), strict=True)
+
+
+# Planning.
+
+
+class _Group:
+    """The journals of the task that is being put together."""
+
+    def __init__(self) -> None:
+        self.runs: list[list[Any]] = []
+        self.start = 0
+        self.cost = 0
+        self.journals = 0
+
+    def add(self, place: _Place, name: bytes | str, cost: int) -> None:
+        last = self.runs[-1] if self.runs else None
+        here = [place.folder, place.segment]
+        if last and last[:2] == here and isinstance(name, bytes) and isinstance(last[2], bytearray):
+            last[2] += name
+        else:
+            self.runs.append([*here, bytearray(name) if isinstance(name, bytes) else name])
+        self.cost += cost
+        self.journals += 1
+
+    def close(self, end: int | None = None) -> JournalPartition:
+        runs = [(at, seg, bytes(n) if isinstance(n, bytearray) else n) for at, seg, n in self.runs]
+        return JournalPartition(runs, self.start, end)
+
+
+def plan_partitions(
+    options: JournalOptions,
+    *,
+    split: bool,
+    headers_only: bool = False,
+    wanted: Wanted = EVERYTHING,
+) -> list[InputPartition]:
+    """Divide the journals of the folders into tasks of even size.
+
+    split: a large journal may be read by several tasks. headers_only: tasks read no more of a
+    journal than its beginning, so they are even by their number of journals. Raises ReplayError if
+    a folder can't be read, or if all are empty and the options don't accept that.
+    """
+    return Listing(options, wanted).tasks(split=split, headers_only=headers_only)
+
+
+def divide_journals(
+    journals: Iterable[tuple[int, str, int]], options: JournalOptions
+) -> list[InputPartition]:
+    """Divide these journals, in this order, into tasks of even size: the index of the folder, the
+    name there, ``SEGMENT.zip/<uuid>.log`` in a segment, and the size in bytes."""
+    found = []
+    for folder, name, size in journals:
+        segment, _, journal = name.rpartition("/")
+        found.append((_Place(folder, segment), _short(journal), size))
+    return _divide(lambda: found, options, split=True)
+
+
+def _divide(
+    journals: Callable[[], Iterable[tuple[_Place, bytes | str, int]]],
+    options: JournalOptions,
+    split: bool,
+    headers_only: bool = False,
+) -> list[InputPartition]:
+    def cost_of(size: int) -> int:
+        return 1 if headers_only else size + _OPENING
+
+    total = sum(cost_of(size) for _, _, size in journals())
+    most, least = (
+        (options.partition_journals, _LEAST_JOURNALS)
+        if headers_only
+        else (options.partition_bytes, _LEAST_BYTES)
+    )
+    least = min(most, least)
+    tasks = max(-(-total // most), min(options.min_partitions, -(-total // least)), 1)
+    partitions: list[InputPartition] = []
+    group = _Group()
+    left = total
+
+    def close_group(end: int | None = None) -> None:
+        nonlocal group, left
+        partitions.append(group.close(end))
+        left -= group.cost
+        group = _Group()
+
+    for place, name, size in journals():
+        cost = cost_of(size)
+        # What is left, shared by the tasks that are left: the last one is no smaller than others.
+        target = max(1, -(-left // max(tasks - len(partitions), 1)))
+        full = group.journals >= options.partition_journals
+        cut_here = split and not place.segment and size > 2 * least
+        if group.journals and (full or (not cut_here and group.cost + cost / 2 > target)):
+            close_group()
+        at = 0
+        while cut_here and group.cost + size - at > target + least:
+            cut = at + max(target - group.cost, least)  # no crumbs
+            group.add(place, name, cut - at)
+            close_group(cut)
+            group.start = at = cut
+            target = max(1, -(-left // max(tasks - len(partitions), 1)))
+        group.add(place, name, cost_of(size - at))
+    if group.journals:
+        close_group()
+    return partitions
+
+
+# Reading.
+
+
+class Found(NamedTuple):
+    """A journal of a task: ``name`` in ``folder``, where it was found.
+
+    ``reader``: open until the next one is asked for; or the JournalError or FileNotFoundError that
+    came of opening it. ``start``: byte from which on blocks are read, 0: all; ``end``: byte before
+    which they begin, or None.
+    """
+
+    folder: Folder
+    name: str
+    reader: JournalReader | JournalError | FileNotFoundError
+    start: int = 0
+    end: int | None = None
+
+    @property
+    def place(self) -> str:
+        """The journal's full name."""
+        return self.folder.place(self.name)
+
+    def stamped(self) -> tuple[JournalReader, Stamp]:
+        """Return the reader and the stamp; raises what came of opening it, and as `stamp_of`."""
+        if not isinstance(self.reader, JournalReader):
+            raise self.reader
+        return self.reader, stamp_of(self.reader)
+
+    def at_block(self) -> Found | None:
+        """Return this with ``start`` at the first block of the range, None if none begins in it.
+        Raises JournalError."""
+        if self.start <= DATA_OFFSET or not isinstance(self.reader, JournalReader):
+            return self
+        block = self.reader.first_block(self.start)
+        if block is None or (self.end is not None and block >= self.end):
+            return None
+        return self._replace(start=block)
+
+    def salvage(self) -> tuple[int, Remains]:
+        """Return the size in bytes, and what is still intact of a damaged journal.
+
+        Raises ValueError if its name is no uuid, which its checksums begin with, and as
+        `Folder.open` does, or JournalError in a damaged segment.
+        """
+        uuid = UUID(PurePosixPath(self.name).stem)
+        with closing(self.folder.open(self.name)) as file:
+            return file.size(), read_remains(file.read_at, uuid)
+
+
+def stamp_of(reader: JournalReader) -> Stamp:
+    """Return the stamp, which says where in the history a journal is. Raises JournalCorrupt."""
+    if reader.stamp is None:
+        raise JournalCorrupt(
+            reader.place, -1, "it has no stamp, so nothing says that its transaction is committed"
+        )
+    return reader.stamp
+
+
+def find_journals(
+    partition: InputPartition | None, options: JournalOptions, wanted: Wanted = EVERYTHING
+) -> Iterator[Found]:
+    """Open the journals of a task one after the other, whole.
+
+    A journal that is not where it was when the tasks were planned, as it was archived or packed
+    since, is looked for by its name in all folders. Those that WANTED leaves out by their sectors
+    are left out; ``options.database`` is not looked at.
+    """
+    if not isinstance(partition, JournalPartition):
+        return  # the folders hold no journal
+    if not crc32c.COMPILED:
+        from firebird_cdc.journal.replay.cluster.package import tell_what_is_slow
+
+        tell_what_is_slow()
+    moved = _Moved(partition, options)
+    journals = list(partition.journals())
+    try:
+        for index, (folder, name) in enumerate(journals):
+            start = partition.start if index == 0 else 0
+            end = partition.end if index == len(journals) - 1 else None
+            try:
+                place, name, reader = moved.open(folder, name)
+            except (FileNotFoundError, JournalError) as error:
+                yield Found(folder_at(options.folders[folder]), name, error, start, end)
+                continue
+            with reader:
+                if _is_wanted(reader, wanted):
+                    yield Found(place, name, reader, start, end)
+    finally:
+        close_segments()
+
+
+def open_partition(
+    partition: InputPartition | None, options: JournalOptions, wanted: Wanted = EVERYTHING
+) -> Iterator[Found]:
+    """Open the journals of a task as `find_journals` does, with ``start`` at the first block.
+
+    Ranges in which no block begins are left out.
+    """
+    for found in find_journals(partition, options, wanted):
+        try:
+            begun = found.at_block()
+        except JournalError as error:
+            begun = found._replace(reader=error)
+        if begun is not None:
+            yield begun
+
+
+def _is_wanted(reader: JournalReader, wanted: Wanted) -> bool:
+    stamp, header = reader.stamp, reader.header
+    if stamp is None or not wanted.conditions:
+        return True
+    return wanted.admits(
+        epoch=stamp.epoch,
+        sequence=stamp.sequence,
+        commit_time=stamp.commit_us,
+        transaction=header.transaction,
+        journal=str(header.uuid),
+    )
+
+
+class _Moved:
+    """Finds the journals of a task, also those that were moved or packed since it was planned."""
+
+    def __init__(self, partition: JournalPartition, options: JournalOptions) -> None:
+        self._partition = partition
+        self._none_charset = options.none_charset
+        self._folders = [folder_at(url) for url in options.folders]
+        self._packed: dict[str, tuple[int, str]] = {}
+        self._known_segments: set[tuple[int, str]] = set()
+
+    def open(self, folder: int, name: str) -> tuple[Folder, str, JournalReader]:
+        """Return where a journal is, and its reader; raises FileNotFoundError if it is gone."""
+        try:
+            return self._open(folder, name)
+        except FileNotFoundError as error:
+            journal = name.rpartition("/")[2]
+            for where, found in self._elsewhere(journal):
+                try:
+                    return self._open(where, found)
+                except FileNotFoundError:
+                    continue
+            raise error
+
+    def _open(self, folder: int, name: str) -> tuple[Folder, str, JournalReader]:
+        place = self._folders[folder]
+        return place, name, place.journal(name, self._none_charset)
+
+    def _elsewhere(self, journal: str) -> Iterator[tuple[int, str]]:
+        """Yield where JOURNAL may be. Twice: it may go from a folder that was not looked into yet
+        to one that was."""
+        for _ in range(2):
+            if journal in self._packed:
+                yield self._packed[journal]
+            for index, folder in enumerate(self._folders):
+                if folder.exists(journal):
+                    yield index, journal
+            self._look_into_segments()
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(name.rpartition("/")[2] for _, name in self._partition.journals())
+
+    def _look_into_segments(self) -> None:
+        for index, folder in enumerate(self._folders):
+            for name, _, _ in folder.entries():
+                if is_segment_name(name) and (index, name) not in self._known_segments:
+                    try:
+                        members = folder.members(name)
+                    except (FileNotFoundError, JournalCorrupt):
+                        continue
+                    self._known_segments.add((index, name))
+                    for member, _ in members:
+                        if member in self._names:
+                            self._packed[member] = index, f"{name}/{member}"

@@ -1,0 +1,371 @@
+"""Folders of journals wherever they are: on a disk, in HDFS or in an object store.
+
+A folder is named by a plain path or by a URI that pyarrow's file systems know. `SCHEMES` lists
+those that are read; another one is refused by its name. Options of the store stand in the URI's
+query: ``s3://bucket/dir?region=eu-west-1&endpoint_override=127.0.0.1:9000&scheme=http``.
+Credentials never do, since Spark shows paths in plans and logs: the store's own ways of finding
+them (environment, profile, role of the machine) are used where the files are read.
+
+A `Folder` is a small value that pickles; what is open stays in the process that opened it.
+Local files are read by plain system calls, so pyarrow's file systems are not even loaded for them.
+Sources: Arrow's documentation, "Filesystem Interface"; PySpark 4.1's data source API.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
+from urllib.parse import unquote, urlsplit
+
+from firebird_cdc.errors import ReplayError
+from firebird_cdc.journal.folder.segments import is_segment_name, list_segment, unpack
+from firebird_cdc.journal.format import JournalReader, RandomAccess
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+SCHEMES = ("file", "hdfs", "s3")
+
+JOURNAL_SUFFIX = ".log"
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+
+_WINDOW = 1024 * 1024
+"""Bytes that one request to a remote store brings at least; a guess, not measured."""
+
+
+class Entry(NamedTuple):
+    """A file of a folder; ``modified_us``: microseconds since 1970, UTC."""
+
+    name: str
+    size: int
+    modified_us: int
+
+
+class Folder(ABC):
+    """A folder at ``url``: an absolute path, or a URI as the user gave it. Pickles as that text.
+
+    ``is_remote``: a look at it takes a request to a store.
+
+    NAME is that of a file in it, or ``SEGMENT.zip/<uuid>.log`` for a journal in a segment. All
+    methods raise FileNotFoundError if it is not there, and OSError if it can't be read.
+    """
+
+    is_remote = False
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (folder_at, (self.url,))
+
+    def __repr__(self) -> str:
+        return f"Folder({self.url!r})"
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise OSError if the folder is not there or can't be read."""
+
+    @abstractmethod
+    def entries(self) -> Iterator[Entry]:
+        """Yield the files of the folder, in no order, without those below its own folders."""
+
+    @abstractmethod
+    def exists(self, name: str) -> bool:
+        """Whether a file of that name is there."""
+
+    @abstractmethod
+    def place(self, name: str) -> str:
+        """Return the full name of a file, without the options of the store."""
+
+    @abstractmethod
+    def stream(self, name: str) -> BinaryIO:
+        """Return the file, open for reading one piece after the other."""
+
+    @abstractmethod
+    def _open(self, name: str) -> RandomAccess: ...
+
+    def open(self, name: str) -> RandomAccess:
+        """Return the file, open for ranged reads; whoever asked closes it."""
+        return _InMemory(self.read(name)) if "/" in name else self._open(name)
+
+    def read(self, name: str) -> bytes:
+        """Return the whole content of a file."""
+        segment, _, member = name.rpartition("/")
+        if segment:
+            return unpack(self.place(segment), member, partial(self.stream, segment))
+        file = self.open(name)
+        try:
+            return file.read_at(file.size(), 0)
+        finally:
+            file.close()
+
+    def members(self, segment: str) -> list[tuple[str, int]]:
+        """Return name and length of the journals in a segment. Raises JournalCorrupt."""
+        with self.stream(segment) as stream:
+            return list_segment(self.place(segment), stream)
+
+    def journal(self, name: str, none_charset: str = "UTF-8") -> JournalReader:
+        """Return a reader of a journal; raises as that does."""
+        place = self.place(name)
+        if is_segment_name(name):
+            self.members(name)  # which says what is wrong, if it is no segment
+        if "/" in name:
+            return JournalReader(place, none_charset, content=self.read(name))
+        opener = partial(self.open, name) if self.is_remote else None
+        return JournalReader(place, none_charset, opener=opener)
+
+    def find(self, name: str) -> str | None:
+        """Return where in the folder the journal NAME is now, None: nowhere.
+
+        It may lie there by itself, or have been packed: the newest segments are looked into
+        first.
+        """
+        packed = sorted(
+            ((e.modified_us, e.name) for e in self.entries() if is_segment_name(e.name)),
+            reverse=True,
+        )
+        for _, segment in packed:
+            try:
+                if any(member == name for member, _ in self.members(segment)):
+                    return f"{segment}/{name}"
+            except FileNotFoundError:
+                continue  # too old to be kept
+        return name if self.exists(name) else None
+
+
+class _InMemory:
+    """`RandomAccess` of what was in a segment."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def size(self) -> int:
+        return len(self._content)
+
+    def read_at(self, nbytes: int, offset: int) -> bytes:
+        return self._content[offset : offset + nbytes]
+
+    def close(self) -> None:
+        pass
+
+
+class _LocalFile:
+    """`RandomAccess` of a file on a disk."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def read_at(self, nbytes: int, offset: int) -> bytes:
+        pieces = []
+        while nbytes and (piece := os.pread(self._fd, nbytes, offset)):
+            pieces.append(piece)
+            nbytes -= len(piece)
+            offset += len(piece)
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class _LocalFolder(Folder):
+    def __init__(self, url: str, path: str) -> None:
+        super().__init__(url)
+        self._path = path
+
+    def check(self) -> None:
+        os.scandir(self._path).close()
+
+    def entries(self) -> Iterator[Entry]:
+        with os.scandir(self._path) as entries:
+            for entry in entries:
+                try:
+                    if entry.is_file():
+                        facts = entry.stat()
+                        yield Entry(entry.name, facts.st_size, facts.st_mtime_ns // 1000)
+                except FileNotFoundError:
+                    continue  # shipped and deleted, or packed, since the folder was opened
+
+    def exists(self, name: str) -> bool:
+        return Path(self.place(name)).is_file()
+
+    def place(self, name: str) -> str:
+        return f"{self._path}/{name}"
+
+    def stream(self, name: str) -> BinaryIO:
+        return Path(self.place(name)).open("rb")
+
+    def _open(self, name: str) -> RandomAccess:
+        return _LocalFile(self.place(name))
+
+
+class _RemoteFile:
+    """`RandomAccess` of a file in a store: each request brings `_WINDOW` bytes or more."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._size: int = file.size()
+        self._start = 0
+        self._window = b""
+
+    def size(self) -> int:
+        return self._size
+
+    def read_at(self, nbytes: int, offset: int) -> bytes:
+        nbytes = min(nbytes, self._size - offset)
+        if nbytes <= 0:
+            return b""
+        at = offset - self._start
+        if not 0 <= at <= len(self._window) - nbytes:
+            self._window = self._file.read_at(
+                min(max(nbytes, _WINDOW), self._size - offset), offset
+            )
+            self._start, at = offset, 0
+        return self._window[at : at + nbytes]
+
+    def close(self) -> None:
+        self._file.close()
+        self._window = b""
+
+
+class _RemoteFolder(Folder):
+    is_remote = True
+
+    def __init__(self, url: str, system: FileSystem, base: str) -> None:
+        super().__init__(url)
+        self._system = system
+        self._base = base.rstrip("/")
+        self._plain = url.partition("?")[0].rstrip("/")
+
+    def check(self) -> None:
+        from pyarrow.fs import FileType
+
+        kind = self._system.get_file_info(self._base or "/").type
+        if kind == FileType.NotFound:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        if kind != FileType.Directory:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        for _ in self.entries():
+            break
+
+    def entries(self) -> Iterator[Entry]:
+        from pyarrow.fs import FileSelector, FileType
+
+        for info in self._system.get_file_info(FileSelector(self._base or "/")):
+            if info.type == FileType.File:
+                yield Entry(info.base_name, info.size or 0, (info.mtime_ns or 0) // 1000)
+
+    def exists(self, name: str) -> bool:
+        from pyarrow.fs import FileType
+
+        return bool(self._system.get_file_info(f"{self._base}/{name}").type == FileType.File)
+
+    def place(self, name: str) -> str:
+        return f"{self._plain}/{name}"
+
+    def stream(self, name: str) -> BinaryIO:
+        return cast(BinaryIO, io.BufferedReader(self._file(name), _WINDOW))
+
+    def _open(self, name: str) -> RandomAccess:
+        return _RemoteFile(self._file(name))
+
+    def _file(self, name: str) -> Any:
+        return self._system.open_input_file(f"{self._base}/{name}")
+
+
+def open_folder(url: str) -> Folder:
+    """Return the folder at URL. Raises ReplayError if its scheme is not one of `SCHEMES`, or if
+    it is not there or can't be read, saying which."""
+    folder = folder_at(url)
+    try:
+        folder.check()
+    except OSError as error:
+        raise ReplayError(unreadable(url, error)) from error
+    return folder
+
+
+def unreadable(url: str, error: OSError) -> str:
+    """Return the sentence on a folder that can't be read."""
+    cause = error.strerror or str(error).partition("\n")[0]
+    where = "" if _scheme_of(url) in ("s3", "hdfs") else " on the driver and on every executor"
+    return f"cannot read the folder of journals {url}: {cause}; it has to be there{where}"
+
+
+def describe_empty(folders: Sequence[str]) -> str:
+    """Return a clause on what is in FOLDERS, which hold no journal. Raises as `open_folder`."""
+    clauses = []
+    for url in folders:
+        names = sorted(entry.name for entry in open_folder(url).entries())
+        others = f"; other files are there, such as {names[0]}" if names else ": it is empty"
+        clauses.append(f"{url} holds no journal (*.log){others}")
+    return ", ".join(clauses)
+
+
+@lru_cache(maxsize=256)
+def folder_at(url: str) -> Folder:
+    """Return the folder at URL without looking whether it is there. Raises ReplayError on a URL
+    that can't be one."""
+    scheme = _scheme_of(url)
+    if scheme is None:
+        path = str(Path(url).absolute())
+        return _LocalFolder(path, path)
+    if scheme not in SCHEMES:
+        *most, last = (f"{known}:" for known in SCHEMES)
+        raise ReplayError(
+            f"{_without_secrets(url)}: the scheme {scheme}: is not one that journals are read"
+            f" from; give a plain path, {', '.join(most)} or {last}"
+        )
+    parts = urlsplit(url)
+    if scheme == "file":
+        if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+            raise ReplayError(f"{url}: give a file: URI an absolute path, as in file:///archive")
+        path = unquote(parts.path).rstrip("/") or "/"
+        return _LocalFolder(url, path)
+    if "@" in parts.netloc:
+        raise ReplayError(
+            f"{_without_secrets(url)}: a path shows in Spark's plans and logs, so it must not hold"
+            " credentials; give them by the environment (AWS_ACCESS_KEY_ID,"
+            " AWS_SECRET_ACCESS_KEY) of driver and executors, or by a profile or role there"
+        )
+    from pyarrow.fs import FileSystem
+
+    try:
+        system, base = FileSystem.from_uri(url)
+    except (OSError, ValueError) as error:
+        cause = str(error).partition("\n")[0]
+        hint = (
+            "; it needs Java's and Hadoop's libraries: JAVA_HOME, HADOOP_HOME, and CLASSPATH as"
+            " `hadoop classpath --glob` prints it"
+            if scheme == "hdfs"
+            else ""
+        )
+        raise ReplayError(f"{url}: {scheme}: can't be used here: {cause}{hint}") from error
+    return _RemoteFolder(url, system, base)
+
+
+def folder_of(file: str, folders: Iterable[Folder]) -> tuple[Folder, str]:
+    """Return which of FOLDERS, the innermost one, FILE is in, and its name there."""
+    inside = (folder for folder in folders if file.startswith(folder.place("")))
+    folder = max(inside, key=lambda each: len(each.place("")))
+    return folder, file.removeprefix(folder.place(""))
+
+
+def _scheme_of(url: str) -> str | None:
+    scheme = _SCHEME.match(url)
+    return scheme[1].lower() if scheme else None
+
+
+def _without_secrets(url: str) -> str:
+    return re.sub(r"//[^/]*@", "//***@", url)

@@ -1,0 +1,1 @@
+"""SQL that brings a restored backup forward to a point of the history."""

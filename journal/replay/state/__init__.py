@@ -1,0 +1,1 @@
+"""The state rebuild: the rows of each table at a point of its history."""

@@ -1,0 +1,69 @@
+"""``firebird-cdc replay state``."""
+
+from __future__ import annotations
+
+import argparse
+
+from firebird_cdc.journal.replay.commands import (
+    add_common_options,
+    add_jars_option,
+    jars_of,
+    name_and_value,
+    source_of,
+)
+from firebird_cdc.journal.replay.source.points import add_point_options
+
+
+def register_state(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``state`` to the subcommands of ``firebird-cdc replay``."""
+    state = subparsers.add_parser(
+        "state",
+        help="rebuild every table as of a point of its history",
+        description="Write the rows that each table has after the last journal, or up to a point,"
+        " one folder per table with typed columns, and summary.json."
+        " Exit code 1 if the history has holes, or content of a row is missing in it.",
+    )
+    add_common_options(state)
+    state.add_argument("--output", metavar="DIR", required=True, help="folder to be made")
+    state.add_argument(
+        "--format",
+        metavar="NAME",
+        default="parquet",
+        help="parquet (default), json (canonical text), or another sink of Spark: orc, jdbc, ...",
+    )
+    state.add_argument(
+        "--option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        type=name_and_value,
+        help="option of that sink; {database} and {table} in VALUE stand for the names",
+    )
+    add_jars_option(state, "that the sink needs, such as a JDBC driver")
+    state.add_argument("--table", metavar="NAME", help="only this table, as the engine names it")
+    add_point_options(state)
+    state.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from firebird_cdc.journal.replay.cluster.session import spark_session
+
+    folders, charset = source_of(arguments)
+    name, jars = "firebird-cdc replay state", jars_of(arguments)
+    with spark_session(name, arguments.master, jars=jars) as spark:
+        from firebird_cdc.journal.replay.state.rebuild import describe, rebuild_state
+
+        report = rebuild_state(
+            spark,
+            folders,
+            arguments.output,
+            database=arguments.database,
+            table=arguments.table,
+            none_charset=charset,
+            output_format=arguments.format,
+            options=dict(arguments.option),
+            point=arguments.point,
+        )
+        for line in describe(report, arguments.output):
+            print(line)
+    return 0 if report.whole else 1

@@ -1,0 +1,832 @@
+"""What a state rebuild reads of journals: their outlines, then row images as they stand there.
+
+`Journals.survey` reads sectors, and the few blocks that hold definitions of tables and DDL.
+`Journals.packs` reads changes whose rows are still the bytes of the journal: what is overwritten
+later is never decoded. Within a task, only the last change of each key goes on to the shuffle; a
+`Plan` says which bytes are the key. What goes there are packs of changes, so that to Spark a
+thousand of them are one row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from math import inf
+from typing import Any, NamedTuple, TypeAlias
+from zlib import crc32
+
+import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
+import pyarrow.compute as pc  # type: ignore[import-untyped,import-not-found,unused-ignore]
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import InputPartition
+
+from firebird_cdc.errors import JournalError, ReplayError
+from firebird_cdc.journal.format import (
+    Blob,
+    Column,
+    DdlChange,
+    Gap,
+    JournalReader,
+    Remains,
+    RowChange,
+    RowDecoder,
+    Stamp,
+    Storage,
+    Table,
+    image_places,
+    row_decoder,
+)
+from firebird_cdc.journal.replay.source.arrow import (
+    Columns,
+    arrow_schema,
+    in_tasks,
+    record_batch,
+    record_batches,
+    schema_text,
+)
+from firebird_cdc.journal.replay.source.planning import (
+    Found,
+    JournalOptions,
+    Listing,
+    find_journals,
+)
+from firebird_cdc.journal.replay.state.conversion import UNKNOWN
+from firebird_cdc.journal.replay.state.evolution import Place, Source, TablePlan
+from firebird_cdc.journal.replay.state.image_columns import ImageColumns, NotUtf8
+from firebird_cdc.journal.types.canonical import BLOB_LIMIT, LargeBlob, RowText
+
+CONTROL = -1
+"""``table`` of packs that hold no changes: ``content`` is what they are, a blank, a sentence."""
+
+_SURVEY: Columns = (
+    ("kind", "string"),
+    ("database", "string"),
+    ("epoch", "bigint"),
+    ("sequence", "bigint"),
+    ("position", "bigint"),
+    ("content", "binary"),
+    ("file", "string"),
+    ("transaction", "bigint"),
+    ("commit_us", "bigint"),
+    ("events", "bigint"),
+)
+"""What `Journals.survey` returns. ``kind``: file (the last four columns are its own); what
+``content`` is tells the others: shape (the `Table`, pickled), ddl (the `DdlChange`, pickled),
+damaged, missing (a sentence). Of a damaged journal all columns say what is certain, wherever it
+lies; a whole segment can be one."""
+
+PACK_COLUMNS: Columns = (("table", "int"), ("bucket", "int"), ("content", "binary"))
+"""Packs of changes. ``table``: index into ``Plan.tables``; ``bucket``: below ``Plan.buckets``, the
+same for all changes of a key; ``content``: as `read_pack` reads it."""
+
+ROW_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("epoch", pa.int64()),
+        ("sequence", pa.int64()),
+        ("position", pa.int64()),
+        ("form", pa.int64()),
+        ("image", pa.binary()),
+    ]
+)
+"""What is in a pack. ``key``: of a table that is folded by key, its bytes; of any other a digest of
+the row. ``form``: version * 2**32 + index into ``Plan.shapes``; of a row that a multiset loses
+-1 - that. ``image``: null if the key has no row from here on."""
+
+NOT_UTF8 = "a text near them is not UTF-8"
+"""Why rows were decoded one by one where it lies in their content."""
+
+_FORM = 1 << 32
+_BLOBS = frozenset({Storage.BLOB, Storage.ARRAY})
+_U32 = struct.Struct("<I")
+_BLOB_HEAD = struct.Struct("<QBQ")  # number, kind, bytes that follow
+_WHOLE, _UNAVAILABLE, _LARGE = range(3)
+_LARGE_BODY = struct.Struct("<Q32s")
+# Rows and bytes that a task keeps before it sends them on; a guess.
+_KEPT_ROWS = 200_000
+_KEPT_BYTES = 48 * 1024 * 1024
+_BATCH_ROWS = 16_384
+_PACK_ROWS = 65_536
+_PACK_BYTES = 4 * 1024 * 1024
+_MANY_TASKS = 64
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What tasks have to know of all tables. ``shapes``: by digest, in the order of its indexes;
+    ``limits``: epoch and sequence of the last journal of each database, missing: none of it.
+    ``buckets``: tasks that fold. ``aside``: names of journals, or whole segments, that can't be
+    read and need not be."""
+
+    tables: tuple[TablePlan, ...]
+    shapes: dict[bytes, Table]
+    limits: dict[str, tuple[int, int]]
+    none_charset: str = "UTF-8"
+    buckets: int = 1
+    aside: frozenset[str] = frozenset()
+    _makers: dict[tuple[int, int], RowMaker] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        tables: Sequence[TablePlan],
+        shapes: Iterable[Table],
+        limits: dict[str, tuple[int, int]],
+        none_charset: str,
+        buckets: int = 1,
+        aside: frozenset[str] = frozenset(),
+    ) -> Plan:
+        """Return the plan of TABLES, whose rows have SHAPES."""
+        by_digest = {_digest(shape): shape for shape in shapes}
+        return cls(tuple(tables), by_digest, limits, none_charset, buckets, aside)
+
+    @cached_property
+    def table_numbers(self) -> dict[tuple[str, str], int]:
+        """Index of a table by database and name."""
+        return {(plan.database, plan.name): i for i, plan in enumerate(self.tables)}
+
+    @cached_property
+    def _shape_list(self) -> list[Table]:
+        return list(self.shapes.values())
+
+    @cached_property
+    def shape_numbers(self) -> dict[bytes, int]:
+        """Index of a shape by its digest."""
+        return {digest: i for i, digest in enumerate(self.shapes)}
+
+    def maker(self, table: int, form: int) -> RowMaker:
+        """Return what makes rows of images of ``form``; made once."""
+        found = self._makers.get((table, form))
+        if found is None:
+            version, shape = divmod(form, _FORM)
+            found = RowMaker(
+                self.tables[table], self._shape_list[shape], version, self.none_charset
+            )
+            self._makers[table, form] = found
+        return found
+
+    def __reduce__(self) -> tuple[object, ...]:
+        made_of = (self.tables, self.shapes, self.limits, self.none_charset)
+        return Plan, (*made_of, self.buckets, self.aside)
+
+
+class _Known(NamedTuple):
+    """What is made once of a definition: most journals repeat those of others."""
+
+    table: Table
+    digest: bytes
+    decoder: RowDecoder
+
+
+_MAX_KNOWN = 4096
+_known: dict[int, _Known] = {}  # by the identity of the table, which the value keeps alive
+
+
+def _know(table: Table) -> _Known:
+    found = _known.get(id(table))
+    if found is None:
+        if len(_known) >= _MAX_KNOWN:
+            _known.clear()
+        found = _known[id(table)] = _Known(table, _digest(table), _image_decoder(table))
+    return found
+
+
+def _decoder_of(table: Table) -> RowDecoder:
+    return _know(table).decoder
+
+
+def _digest(table: Table) -> bytes:
+    """Return what tells TABLE from other shapes."""
+    facts = (table.name, table.key_kind, table.columns, table.order, table.resolved)
+    return hashlib.blake2b(repr(facts).encode(), digest_size=16).digest()
+
+
+class RowMaker:
+    """Makes rows as the table has them now of images of one shape and version.
+
+    ``may_lack``: some content of a row may not be known.
+    """
+
+    def __init__(self, plan: TablePlan, shape: Table, version: int, none_charset: str) -> None:
+        self.shape = shape
+        self.sources: list[Source] = plan.sources(shape, version)
+        self.has_blobs = any(column.storage in _BLOBS for column in shape.columns)
+        self._decode = row_decoder(shape, none_charset)
+        self._image_columns = None
+        # A conversion wants CHARs with their blanks.
+        if ImageColumns.can_take(shape, none_charset) and not any(
+            source.convert is not None
+            and source.place is not None
+            and shape.columns[source.place].storage is Storage.PADDED_TEXT
+            for source in self.sources
+        ):
+            self._image_columns = ImageColumns(shape)
+        self.may_lack = self.has_blobs or not all(s.is_certain for s in self.sources)
+        columns = plan.columns or tuple(shape.columns[index] for index in shape.order)
+        self._text = _text_of(columns, none_charset)
+        self._certain = [i for i in range(len(columns)) if i not in plan.uncertain]
+        self._same = _text_of([columns[i] for i in self._certain], none_charset)
+        self._key = plan.key
+        self._key_text = _text_of([columns[i] for i in plan.key], none_charset)
+
+    def stored(self, image: bytes) -> tuple[Any, ...]:
+        """Return the values of an image in the order of its shape."""
+        if not self.has_blobs:
+            row: tuple[Any, ...] = self._decode(image, 0, len(image), _no_blob)
+            return row
+        (length,) = _U32.unpack_from(image)
+        blobs = _unpack_blobs(image, 4 + length)
+        whole: tuple[Any, ...] = self._decode(image, 4, 4 + length, blobs.__getitem__)
+        return whole
+
+    def values(self, image: bytes) -> list[Any]:
+        """Return the values of the columns of now; UNKNOWN where nobody knows them."""
+        row = self.stored(image)
+        values = []
+        for index, convert, default in self.sources:
+            if index is None:
+                values.append(default)
+            else:
+                value = row[index]
+                values.append(value if value is None or convert is None else convert(value))
+        return values
+
+    def value_lists(self, images: Images, slowed: Counter[str]) -> list[Any]:
+        """Return the values of many rows, a sequence or an array of Arrow for each column of now.
+
+        A value of a column as in `stored`; CHARs may come without their blanks. SLOWED: gets the
+        number of rows that had to be decoded one by one although their columns need not, by cause.
+        """
+        stored = self._stored_lists(images, slowed)
+        lists: list[Any] = []
+        for index, convert, default in self.sources:
+            if index is None:
+                lists.append([default] * len(images))
+            elif convert is None:
+                lists.append(stored[index])
+            else:
+                lists.append([v if v is None else convert(v) for v in _listed(stored[index])])
+        return lists
+
+    def _stored_lists(self, images: Images, slowed: Counter[str]) -> list[Any]:
+        if self._image_columns is not None and not isinstance(images, list):
+            try:
+                return self._image_columns.decode(images)
+            except NotUtf8:
+                slowed[NOT_UTF8] += len(images)
+            except pa.ArrowException as error:
+                # One release of Arrow for which a call of ours is none costs time, not the result.
+                reason = str(error).partition("\n")[0] or type(error).__name__
+                slowed[f"pyarrow {pa.__version__} failed: {reason}"] += len(images)
+        if self.has_blobs:
+            rows = [self.stored(image) for image in _listed(images)]
+        else:
+            decode = self._decode
+            rows = [decode(image, 0, len(image), _no_blob) for image in _listed(images)]
+        return list(zip(*rows, strict=True))
+
+    def text(self, values: list[Any]) -> str:
+        """Return the canonical text of a row; null where the value is unknown."""
+        return self._text.row([None if value is UNKNOWN else value for value in values])
+
+    def key(self, bare: bytes) -> bytes:
+        """Return the bytes of the key as it is now, whatever the shape; BARE: without blobs."""
+        row = self._decode(bare, 0, len(bare), _ignored_blob)
+        values = []
+        for place in self._key:
+            index, convert, _ = self.sources[place]
+            assert index is not None
+            values.append(row[index] if convert is None else convert(row[index]))
+        return self._key_text.row(values).encode()
+
+    def sameness(self, image: bytes) -> bytes:
+        """Return a digest of what tells a row of a multiset from others."""
+        values = self.values(image)
+        text = self._same.row([values[i] for i in self._certain])
+        return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+Images: TypeAlias = Any
+"""Images as a list or as an array of Arrow."""
+
+
+def _listed(values: Any) -> Any:
+    return values.to_pylist() if isinstance(values, pa.Array) else values
+
+
+def _text_of(columns: Sequence[Column], none_charset: str) -> RowText:
+    return RowText(Table(0, "", 0, tuple(columns)), none_charset=none_charset)
+
+
+def _ignored_blob(number: int) -> Any:  # noqa: ARG001
+    return None
+
+
+def _no_blob(number: int) -> Blob:
+    raise ValueError(f"blob {number} in a table without blobs")
+
+
+def _pack_blobs(image: bytes, blobs: list[Blob]) -> bytes:
+    parts = [_U32.pack(len(image)), image]
+    for blob in blobs:
+        if not blob.available:
+            parts.append(_BLOB_HEAD.pack(blob.number, _UNAVAILABLE, 0))
+        elif blob.length > BLOB_LIMIT:
+            digest = hashlib.sha256()
+            for chunk in blob.chunks():
+                digest.update(chunk)
+            body = _LARGE_BODY.pack(blob.length, digest.digest())
+            parts += [_BLOB_HEAD.pack(blob.number, _LARGE, len(body)), body]
+        else:
+            parts += [_BLOB_HEAD.pack(blob.number, _WHOLE, blob.length), *blob.chunks()]
+    return b"".join(parts)
+
+
+def _unpack_blobs(packed: bytes, at: int) -> dict[int, Any]:
+    found: dict[int, Any] = {}
+    while at < len(packed):
+        number, kind, length = _BLOB_HEAD.unpack_from(packed, at)
+        at += _BLOB_HEAD.size
+        body = packed[at : at + length]
+        at += length
+        if kind == _LARGE:
+            found[number] = LargeBlob(*_LARGE_BODY.unpack(body))
+        else:
+            found[number] = Blob(number, kind == _WHOLE, None, (), body)
+    return found
+
+
+# How the bytes of an image are taken out of a journal.
+
+
+def _slice(payload: bytes, at: int, end: int, _: object) -> bytes:
+    return payload[at:end]
+
+
+def _image_decoder(table: Table) -> RowDecoder:
+    """Return what cuts an image out of its block; with the blobs of the row, if there can be."""
+    places, _ = image_places(table)
+    offsets = [
+        place.offset
+        for place, column in zip(places, table.columns, strict=True)
+        if column.storage in _BLOBS
+    ]
+    if not offsets:
+        return _slice
+
+    def cut(
+        payload: bytes, at: int, end: int, blob: Callable[[int], Blob]
+    ) -> tuple[bytes, list[Blob]]:
+        numbers = {int.from_bytes(payload[at + o : at + o + 8], "little") for o in offsets}
+        return payload[at:end], [blob(number) for number in sorted(numbers) if number]
+
+    return cut
+
+
+def _key_bytes(shape: Table, wanted: list[int]) -> Callable[[bytes], bytes]:
+    """Return what takes the fields of the columns WANTED, of none null, out of a bare image."""
+    places, start = image_places(shape)
+    if not any(places[index].variable for index in wanted):
+        slices = [(places[i].offset, places[i].offset + places[i].size) for i in wanted]
+        if len(slices) == 1:
+            ((first, last),) = slices
+            return lambda image: image[first:last]
+        return lambda image: b"".join([image[first:last] for first, last in slices])
+    lengths = [(i, place.offset) for i, place in enumerate(places) if place.variable]
+
+    def key(image: bytes) -> bytes:
+        at = start
+        texts = {}
+        for index, offset in lengths:
+            end = at + image[offset] + (image[offset + 1] << 8)
+            texts[index] = image[at:end]
+            at = end
+        parts = []
+        for index in wanted:
+            place = places[index]
+            parts.append(image[place.offset : place.offset + place.size])
+            if place.variable:
+                parts.append(texts[index])
+        return b"".join(parts)
+
+    return key
+
+
+class _Handler:
+    """What to do with changes of one table in one journal.
+
+    ``kept``: where the last changes of its keys go, None for a multiset. ``rank``: what such a
+    change has in common with the others of the journal. ``first``, ``last``: bytes of an image that
+    are the key, both 0 if it takes more to find it.
+    """
+
+    __slots__ = ("first", "has_blobs", "kept", "key", "last", "rank", "sameness", "table")
+
+    def __init__(
+        self,
+        plan: Plan,
+        number: int,
+        shape: Table,
+        version: int,
+        place: Place,
+        kept: _Kept | None,
+    ) -> None:
+        table = plan.tables[number]
+        self.table = number
+        self.kept = kept
+        form = version * _FORM + plan.shape_numbers[_know(shape).digest]
+        self.rank = (_order(*place[:2]), place[0], place[1], form)
+        maker = plan.maker(number, form)
+        self.has_blobs = maker.has_blobs
+        self.sameness = maker.sameness
+        self.key: Callable[[bytes], bytes] = maker.key
+        self.first = self.last = 0
+        if table.key and table.uniform_key:
+            found = [maker.sources[index].place for index in table.key]
+            indexes = [index for index in found if index is not None]
+            self.key = _key_bytes(shape, indexes)
+            field = image_places(shape)[0][indexes[0]]
+            if len(indexes) == 1 and not field.variable:
+                self.first, self.last = field.offset, field.offset + field.size
+
+
+_Rank = tuple[int, int, int, int]  # the journal's place as one number, epoch, sequence, form
+
+
+class _Kept:
+    """The last change of each key: by its index in the lists, which have no tuples for the garbage
+    collector to look at."""
+
+    __slots__ = ("images", "index", "positions", "ranks")
+
+    def __init__(self) -> None:
+        self.index: dict[bytes, int] = {}
+        self.ranks: list[_Rank] = []
+        self.positions: list[int] = []
+        self.images: list[bytes | None] = []
+
+    def keep(self, key: bytes, rank: _Rank, position: int, image: bytes | None) -> None:
+        """Keep a change if nothing of a later journal is kept; a journal is read in its order."""
+        free = len(self.ranks)
+        at = self.index.setdefault(key, free)
+        if at == free:
+            self.ranks.append(rank)
+            self.positions.append(position)
+            self.images.append(image)
+        elif self.ranks[at][0] <= rank[0]:
+            self.ranks[at] = rank
+            self.positions[at] = position
+            self.images[at] = image
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.index.clear()
+        for of_rows in (self.ranks, self.positions, self.images):
+            of_rows.clear()
+
+
+_BagRow = tuple[bytes, _Rank, int, bytes]  # digest, rank, position, image
+
+
+def _order(epoch: int, sequence: int) -> int:
+    return epoch << 64 | sequence
+
+
+class _Fold:
+    """Keeps the last change of each key, up to a number of rows or bytes, and all of multisets."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._keyed: dict[int, _Kept] = {}
+        self._bags: dict[int, list[_BagRow]] = {}
+        self._sentences: list[bytes] = []
+        self._bytes = 0
+        self._highest = -1
+
+    def add_control(self, kind: str, sentence: str) -> None:
+        """Note something that is no change of a row."""
+        self._sentences.append(f"{kind} {sentence}".encode())
+
+    def read(self, reader: JournalReader, stamp: Stamp, found: Found) -> Iterator[pa.RecordBatch]:
+        """Take in the changes of a range of a journal; yield what became too much to keep."""
+        epoch, sequence = stamp.epoch, stamp.sequence
+        # Journals come in the order of a folder. One that is later than all before it needs no
+        # look at what is kept.
+        order = _order(epoch, sequence)
+        in_order = order >= self._highest
+        self._highest = max(self._highest, order)
+        database = reader.database
+        handlers: dict[int, tuple[Table, _Handler | None, float]] = {}
+        shape: Table | None = None
+        handler: _Handler | None = None
+        kept: _Kept | None = None
+        index: dict[bytes, int] = {}
+        ranks: list[_Rank] = []
+        positions: list[int] = []
+        images: list[bytes | None] = []
+        until: float = 0
+        first = last = count = size = 0
+        for change in reader.changes(found.start, found.end, _decoder_of):
+            if type(change) is RowChange:
+                row: tuple[int, str, Table, Any, Any] = change
+                pos, _, table, before, after = row
+                if table is not shape or pos >= until:
+                    shape = table
+                    known = handlers.get(id(table))
+                    if known is None or pos >= known[2]:
+                        known = (table, *self._handler(database, table, (epoch, sequence, pos)))
+                        handlers[id(table)] = known
+                    _, handler, until = known
+                    kept = None
+                    if handler is not None:
+                        first, last, rank = handler.first, handler.last, handler.rank
+                        if last and not handler.has_blobs:
+                            kept = handler.kept
+                            assert kept is not None
+                            index, ranks = kept.index, kept.ranks
+                            positions, images = kept.positions, kept.images
+                if handler is None:
+                    continue
+                if kept is None:
+                    size += self._add(handler, pos, before, after)
+                else:
+                    key = (before if after is None else after)[first:last]
+                    free = len(ranks)
+                    at = index.setdefault(key, free)
+                    if at == free:
+                        ranks.append(rank)
+                        positions.append(pos)
+                        images.append(after)
+                    elif in_order or ranks[at][0] <= order:
+                        ranks[at] = rank
+                        positions[at] = pos
+                        images[at] = after
+                    if after is not None:
+                        size += len(after)
+                        if before is not None and (old := before[first:last]) != key:
+                            kept.keep(old, rank, pos, None)
+                count += 1
+                if count & 1023 == 0 or size > _KEPT_BYTES:
+                    self._bytes += size
+                    size = 0
+                    if self._is_full():
+                        yield from self.flush()
+            elif isinstance(change, Gap):
+                self.add_control(
+                    "gap", f"{found.place}: sequence {sequence} marks a gap: {change.reason}"
+                )
+        self._bytes += size
+
+    def _is_full(self) -> bool:
+        rows = sum(len(kept.ranks) for kept in self._keyed.values())
+        rows += sum(map(len, self._bags.values()))
+        return rows >= _KEPT_ROWS or self._bytes >= _KEPT_BYTES
+
+    def _handler(self, database: str, shape: Table, place: Place) -> tuple[_Handler | None, float]:
+        """Return what to do with changes of SHAPE from PLACE on, None: nothing; and the number of
+        the event at which that may become something else."""
+        number = self._plan.table_numbers.get((database, shape.name))
+        if number is None:
+            return None, inf
+        table = self._plan.tables[number]
+        if table.is_dropped:
+            return None, inf
+        if table.since is not None and table.is_of_before(place):
+            return None, table.since[2] + 1 if table.since[:2] == place[:2] else inf
+        version, following = table.version_at(place)
+        until = inf
+        if following is not None and following[:2] == place[:2]:
+            until = following[2] + 1
+        kept = self._keyed.setdefault(number, _Kept()) if table.key else None
+        return _Handler(self._plan, number, shape, version, place, kept), until
+
+    def _add(self, handler: _Handler, pos: int, before: Any, after: Any) -> int:
+        """Take a change of which more is to be known than `read` does; return the bytes it takes.
+
+        BEFORE and AFTER are images, or images and blobs.
+        """
+        size = 0
+        if handler.kept is not None:
+            key = None
+            if after is not None:
+                bare, image = after, after
+                if handler.has_blobs:
+                    bare, blobs = after
+                    image = _pack_blobs(bare, blobs)
+                key = handler.key(bare)
+                handler.kept.keep(key, handler.rank, pos, image)
+                size = len(image)
+            if before is not None:
+                old = handler.key(before[0] if handler.has_blobs else before)
+                if old != key:
+                    handler.kept.keep(old, handler.rank, pos, None)
+            return size
+        order, epoch, sequence, form = handler.rank
+        for row, of in ((before, -1 - form), (after, form)):
+            if row is not None:
+                image = _pack_blobs(*row) if handler.has_blobs else row
+                size += len(image)
+                rank = (order, epoch, sequence, of)
+                bag = self._bags.setdefault(handler.table, [])
+                bag.append((handler.sameness(image), rank, pos, image))
+        return size
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yield packs of what is kept, and forget it."""
+        buckets = self._plan.buckets
+        packs: list[tuple[int, int, bytes]] = []
+        for table, kept in self._keyed.items():
+            if kept.ranks:
+                keys = list(kept.index)
+                packs += _packs(table, keys, kept.ranks, kept.positions, kept.images, buckets)
+                kept.clear()  # whoever fills it has it in hand
+        for table, bag in self._bags.items():
+            digests, ranks, positions, images = zip(*bag, strict=True)
+            packs += _packs(table, digests, ranks, positions, images, buckets)
+        packs += [(CONTROL, 0, sentence) for sentence in self._sentences]
+        self._bags = {}
+        self._sentences = []
+        self._bytes = 0
+        if packs:
+            yield record_batch(packs, arrow_schema(PACK_COLUMNS))
+
+
+def _packs(
+    table: int,
+    keys: Sequence[bytes],
+    ranks: Sequence[_Rank],
+    positions: Sequence[int],
+    images: Sequence[bytes | None],
+    buckets: int,
+) -> Iterator[tuple[int, int, bytes]]:
+    """Yield table, bucket and content of packs of bounded size; one row alone may be larger."""
+    count = len(keys)
+    if all(rank is ranks[0] for rank in ranks):
+        places = [pa.repeat(pa.scalar(part, pa.int64()), count) for part in ranks[0][1:]]
+    else:
+        parts = list(zip(*ranks, strict=True))[1:]
+        places = [pa.array(column, pa.int64()) for column in parts]
+    epochs, sequences, forms = places
+    arrays = [
+        pa.array(keys, pa.binary()),
+        epochs,
+        sequences,
+        pa.array(positions, pa.int64()),
+        forms,
+        pa.array(images, pa.binary()),
+    ]
+    whole = pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA)
+    ends = [count]
+    if buckets > 1:
+        of_rows = pa.array([crc32(key) % buckets for key in keys], pa.int32())
+        whole = whole.take(pc.sort_indices(of_rows))
+        counts = Counter(of_rows.to_pylist())
+        ends = list(accumulate(counts[bucket] for bucket in range(buckets)))
+    step = _PACK_ROWS
+    if whole.nbytes > _PACK_BYTES:
+        step = max(1, min(step, count * _PACK_BYTES // whole.nbytes))
+    start = 0
+    for bucket, end in enumerate(ends):
+        while start < end:
+            size = min(step, end - start)
+            yield table, bucket, whole.slice(start, size).serialize().to_pybytes()
+            start += size
+
+
+def read_pack(content: pa.Buffer) -> pa.RecordBatch:
+    """Return the changes in a pack: columns `ROW_SCHEMA`."""
+    return pa.ipc.read_record_batch(content, ROW_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class Journals:
+    """The journals of some folders, in tasks of bounded size: ``whole`` ones, or ``split``."""
+
+    options: JournalOptions
+    whole: list[InputPartition]
+    split: list[InputPartition]
+
+    @classmethod
+    def list(cls, options: JournalOptions) -> Journals:
+        """List the folders of OPTIONS: names and sizes."""
+        found = Listing(options)
+        return cls(options, found.tasks(split=False, headers_only=True), found.tasks(split=True))
+
+    def survey(
+        self, spark: SparkSession, limits: Mapping[str, tuple[int, int]] | None, outlines: bool
+    ) -> DataFrame:
+        """Return `_SURVEY` of the journals up to LIMITS, None: of all.
+
+        outlines: also what their definitions and DDL are; a shape once or twice for each task.
+        """
+        options = self.options
+
+        def read(task: InputPartition) -> Iterator[pa.RecordBatch]:
+            rows = _survey_rows(task, options, limits, outlines)
+            return record_batches(rows, arrow_schema(_SURVEY), _BATCH_ROWS)
+
+        return in_tasks(spark, self.whole, read, schema_text(_SURVEY))
+
+    @property
+    def buckets(self) -> int:
+        """Into how many tasks a fold is to be divided: each takes 64 MiB of journals or less."""
+        count = len(self.split)
+        return max(1, min(count, _MANY_TASKS), -(-count // 2))
+
+    def packs(self, spark: SparkSession, plan: Plan) -> DataFrame:
+        """Return `PACK_COLUMNS` of the journals up to the plan's limits."""
+        options = self.options
+        return in_tasks(
+            spark, self.split, lambda task: _images(task, options, plan), schema_text(PACK_COLUMNS)
+        )
+
+
+def _images(task: InputPartition, options: JournalOptions, plan: Plan) -> Iterator[pa.RecordBatch]:
+    fold = _Fold(plan)
+    for found in find_journals(task, options):
+        try:
+            reader, stamp = found.stamped()
+            limit = plan.limits.get(reader.database)
+            if limit is None or (stamp.epoch, stamp.sequence) > limit:
+                continue
+            begun = found.at_block()
+            if begun is not None:
+                yield from fold.read(reader, stamp, begun)
+        except FileNotFoundError:
+            fold.add_control("missing", f"{found.place}: {_VANISHED}")
+        except JournalError as error:
+            if found.name.rpartition("/")[2] not in plan.aside:
+                raise ReplayError(damage_sentence(str(error))) from error
+    yield from fold.flush()
+
+
+_VANISHED = "the file vanished while the folder was being read"
+
+
+def damage_sentence(reason: str) -> str:
+    """Return why no state is built, and what to do."""
+    return (
+        f"{reason}; a state can't be built across a damaged journal: take the file from a backup"
+        " (`firebird-cdc replay audit` lists all that is damaged), or stop before it with --until"
+    )
+
+
+_NO_FILE = (None, None, None, None)
+
+
+def _survey_rows(
+    task: InputPartition,
+    options: JournalOptions,
+    limits: Mapping[str, tuple[int, int]] | None,
+    outlines: bool,
+) -> Iterator[tuple[Any, ...]]:
+    shapes: dict[tuple[str, bytes], list[Any]] = {}
+    for found in find_journals(task, options):
+        try:
+            reader, stamp = found.stamped()
+            epoch, sequence, database = stamp.epoch, stamp.sequence, reader.database
+            if options.database not in (None, database):
+                continue
+            if limits is not None and (
+                database not in limits or (epoch, sequence) > limits[database]
+            ):
+                continue
+            facts = (found.place, stamp.transaction, stamp.commit_us, stamp.event_count)
+            yield "file", database, epoch, sequence, None, None, *facts
+            for what in reader.outline() if outlines else ():
+                if isinstance(what, DdlChange):
+                    content = pickle.dumps(what)
+                    yield "ddl", database, epoch, sequence, what.pos, content, *_NO_FILE
+                    continue
+                at = (epoch, sequence, what[0])
+                digest = _know(what[1]).digest
+                known = shapes.setdefault((database, digest), [what[1], at, at])
+                known[1:] = min(known[1], at), max(known[2], at)
+        except FileNotFoundError:
+            sentence = f"{found.place}: {_VANISHED}".encode()
+            yield "missing", None, None, None, None, sentence, *_NO_FILE
+        except JournalError as error:
+            left = _remains(found)
+            if options.database not in (None, left.database):
+                left = Remains()  # of this history, if at all, nobody knows where
+            of = (None, None) if left.stamp is None else (left.stamp.epoch, left.stamp.sequence)
+            rest = (found.place, left.transaction, left.commit_us, None)
+            yield "damaged", left.database, *of, None, str(error).encode(), *rest
+    for (name, _), (table, first, last) in shapes.items():
+        content = pickle.dumps(table)
+        for at in {first, last}:
+            yield "shape", name, *at, content, *_NO_FILE
+
+
+def _remains(found: Found) -> Remains:
+    # It is damaged, and is told; this is what may be had of it beyond that.
+    with suppress(ValueError, OSError, JournalError):
+        return found.salvage()[1]
+    return Remains()

@@ -1,0 +1,1 @@
+"""The shipper: takes committed journals to Kafka, and tells how that goes."""

@@ -1,0 +1,127 @@
+"""The command ``journal acknowledge``: somebody knows what was refused, or lost."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from time import sleep, time
+from typing import TYPE_CHECKING, Any
+
+from firebird_cdc.config.locate import add_config_option
+
+if TYPE_CHECKING:
+    from firebird_cdc.packaging.server.layout import Server
+
+_MOST_PAUSES = 3
+
+
+def register(actions: Any) -> None:
+    """Add the command to those of ``journal``."""
+    parser = actions.add_parser(
+        "acknowledge",
+        help="say that what was refused or lost, or who shipped before, is known",
+        description="Ends the notice that commits were refused, or not captured, or that Kafka no"
+        " longer has journals that were shipped, or never got some as they are missing, or a BEGIN,"
+        " an END or the announcement of a new epoch. What comes later is told again. For a DATABASE"
+        " that stands still because Kafka has other journals under its numbers, it has the ones"
+        " that wait sent all the same. The shipper that runs takes note within seconds, or else the"
+        " next one.",
+    )
+    add_config_option(parser)
+    parser.add_argument(
+        "databases",
+        nargs="*",
+        default=[],
+        metavar="DATABASE",
+        help="paths as the log names them; default: all that are told of",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Note it where it is counted, and leave word for the shipper; 0."""
+    from firebird_cdc.config import load_capture
+    from firebird_cdc.errors import ShipError
+    from firebird_cdc.journal.folder import failures
+    from firebird_cdc.journal.folder.locks import shipper_present
+    from firebird_cdc.journal.shipper.local_offsets import (
+        acknowledge,
+        forget,
+        remembered,
+        unreadable,
+    )
+    from firebird_cdc.journal.shipper.monitoring.statistics import now_us
+    from firebird_cdc.packaging.server.counted import configs_on, counted_nowhere
+    from firebird_cdc.packaging.server.locating import locate_config, readable_folder, servers_on
+
+    config = locate_config(arguments.config)
+    directory = readable_folder(load_capture(config).journal_directory)
+    lost = {each.database: each.unknown for each in remembered(directory) if each.unknown}
+    databases = arguments.databases or list(lost)
+    damaged = {} if arguments.databases else unreadable(directory)
+    known: list[failures.Failures] = []
+    uncounted: list[str] = []
+    forgotten: list[str] = []
+    try:
+        for key in damaged:
+            forget(directory, key)
+        servers = servers_on(directory)
+        if not arguments.databases:
+            _await_pause(servers)
+        at_us = now_us()  # before anything is looked at: what comes meanwhile is not known
+        found = failures.pages(directory, configs_on(directory, servers, [config]))
+        if not arguments.databases:
+            forgotten = failures.forget_damaged(found)
+            uncounted = [
+                f"{each.where}: {each.what}"
+                for server in servers
+                for each in counted_nowhere(server, found)
+            ]
+        known = failures.acknowledge_failures(found, arguments.databases, at_us)
+        for database in databases:
+            acknowledge(directory, database)
+    except OSError as error:
+        raise ShipError(
+            f"what is known can't be noted: {error}; run this as the user of the database server"
+        ) from error
+    is_noted = failures.acknowledged_us(found) >= at_us
+    for each in [*known, *(uncounted if is_noted else ())]:
+        print(f"acknowledged: {each}")
+    for what in [*forgotten, *(notice.what for notice in damaged.values())]:
+        print(f"acknowledged: {what.partition(';')[0]}")
+    named = {each.database for each in known}
+    for database in databases:
+        what = ", ".join(lost.get(database, ()))
+        if what or database not in named:
+            what = what or "no journals are known to be lost"
+            print(f"{database}: acknowledged ({what})")
+    if uncounted and not is_noted:
+        raise ShipError(
+            f"what replication.log tells can't be noted: {directory} has no .firebird-cdc yet, and"
+            f" no state folder is there for {config}; run firebird-cdc install, which makes one,"
+            " then this again"
+        )
+    if not (databases or known or uncounted or damaged or forgotten):
+        log = "; replication.log is known up to now" if is_noted else ""
+        print(f"nothing more is counted as refused or lost{log}")
+    elif databases and not shipper_present(directory):
+        print("no shipper runs; the next one takes note")
+    return 0
+
+
+def _await_pause(servers: Sequence[Server]) -> None:
+    """Wait until the plugin would tell again what it last counted nowhere, so that nothing is
+    acknowledged of which it said nothing yet. Raises ShipError if it goes on telling."""
+    from firebird_cdc.errors import ShipError
+    from firebird_cdc.packaging.server.engine_log import PAUSE_S, known_from, last_uncounted
+
+    for _ in range(_MOST_PAUSES):
+        left = known_from(max(map(last_uncounted, servers), default=0)) - time()
+        if left <= 0:
+            return
+        print(f"waiting {left:.0f} s: replication.log may have more to tell by then", flush=True)
+        sleep(min(left, 1 + PAUSE_S))
+    raise ShipError(
+        "transactions are being refused or lost at this moment, and that is counted nowhere; mend"
+        " what replication.log names first, then run this again"
+    )

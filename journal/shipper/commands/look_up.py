@@ -1,0 +1,57 @@
+"""Finds the file of a journal by its UUID: in the journal folder, the quarantine or the archive."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+from firebird_cdc.errors import JournalError
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.folder.notes import QUARANTINE
+from firebird_cdc.journal.folder.segments import SEGMENT_SUFFIX, is_segment_name, list_segment
+
+
+def find_journal(given: Path, config: Path | None) -> Path:
+    """Return GIVEN if it is no UUID, else the file of the journal that it names.
+
+    config: the connector options whose folders are searched; None: see `locate_config`. A journal
+    in a segment is called ``<segment>/<uuid>.log``. Raises JournalError if there is no such
+    journal, what `locate_config` raises, and ConfigError.
+    """
+    try:
+        name = f"{UUID(str(given))}.log"
+    except ValueError:
+        return given
+    if given.exists():
+        return given
+    from firebird_cdc.packaging.server.locating import locate_options, readable_folder
+
+    options = locate_options(config)
+    folder = readable_folder(options.journal_directory)
+    folders = [folder, folder / STATE_DIRECTORY / QUARANTINE]
+    archive = options.journal_archive_directory
+    if archive is not None and archive.is_dir():
+        folders.append(readable_folder(archive))
+    for path in _places(folders, name):
+        if path.exists():
+            return path
+    for segment in _segments(folders[-1]):
+        with contextlib.suppress(JournalError, FileNotFoundError):  # damaged, or just removed
+            if any(member == name for member, _ in list_segment(segment)):
+                return segment / name
+    searched = ", ".join(map(str, folders))
+    raise JournalError(given, -1, f"there is no journal of this name in {searched}")
+
+
+def _places(folders: list[Path], name: str) -> Iterator[Path]:
+    for folder in folders:
+        yield folder / name
+        yield folder / f"{name}.live"
+
+
+def _segments(folder: Path) -> Iterator[Path]:
+    """Yield the segments in FOLDER, the newest first: that is what is looked for most."""
+    found = [path for path in folder.glob(f"*{SEGMENT_SUFFIX}") if is_segment_name(path.name)]
+    yield from sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)

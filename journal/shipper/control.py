@@ -1,0 +1,168 @@
+"""The shipper's side of ``firebird-cdc journal retry``: takes requests and answers them.
+
+A request is a file ``<id>.request`` in ``.firebird-cdc/retry``, which is looked for every second;
+the answer is ``<id>.answer``. A request stays until it is answered, so also one that nobody waits
+for any more is done, at the next start at the latest. This works wherever the journal folder can
+be written, needs no port, and no shipper to run when a retry is asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import logbook
+
+from firebird_cdc.journal.folder.durable import replace_file
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.shipper.delivery.lane import Lane
+from firebird_cdc.journal.shipper.delivery.plain import Delivery
+from firebird_cdc.journal.shipper.delivery.redelivery import Outcome
+from firebird_cdc.journal.shipper.delivery.repair import RepairDesk
+from firebird_cdc.journal.shipper.quarantine import REQUESTS, in_order
+
+_log = logbook.Logger("firebird_cdc.journal.shipper.control")
+
+ANSWERS_KEPT_S = 3600.0
+"""An answer that nobody fetched is removed after this time."""
+
+_LOOK_S = 1.0
+
+
+@dataclass(slots=True)
+class _Request:
+    """What was asked for, and what has become of it so far."""
+
+    path: Path
+    wanted: list[str]
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    tried: list[tuple[Lane, tuple[int, int]]] = field(default_factory=list)
+
+    @property
+    def is_done(self) -> bool:
+        return not self.tried and all(each in self.outcomes for each in self.wanted)
+
+
+class RetryDesk:
+    """Takes requests and answers them; a chore of the shipping thread."""
+
+    def __init__(self, journals: Path, delivery: Delivery) -> None:
+        self._folder = journals / STATE_DIRECTORY / REQUESTS
+        self._delivery = delivery
+        self._requests: dict[str, _Request] = {}
+        self._repairs = RepairDesk(delivery)
+        self._of_repairs: set[str] = set()
+
+    def turn(self, now: float) -> float:
+        """Look for requests, and answer those that are done."""
+        for path in self._new_requests():
+            self._take(path)
+        for request in list(self._requests.values()):
+            self._follow(request, now)
+            self._answer_if_done(request)
+        self._repairs.turn(now)
+        return now + _LOOK_S
+
+    def close(self) -> None:
+        """What is not answered stays a request, for the next shipper."""
+
+    def _new_requests(self) -> list[Path]:
+        if not self._folder.exists():
+            return []
+        _remove_old_answers(self._folder)
+        return sorted(
+            path
+            for path in self._folder.glob("*.request")
+            if path.name not in self._requests and path.name not in self._of_repairs
+        )
+
+    def _take(self, path: Path) -> None:
+        try:
+            content = json.loads(path.read_bytes())
+            if "repair" in content:
+                self._of_repairs.add(path.name)
+                self._repairs.take(path.name, content["repair"], partial(self._answer, path))
+                return
+            wanted = [UUID(text) for text in content["journals"]]
+            is_forced, is_all = bool(content["force"]), bool(content["all"])
+        except OSError as error:
+            _log.debug("{}: not yet: {}", path, error)
+            return
+        except (ValueError, KeyError, TypeError) as error:
+            _log.error("{}: no request that we understand: {!r}", path, error)
+            path.unlink(missing_ok=True)
+            return
+        _log.info("retry is asked for: {}", path.name)
+        delivery = self._delivery
+        quarantine = delivery.plan.quarantine.folder
+        if is_all:
+            wanted = in_order(quarantine)
+        elif len(wanted) > 1:
+            # In another order the one would be in the way of the other.
+            places = {uuid: place for place, uuid in enumerate(in_order(quarantine))}
+            wanted.sort(key=lambda uuid: places.get(uuid, -1))
+        standing = {
+            lane.halt.entry.uuid: lane
+            for lane in delivery.lanes.values()
+            if lane.halt is not None and lane.halt.entry is not None
+        }
+        request = self._requests[path.name] = _Request(path, [])
+        late = [uuid for uuid in wanted if uuid not in standing]
+        if is_all or len(late) < len(wanted) or not wanted:
+            request.tried = delivery.try_again()
+        request.wanted = [str(uuid) for uuid in late]
+        for uuid in late:
+            answer = partial(self._note_outcome, request, str(uuid))
+            delivery.late.ask(uuid, answer, is_forced=is_forced)
+
+    def _note_outcome(self, request: _Request, name: str, outcome: Outcome) -> None:
+        request.outcomes[name] = outcome
+        self._answer_if_done(request)
+
+    @staticmethod
+    def _follow(request: _Request, now: float) -> None:
+        """See what became of the databases that were to go on."""
+        for lane, place in list(request.tried):
+            first = lane.first_place
+            if lane.halt is not None:
+                outcome = Outcome(False, f"stands still again: {lane.halt.reason}")
+            elif first is None or first > place:
+                outcome = Outcome(True, "goes on")
+            elif lane.setback and lane.setback.why and lane.retry_at > now:
+                outcome = Outcome(False, f"still not delivered: {lane.setback.why}")
+            else:
+                continue
+            request.tried.remove((lane, place))
+            request.outcomes[lane.database] = outcome
+
+    def _answer_if_done(self, request: _Request) -> None:
+        if not request.is_done or request.path.name not in self._requests:
+            return
+        answer = {name: list(outcome) for name, outcome in request.outcomes.items()}
+        if self._answer(request.path, answer):
+            del self._requests[request.path.name]
+
+    def _answer(self, path: Path, answer: dict[str, Any]) -> bool:
+        content = json.dumps(answer, ensure_ascii=False).encode()
+        try:
+            replace_file(path.with_suffix(".answer"), content)
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            _log.error("{}: can't be answered yet: {}", path, error)
+            return False
+        self._of_repairs.discard(path.name)
+        return True
+
+
+def _remove_old_answers(folder: Path) -> None:
+    oldest = time.time() - ANSWERS_KEPT_S
+    for path in folder.glob("*.answer"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime < oldest:
+                path.unlink()

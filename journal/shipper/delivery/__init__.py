@@ -1,0 +1,1 @@
+"""The ways of a journal to Kafka: in transactions or without, again, and as a repair."""

@@ -1,0 +1,466 @@
+"""One database's way to Kafka: its journals strictly in order, and what stops it.
+
+A lane takes journals from its queue by (epoch, sequence). It stops at a journal that can't be
+shipped (``halt``), waits after a failure (``retry_at``) and notices missing numbers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+from uuid import UUID
+
+import logbook
+
+from firebird_cdc.journal.shipper.delivery.send import Flight, FlightPlan
+from firebird_cdc.journal.shipper.inbox.backlog import Entry, Queue
+from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Position, now_us, runs_of
+
+_log = logbook.Logger("firebird_cdc.journal.shipper.delivery.lane")
+
+HOLE_WAIT_S = 1.0
+"""How long a missing number may still come. Renames come in order, so normally none is missing."""
+
+MAX_BACKOFF_S = 30.0
+"""Longest pause between attempts at a journal that was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Why and where a lane stands still.
+
+    ``place``: epoch and sequence from which on nothing is sent. ``entry``: the journal that
+    is at fault, None if the fault is that one is missing. ``signature``: its file as it was.
+    ``advice``: what to do about it; ``acknowledgeable``: or somebody says that it is all right.
+    ``stays``: nothing that happens in the folder ends it.
+    """
+
+    place: tuple[int, int]
+    entry: Entry | None
+    reason: str
+    signature: tuple[int, ...] | None
+    advice: str = (
+        "Repair or move that journal away, or set event.processing.failure.handling.mode to warn"
+        " or skip, and it goes on by itself (after a change of the option: restart the shipper)"
+    )
+    acknowledgeable: bool = False
+    stays: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Setback:
+    """A journal that was not delivered, of epoch and sequence ``place``; of one that attempts go
+    on with, ``why``."""
+
+    place: tuple[int, int]
+    why: str = ""
+
+
+Missed = Callable[[str, tuple[tuple[int, int], tuple[int, int]]], None]
+"""Takes note that journals of a database are not there: its path, and the first and the last of
+them by epoch and sequence."""
+
+
+@dataclass(slots=True)
+class _Hole:
+    missing: int
+    since: float
+    scans: int
+    told: bool = False
+
+
+class Lane:
+    """The journals of one database on their way.
+
+    ``flights``: begun and not yet disposed of, in order. ``halt``: set while it stands still.
+    ``failing``: one of its messages failed, the answers to the others are awaited.
+    ``setback``: the journal that was not delivered when it should, until it or a later one is.
+    ``careful``: the journal that is sent one message at a time.
+    ``known``: what Kafka's position topic says, None if nothing; ``done``: up to which number all
+    journals are in Kafka by that; ``passed``: up to where those that are not were told.
+    ``foreign``: it is said of another journal folder. ``forgiven``: journals that don't fit that
+    may be sent nevertheless. ``settled``: the newest journal that was
+    settled, and its last event. ``failures``: attempts that failed since then.
+    """
+
+    def __init__(self, database: str, queue: Queue, backoff_s: float, on_missing: Missed) -> None:
+        self.database = database
+        self.queue = queue
+        self.flights: deque[Flight] = deque()
+        self.halt: Halt | None = None
+        self.retry_at = 0.0
+        self.careful: UUID | None = None
+        self.setback: Setback | None = None
+        self.failing = False
+        self.known: Known | None = None
+        self.done = (-1, -1)
+        self.passed: tuple[int, int] | None = None
+        self.foreign = False
+        self.forgiven = False
+        self.settled: tuple[Entry, int] | None = None
+        self.failures = 0
+        self._skipped: dict[UUID, dict[int, str]] = {}
+        self._resume_after: dict[UUID, int] = {}
+        self._former: dict[UUID, Flight] = {}  # the last attempts at journals that come again
+        self._previous: Entry | None = None
+        # The epoch that consumers know of, None if nobody can tell.
+        self._epoch: int | None = None
+        self._furthest: tuple[UUID | None, int] = (None, 0)
+        self._hole: _Hole | None = None
+        self._on_missing = on_missing
+        self._first_backoff_s = max(backoff_s, 0.01)
+        self._backoff_s = self._first_backoff_s
+
+    @property
+    def unacked(self) -> int:
+        """Messages of this lane that Kafka has not answered."""
+        return sum(flight.unacked for flight in self.flights)
+
+    @property
+    def pending(self) -> int:
+        """Journals that Kafka does not have: those that wait, the one that is in the way, and
+        those under way."""
+        halt = self.halt
+        stopped = halt is not None and halt.entry is not None
+        return len(self.queue) + len(self.flights) + stopped
+
+    @property
+    def first_place(self) -> tuple[int, int] | None:
+        """Epoch and sequence of the first journal that is not shipped yet."""
+        if self.flights:
+            return self.flights[0].entry[:2]
+        return self.queue.first()[:2] if self.queue else None
+
+    @property
+    def first_name(self) -> str | None:
+        """The file of the journal that was committed first; for any thread."""
+        with suppress(IndexError):
+            return self.flights[0].entry.name
+        halt = self.halt
+        if halt is not None and halt.entry is not None:
+            return halt.entry.name
+        return self.queue.first_name
+
+    @property
+    def furthest(self) -> tuple[UUID | None, int]:
+        """The first journal under way, and how far the best attempt at it has come so far."""
+        if self.flights:
+            first = self.flights[0]
+            reached = first.entry.uuid, first.progress
+            if reached[0] != self._furthest[0] or reached[1] > self._furthest[1]:
+                self._furthest = reached
+        return self._furthest
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether journals are on their way, or wait before the place where the lane stands."""
+        return bool(self.flights) or (bool(self.queue) and not self._stands_before_next)
+
+    @property
+    def _stands_before_next(self) -> bool:
+        """Whether the lane stands still before the first journal of its queue."""
+        return self.halt is not None and self.queue.first()[:2] >= self.halt.place
+
+    def ready(self, scans: int, suspects: int, young: bool) -> bool:
+        """Whether the next journal may be begun.
+
+        SCANS: how many full scans of the folder are done; SUSPECTS: unreadable journals that
+        may belong to this database; YOUNG: there are some that may just be unfinished, and have
+        to be one or the other first. Raises ``MissingBlocked`` if one of them may be the one
+        that is missing here.
+        """
+        if not self.queue or self._stands_before_next or monotonic() < self.retry_at:
+            return False
+        if self.careful is not None and self.flights:
+            return False
+        entry, previous = self.queue.first(), self._previous
+        if previous is None:
+            if entry.sequence == 1:
+                return True
+            if suspects:
+                raise MissingBlocked(entry.sequence - 1)
+            return not young
+        missing = previous.sequence + 1 if entry.epoch == previous.epoch else 1
+        if self.passed is not None and self.passed[0] == entry.epoch:
+            missing = max(missing, self.passed[1] + 1)
+        if entry[:2] <= previous[:2] or entry.sequence <= missing:
+            self._hole = None
+            return True
+        return self._past_hole(missing, entry, scans, suspects, young)
+
+    def _past_hole(
+        self, missing: int, entry: Entry, scans: int, suspects: int, young: bool
+    ) -> bool:
+        """Whether journal MISSING had its chance to appear before ENTRY."""
+        hole = self._hole
+        if hole is None or hole.missing != missing:
+            self._hole = _Hole(missing, monotonic(), scans)
+            return False
+        if hole.told:
+            return True
+        # A scan that began after the hole was seen must have found the journal if it is there.
+        if monotonic() - hole.since < HOLE_WAIT_S or scans < hole.scans + 2:
+            return False
+        if suspects:
+            raise MissingBlocked(missing)
+        if young:
+            return False
+        last = entry.sequence - 1
+        _log.warning(
+            "{database}: {} missing before journal {journal} (sequence {sequence}); shipping goes"
+            " on. Look for it in .firebird-cdc/quarantine and in the archive; if it is lost, its"
+            " events are. Once you know, run: firebird-cdc journal acknowledge",
+            f"journal {missing} is" if missing == last else f"journals {missing} to {last} are",
+            database=self.database,
+            journal=entry.name,
+            sequence=entry.sequence,
+        )
+        self._on_missing(self.database, ((entry.epoch, missing), (entry.epoch, last)))
+        hole.told = True
+        return True
+
+    @property
+    def waits_for_scan(self) -> bool:
+        """Whether a missing number asks for a look at the whole folder."""
+        return self._hole is not None and not self._hole.told
+
+    def goes_on(self) -> bool:
+        """Whether the next journal is the very next one, right behind one just begun: ``ready``
+        and ``fits``, found out at little cost. No says nothing."""
+        previous, queue = self._previous, self.queue
+        if not queue or previous is None or self.halt is not None or self.careful is not None:
+            return False
+        if self.foreign:  # what Kafka has may be ahead
+            return False
+        entry = queue.first()
+        if entry.sequence != previous.sequence + 1 or entry.epoch != previous.epoch:
+            return False
+        return self.known is None or self.known.position.complete
+
+    def begin(self, plan: FlightPlan) -> Flight:
+        """Begin the next journal; ``ready`` must have said yes."""
+        entry = self.queue.pop()
+        uuid = entry.uuid
+        self._hole = None
+        # All nearly always empty, and hashing a uuid takes its time.
+        resume_after = self._resume_after.get(uuid, 0) if self._resume_after else 0
+        former = self._former.get(uuid) if self._former else None
+        if former is not None and former.part.sent_to == resume_after:
+            former.tally.tell()  # Kafka turned out to have that, so it is not sent again
+        flight = Flight(
+            plan,
+            entry,
+            self.database,
+            skipped=self._skipped.get(uuid) if self._skipped else None,
+            resume_after=resume_after,
+            counted=former.tally.told if former is not None else 0,
+            opens_epoch=resume_after == 0 and self._opens_epoch(entry),
+        )
+        self._go_past(entry)
+        self.flights.append(flight)
+        return flight
+
+    def _opens_epoch(self, entry: Entry) -> bool:
+        """Tell whether ENTRY is the first of an epoch that begins with a restore: by its number,
+        or, where that journal was lost, as none of the epoch is before it."""
+        if entry.epoch == 0:
+            return False
+        if entry.sequence == 1:
+            return True
+        if self._epoch is None or entry.epoch <= self._epoch:
+            return False
+        return not any(
+            flight.opens_epoch and flight.entry.epoch >= entry.epoch for flight in self.flights
+        )
+
+    def take_gone(self, entry: Entry, is_gone: Callable[[Entry], bool]) -> list[Entry]:
+        """Take the journals out that come right behind ENTRY and are gone like it; none is missing
+        then."""
+        gone: list[Entry] = []
+        last = entry
+        while self.queue:
+            following = self.queue.first()
+            if following[:2] != (last.epoch, last.sequence + 1) or not is_gone(following):
+                break
+            last = self.queue.pop()
+            gone.append(last)
+        self._go_past(last)
+        return gone
+
+    def _go_past(self, entry: Entry) -> None:
+        if self._previous is None or entry[:2] > self._previous[:2]:
+            self._previous = entry
+
+    def leave_out(self, entry: Entry, pos: int, reason: str) -> None:
+        """Event POS of ENTRY is not to be sent when the journal is begun again."""
+        self._skipped.setdefault(entry.uuid, {})[pos] = reason
+
+    def resume_after(self, entry: Entry, pos: int) -> None:
+        """Events up to POS of ENTRY are delivered for good."""
+        self._resume_after[entry.uuid] = pos
+
+    # Where Kafka is
+
+    def stand(
+        self,
+        known: Known | None,
+        passed: tuple[int, int] | None = None,
+        *,
+        is_foreign: bool = False,
+    ) -> None:
+        """Go on from what the position topic says now; no journal may be under way.
+
+        ``passed``: up to where journals that are not in Kafka were told. ``is_foreign``: KNOWN is
+        of another journal folder.
+        """
+        self.known = known
+        self.passed = passed
+        self.foreign = is_foreign
+        self.done = (-1, -1)
+        self._resume_after.clear()  # the beginning of a journal may be lost with its cluster
+        if known is None:
+            return
+        position = known.position
+        self._note(position)
+        self._epoch = position.epoch
+        if is_foreign:
+            return  # nothing follows from its numbers for what is missing here
+        last = position.sequence if position.complete else position.sequence - 1
+        self._go_past(Entry(position.epoch, last, position.uuid))
+
+    def _note(self, position: Position) -> None:
+        if position.complete:
+            self.done = position.number
+            return
+        self.done = position.epoch, position.sequence - 1
+        self._resume_after[position.uuid] = position.pos
+
+    def fits(self, entry: Entry) -> bool:
+        """Whether ENTRY continues what Kafka has."""
+        if entry[:2] <= self.done:
+            return False
+        if self.known is None:
+            return True
+        position = self.known.position
+        return position.complete or entry[:2] != position.number or entry.uuid == position.uuid
+
+    def reached(self, folder: str, place: str) -> Position | None:
+        """Where this database stands once the open Kafka transaction is committed; None: as now.
+
+        All journals under way are part of it; FOLDER and PLACE say where they are.
+        """
+        flights = list(self.flights)
+        if flights and not flights[-1].read_to_end and not flights[-1].part.sent_to:
+            flights.pop()  # begun, and nothing of it sent yet
+        if not flights:
+            return None
+        last = flights[-1]
+        complete = last.read_to_end
+        runs = runs_of([flight.entry for flight in flights if flight.read_to_end])
+        epoch, sequence, uuid = last.entry
+        return Position(
+            self.database, epoch, sequence, uuid, last.part.sent_to, complete, now_us(), runs,
+            folder, place,
+        )  # fmt: skip
+
+    def advance(self, position: Position) -> None:
+        """POSITION is committed."""
+        if self.known is None:
+            self.known = Known(position)
+        self.known.position = position
+        self.known.names.add(position.runs)
+        self._epoch = max(position.epoch, self._epoch or 0)
+        self.foreign = self.forgiven = False
+        self._note(position)
+
+    def settle(self) -> Flight | None:
+        """Take the first flight if all of it is acknowledged."""
+        if not self.flights or not self.flights[0].delivered:
+            return None
+        flight = self.flights.popleft()
+        self._epoch = max(flight.entry.epoch, self._epoch or 0)
+        if self.settled is None or flight.entry > self.settled[0]:
+            self.settled = flight.entry, flight.pos
+        self._finish(flight)
+        self.failures = 0
+        self._backoff_s = self._first_backoff_s
+        return flight
+
+    @property
+    def must_come_first(self) -> bool:
+        """Tell whether the next journal was not delivered when it should, and others are ahead: in
+        one Kafka transaction it would hold them up again."""
+        setback = self.setback
+        if setback is None or not self.flights or not self.queue:
+            return False
+        return self.queue.first()[:2] == setback.place
+
+    def recovers(self, flight: Flight) -> bool:
+        """Tell whether FLIGHT, which is delivered, ends what the lane met: those before the
+        journal in question were under way and say nothing, nor do any while it stands still."""
+        setback = self.setback
+        if setback is None or self.halt is not None or flight.entry[:2] < setback.place:
+            return False
+        self.setback = None
+        return True
+
+    def drop(self, flight: Flight, *, comes_again: bool = False) -> None:
+        """FLIGHT ends here without being delivered: set aside, gone, or to be mended first."""
+        flight.close()
+        # So the next one does, unless Kafka has a part of this one, and with it that message.
+        if flight.opens_epoch and not self._resume_after.get(flight.entry.uuid):
+            self._epoch = flight.entry.epoch - 1
+        self.flights.remove(flight)
+        self._finish(flight)
+        if comes_again:
+            self._former[flight.entry.uuid] = flight
+
+    def count(self) -> None:
+        """Count what is acknowledged of all journals under way: it is committed."""
+        for flight in self.flights:
+            flight.tally.tell()
+
+    def take_known(self, entry: Entry) -> Flight | None:
+        """Take ENTRY, the next journal, out: Kafka turned out to have it. Returns the flight of
+        this shipper that it was on, of which nothing is counted yet."""
+        self._go_past(self.queue.pop())
+        former = self._former.pop(entry.uuid, None)
+        if former is None or not former.delivered:
+            return None
+        former.tally.tell()
+        return former
+
+    def _finish(self, flight: Flight) -> None:
+        uuid = flight.entry.uuid
+        for remembered in (self._skipped, self._resume_after, self._former):
+            if remembered:
+                remembered.pop(uuid, None)
+        if self.careful is not None and self.careful == uuid:
+            self.careful = None
+
+    def start_over(self) -> None:
+        """Put all journals on their way back into the queue."""
+        for flight in self.flights:
+            flight.close()
+            self._former[flight.entry.uuid] = flight
+            self.queue.push(flight.entry)
+        self.flights.clear()
+
+    def back_off(self) -> float:
+        """Pause before the next attempt, longer each time; returns the seconds."""
+        self.failures += 1
+        pause = self._backoff_s
+        self.retry_at = monotonic() + pause
+        self._backoff_s = min(pause * 2, MAX_BACKOFF_S)
+        return pause
+
+
+class MissingBlocked(Exception):
+    """A number is missing, and a journal that can't be read may be the one."""
+
+    def __init__(self, missing: int) -> None:
+        super().__init__(missing)
+        self.missing = missing

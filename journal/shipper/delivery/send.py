@@ -1,0 +1,512 @@
+"""One journal on its way to Kafka: read, rendered and handed to the producer as a stream."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import logbook
+from confluent_kafka import KafkaError, KafkaException
+
+from firebird_cdc.errors import Obstacle, RegistryRefused
+from firebird_cdc.journal.events.bad_event import (
+    ASIDE,
+    BEGIN,
+    END,
+    NEW_EPOCH,
+    BadEvent,
+    NamelessEvent,
+)
+from firebird_cdc.journal.events.records import Message
+from firebird_cdc.journal.events.render import JournalRenderer, Renderer
+from firebird_cdc.journal.format import DdlChange, Gap, JournalReader, RowChange
+from firebird_cdc.journal.shipper.delivery.tally import (
+    FILTERED,
+    NOTHING,
+    PLACED,
+    Kind,
+    Tally,
+    counted_as,
+)
+from firebird_cdc.journal.shipper.inbox.backlog import Entry
+from firebird_cdc.journal.shipper.kafka.client import Sender, failure_of
+from firebird_cdc.journal.shipper.monitoring.statistics import LastEvent, Statistics
+from firebird_cdc.journal.shipper.nameless import REMEDY
+from firebird_cdc.journal.shipper.quarantine import Quarantine
+from firebird_cdc.native._journal_files import START, read_start
+
+_log = logbook.Logger("firebird_cdc.journal.shipper.delivery.send")
+
+_LEFT_OUT: Sequence[Message] = []
+"""The messages of a change that is left out."""
+
+_NOTHING: Mapping[int, str] = {}
+
+
+class FlightPlan:
+    """What all journals share: how they are read and rendered, and what a bad event means.
+
+    ``failure_mode``: as ``event.processing.failure.handling.mode``. ``acknowledged`` counts
+    the messages that Kafka took, ``failures`` those it did not, ``unacked`` those without an
+    answer yet: all over all flights, ended ones included. ``statistics``: what is told outside.
+    ``folder``: the directory's path, to put a name behind. ``acks``: whether brokers answer at all.
+    ``counts_at_once``: what is acknowledged counts, before any commit of a Kafka transaction.
+    ``nameless``: databases and tables without names of which the log has told.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        renderer: Renderer,
+        none_charset: str,
+        failure_mode: str,
+        statistics: Statistics,
+        *,
+        acks: bool = True,
+        counts_at_once: bool = True,
+    ) -> None:
+        self.directory = directory
+        self.folder = f"{directory}{os.sep}"
+        self.renderer = renderer
+        self.none_charset = none_charset
+        self.failure_mode = failure_mode
+        self.statistics = statistics
+        self.quarantine = Quarantine(directory)
+        self.acknowledged = 0
+        self.failures = 0
+        self.unacked = 0
+        self.counts_at_once = counts_at_once
+        self.nameless: set[tuple[str, str]] = set()
+        self._acks = acks
+
+    def failure_of(self, error: KafkaError | None, message: Any) -> KafkaError | None:
+        """Why MESSAGE may not be in Kafka, of which the client reports ERROR; None: it is there."""
+        return failure_of(error, message) if self._acks else error
+
+
+class _Step:
+    """The messages of one journal that were handed over in one go, and what they count as."""
+
+    __slots__ = ("_flight", "_plan", "counts", "has_failed", "pos", "unacked")
+
+    def __init__(self, flight: Flight, plan: FlightPlan) -> None:
+        self.unacked = 0
+        self.has_failed = False
+        self.counts: Mapping[Kind, int] = NOTHING
+        self.pos = 0
+        self._flight = flight
+        self._plan = plan
+
+    def report(self, error: KafkaError | None, message: Any) -> None:
+        """Take the answer to one message."""
+        plan = self._plan
+        self.unacked -= 1
+        plan.unacked -= 1
+        error = plan.failure_of(error, message)
+        if error is None:
+            plan.acknowledged += 1
+            if not self.unacked:
+                self._flight.take_steps()
+            return
+        self.has_failed = True
+        self._flight.refuse(error, message.topic())
+
+
+class Part:
+    """The part of a journal that goes into one Kafka transaction: all, if ``begin`` isn't called.
+
+    ``sent_to``: the change of which all messages were handed over last. ``most``: of the messages
+    of the journal, how many there may be when the part ends. ``is_full``: the next change doesn't
+    fit, and none of its messages was handed over.
+    """
+
+    __slots__ = ("_begun_at", "is_full", "most", "sent_to")
+
+    def __init__(self, resume_after: int) -> None:
+        self.sent_to = self._begun_at = resume_after
+        self.most = sys.maxsize
+        self.is_full = False
+
+    def begin(self, messages: int, most: int) -> None:
+        """Begin the next part, of MOST messages, behind the first MESSAGES of the journal. A change
+        that has more messages than that is a part of its own."""
+        self._begun_at = self.sent_to
+        self.most = messages + most
+        self.is_full = False
+
+    @property
+    def has_changes(self) -> bool:
+        """Tell whether it may end here."""
+        return self.sent_to > self._begun_at
+
+
+class Flight:
+    """The sending of one journal, from its first event or after ``resume_after``.
+
+    ``skipped``: positions of events to leave out, those of ASIDE among them, and why. Holds one
+    open file until ``close``, and the messages of one change at most; what the producer holds is
+    bounded by its own limits. ``failed``: the first refusal. ``pos``: the change that was sent
+    last; ``place``: the same, or one of ASIDE. ``part``: what goes into one Kafka transaction.
+    ``tally``: what of it counts. ``opens_epoch``: a
+    message that announces its epoch goes before its events. ``has_placeholders``: some of those
+    counted have them. ``left_out``: which of ASIDE could not be sent.
+    """
+
+    def __init__(
+        self,
+        plan: FlightPlan,
+        entry: Entry,
+        database: str,
+        *,
+        skipped: Mapping[int, str] | None = None,
+        resume_after: int = 0,
+        counted: int = 0,
+        opens_epoch: bool = False,
+    ) -> None:
+        self.entry = entry
+        self.opens_epoch = opens_epoch
+        self.database = database
+        self.failed: KafkaError | None = None
+        self.failed_topic = ""
+        self.read_to_end = False
+        self.pos = resume_after
+        self.place = resume_after
+        self.messages = 0
+        self.tally = Tally(plan.statistics.database(database), counted)
+        self.last_event: LastEvent | None = None
+        self.has_placeholders = False
+        self.length = 0
+        self._taken = 0
+        self._steps: list[_Step] = []
+        self._is_closed = False
+        self._plan = plan
+        self._skipped = skipped or _NOTHING
+        self.left_out: set[int] = set()
+        if skipped:  # what goes before the events is behind one that goes on among them
+            self.left_out = skipped.keys() & ({END} if resume_after else ASIDE.keys())
+        self.resume_after = resume_after
+        self._held: Sequence[Message] = ()
+        self.part = Part(resume_after)
+        self._changes = self._rendered()
+
+    @property
+    def path(self) -> Path:
+        """The journal's file."""
+        return self._plan.directory / self.entry.name
+
+    @property
+    def unacked(self) -> int:
+        """Messages that were handed over and are not answered yet."""
+        return sum(step.unacked for step in self._steps)
+
+    @property
+    def delivered(self) -> bool:
+        """Whether Kafka has acknowledged every message of the journal."""
+        return self.read_to_end and not self._steps and self.failed is None
+
+    @property
+    def progress(self) -> int:
+        """What grows as changes are read and messages answered."""
+        return self._taken + self.messages - self.unacked
+
+    @property
+    def between_changes(self) -> bool:
+        """Whether all messages of change ``pos`` are handed over and nothing after them."""
+        return not self._held and self.place == self.pos
+
+    def close(self) -> None:
+        """Close the file; what is answered later counts in the next attempt, if there is one."""
+        self._is_closed = True
+        self._changes.close()
+
+    def send(self, producer: Sender, limit: int) -> bool:
+        """Hand over the messages of the next LIMIT changes, or of those that the part has room
+        for; False if the queue is full.
+
+        Raises BadEvent, JournalTorn, JournalCorrupt or OSError at what can't be read or sent,
+        KafkaException if the producer refuses a message on the spot or can't be used any more;
+        Obstacle, after which the next call goes on with the same change.
+        """
+        step = _Step(self, self._plan)
+        try:
+            return self._send(step, producer, limit)
+        finally:
+            step.counts, step.pos = self.tally.cut(is_whole=not self._held)
+            if step.unacked or step.counts:
+                self._steps.append(step)
+                if not step.unacked:
+                    self.take_steps()
+
+    def _send(self, step: _Step, producer: Sender, limit: int) -> bool:
+        changes, report = self._changes, step.report
+        plan, part = self._plan, self.part
+        for _ in range(limit):
+            batch: Sequence[Message] | Obstacle | None = self._held or next(changes, None)
+            if batch is None:
+                self.read_to_end = True
+                return True
+            if isinstance(batch, Obstacle):
+                raise batch
+            if self.messages + len(batch) > part.most and part.has_changes:
+                self._held = batch
+                part.is_full = True
+                return True
+            done = 0
+            try:
+                for topic, key, value, headers in batch:
+                    producer.produce(topic, value, key, headers=headers, on_delivery=report)
+                    done += 1
+            except BufferError:
+                self._held = batch[done:]
+                return False
+            except KafkaException:
+                self.failed_topic = batch[done].topic
+                step.has_failed = True
+                raise
+            finally:
+                step.unacked += done
+                plan.unacked += done
+                self.messages += done
+            self._held = ()
+            part.sent_to = self.pos
+        self._taken += limit
+        return True
+
+    def take_steps(self) -> None:
+        """Let those steps go of which all is acknowledged, in order, and count them."""
+        steps, tally = self._steps, self.tally
+        while steps:
+            step = steps[0]
+            if step.unacked or step.has_failed:
+                break
+            del steps[0]
+            if not self._is_closed:
+                tally.take(step.counts, step.pos)
+        if self._plan.counts_at_once and not self._is_closed:
+            tally.tell()
+
+    def end_early(self, reason: str) -> None:
+        """Send no more of the journal; what was not sent waits in the quarantine for a retry."""
+        self._plan.quarantine.leave_rest(self.entry, self.database, self.pos, reason)
+        self.read_to_end = True
+
+    def take_left_out(self) -> list[int]:
+        """Return ``left_out``, and empty it: it counts once."""
+        taken = [place for place in ASIDE if place in self.left_out]
+        self.left_out.clear()
+        return taken
+
+    def refuse(self, error: KafkaError, topic: str | None = None) -> None:
+        """Note that a message was refused; without TOPIC: the one to be handed over next."""
+        self._plan.failures += 1
+        self._plan.statistics.database(self.database).send_failures += 1
+        if self.failed is None:
+            self.failed = error
+            if topic is not None:
+                self.failed_topic = topic
+
+    def _rendered(self) -> Generator[Sequence[Message] | Obstacle, None, None]:
+        """Yield the messages of one change after the other, and those at the journal's end."""
+        plan = self._plan
+        path = f"{plan.folder}{self.entry.name}"
+        start = read_start(path)
+        whole = start if len(start) < START else None
+        with JournalReader(path, plan.none_charset, whole) as reader:
+            stamp = reader.stamp
+            assert stamp is not None
+            self.length = stamp.journal_length
+            tally, skipped = self.tally, self._skipped
+            counts, told = tally.handed, tally.told
+            last: RowChange | DdlChange | None = None
+            placed = 0
+            renderer = plan.renderer.journal(reader.header, stamp, self.database)
+            render = renderer.messages
+            quarantine = plan.quarantine
+            left_out = quarantine.begin(self.entry.uuid, self.resume_after)
+            if self.opens_epoch and NEW_EPOCH not in skipped:
+                opening = yield from self._attempts(renderer.new_epoch)
+                if opening:
+                    self.place = NEW_EPOCH
+                    yield opening
+            for change in reader.changes():
+                if type(change) is not RowChange and not isinstance(change, DdlChange):
+                    if isinstance(change, Gap):
+                        self._tell_gap(change)
+                    continue
+                pos = change.pos
+                if pos <= self.resume_after:
+                    if left_out is None or left_out.reason_at(pos) is None:
+                        yield (yield from self._attempts(partial(renderer.pass_over, change)))
+                        placed = renderer.reduced
+                    continue
+                messages: Sequence[Message]
+                if pos in skipped:
+                    messages = self._left_out(renderer, change, skipped[pos])
+                else:
+                    try:
+                        messages = render(change)
+                    except (Obstacle, BadEvent) as error:
+                        messages = yield from self._attempts(
+                            partial(render, change), renderer, change, error
+                        )
+                if self.read_to_end:
+                    return
+                last = change
+                if renderer.awaits_begin and BEGIN not in skipped:
+                    begin = yield from self._attempts(renderer.begin)
+                    if begin:
+                        self.place = BEGIN
+                        yield begin
+                if messages:
+                    self.place = self.pos = pos
+                    if quarantine.watching:
+                        seen = seen_of(quarantine, renderer, change, messages)
+                        quarantine.see(self.entry, self.database, pos, seen)
+                tally.read = pos
+                if pos > told and messages is not _LEFT_OUT:
+                    tally.kind = kind = counted_as(change) if messages else FILTERED
+                    counts[kind] = counts.get(kind, 0) + 1
+                else:
+                    tally.kind = None
+                if tally.is_placed or renderer.reduced != placed:
+                    self._count_placeholders(renderer.reduced - placed)
+                    placed = renderer.reduced
+                # Also what gives no message takes its time, and has its part in a turn.
+                yield messages
+            if renderer.reduced:
+                _log.warning(
+                    "{}: in {} of its events placeholders stand for values that are too large; the"
+                    " first is {}",
+                    path,
+                    renderer.reduced,
+                    renderer.first_reduced,
+                )
+            if last is not None:
+                self.last_event = LastEvent(
+                    counted_as(last)[0],
+                    self.entry.uuid,
+                    stamp.sequence,
+                    last.pos,
+                    stamp.transaction,
+                    stamp.commit_us,
+                )
+            if renderer.metadata is not None and END not in skipped:
+                messages = yield from self._attempts(renderer.finish)
+                if messages:
+                    self.place = END
+                    yield messages
+
+    def _count_placeholders(self, count: int) -> None:
+        """Count the change that was rendered last if it has some; COUNT: 1 then, else 0."""
+        tally = self.tally
+        tally.is_placed = bool(count) and tally.kind not in (None, FILTERED)
+        if tally.is_placed:
+            tally.handed[PLACED] = tally.handed.get(PLACED, 0) + 1
+            self.has_placeholders = True
+
+    def _tell_gap(self, gap: Gap) -> None:
+        _log.error(
+            "{}: event {} marks a gap: {}; Kafka gets no message for it",
+            self.path,
+            gap.pos,
+            gap.reason,
+        )
+
+    def _attempts(
+        self,
+        render: Callable[[], Sequence[Message]],
+        renderer: JournalRenderer | None = None,
+        change: RowChange | DdlChange | None = None,
+        failure: Obstacle | BadEvent | None = None,
+    ) -> Generator[Obstacle, None, Sequence[Message]]:
+        """What RENDER gives, nothing for a bad event (CHANGE) that is to be left out.
+
+        Yields the error while a topic can't be made or the schema registry can't be used, or says
+        no to an event that must not be left out, and tries again: an administrator may change that.
+        FAILURE: what the first attempt, that was made already, came to.
+        """
+        while True:
+            try:
+                if failure is not None:
+                    first, failure = failure, None
+                    raise first
+                return render()
+            except Obstacle as error:
+                yield error
+            except BadEvent as error:
+                is_nameless = isinstance(error, NamelessEvent)
+                if self._plan.failure_mode != "fail" or is_nameless:
+                    self.report_left_out(error)
+                    if renderer is None or change is None:
+                        self.left_out.add(error.pos)
+                        return ()
+                    return self._left_out(renderer, change, str(error), is_nameless=is_nameless)
+                if not _registry_refused(error):
+                    raise
+                yield RegistryRefused(f"{error.where}: {error.told}")
+
+    def _left_out(
+        self,
+        renderer: JournalRenderer,
+        change: RowChange | DdlChange,
+        reason: str,
+        *,
+        is_nameless: bool = False,
+    ) -> Sequence[Message]:
+        """Note that CHANGE is not sent: no messages, and the end where there is no more room."""
+        quarantine, entry, database = self._plan.quarantine, self.entry, self.database
+        table: str | None = None
+        if is_nameless and isinstance(change, RowChange):
+            table, concerned = change.table.name, renderer.by_table(change)
+        else:
+            concerned = renderer.concerned(change)
+        quarantine.name(entry, database, change.pos, renderer.whose(change))
+        if not quarantine.leave_out(entry, database, change.pos, reason, concerned, table):
+            self.end_early("too many of its events can't be sent, the last one because " + reason)
+        return _LEFT_OUT
+
+    def report_left_out(self, error: BadEvent) -> None:
+        """Log that an event is not sent, if the mode asks for that.
+
+        What is in no note of the quarantine is told in any mode, and so is a table without names,
+        but once.
+        """
+        if isinstance(error, NamelessEvent):
+            table = self.database, error.table
+            if table not in self._plan.nameless:
+                self._plan.nameless.add(table)
+                _log.error(
+                    "{}. The table's events are SET ASIDE from {} on, all other tables go on. {}",
+                    error,
+                    self.path,
+                    REMEDY,
+                )
+            return
+        if self._plan.failure_mode == "warn" or error.pos in ASIDE:
+            _log.warning("{}: {} is left out: {}", self.path, error.where, error.told)
+
+
+def _registry_refused(error: BaseException) -> bool:
+    """Whether ERROR comes of what the schema registry said no to."""
+    cause = error.__cause__
+    return cause is not None and (isinstance(cause, RegistryRefused) or _registry_refused(cause))
+
+
+def seen_of(
+    quarantine: Quarantine,
+    renderer: JournalRenderer,
+    change: RowChange | DdlChange,
+    messages: Sequence[Message],
+) -> Sequence[Message]:
+    """Return what QUARANTINE has to see of CHANGE: its MESSAGES, and if it watches for tables what
+    stands for these."""
+    if not quarantine.watches_tables:
+        return messages
+    named = renderer.by_table(change)
+    if isinstance(named, str):
+        named = [(named, None)]
+    return [*messages, *(Message(topic, key, None, []) for topic, key in named or ())]

@@ -1,0 +1,758 @@
+"""Delivery in Kafka transactions: many whole journals become visible together, or none, once.
+
+For a producer with ``kafka.producer.transactional.id``. Each Kafka transaction also writes where
+its databases stand then (``journal.shipper.kafka.offset_topic``). What became of a transaction whose end is not
+known (a crash, a lost answer, a client that gave up) is never guessed: a new producer fences the
+old one, so that nothing of it can come true later, and the positions are read. Journals that they
+name are disposed of unsent.
+
+A journal is split over several Kafka transactions only if it alone has more messages than
+``SPLIT_MESSAGES``, the most in each, or takes more than half of ``transaction.timeout.ms``; the
+position then tells after which of its events to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import CLOCK_BOOTTIME, clock_gettime, monotonic
+from typing import Any
+from uuid import UUID
+
+import logbook
+from confluent_kafka import KafkaError, KafkaException
+
+from firebird_cdc.errors import JournalError, Obstacle, ShipperFenced
+from firebird_cdc.journal.events.bad_event import BadEvent
+from firebird_cdc.journal.shipper.delivery.lane import MAX_BACKOFF_S, Halt, Lane
+from firebird_cdc.journal.shipper.delivery.plain import EVENTS_PER_TURN, Delivery, is_missing
+from firebird_cdc.journal.shipper.delivery.send import Flight, FlightPlan
+from firebird_cdc.journal.shipper.inbox.backlog import Backlog, Entry
+from firebird_cdc.journal.shipper.kafka.client import KafkaLink, is_refusal
+from firebird_cdc.journal.shipper.kafka.offset_topic import (
+    FRAME_BYTES,
+    NAME_BYTES,
+    Position,
+    late_record,
+)
+from firebird_cdc.journal.shipper.offset_tracker import Standing
+
+_log = logbook.Logger("firebird_cdc.journal.shipper.delivery.transactional")
+
+BATCH_S = 0.5
+"""No further journal joins a Kafka transaction that is older; consumers wait as long."""
+
+BATCH_JOURNALS = 2000
+"""Journals in one Kafka transaction."""
+
+BATCH_MESSAGES = 100_000
+"""No further journal joins a Kafka transaction that has so many messages."""
+
+SPLIT_MESSAGES = 1_000_000
+"""Messages of one journal in one Kafka transaction; only a larger journal is split."""
+
+_TURN_JOURNALS = 200
+"""Journals of one database before the next one has its turn in a Kafka transaction."""
+
+PATIENCE_S = 5.0
+"""A transaction in which nothing is acknowledged for so long is begun anew, with a new client; the
+next one has twice as long."""
+
+_ALONE_S = 60.0
+"""For so long after trouble with a topic each database has Kafka transactions of its own."""
+
+_SERVE_MESSAGES = 200
+"""Messages and journals after which answers are taken."""
+
+_STEP_S = 0.25
+"""Longest wait inside one call of the client, so that a stop is noticed in time."""
+
+_READ_STEP_S = 1.0
+"""The same for reading positions, in which a broker far away has to answer."""
+
+# What the client says when somebody else has registered the transactional id since.
+_FENCED = frozenset(
+    {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+)
+
+
+# The client has given up a message because of something else.
+_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+
+# What an attempt to read the positions may meet while brokers come and go.
+_PASSING = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.BROKER_NOT_AVAILABLE,
+    }
+)
+
+# What concerns a topic, and not the cluster.
+_OF_TOPICS = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.OPERATION_NOT_ATTEMPTED,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+
+
+def _now_s() -> float:
+    """Seconds since the machine started, those in which it slept included, as brokers count."""
+    return clock_gettime(CLOCK_BOOTTIME)
+
+
+class _Interrupted(Exception):
+    """The owner wants to leave while something is still under way."""
+
+
+class _Aborted(Exception):
+    """The open Kafka transaction can't be committed."""
+
+
+class TransactionalDelivery(Delivery):
+    """Sends journals one after the other, inside Kafka transactions."""
+
+    _recognises_shipped = True  # the positions name them
+
+    def __init__(
+        self,
+        backlog: Backlog,
+        plan: FlightPlan,
+        link: KafkaLink,
+        archive: Path | None,
+        backoff_s: float,
+        standing: Standing,
+        transaction_timeout_s: float,
+        max_message_bytes: int,
+    ) -> None:
+        super().__init__(backlog, plan, link, archive, backoff_s, standing)
+        self._ready_for_transactions = False
+        self._registered = False
+        self._position_error: KafkaError | None = None
+        self._asides_fail = False
+        self._awaits_start = False
+        self._attempts = 0
+        self._alone_until = 0.0
+        self._patience_s = PATIENCE_S
+        self._batch_journals = min(
+            BATCH_JOURNALS, max((max_message_bytes - FRAME_BYTES) // NAME_BYTES, 1)
+        )
+        self._timeout_s = transaction_timeout_s
+        self._split_after_s = transaction_timeout_s / 2
+        self._late_keys: list[bytes] = []
+        self._late_timeout_s = transaction_timeout_s * 3 / 4
+        self._first_backoff_s = max(backoff_s, 0.01)
+        self._pause_s = self._first_backoff_s
+        self._retry_at = 0.0
+        self._sent = 0
+        self._unserved = 0
+        self._began_at = 0.0
+        self._last_began_at = 0.0
+        self._journal_began_at = 0.0
+        self._failures_seen = 0
+        self._turn = 0
+
+    def try_again(self) -> list[tuple[Lane, tuple[int, int]]]:
+        """Have databases that stand still, or wait before the next attempt, go on at once."""
+        self._retry_at = 0.0
+        self._attempts = 0
+        return super().try_again()
+
+    @property
+    def next_retry(self) -> float | None:
+        """When (monotonic) the next attempt is made."""
+        paused = super().next_retry
+        if not self._ready_for_transactions:
+            return self._retry_at
+        return None if paused is None else max(paused, self._retry_at)
+
+    @property
+    def _is_placed(self) -> bool:
+        return self._ready_for_transactions
+
+    def step(self) -> bool:
+        """Run one Kafka transaction over what waits now, if anything does.
+
+        Raises ShipperFenced if another producer has taken over the transactional id.
+        """
+        self.link.poll(0)
+        disposed = self.settle()
+        if self._delivered or monotonic() < self._retry_at:
+            return disposed
+        try:
+            if self.link.fatal is not None:
+                raise KafkaException(self.link.fatal)
+            if not self._ready_for_transactions:
+                self._initialise()
+                return True
+            late = None if self.stopping else self._send_late()
+            if late is False:
+                return True
+            self._take_acknowledgements()
+            lanes = [lane for lane in self._rotation() if self._ready(lane)]
+            if self._aside and (self._asides_fail or not lanes):
+                self._send_asides_alone()
+            if not lanes:
+                return self.settle() or disposed or late is not None
+            # Where a topic of one database is in the way, it shows which one that is.
+            alone = monotonic() < self._alone_until
+            self._transaction(lanes[:1] if alone else lanes)
+        except _Interrupted:
+            return False
+        except KafkaException as error:
+            self._fail(error.args[0])
+        except _Aborted:
+            pass
+        return True
+
+    def abandon(self, patience_s: float) -> None:
+        """Abort what is open: none of it ever becomes visible to read_committed consumers. What
+        can't be aborted now, the next producer with this transactional id ends."""
+        super().abandon(patience_s)
+        if patience_s and self._ready_for_transactions and self._began_at:
+            try:
+                self.link.producer.abort_transaction(patience_s)
+            except KafkaException as error:
+                _log.debug("abort while stopping: {}", error)
+
+    def _rotation(self) -> list[Lane]:
+        """All lanes, another one first each time."""
+        lanes = list(self.lanes.values())
+        self._turn += 1
+        start = self._turn % len(lanes) if lanes else 0
+        return lanes[start:] + lanes[:start]
+
+    # Where Kafka is
+
+    def _initialise(self) -> None:
+        """Register the transactional id, which ends what a predecessor left open, and learn what
+        Kafka has. Takes a step of that each time."""
+        if not self._awaits_start:
+            self._awaits_start = True
+            self.link.note_start()
+        if not (self._register() and self._read_positions()):
+            self.link.note_waiting()
+            return
+        self._awaits_start = False
+        self._position_offset = self.standing.end - 1
+        self._take_known_late(self.standing.late)
+        for lane in self.lanes.values():
+            self._place(lane)
+        self._ready_for_transactions = True
+        self.link.note_progress()
+
+    def _register(self) -> bool:
+        """Whether the transactional id is ours by now."""
+        if not self._registered:
+            try:
+                self.link.producer.init_transactions(_STEP_S)
+            except KafkaException as error:
+                if not error.args[0].retriable() or self._waits_too_long():
+                    raise
+            else:
+                self._registered = True
+        return self._registered
+
+    def _read_positions(self) -> bool:
+        """Whether the positions are read by now."""
+        try:
+            return self.standing.advance(_READ_STEP_S)
+        except KafkaException as error:
+            what = error.args[0]
+            if what.code() in _PASSING and not self._waits_too_long():
+                return False
+            text = f"topic {self.standing.topic}, in which positions are kept: {what.str()}"
+            raise KafkaException(KafkaError(what.code(), text)) from error
+
+    def _place(self, lane: Lane) -> None:
+        known = self.standing.known.get(lane.database)
+        is_foreign = known is not None and known.position.folder != self.standing.folder
+        lane.stand(known, self.standing.passed(lane.database), is_foreign=is_foreign)
+
+    def _repeat(self, call: Callable[[float], None]) -> None:
+        """Repeat a call of the client until it succeeds or fails for good."""
+        while True:
+            try:
+                call(_STEP_S)
+            except KafkaException as error:
+                if not error.args[0].retriable() or self._waits_too_long():
+                    raise
+                self.link.note_waiting()
+                if self.should_leave():
+                    raise _Interrupted from None
+            else:
+                return
+
+    def _ready(self, lane: Lane) -> bool:
+        while super()._ready(lane):
+            entry = lane.queue.first()
+            if lane.flights and entry[:2] <= lane.flights[-1].entry[:2]:
+                return False  # whether it fits shows once those before it are in Kafka
+            if lane.foreign and not self._forgives(lane):
+                self._halt_foreign(lane)
+                return False
+            if lane.fits(entry):
+                return True
+            assert lane.known is not None
+            names = lane.known.names.find(entry.epoch, entry.sequence)
+            if entry.uuid.bytes in names:
+                _log.info("{}: Kafka has it already, as the position topic says", entry.name)
+                former = lane.take_known(entry)
+                if former is not None:
+                    self._count(lane, [former])
+                self._delivered.append(entry)
+            elif self._forgives(lane):
+                return True
+            else:
+                position = lane.known.position
+                if not position.complete and entry[:2] == position.number:
+                    names.add(position.uuid.bytes)
+                self._halt_for(lane, entry, names)
+                return False
+        return False
+
+    def _halt_foreign(self, lane: Lane) -> None:
+        """Stop LANE, whose database Kafka has from another journal folder."""
+        assert lane.known is not None
+        position = lane.known.position
+        reason = (
+            f"Kafka has it up to sequence {position.sequence} (epoch {position.epoch}) from another"
+            f" journal folder, {position.place}, and {self.backlog.directory} may not go on where"
+            " that one stopped"
+        )
+        advice = (
+            "If both are in use, give each server a kafka.topic.prefix of its own. If this folder"
+            " takes the other one's place, ship what that one still holds first, then run:"
+            f" firebird-cdc journal acknowledge --config FILE {lane.database}"
+        )
+        self.halt(lane, Halt((0, 0), None, reason, None, advice, acknowledgeable=True))
+
+    def _halt_for(self, lane: Lane, entry: Entry, names: set[bytes]) -> None:
+        """Stop LANE at ENTRY, whose number is that of something else in Kafka."""
+        assert lane.known is not None
+        position = lane.known.position
+        path = self.backlog.directory / entry.name
+        if names:
+            other = " or ".join(f"{uuid.hex()}" for uuid in names)
+            reason = (
+                f"{path} has sequence {entry.sequence} (epoch {entry.epoch}), under which Kafka has"
+                f" another journal, {other}"
+            )
+            advice = (
+                "Two journal folders, or a folder that was copied or begun anew, feed the same"
+                " topics under the same name of a database: give each server a kafka.topic.prefix"
+                " of its own. If the journal is not to be shipped, move it away, and shipping goes"
+                " on by itself; if it is, in spite of that, run: firebird-cdc journal acknowledge"
+                f" --config FILE {lane.database}"
+            )
+        else:
+            reason = (
+                f"{path} has sequence {entry.sequence} (epoch {entry.epoch}), but Kafka already has"
+                f" all up to sequence {position.sequence} (epoch {position.epoch}), and it is not"
+                " told whether this journal is among them"
+            )
+            advice = (
+                "Somebody has put an old journal back, or the numbering began anew. Move it away,"
+                " and shipping goes on by itself; look into the topics for its events before you"
+                " send them again"
+            )
+        signature = self._signature(entry)
+        lane.queue.pop()
+        halt = Halt(entry[:2], entry, reason, signature, advice, acknowledgeable=bool(names))
+        self.halt(lane, halt)
+
+    # One transaction
+
+    def _transaction(self, lanes: list[Lane]) -> None:
+        """Send whole journals in turn, commit, and dispose of them."""
+        self._begin()
+        self._send_aside()
+        left = self._batch_journals
+        while lanes and left > 0 and not self._is_full():
+            going = []
+            for lane in lanes:
+                taken = self._send_journals(lane, min(left, _TURN_JOURNALS))
+                left -= taken
+                if taken and lane.careful is None:
+                    going.append(lane)
+            lanes = going
+        self._commit()
+        self.settle()
+
+    def _send_asides_alone(self) -> None:
+        """Send what is no event in a transaction of its own, which may fail."""
+        self._begin()
+        self._send_aside()
+        try:
+            self._commit()
+        except KafkaException as error:
+            if error.args[0].code() in _FENCED or not self._asides_fail:
+                raise
+            self._begin_anew()
+            raise _Aborted from error
+        self._asides_fail = False
+
+    def _begin(self) -> None:
+        self.link.producer.begin_transaction()
+        self.link.note_start()
+        self._began_at = monotonic()
+        self._last_began_at = _now_s()
+        self._failures_seen = self.plan.failures
+        self._position_error = None
+        self._sent = 0
+
+    def _is_full(self) -> bool:
+        """Whether no further journal should join the open transaction."""
+        return (
+            self._sent >= BATCH_MESSAGES
+            or (now := monotonic()) - self._began_at >= BATCH_S
+            or now - self._began_at >= self._timeout_s / 8
+        )
+
+    def _send_journals(self, lane: Lane, limit: int) -> int:
+        """Send up to LIMIT journals of LANE; how many it was."""
+        taken = 0
+        while taken < limit and ((taken and lane.goes_on()) or self._ready(lane)):
+            if lane.must_come_first:
+                break
+            self._send_whole(lane)
+            taken += 1
+            if lane.careful is not None or self._is_full():
+                break
+        return taken
+
+    def _send_whole(self, lane: Lane) -> None:
+        flight = lane.begin(self.plan)
+        flight.part.begin(flight.messages, SPLIT_MESSAGES)
+        careful = lane.careful is not None and lane.careful == flight.entry.uuid
+        self._journal_began_at = monotonic()
+        while True:
+            before = flight.messages
+            try:
+                took_all = flight.send(self.link.producer, 1 if careful else EVENTS_PER_TURN)
+            except (BadEvent, JournalError, OSError) as error:
+                is_gone = isinstance(error, FileNotFoundError) and self._is_same_folder
+                if is_gone and not flight.messages:  # nothing of it is in the transaction
+                    lane.drop(flight)
+                    self._pass_over(lane, flight.entry)
+                    return
+                self._abort()
+                self._restart_others(lane, flight)
+                self.take_bad(lane, flight, error)
+                raise _Aborted from error
+            except Obstacle as error:
+                self._abort()
+                self._restart_others(lane, None)
+                self.back_off(lane, error, flight)
+                raise _Aborted from error
+            sent = flight.messages - before
+            self._sent += sent
+            self._unserved += sent + 1
+            if flight.read_to_end and not careful and self._unserved < _SERVE_MESSAGES:
+                return
+            self._unserved = 0
+            self._serve(0 if took_all else 0.05)
+            if careful:
+                self._await_answers()
+            self._check()
+            if flight.read_to_end:
+                return
+            if flight.part.is_full or (flight.between_changes and self._takes_too_long()):
+                self._split(lane, flight)
+
+    def _serve(self, seconds: float) -> None:
+        """Take answers; leave if the owner has to."""
+        self.link.poll(seconds)
+        if self.link.fatal is not None:
+            raise KafkaException(self.link.fatal)
+        if not self._note_answers():
+            if not self.unacked:
+                self.link.note_start()
+            elif self.link.is_silent_for(self._patience_s):
+                # The client asks for ever where a topic was deleted; a new one looks anew.
+                self._patience_s = min(self._patience_s * 2, self._timeout_s)
+                silent = "connected, but nothing is acknowledged"
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, silent))
+            else:
+                self.link.note_waiting()
+        if self.should_leave():
+            raise _Interrupted
+
+    def _await_answers(self) -> None:
+        while self.unacked:
+            self.link.hurry(0.05)
+            self._serve(0)
+
+    def _check(self) -> None:
+        """Abort if a message of this transaction was refused or failed."""
+        if self.plan.failures != self._failures_seen:
+            for lane in self.lanes.values():
+                for flight in lane.flights:
+                    if flight.failed is not None:
+                        self._take_failure(lane, flight)
+        # A refusal takes the record with it: what was refused comes first.
+        if self._position_error is not None:
+            self._take_position_error(self._position_error)
+
+    def _take_position_error(self, error: KafkaError) -> None:
+        if is_refusal(error) and self._batch_journals > 1:
+            # The topic takes smaller records only: name fewer journals in each.
+            self._batch_journals //= 2
+        text = f"beside events: {error.str()}"
+        raise KafkaException(KafkaError(error.code(), text))
+
+    def _take_failure(self, lane: Lane, failed: Flight) -> None:
+        error = failed.failed
+        assert error is not None
+        if error.code() in _PURGED:
+            self.link.producer.commit_transaction(_STEP_S)  # which fails, and says why
+        if is_missing(error):
+            self._abort()
+            self._restart_others(lane, None)
+            self.back_off(lane, self._why(failed), failed)
+            raise _Aborted
+        if not is_refusal(error):
+            raise KafkaException(error)
+        careful = lane.careful == failed.entry.uuid
+        self._abort()
+        self._restart_others(lane, failed if careful else None)
+        if careful:
+            bad = BadEvent(failed.place, f"Kafka refuses it: {error.str()}")
+            self.take_bad(lane, failed, bad)
+        else:
+            # A batch shares the fate of one message; sent one by one, the culprit shows itself.
+            lane.careful = failed.entry.uuid
+        # Behind a message that Kafka has refused, the client leaves a hole in its numbers.
+        self._begin_anew()
+        raise _Aborted
+
+    def _takes_too_long(self) -> bool:
+        """Tell whether a journal has to be split lest the open transaction expires."""
+        return self._sent > 0 and monotonic() - self._journal_began_at >= self._split_after_s
+
+    def _take_damaged(self, lane: Lane, flight: Flight, reason: str) -> None:
+        lane.drop(flight)
+        self.backlog.forget(flight.entry)
+        # What was sent of it behind the last split is aborted.
+        self._set_aside(flight.path, flight.entry, lane.database, reason, flight.resume_after)
+
+    def _split(self, lane: Lane, flight: Flight) -> None:
+        """Commit in the middle of a journal that is too large for one Kafka transaction."""
+        pos = flight.part.sent_to
+        self._commit()
+        lane.resume_after(flight.entry, pos)
+        if flight.left_out:
+            self.standing.leave_out(lane.database, flight.take_left_out())
+        if flight.messages:
+            _log.warning(
+                "{}: too large for one Kafka transaction, events up to {} are committed and visible"
+                " before the rest",
+                flight.path,
+                pos,
+            )
+        self.settle()
+        self._begin()
+        flight.part.begin(flight.messages, SPLIT_MESSAGES)
+        self._journal_began_at = self._began_at
+
+    # What was left out
+
+    def _send_late(self) -> bool | None:
+        """Send what was left out of one journal, in a Kafka transaction of its own, or nothing.
+
+        Returns whether the producer is still good for others; None if nothing could be sent.
+        """
+        flight = self.late.begin()
+        if flight is None:
+            return None
+        self._begin()
+        while not flight.is_over:
+            moved = flight.send(self.link.producer)
+            self._serve(0 if moved else 0.05)
+            if monotonic() - self._began_at > self._late_timeout_s:
+                flight.give_up(
+                    f"Kafka did not take all of it within {self._late_timeout_s:.0f} s, and it has"
+                    " to fit into one Kafka transaction; raise"
+                    " kafka.producer.transaction.timeout.ms if it is large"
+                )
+                break
+        if flight.is_sent:
+            key, value = late_record(flight.database, flight.note.uuid)
+            try:
+                self._hand_over(key, value, None)
+                self._commit()
+            except _Aborted:
+                self.late.start_over()
+                raise
+            if self.late.finish(flight):
+                self._late_keys.append(key)
+            return True
+        self._abort()
+        if flight.wants_care:
+            self.late.take_care(flight, is_aborted=True)
+        else:
+            self.late.finish(flight, is_aborted=True)
+        # Behind a message that Kafka has refused, the client leaves a hole in its numbers.
+        self._begin_anew()
+        return False
+
+    def _take_known_late(self, keys: Mapping[UUID, bytes]) -> None:
+        """Kafka has what was left out of these journals: it is not sent again."""
+        for uuid, key in keys.items():
+            if self.late.note_sent(uuid):
+                self._late_keys.append(key)
+
+    def _commit(self) -> None:
+        positions = []
+        for lane in self.lanes.values():
+            position = lane.reached(self.standing.folder, self.standing.place)
+            if position is not None:
+                self._hand_over(*position.record(), position)
+                positions.append((lane, position))
+        late_keys, self._late_keys = self._late_keys, []
+        for key in late_keys:  # what they speak of is gone from the quarantine
+            self._hand_over(key, None, None)
+        self._await_answers()
+        self._check()
+        self._write_notes()
+        self._repeat(self.link.producer.commit_transaction)
+        self._began_at = 0.0
+        self._pause_s = self._first_backoff_s
+        self._attempts = 0
+        self._patience_s = PATIENCE_S
+        self.link.note_progress()
+        for lane, position in positions:
+            lane.count()
+            lane.advance(position)
+            self.standing.note(position)
+
+    def _hand_over(self, key: bytes, value: bytes | None, position: Position | None) -> None:
+        """Hand over a record of the position topic."""
+        while True:
+            try:
+                self._produce_record(key, value, position)
+            except BufferError:
+                self._serve(0.05)
+                self._check()
+            except KafkaException as error:  # too large for the client already
+                self._position_failed(error.args[0])
+                self._check()
+                raise
+            else:
+                return
+
+    def _look_again(self) -> None:
+        """The topic was made anew: what was read of it counts no longer."""
+
+    def _position_taken(self, position: Position) -> None:
+        """Counts once it is committed."""
+
+    def _position_failed(self, error: KafkaError) -> None:
+        if error.code() not in _PURGED:
+            self._position_error = error
+
+    def _take_aside_answer(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None and error.code() not in _PURGED:
+            # It must not take journals with it again.
+            self._asides_fail = True
+            self._position_error = error
+        super()._take_aside_answer(error, message)
+
+    def _write_notes(self) -> None:
+        """Have on disk what is left out, before what goes with it becomes visible."""
+        try:
+            self.plan.quarantine.flush()
+        except OSError as error:
+            self._abort()
+            for lane in self.lanes.values():
+                lane.start_over()
+            self._retry_at = monotonic() + MAX_BACKOFF_S
+            _log.error(
+                "{}: can't be written: {}; next attempt in {:.0f} s, nothing is lost",
+                self.plan.quarantine.folder,
+                error,
+                MAX_BACKOFF_S,
+            )
+            raise _Aborted from error
+
+    # Failure
+
+    def _abort(self) -> None:
+        self._repeat(self.link.producer.abort_transaction)
+        self._began_at = 0.0
+
+    def _restart_others(self, lane: Lane, flight: Flight | None) -> None:
+        """Put back all journals of the aborted transaction but FLIGHT of LANE."""
+        for other in self.lanes.values():
+            if flight is not None and other is lane:
+                other.flights.remove(flight)
+            other.start_over()
+        if flight is not None:
+            lane.flights.append(flight)
+
+    def _fail(self, error: KafkaError) -> None:
+        """The transaction failed, or may even be committed: all its journals go back, and a new
+        producer ends it and finds out, after a pause."""
+        self.link.poll(0)
+        error = self.link.fatal or error
+        if error.code() in _FENCED and not self._may_have_expired():
+            raise ShipperFenced(
+                "another producer has taken over kafka.producer.transactional.id"
+                f" {self.link.transactional_id!r}, so this shipper ends and sends nothing more"
+                f" ({error.str()}). One shipper may use it at a time: stop the other one, or give"
+                " each server an id of its own, and start this shipper again. Nothing is lost, its"
+                f" journals stay in {self.backlog.directory}"
+            )
+        begun = [(lane, lane.flights[0]) for lane in self.lanes.values() if lane.flights]
+        refused = self.link.take_refused_topic()
+        of_positions = self._position_error is not None or refused == self.standing.topic
+        why = f"topic {refused}: {error.str()}" if refused else error.str()
+        for lane in self.lanes.values():
+            lane.start_over()
+        self.late.start_over()
+        if begun and error.code() in _OF_TOPICS and not of_positions:
+            self._alone_until = monotonic() + _ALONE_S
+            if len(begun) == 1:
+                ((lane, flight),) = begun
+                if flight.failed is not None and flight.failed.code() in _OF_TOPICS:
+                    why = self._why(flight)
+                self.back_off(lane, why, flight)
+        else:
+            self._retry_at = monotonic() + self._pause_s
+            self._pause_s = min(self._pause_s * 2, MAX_BACKOFF_S)
+            self.link.note_away(why)
+            self._count_attempt(why)
+        self._begin_anew()
+
+    def _count_attempt(self, why: str) -> None:
+        """Nothing could be sent: have all databases stand still that wait, after the last one."""
+        self._attempts += 1
+        if not (0 <= self.max_retries < self._attempts or self._waits_too_long()):
+            return
+        for lane in self.lanes.values():
+            if lane.queue and lane.halt is None:
+                lane.failures = max(self._attempts, 1)
+                self.give_up(lane, why)
+
+    def _begin_anew(self) -> None:
+        """Go on with a new producer, which begins with asking where Kafka is."""
+        self._replace_producer()
+        self._registered = self._ready_for_transactions = self._awaits_start = False
+        self._began_at = 0.0
+
+    def _may_have_expired(self) -> bool:
+        """Whether Kafka itself may have fenced us off, because our transaction took too long."""
+        return bool(self._began_at) and _now_s() - self._last_began_at >= self._timeout_s

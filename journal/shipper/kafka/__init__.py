@@ -1,0 +1,1 @@
+"""Kafka as the shipper uses it: the client, the offset topic, topics to be made."""

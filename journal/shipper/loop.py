@@ -1,0 +1,412 @@
+"""The shipper: takes committed journals to Kafka, and stays up whatever happens there.
+
+One thread does everything; librdkafka's threads send. It waits for journals rather than for
+Kafka's answers, as these hold up no journal until there are too many of them. A journal is
+disposed of in one place (``journal.folder.disposal``), and only once every message of it is acknowledged.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from time import monotonic, sleep
+
+import logbook
+
+from firebird_cdc.bridge.recovery import Recovery
+from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.config.producer import max_message_bytes
+from firebird_cdc.journal.events.render import Renderer
+from firebird_cdc.journal.events.topics import SHARED_TOPICS
+from firebird_cdc.journal.folder.exit_status import words_path
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, ShipperLock, bridge_present
+from firebird_cdc.journal.folder.processes import EndRequest, this_process
+from firebird_cdc.journal.shipper.delivery.plain import REMIND_S, Delivery, PlainDelivery
+from firebird_cdc.journal.shipper.delivery.send import FlightPlan
+from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
+from firebird_cdc.journal.shipper.ending import Ending
+from firebird_cdc.journal.shipper.inbox.backlog import Backlog
+from firebird_cdc.journal.shipper.inbox.watcher import Folder, JournalWatcher
+from firebird_cdc.journal.shipper.kafka.client import KafkaLink
+from firebird_cdc.journal.shipper.kafka.topic_creation import TopicMaker
+from firebird_cdc.journal.shipper.monitoring.observer import Observer
+from firebird_cdc.journal.shipper.monitoring.statistics import DISK, UNREADABLE, Statistics
+from firebird_cdc.journal.shipper.offset_tracker import Standing
+from firebird_cdc.journal.shipper.tasks.schedule import ChoreList, build_chores
+
+_log = logbook.Logger("firebird_cdc.journal.shipper.loop")
+
+_BRIDGE_CHECK_S = 1.0
+_LAST_LOOK_S = 30.0  # for deciding what the last server left, however little time sends have
+_LAST_LOOKS_APART_S = 0.05
+_ANSWER_WAIT_S = 0.02  # while journals wait for room
+_ANSWER_LOOK_S = 0.004  # while nothing else is to be done; doubles up to the next
+_ANSWER_LOOK_MOST_S = 0.064
+_SWITCH_S = 0.0005  # for which another thread may keep the one that ships from going on
+_OOM_ADJUSTMENT = 500
+_SCAN_SLICE_S = 0.02
+_SCAN_STEP = 500  # journals
+_DEFAULT_GIVE_UP_S = 120.0
+
+
+def prepare_process(*, embedded: bool) -> None:
+    """Make this process one that ships and does nothing else."""
+    sys.setswitchinterval(_SWITCH_S)
+    gc.collect()
+    gc.freeze()  # what is there now stays: nobody is to go through it again while a journal waits
+    if embedded:
+        # Where memory runs out, better this process ends than the server: nothing is lost, and
+        # another one is started within seconds.
+        with suppress(OSError, ValueError):
+            adjustment = Path("/proc/self/oom_score_adj")
+            adjustment.write_text(str(max(int(adjustment.read_text()), _OOM_ADJUSTMENT)))
+
+
+class Shipper:
+    """Ships one journal folder until it is told to stop.
+
+    ``once``: ends when nothing is left that could be shipped. ``embedded``: ends after the
+    last server process with a bridge on the folder. ``stop`` may be called from a signal
+    handler; a second call ends the orderly stop at once. ``ending``: how it ends.
+    """
+
+    def __init__(
+        self, config: ConnectorConfig, *, once: bool = False, embedded: bool = False
+    ) -> None:
+        self._config = config
+        self._once = once
+        self._embedded = embedded
+        self._directory = config.journal_directory
+        self.statistics = Statistics()
+        party = this_process(config.reading, embedded=embedded)
+        self._lock = ShipperLock(self._directory, party.as_json())
+        self._end_request = EndRequest(self._directory, party)
+        self._watcher = JournalWatcher(
+            self._directory,
+            config.journal_check_interval_ms / 1000,
+            max(config.poll_interval_ms / 1000, 0.05),
+        )
+        self._backlog = Backlog(self._directory)
+        self._chores = ChoreList([])
+        self._recovery = Recovery(self._directory, config.journal_fsync)
+        self.ending = Ending(config.close_timeout_ms / 1000)
+        self._server_gone_at: float | None = None
+        self._is_told = False
+        self._is_settled = False  # what the servers left is decided, or there is no time for it
+        self._scan: Iterator[str] | None = None  # under way
+        self._is_known = False  # the folder as it is now was scanned as a whole
+        self._answer_look_s = _ANSWER_LOOK_S
+        self._hurried = 0  # messages that were handed over when the client was last hurried
+        self._next_bridge_check = 0.0
+        self._next_reminder = 0.0
+        self._progress: object = None
+        self._progress_at = monotonic()
+
+    def run(self) -> int:
+        """Ship; returns the exit code. Raises ShipError or ConfigError if it can't begin."""
+        with self._lock, closing(KafkaLink(self._config, self.statistics)) as link:
+            words_path(self._directory).unlink(missing_ok=True)  # of one before: this one works
+            delivery = self._make_delivery(link)
+            self._load_state(delivery)
+            self._chores = ChoreList(
+                build_chores(self._config, delivery, self.statistics, once=self._once)
+            )
+            observer = Observer(
+                self._config, self.statistics, delivery.waiting, self._backlog.knows
+            )
+            self._recovery.look()
+            self._recovery.start()
+            self._attach()
+            _log.info("shipping journals of {}", self._directory)
+            # Before the first status is told, and retries that wait come before newer events.
+            self._chores.turn(monotonic())
+            observer.start()
+            try:
+                self._loop(delivery)
+            finally:
+                self.ending.leave()
+                self._chores.close()
+                self._recovery.stop()
+                self._watcher.close()
+                left = delivery.in_flight
+                delivery.abandon(self.ending.patience_s)
+                observer.stop()
+            self._look_once_more()
+            code = self._exit_code(delivery)
+        self._tell_end(delivery, left)
+        return code
+
+    def stop(self) -> None:
+        """Ask for an orderly stop; asked twice, for one without delay."""
+        self.ending.ask()
+        self._watcher.wake()
+
+    def _make_delivery(self, link: KafkaLink) -> Delivery:
+        config = self._config
+        renderer = Renderer(config, max_message_bytes(config))
+        plan = FlightPlan(
+            self._directory,
+            renderer,
+            config.charset_none,
+            config.failure_handling_mode,
+            self.statistics,
+            acks=config.producer.get("acks") != "0",
+            counts_at_once=not config.transactional,
+        )
+        archive, backoff_s = config.journal_archive_directory, config.retry_backoff_ms / 1000
+        standing = Standing(self._directory, config.position_topic, link, self.statistics, archive)
+        delivery: Delivery
+        if config.transactional:
+            timeout_ms = int(config.producer.get("transaction.timeout.ms", "60000"))
+            delivery = TransactionalDelivery(
+                self._backlog,
+                plan,
+                link,
+                archive,
+                backoff_s,
+                standing,
+                timeout_ms / 1000,
+                max_message_bytes(config),
+            )
+        else:
+            delivery = PlainDelivery(self._backlog, plan, link, archive, backoff_s, standing)
+        delivery.max_retries = config.errors_max_retries
+        delivery.attempt_s = int(config.producer.get("delivery.timeout.ms", "120000")) / 1000
+        delivery.events_per_turn = config.max_batch_size
+        delivery.should_leave = partial(self._should_leave, delivery)
+        if config.topic_creation is not None:
+            maker = TopicMaker(config, renderer.topics, link)
+            renderer.require_topic, delivery.on_missing = maker.require, maker.missing
+        return delivery
+
+    def _load_state(self, delivery: Delivery) -> None:
+        """Take over what the folder keeps, as at the start so where it may be another one."""
+        renderer = delivery.plan.renderer
+        memory = self._directory / STATE_DIRECTORY / SHARED_TOPICS
+        renderer.settle(renderer.topics.remember_in(memory))
+        delivery.plan.quarantine.load()
+        delivery.late.repairs.load()
+
+    def _attach(self) -> None:
+        self._watcher.attach()
+        self._scan = None
+        self._is_known = False
+
+    # The loop
+
+    def _loop(self, delivery: Delivery) -> None:
+        while True:
+            if self._look_after_folder(delivery):
+                self._take_in(delivery)
+            delivery.stopping = self.ending.asked > 0
+            if self._is_known or delivery.stopping:
+                moved = delivery.step()
+            else:  # what comes first may still be found
+                delivery.link.poll(0)
+                moved = False
+            now = self.statistics.loop_at = monotonic()
+            self._chores.turn(now)
+            if self._once and delivery.progress != self._progress:
+                self._progress = delivery.progress
+                self._progress_at = now
+            if now >= self._next_reminder:
+                self._next_reminder = now + REMIND_S
+                delivery.remind()
+            if self._is_over(delivery):
+                return
+            if moved:
+                self._answer_look_s = _ANSWER_LOOK_S
+            elif self._scan is None:
+                self._rest(delivery)
+
+    def _look_after_folder(self, delivery: Delivery) -> bool:
+        """Whether the journal folder is there; follows it when it is replaced."""
+        match self._watcher.check_folder():
+            case Folder.SAME:
+                return True
+            case Folder.LOST:
+                self.statistics.trouble(
+                    DISK, "halted", f"journal folder {self._directory} is gone; create it again"
+                )
+                _log.error(
+                    "journal folder {} is gone; create it again (or mount it), shipping goes on"
+                    " when it is back",
+                    self._directory,
+                )
+            case Folder.BACK:
+                self._lock.take()
+                self._load_state(delivery)
+                delivery.follow_folder()
+                self._attach()
+                self.statistics.clear(DISK)
+                _log.notice("journal folder {} is back", self._directory)
+                return True
+            case Folder.AWAY:
+                pass
+        return False
+
+    def _take_in(self, delivery: Delivery) -> None:
+        """Sort in what was notified and, when it is time, what is in the folder, bit by bit."""
+        self._offer(self._watcher.take())
+        if delivery.wants_scan:
+            self._watcher.request_scan()
+        if self._scan is None and self._watcher.scan_due:
+            self._scan = self._watcher.scan()
+        if self._scan is not None:
+            self._go_on_scanning(delivery, self._scan)
+        if self._backlog.young:
+            self._backlog.offer_young()
+        delivery.update_lanes()
+        if self._backlog.unreadable or UNREADABLE in self.statistics.troubles:
+            delivery.take_unreadable()
+
+    def _offer(self, names: Iterable[str]) -> None:
+        for _ in self._backlog.offer_all(names):
+            pass
+
+    def _go_on_scanning(self, delivery: Delivery, scan: Iterator[str]) -> None:
+        """Sort in what SCAN finds, as much as there is time for: a million journals take a
+        minute, and what is known goes on meanwhile."""
+        end = monotonic() + _SCAN_SLICE_S
+        while monotonic() < end and not self.ending.asked:
+            try:
+                names = list(islice(scan, _SCAN_STEP))
+            except OSError as error:
+                _log.error("journal folder {} can't be read: {}", self._directory, error)
+                self._scan = None
+                return
+            self._offer(self._watcher.take())  # all that came before those has been notified
+            self._offer(names)
+            if len(names) < _SCAN_STEP:
+                self._scan = None
+                self._is_known = True
+                delivery.scans += 1
+                delivery.recheck_halts()
+                return
+
+    def _rest(self, delivery: Delivery) -> None:
+        """Wait for answers, for journals, or for the time of the next attempt."""
+        pause = self._config.poll_interval_ms / 1000
+        if delivery.unacked:
+            if self._awaits_room(delivery):
+                delivery.link.poll(_ANSWER_WAIT_S)
+                return
+            plan = delivery.plan
+            if (handed := plan.acknowledged + plan.failures + plan.unacked) != self._hurried:
+                self._hurried = handed
+                delivery.link.hurry()
+                return
+            pause = min(pause, self._answer_look_s)
+            self._answer_look_s = min(2 * self._answer_look_s, _ANSWER_LOOK_MOST_S)
+        if self._backlog.young or delivery.wants_scan:
+            pause = min(pause, 0.1)
+        if delivery.next_retry is not None:
+            pause = min(pause, max(delivery.next_retry - monotonic(), 0.01))
+        pause = min(pause, max(self._chores.next_at - monotonic(), 0.01))
+        self._watcher.wait(pause)
+
+    @staticmethod
+    def _awaits_room(delivery: Delivery) -> bool:
+        """Whether journals wait that only Kafka's answers can let go on."""
+        now = monotonic()
+        for lane in delivery.lanes.values():
+            if lane.halt is None and lane.retry_at <= now and lane.queue:
+                return True
+            if lane.flights and not lane.flights[-1].read_to_end:
+                return True
+        return False
+
+    # The end
+
+    def _should_leave(self, delivery: Delivery) -> bool:
+        """Whether there is no time left to finish what was begun. Asked several times a second,
+        also in a long wait for Kafka."""
+        ending, acknowledged = self.ending, delivery.plan.acknowledged
+        self.statistics.loop_at = monotonic()
+        if self._end_request.is_made(self.statistics.loop_at):
+            self.stop()
+        if ending.asked and not self._is_told:
+            self._is_told = True
+            ending.begin(delivery.in_flight, acknowledged, asked=True)
+        if ending.is_over(acknowledged, is_busy=self._scan is not None and not ending.asked):
+            return True
+        return self._once and self._gives_up(delivery.link.progress_at)
+
+    def _is_over(self, delivery: Delivery) -> bool:
+        if self._should_leave(delivery):
+            return True
+        if self.ending.asked:
+            return delivery.in_flight == 0
+        is_scanned = self._is_known and self._scan is None and not self._watcher.scan_due
+        idle = not delivery.can_go_on and not self._backlog.young and is_scanned
+        if self._once:
+            return idle or self._gives_up()
+        return self._embedded and self._server_is_gone(delivery) and idle
+
+    def _gives_up(self, since: float = 0.0) -> bool:
+        """Whether nothing has gone on for too long, counted from SINCE (monotonic) at least."""
+        timeout = self._config.producer.get("delivery.timeout.ms")
+        limit_s = int(timeout) / 1000 if timeout else _DEFAULT_GIVE_UP_S
+        return monotonic() - max(self._progress_at, since) > limit_s
+
+    def _server_is_gone(self, delivery: Delivery) -> bool:
+        """Whether no bridge is left; once it is decided what it left, the time for finishing
+        runs."""
+        now = monotonic()
+        if now < self._next_bridge_check:
+            return self._is_settled
+        self._next_bridge_check = now + _BRIDGE_CHECK_S
+        gone_at = self._server_gone_at
+        if bridge_present(self._directory):
+            self._server_gone_at = None
+            self._is_settled = False
+            self.ending.call_off()
+        elif gone_at is None:
+            _log.info("the last server process on {} has ended", self._directory)
+            self._server_gone_at = now
+        elif not self._is_settled and (
+            self._recovery.is_clear_since(gone_at) or now - gone_at > _LAST_LOOK_S
+        ):
+            self._is_settled = True
+            self.ending.begin(delivery.in_flight, delivery.plan.acknowledged, asked=False)
+            self._watcher.request_scan()
+            return False
+        return self._is_settled
+
+    def _look_once_more(self) -> None:
+        """Decide what a server left that came and went while this embedded shipper was ending: it
+        relied on this one, and started none."""
+        end = monotonic() + _LAST_LOOK_S
+        while (
+            self._embedded
+            and not self.ending.asked
+            and not bridge_present(self._directory)
+            and any(self._directory.glob("*.log.live"))
+            and monotonic() < end
+        ):
+            self._recovery.look()
+            sleep(_LAST_LOOKS_APART_S)
+
+    def _tell_end(self, delivery: Delivery, unfinished: int) -> None:
+        left = sum(waiting.pending for waiting in delivery.waiting().values())
+        why = self.ending.why
+        _log.info(
+            "shipper of {} ends{}: {} journals shipped, {} were under way, {} wait",
+            self._directory,
+            f", as {why}" if why else "",
+            delivery.shipped,
+            unfinished,
+            left,
+        )
+
+    def _exit_code(self, delivery: Delivery) -> int:
+        if not self._once or self.ending.asked:
+            return 0
+        halted = [lane for lane in delivery.lanes.values() if lane.halt is not None]
+        left = len(self._backlog) or self._backlog.unreadable or delivery.in_flight
+        return 1 if halted or left or delivery.plan.nameless else 0

@@ -1,0 +1,215 @@
+"""How Kafka and the journal folder stand to each other: what each of them says was shipped.
+
+Kafka says it in the position topic (``journal.shipper.kafka.offset_topic``), the folder in its own memory
+(``journal.shipper.local_offsets``). Both are compared whenever the topic is read: at the start and with each new
+producer. A cluster that has less than it had has lost journals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from platform import node
+from time import monotonic
+from uuid import UUID
+
+import logbook
+
+from firebird_cdc.journal.events.bad_event import ASIDE
+from firebird_cdc.journal.shipper.kafka.client import KafkaLink
+from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Position, PositionReader
+from firebird_cdc.journal.shipper.local_offsets import WRITE_S, JournalRange, Memory, Shipped
+from firebird_cdc.journal.shipper.monitoring.statistics import LEFT_OUT, LOST, MISSING, Statistics
+
+_log = logbook.Logger("firebird_cdc.journal.shipper.offset_tracker")
+
+
+class Standing:
+    """The position topic TOPIC and the memory of the journal folder DIRECTORY.
+
+    ``known``: by database, what the topic said when it was last read; ``late``: of which journals
+    it has what was left out, with the keys of those records. ``end``: the offset behind its last
+    record then. ``is_read``: whether that was since ``forget``.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        topic: str,
+        link: KafkaLink,
+        statistics: Statistics,
+        archive: Path | None = None,
+    ) -> None:
+        self.topic = topic
+        self.place = f"{node()}:{directory}"
+        self.known: dict[str, Known] = {}
+        self.late: dict[UUID, bytes] = {}
+        self.is_read = False
+        self.end = 0
+        self._directory = directory
+        self._link = link
+        self._statistics = statistics
+        self._shipped = Shipped(directory, topic, archive)
+        self._reader: PositionReader | None = None
+        self._next_count = 0.0
+        self._unreadable: set[str] = set()  # of which is told
+        self._show_all()
+        self._take_counts()
+
+    @property
+    def folder(self) -> str:
+        """The identity of the journal folder."""
+        return self._shipped.identity
+
+    def advance(self, seconds: float) -> bool:
+        """Read on, for about SECONDS; whether all is read. Raises KafkaException."""
+        if self._reader is None:
+            self._reader = self._link.position_reader(self.topic)
+        if not self._reader.advance(seconds):
+            return False
+        self.known, self.late = self._reader.known, self._reader.late
+        self.end = self._reader.end
+        self._close()
+        self.is_read = True
+        _log.debug("topic {} is read up to offset {}", self.topic, self.end)
+        for database in list(self._shipped.databases):
+            known = self.known.get(database)
+            position = known.position if known is not None else None
+            self._tell(database, self._shipped.compare(database, position))
+        return True
+
+    def remembered(self, database: str) -> tuple[int, int] | None:
+        """Epoch and sequence of the last journal of DATABASE that the folder knows as shipped."""
+        memory = self._shipped.databases.get(database)
+        return None if memory is None else memory.number
+
+    def forget(self) -> None:
+        """What was read may not hold any more: it has to be read again."""
+        self._close()
+        self.is_read = False
+
+    def follow_folder(self) -> None:
+        """The journal folder is another one now. Raises ShipError."""
+        self.forget()
+        self._shipped.load()
+        for subject in list(self._statistics.troubles):
+            if subject.startswith((LOST, MISSING, LEFT_OUT)):
+                self._statistics.clear(subject)
+        self._unreadable.clear()
+        self._show_all()
+        self._take_counts()
+
+    def note(self, position: Position) -> None:
+        """POSITION is in Kafka for good."""
+        self._shipped.note(position)
+
+    def note_emptied(self) -> None:
+        """The position topic begins anew though nobody closed it: Kafka has lost everything."""
+        for memory in list(self._shipped.databases.values()):
+            self._tell(memory.database, self._shipped.lose(memory, None))
+
+    def keep_counts(self) -> None:
+        """Write how many events have placeholders, before the journals of the last ones go."""
+        self._keep_counts()
+        self._shipped.write()
+
+    def leave_out(self, database: str, places: Sequence[int]) -> None:
+        """Write and show that what stands at PLACES, each one of ASIDE, was left out of journals
+        that are shipped, before these go."""
+        self._show(self._shipped.leave_out(database, [ASIDE[place] for place in places]))
+        self._shipped.write()
+
+    def passed(self, database: str) -> tuple[int, int] | None:
+        """Return epoch and sequence of the last journal of DATABASE of which it is told that Kafka
+        does not have it; None: there is none."""
+        memory = self._shipped.databases.get(database)
+        return None if memory is None else memory.passed
+
+    def pass_over(self, database: str, number: tuple[int, int]) -> None:
+        """Keep that journal NUMBER (epoch, sequence) of DATABASE is not sent, which is told
+        elsewhere."""
+        self._shipped.pass_over(database, number)
+        self._shipped.write()
+
+    def miss(self, database: str, *ranges: tuple[tuple[int, int], tuple[int, int]]) -> None:
+        """Write and show that journals of DATABASE are not there, before later ones are sent.
+        RANGES: the first and the last of each, by epoch and sequence."""
+        for first, last in ranges:
+            self._shipped.miss(database, first, last)
+        self._show(self._shipped.databases[database])
+        self._shipped.write()
+
+    def turn(self) -> list[str]:
+        """Keep the memory; returns databases of which somebody has acknowledged what happened."""
+        now = monotonic()
+        if now >= self._next_count:
+            self._next_count = now + WRITE_S
+            self._keep_counts()
+        self._shipped.write(now)
+        acknowledged = self._shipped.acknowledgements(now)
+        for database in acknowledged:
+            for kind in (LOST, MISSING, LEFT_OUT):
+                self._statistics.clear(kind + database)
+            if (memory := self._shipped.databases.get(database)) is not None:
+                self._show(memory)  # what was noticed since
+            _log.notice("{}: what happened is acknowledged", database)
+        if self._unreadable:
+            self._show_unreadable()
+        return acknowledged
+
+    def close(self) -> None:
+        """Write what is remembered, and give back what is held."""
+        self._close()
+        self._keep_counts()
+        self._shipped.write()
+
+    def _close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def _tell(self, database: str, lost: JournalRange | None) -> None:
+        if lost is None:
+            return
+        _log.error(
+            "{}: Kafka no longer has {}, which were shipped and are not in {} any more. Every"
+            " journal that is still there is sent. Look for the others in the archive or a backup;"
+            " once you know, run: firebird-cdc journal acknowledge --config FILE {}",
+            database,
+            lost,
+            self._directory,
+            database,
+        )
+        self._shipped.write()
+        self._show(self._shipped.databases[database])
+
+    def _show_all(self) -> None:
+        for memory in self._shipped.databases.values():
+            self._show(memory)
+        self._show_unreadable()
+
+    def _show(self, memory: Memory) -> None:
+        for notice in memory.notices():
+            self._statistics.trouble(notice.subject, "warning", notice.text)
+
+    def _show_unreadable(self) -> None:
+        """Tell what the folder remembers and can't be read, until somebody has acknowledged it."""
+        unreadable = self._shipped.unreadable
+        for key in self._unreadable - unreadable.keys():
+            self._statistics.clear(LOST + key)
+        for key, notice in unreadable.items():
+            if key not in self._unreadable:
+                self._statistics.trouble(notice.subject, "warning", notice.text)
+        self._unreadable = set(unreadable)
+
+    def _take_counts(self) -> None:
+        """Go on counting events with placeholders where the folder has it."""
+        for database, memory in self._shipped.databases.items():
+            if memory.placeholders:
+                statistics = self._statistics.database(database)
+                statistics.placeholders = max(statistics.placeholders, memory.placeholders)
+
+    def _keep_counts(self) -> None:
+        for database, statistics in self._statistics.databases.copy().items():
+            if statistics.placeholders:
+                self._shipped.count_placeholders(database, statistics.placeholders)

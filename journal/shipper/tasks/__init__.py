@@ -1,0 +1,1 @@
+"""Periodic tasks beside shipping: heartbeats, canaries, the archive, and watches."""

@@ -1,0 +1,135 @@
+"""What the shipping thread does beside shipping: heartbeats, canaries, a status file.
+
+``build_chores`` is the one place that knows which of them a configuration asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import logbook
+
+from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.journal.folder.disk_usage import DiskLimits, DiskWatch
+from firebird_cdc.journal.folder.failed_syncs import DoubtWatch
+from firebird_cdc.journal.folder.failures import FailureWatch
+from firebird_cdc.journal.folder.processes import PartyWatch
+from firebird_cdc.journal.folder.shared_page import ConfirmerWatch
+from firebird_cdc.journal.shipper.control import RetryDesk
+from firebird_cdc.journal.shipper.delivery.plain import Delivery
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.nameless import NamelessWatch
+from firebird_cdc.journal.shipper.tasks.archive import ArchiveKeeper, Retention
+from firebird_cdc.journal.shipper.tasks.canary import Canary
+from firebird_cdc.journal.shipper.tasks.heartbeat import Heartbeat
+from firebird_cdc.journal.shipper.tasks.logs import LogWatch
+
+_log = logbook.Logger("firebird_cdc.journal.shipper.tasks.schedule")
+
+LEAST_PAUSE_S = 1.0
+"""A chore is not called more often, whatever it asks for."""
+
+
+class Chore(Protocol):
+    """Something to be done now and then on the shipping thread, which waits meanwhile.
+
+    So a call takes a few milliseconds at most; what takes longer runs on a thread of the
+    chore's own.
+    """
+
+    def turn(self, now: float) -> float:
+        """Do what is due at NOW (monotonic); return when to be called again."""
+        ...
+
+    def close(self) -> None:
+        """The shipper ends: give everything back, and wait for nothing long."""
+        ...
+
+
+def build_chores(
+    config: ConnectorConfig, delivery: Delivery, statistics: Statistics, *, once: bool = False
+) -> list[Chore]:
+    """The chores that CONFIG asks for; ONCE: of a shipper that only sends what is there."""
+    limits = DiskLimits.of(config)
+    chores: list[Chore] = [
+        DiskWatch(config.journal_directory, limits, statistics),
+        ConfirmerWatch(config.journal_directory, statistics),
+        DoubtWatch(config.journal_directory, statistics),
+        PartyWatch(config.journal_directory, statistics),
+        LogWatch(config.journal_directory, statistics),
+        NamelessWatch(config.journal_directory, statistics),
+        FailureWatch(config.journal_directory, config.path, statistics),
+        RetryDesk(config.journal_directory, delivery),
+    ]
+    archive = config.journal_archive_directory
+    if archive is not None:
+        retention = Retention(
+            config.journal_archive_retention_ms, config.journal_archive_retention_bytes
+        )
+        segment_bytes = config.journal_archive_segment_bytes
+        chores.append(ArchiveKeeper(archive, segment_bytes, retention, statistics))
+    if once:
+        return chores
+    if config.heartbeat_interval_ms:
+        chores.append(Heartbeat(config, delivery))
+    canaries = [
+        Canary(config, table, statistics, partial(_waiting, delivery, table.database))
+        for table in config.canary_tables
+    ]
+    delivery.plan.renderer.canaries = {
+        # Journals have the path without links.
+        str(Path(canary.table.database).resolve()): canary
+        for canary in canaries
+    }
+    return [*chores, *canaries]
+
+
+def _waiting(delivery: Delivery, database: str) -> int:
+    """How many journals of DATABASE wait or are on their way."""
+    database = str(Path(database).resolve())
+    if lane := delivery.lanes.get(database):
+        return lane.pending
+    return len(delivery.backlog.queues.get(database, ()))
+
+
+class ChoreList:
+    """Calls each chore when it is due. What one raises ends neither it nor the shipper: it is
+    logged once, and the chore called again later."""
+
+    def __init__(self, chores: Sequence[Chore]) -> None:
+        self._chores = chores
+        self._due = [0.0] * len(chores)
+        self._troubles = [""] * len(chores)
+        self.next_at = 0.0 if chores else float("inf")
+
+    def turn(self, now: float) -> None:
+        """Call those that are due at NOW (monotonic); ``next_at`` tells when others will be."""
+        if now < self.next_at:
+            return
+        for index, chore in enumerate(self._chores):
+            if now >= self._due[index]:
+                self._due[index] = max(self._call(index, chore, now), now + LEAST_PAUSE_S)
+        self.next_at = min(self._due, default=float("inf"))
+
+    def _call(self, index: int, chore: Chore, now: float) -> float:
+        try:
+            due = chore.turn(now)
+        except Exception as error:
+            trouble = f"{type(error).__name__}: {error}"
+            if trouble != self._troubles[index]:
+                _log.exception("{} failed and is tried again", type(chore).__name__)
+            self._troubles[index] = trouble
+            return now
+        self._troubles[index] = ""
+        return due
+
+    def close(self) -> None:
+        """Have all of them end, whatever one of them raises."""
+        for chore in self._chores:
+            try:
+                chore.close()
+            except Exception:
+                _log.exception("{} failed to end", type(chore).__name__)

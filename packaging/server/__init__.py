@@ -1,0 +1,1 @@
+"""Servers on this machine: where they are, their files, processes and logs. Changes nothing."""

@@ -1,0 +1,187 @@
+"""What install writes into plugins.conf and replication.conf, and what it refuses to."""
+
+from __future__ import annotations
+
+import importlib.resources
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from firebird_cdc.errors import SetupError
+from firebird_cdc.packaging.server.conf import ConfFile, Entry, find
+
+#: The names the native plugin registers; the first is the RED Database connector's.
+PLUGIN_NAMES = ("Debezium_Connector", "Firebird_CDC")
+_REMARKS = (
+    "while changes can't be recorded, commits that write to captured tables",
+    "FAIL with the cause; reading goes on. With the engine's own defaults (false, true) the",
+    "first error would end capture, and no application would notice.",
+)
+_BUILT_IN = ("journal_directory", "sync_replica")
+
+
+@cache
+def _sample(name: str, section: str, value: str) -> tuple[tuple[str, str], ...]:
+    """Return the keys of a section of the sample file NAME: what install writes is what we show."""
+    path = importlib.resources.files("firebird_cdc.config") / "samples" / name
+    conf = ConfFile.parse(path.read_text(encoding="utf-8"), Path(name))
+    return tuple(
+        (entry.name, entry.value) for entry in conf.sections(section, value)[0].entries or []
+    )
+
+
+def _plugin_keys() -> dict[str, str]:
+    return dict(_sample("plugins.conf", "Plugin", PLUGIN_NAMES[0]))
+
+
+def config_section_name(entries: Sequence[Entry]) -> str:
+    """Return the name of the Config section that the connector's Plugin section points to."""
+    for plugin in find(entries, "Plugin", PLUGIN_NAMES[0]):
+        if name := plugin.last("Config"):
+            return name
+    return _plugin_keys()["Config"]
+
+
+def plugin_parameters(entries: Sequence[Entry]) -> dict[str, str]:
+    """Return the parameters that the engine hands to the plugin, macros as written."""
+    sections = find(entries, "Config", config_section_name(entries))
+    return {e.name: e.value for section in sections for e in section.entries or []}
+
+
+def edit_plugins(
+    conf: ConfFile, parameters: Mapping[str, str], defaults: Mapping[str, str]
+) -> None:
+    """Make both Plugin sections and the Config section hold.
+
+    ``parameters`` are set whatever was there; ``defaults`` only where the key is missing.
+    """
+    expanded = conf.expanded()
+    section_name = config_section_name(expanded)
+    for name in PLUGIN_NAMES:
+        if _editable(conf, expanded, "Plugin", name) is None:
+            keys = _plugin_keys() | {"Config": section_name}
+            conf.add_section("Plugin", name, list(keys.items()))
+            continue
+        conf.set_key(conf.sections("Plugin", name)[0], "Module", _plugin_keys()["Module"])
+        if conf.sections("Plugin", name)[0].last("Config") is None:
+            conf.set_key(conf.sections("Plugin", name)[0], "Config", section_name)
+    section = _editable(conf, expanded, "Config", section_name)
+    if section is None:
+        conf.add_section("Config", section_name, [*defaults.items(), *parameters.items()])
+        return
+    wanted = {k: v for k, v in defaults.items() if section.last(k) is None} | dict(parameters)
+    for key, value in wanted.items():
+        conf.set_key(conf.sections("Config", section_name)[0], key, value)
+
+
+def edit_replication(conf: ConfFile, databases: Sequence[Path], replace: bool) -> None:
+    """Make the plugin capture DATABASES. Without any: those that the file names for the plugin,
+    where it captures these alone; else all of the server's.
+
+    Raises SetupError where another plugin or the engine's own replication holds the place and
+    ``replace`` is not given; built-in replication and a plugin exclude each other.
+    """
+    expanded = conf.expanded()
+    refuse_broken_defaults(conf.path, expanded)
+    named = databases_with_plugin(expanded)
+    if not databases and "" not in named:
+        databases = [Path(name) for name in named]
+    targets = [str(path) for path in databases] or [""]
+    keys = _sample("replication.conf", "database", "")
+    if not replace:
+        _refuse_conflicts(conf.path, expanded, targets)
+    for target in targets:
+        value = _value_of(expanded, target)
+        if _editable(conf, expanded, "database", value) is None:
+            conf.add_section("database", value, keys, _REMARKS)
+            continue
+        for key, wanted in keys:
+            conf.set_key(conf.sections("database", value)[0], key, wanted)
+
+
+def refuse_broken_defaults(path: Path, entries: Sequence[Entry]) -> None:
+    """Refuse what makes the engine refuse the whole file: two defaults, or one without { }."""
+    defaults = find(entries, "database", "")
+    if len(defaults) > 1:
+        lines = " and ".join(f"{e.path}, line {e.line + 1}" for e in defaults)
+        raise SetupError(
+            f"{path} has more than one default 'database' section ({lines}): the engine then "
+            "ignores the whole file. Join them into one"
+        )
+    for entry in defaults:
+        if entry.entries is None:
+            raise SetupError(
+                f"{entry.path}, line {entry.line + 1}: 'database' without '{{' and '}}' below it. "
+                "Give it a section or take the line out"
+            )
+
+
+def databases_with_plugin(entries: Sequence[Entry]) -> dict[str, dict[str, str]]:
+    """Return the settings per database section that end in our plugin; key "": all others.
+
+    As the engine does it: the default section counts where it stands above, the first section
+    that names the database closes the search, and within a section the last value wins.
+    """
+    merged: dict[str, str] = {}
+    found: dict[str, dict[str, str]] = {}
+    for section in find(entries, "database"):
+        own = {e.name: e.value for e in section.entries or [] if e.value}
+        if not section.value:
+            merged = own
+            found[""] = own
+        else:
+            found.setdefault(same_path(section.value), merged | own)
+    return {name: keys for name, keys in found.items() if keys.get("plugin") in PLUGIN_NAMES}
+
+
+def same_path(value: str) -> str:
+    """Return a database path as the engine compares it: full, symbolic links followed."""
+    return str(Path(value).resolve())
+
+
+def _value_of(entries: Sequence[Entry], target: str) -> str:
+    """Return how the file spells the database TARGET, or TARGET itself."""
+    if not target:
+        return ""
+    for entry in find(entries, "database"):
+        if entry.value and same_path(entry.value) == same_path(target):
+            return entry.value
+    return target
+
+
+def _editable(conf: ConfFile, expanded: Sequence[Entry], name: str, value: str) -> Entry | None:
+    """Return the section to edit, None if there is none. Raises SetupError if it is elsewhere."""
+    for entry in find(expanded, name, value):
+        if entry.path != conf.path:
+            raise SetupError(
+                f"'{name} = {value}' stands in {entry.path}, line {entry.line + 1}, which "
+                f"{conf.path} includes: move that section into {conf.path}, or edit it by hand"
+            )
+    sections = conf.sections(name, value)
+    return sections[0] if sections else None
+
+
+def _refuse_conflicts(path: Path, expanded: Sequence[Entry], targets: Sequence[str]) -> None:
+    wanted = [same_path(target) if target else "" for target in targets]
+    problems = []
+    for section in find(expanded, "database"):
+        place = f"{path}, line {section.line + 1}"
+        name = f"database = {section.value}" if section.value else "database"
+        plugin = section.last("plugin")
+        targeted = (same_path(section.value) if section.value else "") in wanted
+        if targeted and plugin is not None and plugin not in PLUGIN_NAMES:
+            problems.append(
+                f"{place}: section '{name}' has plugin = {plugin} already, and there can be one"
+            )
+        inherits = "" in wanted and plugin is None
+        own = [key for key in _BUILT_IN if section.last(key) is not None]
+        if own and plugin is None and (targeted or inherits):
+            problems.append(
+                f"{place}: section '{name}' sets {' and '.join(own)}: with a plugin the engine's "
+                "own replication of the database ends"
+            )
+    if problems:
+        raise SetupError(
+            "\n".join(problems) + "\nUse --replace to put the connector in its place (uninstall "
+            "gives the old lines back), or --database PATH to capture other databases"
+        )

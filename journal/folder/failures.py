@@ -19,16 +19,12 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from firebird_cdc.clock import local_time, now_us
 from firebird_cdc.config import load_capture
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.folder.counters import Counters, is_damaged, page_of, read_page
 from firebird_cdc.journal.folder.durable import replace_file, sync_directory
-from firebird_cdc.journal.shipper.monitoring.statistics import (
-    FAILURES,
-    Statistics,
-    local_time,
-    now_us,
-)
+from firebird_cdc.journal.shipper.monitoring.statistics import FAILURES, Statistics
 
 if TYPE_CHECKING:
     from firebird_cdc.packaging.server.layout import Server

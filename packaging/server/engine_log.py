@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from firebird_cdc.journal.shipper.monitoring.statistics import local_time
+from firebird_cdc.clock import local_time
 from firebird_cdc.packaging import probes
 from firebird_cdc.packaging.server.findings import Finding, Findings, Severity
 from firebird_cdc.packaging.server.layout import Server

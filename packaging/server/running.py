@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from firebird_cdc.clock import local_time
 from firebird_cdc.errors import SetupError
-from firebird_cdc.journal.shipper.monitoring.statistics import local_time
 from firebird_cdc.packaging.server import edits
 from firebird_cdc.packaging.server.conf import ConfFile, Entry, find
 from firebird_cdc.packaging.server.findings import Finding, Findings, Severity

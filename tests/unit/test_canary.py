@@ -13,10 +13,11 @@ from uuid import UUID
 import logbook
 import pytest
 
+from firebird_cdc.clock import now_us
 from firebird_cdc.config import load_config
 from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.format import Column, JournalReader, JournalWriter, RowChange, Storage
-from firebird_cdc.journal.shipper.monitoring.statistics import Statistics, now_us
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.tasks import canary
 from firebird_cdc.journal.shipper.tasks.canary import Canary
 

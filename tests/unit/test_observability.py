@@ -20,6 +20,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from firebird_cdc.cli import main
+from firebird_cdc.clock import now_us
 from firebird_cdc.config import ConnectorConfig, load_config
 from firebird_cdc.demo import processes
 from firebird_cdc.demo.service import free_port
@@ -63,7 +64,6 @@ from firebird_cdc.journal.shipper.monitoring.statistics import (
     LastEvent,
     Statistics,
     TroubleKind,
-    now_us,
 )
 from firebird_cdc.journal.shipper.offset_tracker import Standing
 

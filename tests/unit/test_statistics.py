@@ -3,12 +3,12 @@ from __future__ import annotations
 import threading
 from uuid import UUID
 
+from firebird_cdc.clock import now_us
 from firebird_cdc.journal.shipper.monitoring.statistics import (
     BacklogFigures,
     DatabaseBacklog,
     LastEvent,
     Statistics,
-    now_us,
 )
 
 DEPOT = "/srv/depot.fdb"

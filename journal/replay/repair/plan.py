@@ -19,6 +19,7 @@ from itertools import groupby
 from typing import Any, BinaryIO, NamedTuple
 from uuid import UUID
 
+from firebird_cdc.clock import now_us
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.filters import MessageKeys
 from firebird_cdc.errors import JournalError, ReplayError
@@ -33,7 +34,6 @@ from firebird_cdc.journal.replay.source.storage import (
     folder_at,
     open_folder,
 )
-from firebird_cdc.journal.shipper.monitoring.statistics import now_us
 from firebird_cdc.journal.shipper.quarantine import note_or_none
 from firebird_cdc.journal.shipper.repairs import (
     MOST_BYTES,

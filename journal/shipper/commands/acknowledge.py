@@ -40,6 +40,7 @@ def register(actions: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Note it where it is counted, and leave word for the shipper; 0."""
+    from firebird_cdc.clock import now_us
     from firebird_cdc.config import load_capture
     from firebird_cdc.errors import ShipError
     from firebird_cdc.journal.folder import failures
@@ -50,7 +51,6 @@ def run(arguments: argparse.Namespace) -> int:
         remembered,
         unreadable,
     )
-    from firebird_cdc.journal.shipper.monitoring.statistics import now_us
     from firebird_cdc.packaging.server.counted import configs_on, counted_nowhere
     from firebird_cdc.packaging.server.locating import locate_config, readable_folder, servers_on
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from firebird_cdc.clock import local_time, now_us
 from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.errors import FirebirdCdcError, SetupError
 from firebird_cdc.journal.folder import exit_status, failures
@@ -51,8 +52,6 @@ from firebird_cdc.journal.shipper.monitoring.statistics import (
     NAMELESS,
     OPTIONS,
     UNDECIDED,
-    local_time,
-    now_us,
 )
 from firebird_cdc.journal.shipper.nameless import troubles_of
 from firebird_cdc.journal.shipper.repairs import RepairFolder

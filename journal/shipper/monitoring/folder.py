@@ -10,15 +10,12 @@ from pathlib import Path
 from time import monotonic, perf_counter
 from typing import NamedTuple
 
+from firebird_cdc.clock import now_us
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.notes import QUARANTINE
 from firebird_cdc.journal.format import read_envelope
-from firebird_cdc.journal.shipper.monitoring.statistics import (
-    BacklogFigures,
-    DatabaseBacklog,
-    now_us,
-)
+from firebird_cdc.journal.shipper.monitoring.statistics import BacklogFigures, DatabaseBacklog
 from firebird_cdc.journal.shipper.quarantine import in_order, read_reason
 
 FRESH_S = 1.0

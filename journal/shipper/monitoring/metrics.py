@@ -21,6 +21,7 @@ from prometheus_client.core import (
 )
 
 from firebird_cdc import __version__
+from firebird_cdc.clock import now_us
 from firebird_cdc.config.metric_tags import OWN_LABELS
 from firebird_cdc.journal.folder import failures
 from firebird_cdc.journal.folder.counters import (
@@ -37,7 +38,6 @@ from firebird_cdc.journal.shipper.monitoring.statistics import (
     MISSING,
     DatabaseBacklog,
     DatabaseStatistics,
-    now_us,
 )
 
 PREFIX = "firebird_cdc_"

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 import logbook
 import orjson
 
+from firebird_cdc.clock import now_us
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.journal.folder.durable import replace_file
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.shipper.monitoring.folder import FolderFigures, Waiting
 from firebird_cdc.journal.shipper.monitoring.history import SAMPLE_S, History
 from firebird_cdc.journal.shipper.monitoring.report import Reporter
-from firebird_cdc.journal.shipper.monitoring.statistics import Statistics, now_us
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 
 if TYPE_CHECKING:
     from firebird_cdc.journal.shipper.monitoring.web import Listener

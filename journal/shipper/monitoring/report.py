@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Any, Literal
 
 from firebird_cdc import __version__
+from firebird_cdc.clock import now_us
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.options import is_secret
 from firebird_cdc.errors import ConfigError
@@ -36,7 +37,6 @@ from firebird_cdc.journal.shipper.monitoring.statistics import (
     QueueFigures,
     Statistics,
     Trouble,
-    now_us,
 )
 
 VERSION = 2

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
-from time import monotonic, time_ns
+from time import monotonic
 from typing import Literal, NamedTuple
 from uuid import UUID
+
+from firebird_cdc.clock import now_us
 
 TroubleKind = Literal["waiting", "halted", "warning"]
 """``waiting``: goes on by itself. ``halted``: needs somebody. ``warning``: works for now."""
@@ -57,16 +58,6 @@ with a colon between them."""
 
 FAILURES = "failures:"
 """What the subject of a trouble about refused or lost transactions begins with."""
-
-
-def now_us() -> int:
-    """The time of day in microseconds since 1970, UTC."""
-    return time_ns() // 1000
-
-
-def local_time(us: int) -> str:
-    """Return a time of day, microseconds since 1970, as people here write it."""
-    return datetime.fromtimestamp(us / 1e6).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
 
 
 class LastEvent(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from firebird_cdc.journal.events import json_bytes
 from firebird_cdc.journal.events.schema import Schema
-from firebird_cdc.journal.events.values import BadValue, ValueModes, field_form, plain_decimal
+from firebird_cdc.journal.events.values import BadValue, ValueModes, field_form
 from firebird_cdc.journal.format import Blob, Column, Element, Storage, Undecodable, Value
 from firebird_cdc.journal.format.charsets import NONE, OCTETS, UTF8
 from firebird_cdc.journal.types.names import (
@@ -25,6 +25,7 @@ from firebird_cdc.journal.types.names import (
     type_name,
     type_scale,
 )
+from firebird_cdc.journal.types.numbers import plain_decimal
 
 _WIN1251, _UNKNOWN_CHARSET = 52, 999
 _UTC_PLUS_2, _PARIS = 1439 + 120, 65064  # zones as the engine numbers them

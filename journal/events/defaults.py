@@ -22,17 +22,12 @@ from functools import lru_cache
 from math import isfinite
 from typing import Literal, TypeAlias
 
-from firebird_cdc.journal.events.values import (
-    ORDINAL_OF_DAY_0,
-    UNITS_PER_DAY,
-    BadValue,
-    FieldForm,
-    ValueModes,
-)
+from firebird_cdc.journal.events.values import BadValue, FieldForm, ValueModes
 from firebird_cdc.journal.format import Blob, Column, Storage, Value
 from firebird_cdc.journal.format.charsets import NONE, OCTETS, codec_of
 from firebird_cdc.journal.types.decfloat import encode_decfloat
 from firebird_cdc.journal.types.names import is_text_blob
+from firebird_cdc.journal.types.numbers import ORDINAL_OF_DAY_0, UNITS_PER_DAY
 
 _VERSIONS = (4, 5)
 # Codes of BLR. Integers are a scale and two, four or eight bytes.

@@ -22,7 +22,8 @@ from firebird_cdc.journal.events.converters import Converter, JsonConverter
 from firebird_cdc.journal.events.records import AddedHeader, StructHeader
 from firebird_cdc.journal.events.schema import BYTES, OPTIONAL_STRING, STRING, Schema
 from firebird_cdc.journal.events.schema_check import check_finite
-from firebird_cdc.journal.events.values import BadValue, shortest_float
+from firebird_cdc.journal.events.values import BadValue
+from firebird_cdc.journal.types.numbers import shortest_float
 
 if TYPE_CHECKING:
     from firebird_cdc.config import ConnectorConfig

@@ -9,18 +9,12 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
-from firebird_cdc.journal.events.values import (
-    BadValue,
-    TooLarge,
-    ValueModes,
-    field_form,
-    plain_decimal,
-    shortest_float,
-)
+from firebird_cdc.journal.events.values import BadValue, TooLarge, ValueModes, field_form
 from firebird_cdc.journal.format import Blob, Column, Storage
 from firebird_cdc.journal.types.arrays import decode_array
 from firebird_cdc.journal.types.decfloat import decode_decfloat
 from firebird_cdc.journal.types.names import is_decimal
+from firebird_cdc.journal.types.numbers import plain_decimal, shortest_float
 
 Natural = Callable[[Any], Any]
 

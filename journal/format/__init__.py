@@ -13,7 +13,6 @@ import functools
 import importlib
 import os
 import struct
-import time
 import uuid as uuids
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -25,6 +24,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 from uuid import UUID
 
+from firebird_cdc.clock import now_us
 from firebird_cdc.errors import JournalCorrupt, JournalEmpty, JournalError, JournalTorn
 from firebird_cdc.journal.format import charsets, crc32c
 
@@ -2281,7 +2281,7 @@ class JournalWriter:
                 epoch,
                 self.uuid.bytes,
                 transaction,
-                started_us if started_us is not None else _now_us(),
+                started_us if started_us is not None else now_us(),
                 database_guid.bytes,
                 owner.bytes,
                 database_inode,
@@ -2395,7 +2395,7 @@ class JournalWriter:
         """
         stored = (floor + 1) % _FLOORS if floor is not None and self._records else 0
         self._flush(stored >> 16)
-        when = sealed_us if sealed_us is not None else _now_us()
+        when = sealed_us if sealed_us is not None else now_us()
         seal = _SEAL.pack(self.event_count, self._record_count, self._block_count, when)
         self._write_block(seal, _SEALS, 0, stored & 0xFFFF)
         self.journal_length = self._offset
@@ -2441,7 +2441,7 @@ class JournalWriter:
             epoch=self._epoch,
             sequence=sequence,
             commit_us=self._commit_us,
-            stamped_us=stamped_us if stamped_us is not None else _now_us(),
+            stamped_us=stamped_us if stamped_us is not None else now_us(),
             journal_length=self.journal_length,
             event_count=self.event_count,
             transaction=self._transaction,
@@ -2479,10 +2479,6 @@ class JournalWriter:
         )
         _pwrite(self._fd, block, self._offset)
         self._offset += len(block)
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
 
 
 def _with_length(text: str) -> bytes:

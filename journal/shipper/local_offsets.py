@@ -24,6 +24,7 @@ from uuid import UUID, uuid4
 
 import logbook
 
+from firebird_cdc.clock import now_us
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.folder.durable import (
     give_to_owner_of,
@@ -33,7 +34,7 @@ from firebird_cdc.journal.folder.durable import (
 )
 from firebird_cdc.journal.folder.ledger import database_key
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
-from firebird_cdc.journal.shipper.kafka.offset_topic import Position, now_us
+from firebird_cdc.journal.shipper.kafka.offset_topic import Position
 from firebird_cdc.journal.shipper.monitoring.statistics import LEFT_OUT, LOST, MISSING
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.local_offsets")

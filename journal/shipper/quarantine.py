@@ -26,12 +26,12 @@ import errno
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from time import time_ns
 from typing import Any
 from uuid import UUID
 
 import logbook
 
+from firebird_cdc.clock import now_us
 from firebird_cdc.errors import JournalError, ShipError
 from firebird_cdc.journal.events.records import Concerned, Message
 from firebird_cdc.journal.events.versions import TODAY, form_of, may_differ
@@ -186,7 +186,7 @@ class Quarantine:
     def _draft(self, entry: Entry, database: str) -> Note:
         note = self._drafts.get(entry.uuid)
         if note is None:
-            note = Note(entry.uuid, database, entry.epoch, entry.sequence, _now_us())
+            note = Note(entry.uuid, database, entry.epoch, entry.sequence, now_us())
             self._drafts[entry.uuid] = note
         self._dirty[entry.uuid] = note
         return note
@@ -260,7 +260,7 @@ class Quarantine:
         ``entry``, ``database``: what of it can be read. Raises OSError.
         """
         uuid = UUID(journal.stem)
-        note = self._drafts.pop(uuid, None) or Note(uuid, database, None, None, _now_us())
+        note = self._drafts.pop(uuid, None) or Note(uuid, database, None, None, now_us())
         if entry is not None:
             note.epoch, note.sequence = entry[:2]
         note.end_after(after, reason)
@@ -466,10 +466,6 @@ def _discard(places: dict[Any, dict[UUID, int]], place: object, uuid: UUID) -> N
         uuids.pop(uuid, None)
         if not uuids:
             del places[place]
-
-
-def _now_us() -> int:
-    return time_ns() // 1000
 
 
 def _scan(folder: Path) -> dict[UUID, set[str]]:

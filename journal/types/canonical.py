@@ -40,7 +40,10 @@ from functools import lru_cache
 from json.encoder import encode_basestring as quote
 from typing import Any, NamedTuple
 
-from firebird_cdc.journal.events.values import (
+from firebird_cdc.journal.format import Blob, Column, Storage, Table, Undecodable, Value
+from firebird_cdc.journal.format.charsets import codec_of
+from firebird_cdc.journal.types.decfloat import decode_decfloat
+from firebird_cdc.journal.types.numbers import (
     ORDINAL_OF_DAY_0,
     UNITS_PER_DAY,
     iso_date,
@@ -48,9 +51,6 @@ from firebird_cdc.journal.events.values import (
     plain_decimal,
     shortest_float,
 )
-from firebird_cdc.journal.format import Blob, Column, Storage, Table, Undecodable, Value
-from firebird_cdc.journal.format.charsets import codec_of
-from firebird_cdc.journal.types.decfloat import decode_decfloat
 
 BLOB_LIMIT = 16 * 1024 * 1024
 """Bytes up to which a blob's content stands in the text; a guess, not measured."""

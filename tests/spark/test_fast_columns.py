@@ -13,7 +13,6 @@ import pytest
 from histories import DATABASE, History, column
 from pyspark.sql import SparkSession
 
-from firebird_cdc.journal.events.values import UNIX_DAY, UNIX_UNITS
 from firebird_cdc.journal.format import (
     Column,
     JournalReader,
@@ -28,6 +27,7 @@ from firebird_cdc.journal.replay.state.evolution import Shape, plan_tables
 from firebird_cdc.journal.replay.state.image_columns import ImageColumns
 from firebird_cdc.journal.replay.state.images import NOT_UTF8, RowMaker
 from firebird_cdc.journal.replay.state.rebuild import describe, rebuild_state
+from firebird_cdc.journal.types.numbers import UNIX_DAY, UNIX_UNITS
 
 pytestmark = pytest.mark.spark
 

@@ -19,7 +19,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from firebird_cdc.demo.processes import Stack
-from firebird_cdc.journal.events.values import iso_time
 from firebird_cdc.journal.format import Column, Storage
 from firebird_cdc.journal.replay.source.planning import JournalOptions
 from firebird_cdc.journal.replay.source.points import Point
@@ -27,6 +26,7 @@ from firebird_cdc.journal.replay.state.evolution import Shape, Statement, TableP
 from firebird_cdc.journal.replay.state.folding import Tally, rows_as
 from firebird_cdc.journal.replay.state.images import Journals, Plan, _images, _survey_rows
 from firebird_cdc.journal.replay.state.rebuild import _files, _limits, rebuild_state
+from firebird_cdc.journal.types.numbers import iso_time
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "engine"))
 from capture import Attachment, Capture

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from losing_disk import LosingDisk, once
 
+from firebird_cdc.clock import now_us
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
-from firebird_cdc.journal.shipper.kafka.offset_topic import now_us
 from firebird_cdc.journal.shipper.local_offsets import Memory, Shipped, acknowledge, notices
 
 DATABASE = "/srv/a.fdb"

@@ -21,7 +21,9 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from firebird_cdc.journal.events.values import (
+from firebird_cdc.journal.format import Blob, Column, Storage, Table, Undecodable, Value, charsets
+from firebird_cdc.journal.types.decfloat import decode_decfloat
+from firebird_cdc.journal.types.numbers import (
     ORDINAL_OF_DAY_0,
     UNITS_PER_DAY,
     iso_date,
@@ -29,8 +31,6 @@ from firebird_cdc.journal.events.values import (
     plain_decimal,
     shortest_float,
 )
-from firebird_cdc.journal.format import Blob, Column, Storage, Table, Undecodable, Value, charsets
-from firebird_cdc.journal.types.decfloat import decode_decfloat
 
 INLINE_BLOB = 8 * 1024
 """Bytes up to which a blob stands in its statement; a longer one is put together before it."""

@@ -14,16 +14,16 @@ from datetime import date
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any
 
-from firebird_cdc.journal.events.values import (
+from firebird_cdc.journal.format import Column, Storage, Undecodable
+from firebird_cdc.journal.format.charsets import codec_of
+from firebird_cdc.journal.types.decfloat import decode_decfloat
+from firebird_cdc.journal.types.names import is_text_blob
+from firebird_cdc.journal.types.numbers import (
     ORDINAL_OF_DAY_0,
     UNITS_PER_DAY,
     iso_date,
     plain_decimal,
 )
-from firebird_cdc.journal.format import Column, Storage, Undecodable
-from firebird_cdc.journal.format.charsets import codec_of
-from firebird_cdc.journal.types.decfloat import decode_decfloat
-from firebird_cdc.journal.types.names import is_text_blob
 
 Convert = Callable[[Any], Any]
 

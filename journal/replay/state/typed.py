@@ -29,12 +29,12 @@ import pyarrow.compute as pc  # type: ignore[import-untyped,import-not-found,unu
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from firebird_cdc.journal.events.values import UNIX_DAY, UNIX_UNITS
 from firebird_cdc.journal.format import Blob, Column, Storage, Undecodable
 from firebird_cdc.journal.format.charsets import codec_of
 from firebird_cdc.journal.replay.state.conversion import UNKNOWN
 from firebird_cdc.journal.types.canonical import LargeBlob, canonical_value
 from firebird_cdc.journal.types.names import HELD_DIGITS, is_text_blob
+from firebird_cdc.journal.types.numbers import UNIX_DAY, UNIX_UNITS
 
 CAUSES = {
     "undecodable": "texts that their character set can't decode",

@@ -15,9 +15,10 @@ from uuid import UUID
 
 import logbook
 
+from firebird_cdc.clock import now_us
 from firebird_cdc.journal.shipper.delivery.send import Flight, FlightPlan
 from firebird_cdc.journal.shipper.inbox.backlog import Entry, Queue
-from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Position, now_us, runs_of
+from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Position, runs_of
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.lane")
 

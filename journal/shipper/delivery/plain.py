@@ -17,6 +17,7 @@ from typing import Any
 import logbook
 from confluent_kafka import KafkaError, KafkaException
 
+from firebird_cdc.clock import now_us
 from firebird_cdc.errors import JournalError, Obstacle
 from firebird_cdc.journal.events.bad_event import BadEvent
 from firebird_cdc.journal.events.records import Message
@@ -34,7 +35,7 @@ from firebird_cdc.journal.shipper.delivery.repair import Repairs
 from firebird_cdc.journal.shipper.delivery.send import Flight, FlightPlan
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog, Entry, Unreadable
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink, failure_of, is_refusal
-from firebird_cdc.journal.shipper.kafka.offset_topic import UNUSABLE, Position, now_us, runs_of
+from firebird_cdc.journal.shipper.kafka.offset_topic import UNUSABLE, Position, runs_of
 from firebird_cdc.journal.shipper.monitoring.folder import Waiting
 from firebird_cdc.journal.shipper.monitoring.statistics import DISK, UNREADABLE, TroubleKind
 from firebird_cdc.journal.shipper.offset_tracker import Standing

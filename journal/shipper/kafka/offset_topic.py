@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import monotonic, time_ns
+from time import monotonic
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -36,6 +36,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,
 )
 
+from firebird_cdc.clock import now_us
 from firebird_cdc.config.topic_creation import BROKERS_OWN, TopicSettings
 from firebird_cdc.journal.shipper.inbox.backlog import Entry
 
@@ -229,11 +230,6 @@ def _late_of(key: bytes | None) -> UUID | None:
     """The journal of whose late events KEY is, None if it is of something else."""
     content = json.loads(key or b"null")
     return UUID(content["late"]) if isinstance(content, dict) else None
-
-
-def now_us() -> int:
-    """The time of day for a new position."""
-    return time_ns() // 1000
 
 
 def runs_of(entries: Sequence[Entry]) -> tuple[Run, ...]:

@@ -36,7 +36,6 @@ from uuid import UUID
 import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
 from firebird_cdc.errors import ReplayError
-from firebird_cdc.journal.events.values import UNITS_PER_DAY
 from firebird_cdc.journal.format import Column, Storage, Table, Undecodable
 from firebird_cdc.journal.format.charsets import NONE, OCTETS, codec_of
 from firebird_cdc.journal.replay.database_connection import DatabaseConnection, attach, one_line
@@ -44,6 +43,7 @@ from firebird_cdc.journal.replay.source.arrow import Columns, arrow_schema, reco
 from firebird_cdc.journal.replay.sql.text import identifier
 from firebird_cdc.journal.types.arrays import FIELD_TYPES
 from firebird_cdc.journal.types.canonical import BLOB_LIMIT, RowText
+from firebird_cdc.journal.types.numbers import UNITS_PER_DAY
 
 if TYPE_CHECKING:
     from firebird.driver import Connection

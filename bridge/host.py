@@ -10,7 +10,7 @@ import mmap
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from enum import Enum, IntEnum
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
@@ -18,6 +18,7 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc.errors import CaptureError
+from firebird_cdc.journal.folder.inventory import Verdict
 
 _log = logbook.Logger("firebird_cdc.bridge.host")
 
@@ -128,16 +129,6 @@ class DiskUse(NamedTuple):
     is_full: bool  # connector.journal.max.bytes was reached, and not left since
     refused: int  # how often it refused something, ever
     cost_ms: int  # how long it took to measure them
-
-
-class Verdict(Enum):
-    """What the engine says of a transaction."""
-
-    ACTIVE = "active"
-    LIMBO = "in limbo"
-    DEAD = "rolled back or dead"
-    UNKNOWN = "unknown to this database"
-    COMMITTED = "committed"
 
 
 _VERDICTS = {0: Verdict.ACTIVE, -1: Verdict.LIMBO, -2: Verdict.DEAD, -3: Verdict.UNKNOWN}

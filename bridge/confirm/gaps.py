@@ -21,9 +21,9 @@ from firebird_cdc.bridge.host import (
     GapsCounted,
     JournalAbandoned,
     LastSessionLeft,
-    Verdict,
 )
 from firebird_cdc.errors import CaptureError, JournalError
+from firebird_cdc.journal.folder.inventory import Verdict
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.format import JournalReader
 

@@ -13,11 +13,9 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc.bridge.confirm.descriptors import IDLE_S, most_idle
-from firebird_cdc.bridge.confirm.troubles import kept
 from firebird_cdc.bridge.confirm.verdicts import Verdicts
-from firebird_cdc.bridge.host import Verdict
 from firebird_cdc.errors import CaptureError, JournalEmpty, JournalError
-from firebird_cdc.journal.folder.inventory import TransactionInventory
+from firebird_cdc.journal.folder.inventory import TransactionInventory, Verdict
 from firebird_cdc.journal.folder.journal_folder import JournalFolder, is_live_name
 from firebird_cdc.journal.folder.ledger import (
     SequenceLedger,
@@ -25,6 +23,7 @@ from firebird_cdc.journal.folder.ledger import (
     note_gone,
     read_database,
 )
+from firebird_cdc.journal.folder.shortage import kept
 from firebird_cdc.journal.format import JournalReader, Stamp, read_envelope, write_stamp
 
 _log = logbook.Logger("firebird_cdc.bridge.confirm.history")

@@ -53,12 +53,7 @@ from firebird_cdc.bridge.confirm.pending import (
     in_order,
 )
 from firebird_cdc.bridge.confirm.rewriting import Rewriting
-from firebird_cdc.bridge.confirm.troubles import (
-    DatabaseTroubles,
-    UnreadableFiles,
-    is_shortage,
-    kept,
-)
+from firebird_cdc.bridge.confirm.troubles import DatabaseTroubles, UnreadableFiles
 from firebird_cdc.bridge.confirm.verdicts import Verdicts
 from firebird_cdc.bridge.host import (
     CommittedJournal,
@@ -69,11 +64,11 @@ from firebird_cdc.bridge.host import (
     DeadTransactions,
     Event,
     LastSessionLeft,
-    Verdict,
     Witness,
 )
 from firebird_cdc.errors import CaptureError, JournalError
 from firebird_cdc.journal.folder.counters import ConfirmerCounts
+from firebird_cdc.journal.folder.inventory import Verdict
 from firebird_cdc.journal.folder.journal_folder import (
     JournalFolder,
     check_name,
@@ -83,6 +78,7 @@ from firebird_cdc.journal.folder.journal_folder import (
 from firebird_cdc.journal.folder.ledger import SequenceLedger
 from firebird_cdc.journal.folder.locks import try_lock
 from firebird_cdc.journal.folder.shared_page import LOCK
+from firebird_cdc.journal.folder.shortage import is_shortage, kept
 from firebird_cdc.journal.format import (
     JournalReader,
     Stamp,

@@ -32,8 +32,9 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc.bridge.confirm.pending import Pending
-from firebird_cdc.bridge.host import Verdict, Witness
+from firebird_cdc.bridge.host import Witness
 from firebird_cdc.errors import CaptureError
+from firebird_cdc.journal.folder.inventory import Verdict
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 
 _log = logbook.Logger("firebird_cdc.bridge.confirm.orphans")

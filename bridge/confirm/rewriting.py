@@ -9,10 +9,10 @@ from uuid import UUID, uuid4
 import logbook
 
 from firebird_cdc.bridge.confirm.pending import LIMBO_TICKET, Pending
-from firebird_cdc.bridge.confirm.troubles import is_shortage
 from firebird_cdc.errors import JournalCorrupt, JournalError
 from firebird_cdc.journal.folder.counters import ConfirmerCounts
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
+from firebird_cdc.journal.folder.shortage import is_shortage
 from firebird_cdc.journal.format import CommitMark, JournalReader, JournalWriter, write_commit_mark
 
 _log = logbook.Logger("firebird_cdc.bridge.confirm.rewriting")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,27 +10,11 @@ from pathlib import Path
 import logbook
 
 from firebird_cdc.errors import CaptureError, JournalError
+from firebird_cdc.journal.folder.shortage import is_shortage
 
 _log = logbook.Logger("firebird_cdc.bridge.confirm.troubles")
 
 _PATIENCE_S = 5.0  # for which what can't be read holds up what may come after it
-_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-
-
-def is_shortage(error: Exception) -> bool:
-    """Tell whether ERROR is of what this process lacks for anything that it tries."""
-    return getattr(error, "errno", None) in _SHORTAGES
-
-
-@contextlib.contextmanager
-def kept(failed: list[OSError]) -> Iterator[None]:
-    """Add an OSError to FAILED in place of raising it, unless no other file would do better."""
-    try:
-        yield
-    except OSError as error:
-        if is_shortage(error):
-            raise
-        failed.append(error)
 
 
 class DatabaseTroubles:

@@ -16,12 +16,13 @@ from uuid import UUID
 from firebird_cdc.bridge.confirm.descriptors import IDLE_S, most_idle
 from firebird_cdc.bridge.confirm.orphans import Orphans
 from firebird_cdc.bridge.confirm.pending import NOBODY, Pending
-from firebird_cdc.bridge.host import Verdict, Witness
+from firebird_cdc.bridge.host import Witness
 from firebird_cdc.journal.folder.failed_syncs import Doubt
 from firebird_cdc.journal.folder.inventory import (
     DatabaseReplaced,
     InventoryUnreadable,
     TransactionInventory,
+    Verdict,
 )
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.ledger import database_key

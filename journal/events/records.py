@@ -5,7 +5,6 @@ It is Kafka Connect's ``SourceRecord``: what transforms take and give, and conve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -52,8 +51,3 @@ class Message(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
-
-
-Concerned = Sequence[tuple[str, bytes | None]] | str | None
-"""What an event that can't be sent concerns: topics and keys of its messages; a topic, where the
-key can't be told; None, where not even that can."""

@@ -35,7 +35,7 @@ from firebird_cdc.journal.events.headers import header_writer
 from firebird_cdc.journal.events.names import SchemaNames
 from firebird_cdc.journal.events.oversized import PLACEHOLDER, ReducedChange
 from firebird_cdc.journal.events.quick import Pieces, new_message
-from firebird_cdc.journal.events.records import Concerned, Headers, Message, Record, StructHeader
+from firebird_cdc.journal.events.records import Headers, Message, Record, StructHeader
 from firebird_cdc.journal.events.schema import Schema, Struct
 from firebird_cdc.journal.events.schema_changes import SchemaChanges
 from firebird_cdc.journal.events.source import at_position, source_of_table
@@ -52,6 +52,7 @@ from firebird_cdc.journal.events.values import (
     field_form,
 )
 from firebird_cdc.journal.events.versions import TODAY, MessageForm
+from firebird_cdc.journal.folder.notes import Concerned
 from firebird_cdc.journal.format import (
     Column,
     DdlChange,

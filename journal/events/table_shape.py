@@ -13,7 +13,6 @@ from firebird_cdc.errors import RegistryTrouble
 from firebird_cdc.journal.events.defaults import with_default
 from firebird_cdc.journal.events.names import field_names
 from firebird_cdc.journal.events.quick import quick_messages
-from firebird_cdc.journal.events.records import Concerned
 from firebird_cdc.journal.events.schema import OPTIONAL_INT64, STRING, struct
 from firebird_cdc.journal.events.source import WrittenSource, source_schema
 from firebird_cdc.journal.events.structs import (
@@ -24,6 +23,7 @@ from firebird_cdc.journal.events.structs import (
     schemas_of,
 )
 from firebird_cdc.journal.events.values import BadValue, FieldForm
+from firebird_cdc.journal.folder.notes import Concerned
 from firebird_cdc.journal.format import Column, Row, RowChange, Table
 
 if TYPE_CHECKING:

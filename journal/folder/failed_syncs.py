@@ -11,11 +11,8 @@ import os
 from pathlib import Path
 
 from firebird_cdc.journal.folder.durable import boot_id
-from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
-from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 
-_LOOK_S = 10.0
-_ENDING = ".doubt"
+ENDING = ".doubt"
 
 
 class Doubt:
@@ -27,7 +24,7 @@ class Doubt:
     @staticmethod
     def of(databases: Path, key: str) -> Doubt:
         """Return that of the database with this key, in the folder DATABASES."""
-        return Doubt(databases / f"{key}{_ENDING}")
+        return Doubt(databases / f"{key}{ENDING}")
 
     def note(self, database: Path) -> None:
         """Let every process know that a sync of DATABASE failed. Raises OSError."""
@@ -40,26 +37,3 @@ class Doubt:
         except FileNotFoundError:
             return None
         return os.fsdecode(database) if boot == boot_id() else None
-
-
-class DoubtWatch:
-    """A chore of the shipper: has the statistics tell of such databases."""
-
-    def __init__(self, folder: Path, statistics: Statistics) -> None:
-        self._databases = folder / STATE_DIRECTORY / "databases"
-        self._statistics = statistics
-
-    def turn(self, now: float) -> float:
-        """Look for them."""
-        for path in self._databases.glob(f"*{_ENDING}"):
-            if (database := Doubt(path).database()) is not None:
-                self._statistics.trouble(
-                    f"disk of {database}",
-                    "warning",
-                    f"a sync of {database} failed: journals of what is not on its disk wait. Check "
-                    "the disk, then the database (gfix -validate), and restart the machine",
-                )
-        return now + _LOOK_S
-
-    def close(self) -> None:
-        """Nothing is open."""

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from firebird_cdc.clock import local_time, now_us
@@ -24,10 +23,10 @@ from firebird_cdc.config import load_capture
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.folder.counters import Counters, is_damaged, page_of, read_page
 from firebird_cdc.journal.folder.durable import replace_file, sync_directory
-from firebird_cdc.journal.shipper.monitoring.statistics import FAILURES, Statistics
+from firebird_cdc.journal.folder.subjects import FAILURES
 
 if TYPE_CHECKING:
-    from firebird_cdc.packaging.server.layout import Server
+    pass
 
 SYSTEM_STATE: Final = Path("/var/lib/firebird-cdc")
 """Where the state folders of a system's servers are, each with a name that begins with "state"."""
@@ -35,8 +34,6 @@ SYSTEM_STATE: Final = Path("/var/lib/firebird-cdc")
 BESIDE: Final = "firebird-cdc.state"
 """The state folder of any other server, beside the connector's file."""
 
-_LOOK_S: Final = 2.0
-_SEARCH_S: Final = 20.0  # of what takes longer: who works on the folder, and their logs
 _END: Final = ".counters"
 _ACKNOWLEDGED: Final = ".acknowledged"
 _DAMAGED: Final = ".damaged"
@@ -364,71 +361,6 @@ def totals(found: Iterable[Path]) -> dict[str, dict[Kind, int]]:
             numbers["lost"] += counted.lost
             numbers["refused"] += counted.refused
     return summed
-
-
-class Places:
-    """The pages that count what was refused or lost, for a shipper, who looks all the time: who
-    works on the folder it asks every 20 seconds only."""
-
-    def __init__(self, directory: Path, config: Path) -> None:
-        self._directory = directory
-        self._config = config
-        self._configs = [config]
-        self._servers: list[Server] = []
-        self._next_search = 0.0
-
-    def pages(self) -> list[Path]:
-        """Return the pages of all who work on the folder."""
-        self._search()
-        return pages(self._directory, self._configs)
-
-    def nowhere(self, found: Sequence[Path]) -> list[str]:
-        """Return a sentence for all that was counted in none of the pages FOUND. Reads logs."""
-        from firebird_cdc.packaging.server.counted import told_nowhere
-
-        self._search()
-        return [*told_nowhere(self._servers, found)]
-
-    def _search(self) -> None:
-        # The command check, which is there, looks at what is here.
-        from firebird_cdc.packaging.server.counted import configs_on
-        from firebird_cdc.packaging.server.locating import servers_on
-
-        if monotonic() >= self._next_search:
-            self._servers = servers_on(self._directory)
-            self._configs = configs_on(self._directory, self._servers, [self._config])
-            self._next_search = monotonic() + _SEARCH_S
-
-
-class FailureWatch:
-    """A chore of the shipper: has the statistics tell what was refused or lost until somebody
-    acknowledges it."""
-
-    def __init__(self, directory: Path, config: Path, statistics: Statistics) -> None:
-        self._places = Places(directory, config)
-        self._statistics = statistics
-        self._nowhere: list[str] = []
-        self._next_log = 0.0
-        self._known_us = 0
-
-    def turn(self, now: float) -> float:
-        """Look at what is counted."""
-        found = self._places.pages()
-        known_us = acknowledged_us(found)
-        if now >= self._next_log or known_us != self._known_us:
-            self._nowhere = self._places.nowhere(found)
-            self._next_log, self._known_us = now + _SEARCH_S, known_us
-        texts = dict(troubles(found))
-        texts |= {f"{FAILURES}log-{index}": text for index, text in enumerate(self._nowhere)}
-        for subject, text in texts.items():
-            self._statistics.trouble(subject, "warning", text)
-        for subject in [*self._statistics.troubles]:
-            if subject.startswith(FAILURES) and subject not in texts:
-                self._statistics.clear(subject)
-        return now + _LOOK_S
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def troubles(found: Sequence[Path]) -> Iterator[tuple[str, str]]:

@@ -26,13 +26,13 @@ import mmap
 import os
 import struct
 from collections.abc import Sequence
+from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
 import logbook
 
-from firebird_cdc.bridge.host import Verdict
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder.failed_syncs import Doubt
 
@@ -59,6 +59,18 @@ _STATES_AT = 20
 _FIRST_INVENTORY_LIMIT = 8192  # pages: the first one is made with the database, after the system's
 _ALIGNMENT = 4096  # of direct reads
 _ANY = UUID(int=0)
+
+
+class Verdict(Enum):
+    """What the engine says of a transaction."""
+
+    ACTIVE = "active"
+    LIMBO = "in limbo"
+    DEAD = "rolled back or dead"
+    UNKNOWN = "unknown to this database"
+    COMMITTED = "committed"
+
+
 _VERDICTS = (Verdict.ACTIVE, Verdict.LIMBO, Verdict.DEAD, Verdict.COMMITTED)
 
 

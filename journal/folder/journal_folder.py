@@ -38,7 +38,6 @@ from uuid import UUID, uuid4, uuid5
 
 import logbook
 
-from firebird_cdc.bridge.confirm.troubles import is_shortage, kept
 from firebird_cdc.errors import (
     CaptureError,
     JournalCorrupt,
@@ -59,6 +58,7 @@ from firebird_cdc.journal.folder.shared_page import (
     UNDECIDED_AT,
     UNREAD_AT,
 )
+from firebird_cdc.journal.folder.shortage import is_shortage, kept
 from firebird_cdc.journal.format import DATA_OFFSET, JournalReader, write_commit_mark
 
 _FLOORS = 1 << 32

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from firebird_cdc import __version__
-from firebird_cdc.journal.events.records import Concerned
 
 QUARANTINE = "quarantine"
 """Folder of what was set aside, in ``.firebird-cdc``."""
@@ -273,3 +273,8 @@ def digest_of(topic: str, key: bytes | None) -> bytes:
         digest.update(b"\0")
         digest.update(key)
     return digest.digest()
+
+
+Concerned = Sequence[tuple[str, bytes | None]] | str | None
+"""What an event that can't be sent concerns: topics and keys of its messages; a topic, where the
+key can't be told; None, where not even that can."""

@@ -25,7 +25,6 @@ from firebird_cdc.config.source import read_flat_yaml
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.folder.durable import make_folder, replace_file
 from firebird_cdc.journal.folder.locks import SHIPPER_LOCK, STATE_DIRECTORY, is_held, read_holder
-from firebird_cdc.journal.shipper.monitoring.statistics import OPTIONS, Statistics
 
 _log = logbook.Logger("firebird_cdc.journal.folder.processes")
 
@@ -33,7 +32,6 @@ _OWNERS: Final = "owners"
 _SERVERS: Final = "servers"
 _REQUEST: Final = "shipper.end"
 
-_LOOK_S = 10.0
 _REQUEST_LOOK_S = 1.0
 _NAMED = 5  # of the processes that a sentence is about
 
@@ -341,25 +339,3 @@ def _restart(shipper: Party) -> str:
             f" (kill {shipper.process}), and it is started again"
         )
     return "restart the shipper"
-
-
-class PartyWatch:
-    """A chore of the shipper: has the statistics tell of ``disagreements``."""
-
-    def __init__(self, directory: Path, statistics: Statistics) -> None:
-        self._directory = directory
-        self._statistics = statistics
-
-    def turn(self, now: float) -> float:
-        """Look at who is at work."""
-        found = "; ".join(map(str, disagreements(self._directory)))
-        if not found:
-            self._statistics.clear(OPTIONS)
-        else:
-            if OPTIONS not in self._statistics.troubles:
-                _log.warning("{}", found)
-            self._statistics.trouble(OPTIONS, "warning", found)
-        return now + _LOOK_S
-
-    def close(self) -> None:
-        """There is nothing to give back."""

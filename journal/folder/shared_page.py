@@ -13,17 +13,8 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Final, NamedTuple
 
-import logbook
-
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, is_held
-from firebird_cdc.journal.shipper.monitoring.statistics import (
-    CONFIRMER,
-    UNDECIDED,
-    Statistics,
-    TroubleKind,
-)
-
-_log = logbook.Logger("firebird_cdc.journal.folder.shared_page")
+from firebird_cdc.journal.folder.subjects import CONFIRMER, UNDECIDED, TroubleKind
 
 TICKETS: Final = "tickets"
 """The file that all processes of a journal folder have mapped."""
@@ -46,7 +37,6 @@ HUNG_S: Final = 30.0
 milliseconds."""
 
 _FRESH_S = 1.0  # younger than this nobody has to be asked whether the process still lives
-_LOOK_S = 2.0
 
 
 class ConfirmerState(NamedTuple):
@@ -101,27 +91,3 @@ def read_confirmer(directory: Path, is_locked: Callable[[Path], bool] = is_held)
     except OSError:
         return ConfirmerState()
     return ConfirmerState(undecided, process, silent_s)
-
-
-class ConfirmerWatch:
-    """A chore of the shipper: has the statistics tell of what ``ConfirmerState`` finds wrong."""
-
-    def __init__(self, folder: Path, statistics: Statistics) -> None:
-        self._folder = folder
-        self._statistics = statistics
-
-    def turn(self, now: float) -> float:
-        """Look at the page."""
-        found = read_confirmer(self._folder).troubles(self._folder)
-        for subject in (CONFIRMER, UNDECIDED):
-            if subject not in found:
-                self._statistics.clear(subject)
-                continue
-            kind, text = found[subject]
-            if subject not in self._statistics.troubles:
-                _log.warning("{}", text)
-            self._statistics.trouble(subject, kind, text)
-        return now + _LOOK_S
-
-    def close(self) -> None:
-        """There is nothing to give back."""

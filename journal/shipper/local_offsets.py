@@ -34,8 +34,8 @@ from firebird_cdc.journal.folder.durable import (
 )
 from firebird_cdc.journal.folder.ledger import database_key
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.folder.subjects import LEFT_OUT, LOST, MISSING
 from firebird_cdc.journal.shipper.kafka.offset_topic import Position
-from firebird_cdc.journal.shipper.monitoring.statistics import LEFT_OUT, LOST, MISSING
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.local_offsets")
 

@@ -26,6 +26,7 @@ from firebird_cdc.journal.events.topics import SHARED_TOPICS
 from firebird_cdc.journal.folder.exit_status import words_path
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, ShipperLock, bridge_present
 from firebird_cdc.journal.folder.processes import EndRequest, this_process
+from firebird_cdc.journal.folder.subjects import DISK, UNREADABLE
 from firebird_cdc.journal.shipper.delivery.plain import REMIND_S, Delivery, PlainDelivery
 from firebird_cdc.journal.shipper.delivery.send import FlightPlan
 from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
@@ -35,7 +36,7 @@ from firebird_cdc.journal.shipper.inbox.watcher import Folder, JournalWatcher
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink
 from firebird_cdc.journal.shipper.kafka.topic_creation import TopicMaker
 from firebird_cdc.journal.shipper.monitoring.observer import Observer
-from firebird_cdc.journal.shipper.monitoring.statistics import DISK, UNREADABLE, Statistics
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.offset_tracker import Standing
 from firebird_cdc.journal.shipper.tasks.schedule import ChoreList, build_chores
 

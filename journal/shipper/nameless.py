@@ -16,7 +16,8 @@ from uuid import UUID
 
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.notes import QUARANTINE, Note
-from firebird_cdc.journal.shipper.monitoring.statistics import NAMELESS, Statistics
+from firebird_cdc.journal.folder.subjects import NAMELESS
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 
 _LOOK_S = 1.0
 _SHARE = 50

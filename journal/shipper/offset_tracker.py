@@ -16,10 +16,11 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc.journal.events.bad_event import ASIDE
+from firebird_cdc.journal.folder.subjects import LEFT_OUT, LOST, MISSING
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink
 from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Position, PositionReader
 from firebird_cdc.journal.shipper.local_offsets import WRITE_S, JournalRange, Memory, Shipped
-from firebird_cdc.journal.shipper.monitoring.statistics import LEFT_OUT, LOST, MISSING, Statistics
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.offset_tracker")
 

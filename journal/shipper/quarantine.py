@@ -33,12 +33,18 @@ import logbook
 
 from firebird_cdc.clock import now_us
 from firebird_cdc.errors import JournalError, ShipError
-from firebird_cdc.journal.events.records import Concerned, Message
+from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.events.versions import TODAY, form_of, may_differ
 from firebird_cdc.journal.folder.disposal import keep_journal
 from firebird_cdc.journal.folder.durable import make_folder, replace_file, sync_directory
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
-from firebird_cdc.journal.folder.notes import MOST_EVENTS_NAMED, QUARANTINE, Note, digest_of
+from firebird_cdc.journal.folder.notes import (
+    MOST_EVENTS_NAMED,
+    QUARANTINE,
+    Concerned,
+    Note,
+    digest_of,
+)
 from firebird_cdc.journal.format import read_envelope
 from firebird_cdc.journal.shipper.inbox.backlog import Entry
 

@@ -20,6 +20,8 @@ ORDINAL_OF_DAY_0 = date(1858, 11, 17).toordinal()
 _LAST_ORDINAL = date.max.toordinal()
 _DAYS_OF_400_YEARS = 146_097
 
+_single = struct.Struct("<f").pack
+
 
 def shortest_float(value: float) -> float:
     """The double with the fewest decimal digits that is the same as VALUE in 32 bits.
@@ -63,11 +65,7 @@ def iso_date(day: int) -> str:
 
 # All that there are: to look them up takes half the time of writing them.
 _MINUTES = tuple(f"{minute // 60:02}:{minute % 60:02}:" for minute in range(24 * 60))
-
-
 _SECONDS = tuple(f"{second:02}" for second in range(60))
-
-
 _FRACTIONS = ("", *(f".{fraction:04}".rstrip("0") for fraction in range(1, 10_000)))
 
 
@@ -85,6 +83,3 @@ def iso_timestamp(units: int) -> str:
     """``2026-03-02T09:14:07.1234`` for 1/10000 s since 1858-11-17."""
     day, time = divmod(units, UNITS_PER_DAY)
     return f"{iso_date(day)}T{iso_time(time)}"
-
-
-_single = struct.Struct("<f").pack

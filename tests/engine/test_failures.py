@@ -16,10 +16,11 @@ from test_refusals import FAULTS, StartServer, program, start_server
 from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
 from firebird_cdc.journal.folder.counters import read_counters
-from firebird_cdc.journal.folder.failures import BESIDE, FailureWatch, page_name
+from firebird_cdc.journal.folder.failures import BESIDE, page_name
 from firebird_cdc.journal.shipper.monitoring import metrics
 from firebird_cdc.journal.shipper.monitoring.report import Reporter, needs_somebody
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.tasks.failures import FailureWatch
 
 __all__ = ["program", "start_server"]
 

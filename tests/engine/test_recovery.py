@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from capture import Attachment, Capture, fold, until
 
-from firebird_cdc.bridge.host import Verdict
 from firebird_cdc.bridge.recovery import Recovery
-from firebird_cdc.journal.folder.inventory import TransactionInventory
+from firebird_cdc.journal.folder.inventory import TransactionInventory, Verdict
 
 pytestmark = pytest.mark.engine
 

@@ -157,7 +157,7 @@ def hold_marks(us: int) -> None:
 
 def confirm_everything() -> None:
     """Have the confirmer take every transaction as committed: what the harness has to notice."""
-    from firebird_cdc.bridge.host import Verdict
+    from firebird_cdc.journal.folder.inventory import Verdict
 
     verdicts: Any = importlib.import_module("firebird_cdc.bridge.confirm.verdicts")
     if not callable(verdicts.Verdicts.ask):

@@ -29,7 +29,6 @@ from firebird_cdc.bridge.host import (
     GapsCounted,
     JournalAbandoned,
     LastSessionLeft,
-    Verdict,
     Witness,
 )
 from firebird_cdc.bridge.recovery import _NoServer
@@ -38,6 +37,7 @@ from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal import format as journal_format
 from firebird_cdc.journal.folder import ledger
 from firebird_cdc.journal.folder.failed_syncs import Doubt
+from firebird_cdc.journal.folder.inventory import Verdict
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.locks import is_held, try_lock
 from firebird_cdc.journal.folder.shared_page import LOCK

@@ -21,12 +21,13 @@ from firebird_cdc.journal.folder.shared_page import (
     HUNG_S,
     LOCK,
     ConfirmerState,
-    ConfirmerWatch,
     read_confirmer,
 )
+from firebird_cdc.journal.folder.subjects import CONFIRMER, UNDECIDED
 from firebird_cdc.journal.shipper.monitoring import metrics
 from firebird_cdc.journal.shipper.monitoring.report import Reporter, needs_somebody
-from firebird_cdc.journal.shipper.monitoring.statistics import CONFIRMER, UNDECIDED, Statistics
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.tasks.watches import ConfirmerWatch
 
 
 @pytest.fixture

@@ -18,11 +18,12 @@ from firebird_cdc.journal.folder.disk_usage import (
     Alarm,
     DiskLimits,
     DiskState,
-    DiskWatch,
     measure_folder,
 )
 from firebird_cdc.journal.folder.locks import try_lock
-from firebird_cdc.journal.shipper.monitoring.statistics import DISK, Statistics
+from firebird_cdc.journal.folder.subjects import DISK
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.tasks.disk import DiskWatch
 
 _WARN, _MAX, _FREE = "warn", "max", "min.free"
 

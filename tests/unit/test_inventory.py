@@ -12,16 +12,17 @@ from uuid import UUID
 
 import pytest
 
-from firebird_cdc.bridge.host import Verdict
 from firebird_cdc.errors import CaptureError
-from firebird_cdc.journal.folder.failed_syncs import Doubt, DoubtWatch
+from firebird_cdc.journal.folder.failed_syncs import Doubt
 from firebird_cdc.journal.folder.inventory import (
     DatabaseReplaced,
     InventoryUnreadable,
     TransactionInventory,
+    Verdict,
 )
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.tasks.watches import DoubtWatch
 
 GUID = UUID(int=7)
 PAGE = 4096

@@ -11,7 +11,7 @@ import pytest
 from firebird_cdc.config import log_output, logging
 from firebird_cdc.config.logging import SERVER, SHIPPER, setup_logging
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
-from firebird_cdc.journal.shipper.tasks.logs import LogWatch
+from firebird_cdc.journal.shipper.tasks.watches import LogWatch
 
 
 @pytest.fixture

@@ -33,6 +33,19 @@ from firebird_cdc.journal.folder.counters import (
     Histogram,
 )
 from firebird_cdc.journal.folder.locks import ShipperLock
+from firebird_cdc.journal.folder.subjects import (
+    CANARY,
+    CONFIRMER,
+    DISK,
+    FAILURES,
+    KAFKA,
+    LEFT_OUT,
+    LOST,
+    MISSING,
+    UNDECIDED,
+    UNREADABLE,
+    TroubleKind,
+)
 from firebird_cdc.journal.shipper.local_offsets import Memory, Shipped, acknowledge
 from firebird_cdc.journal.shipper.monitoring import folder as folder_module
 from firebird_cdc.journal.shipper.monitoring import metrics, web
@@ -49,21 +62,10 @@ from firebird_cdc.journal.shipper.monitoring.report import (
     needs_somebody,
 )
 from firebird_cdc.journal.shipper.monitoring.statistics import (
-    CANARY,
-    CONFIRMER,
-    DISK,
-    FAILURES,
-    KAFKA,
-    LEFT_OUT,
-    LOST,
-    MISSING,
-    UNDECIDED,
-    UNREADABLE,
     BacklogFigures,
     DatabaseBacklog,
     LastEvent,
     Statistics,
-    TroubleKind,
 )
 from firebird_cdc.journal.shipper.offset_tracker import Standing
 

@@ -21,10 +21,11 @@ from firebird_cdc.bridge.confirm import orphans
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.confirm.orphans import Orphans
 from firebird_cdc.bridge.confirm.pending import Pending
-from firebird_cdc.bridge.host import Verdict, Witness
+from firebird_cdc.bridge.host import Witness
 from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder import journal_folder
+from firebird_cdc.journal.folder.inventory import Verdict
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.format import JournalReader, Stamp, read_envelope
 

@@ -8,9 +8,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from firebird_cdc.journal.events.records import Concerned, Message
+from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.folder import notes
-from firebird_cdc.journal.folder.notes import LeftOut, Note
+from firebird_cdc.journal.folder.notes import Concerned, LeftOut, Note
 from firebird_cdc.journal.shipper import quarantine
 from firebird_cdc.journal.shipper.inbox.backlog import Entry
 from firebird_cdc.journal.shipper.quarantine import Quarantine, read_note

@@ -18,7 +18,6 @@ from firebird_cdc.journal.folder import failures
 from firebird_cdc.journal.folder.counters import ConfirmerCounts
 from firebird_cdc.journal.folder.failures import (
     BESIDE,
-    FailureWatch,
     acknowledge_failures,
     acknowledged_us,
     page_name,
@@ -30,6 +29,7 @@ from firebird_cdc.journal.shipper.monitoring.metrics import make_registry
 from firebird_cdc.journal.shipper.monitoring.observer import status_path
 from firebird_cdc.journal.shipper.monitoring.report import Reporter, needs_somebody
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.tasks.failures import FailureWatch
 from firebird_cdc.packaging.server import counted, locating
 
 A, B = "/srv/a.fdb", "/srv/b.fdb"

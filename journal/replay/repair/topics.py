@@ -21,11 +21,11 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.producer import max_message_bytes
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.events.headers import told_by
-from firebird_cdc.journal.events.records import Concerned
 from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.events.topics import SHARED_TOPICS, read_owners
 from firebird_cdc.journal.events.versions import EARLIER, TODAY
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.folder.notes import Concerned
 from firebird_cdc.journal.format import DdlChange, JournalReader, RowChange
 from firebird_cdc.journal.shipper.kafka.client import librdkafka_logger
 from firebird_cdc.journal.shipper.kafka.offset_topic import reader_settings

@@ -29,6 +29,16 @@ from firebird_cdc.journal.folder.locks import (
 )
 from firebird_cdc.journal.folder.processes import disagreements, read_shipper
 from firebird_cdc.journal.folder.shared_page import read_confirmer
+from firebird_cdc.journal.folder.subjects import (
+    CONFIRMER,
+    FAILURES,
+    LEFT_OUT,
+    LOST,
+    MISSING,
+    NAMELESS,
+    OPTIONS,
+    UNDECIDED,
+)
 from firebird_cdc.journal.shipper.local_offsets import notices, remembered
 from firebird_cdc.journal.shipper.monitoring.folder import (
     Owners,
@@ -42,16 +52,6 @@ from firebird_cdc.journal.shipper.monitoring.report import (
     needs_somebody,
     set_aside,
     waits,
-)
-from firebird_cdc.journal.shipper.monitoring.statistics import (
-    CONFIRMER,
-    FAILURES,
-    LEFT_OUT,
-    LOST,
-    MISSING,
-    NAMELESS,
-    OPTIONS,
-    UNDECIDED,
 )
 from firebird_cdc.journal.shipper.nameless import troubles_of
 from firebird_cdc.journal.shipper.repairs import RepairFolder

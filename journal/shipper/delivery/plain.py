@@ -23,6 +23,7 @@ from firebird_cdc.journal.events.bad_event import BadEvent
 from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.events.topics import missing_topic
 from firebird_cdc.journal.folder.disposal import dispose_shipped
+from firebird_cdc.journal.folder.subjects import DISK, UNREADABLE, TroubleKind
 from firebird_cdc.journal.shipper.delivery.lane import (
     MAX_BACKOFF_S,
     Halt,
@@ -37,7 +38,6 @@ from firebird_cdc.journal.shipper.inbox.backlog import Backlog, Entry, Unreadabl
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink, failure_of, is_refusal
 from firebird_cdc.journal.shipper.kafka.offset_topic import UNUSABLE, Position, runs_of
 from firebird_cdc.journal.shipper.monitoring.folder import Waiting
-from firebird_cdc.journal.shipper.monitoring.statistics import DISK, UNREADABLE, TroubleKind
 from firebird_cdc.journal.shipper.offset_tracker import Standing
 from firebird_cdc.journal.shipper.repairs import WHOLE, Place
 

@@ -23,8 +23,9 @@ from confluent_kafka.admin import AdminClient
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.producer import check_producer
+from firebird_cdc.journal.folder.subjects import KAFKA
 from firebird_cdc.journal.shipper.kafka.offset_topic import PositionReader
-from firebird_cdc.journal.shipper.monitoring.statistics import KAFKA, QueueFigures, Statistics
+from firebird_cdc.journal.shipper.monitoring.statistics import QueueFigures, Statistics
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.kafka.client")
 

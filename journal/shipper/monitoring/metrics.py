@@ -32,13 +32,9 @@ from firebird_cdc.journal.folder.counters import (
 )
 from firebird_cdc.journal.folder.locks import bridge_present
 from firebird_cdc.journal.folder.shared_page import read_confirmer
+from firebird_cdc.journal.folder.subjects import LOST, MISSING
 from firebird_cdc.journal.shipper.monitoring.report import Reporter, table_counts
-from firebird_cdc.journal.shipper.monitoring.statistics import (
-    LOST,
-    MISSING,
-    DatabaseBacklog,
-    DatabaseStatistics,
-)
+from firebird_cdc.journal.shipper.monitoring.statistics import DatabaseBacklog, DatabaseStatistics
 
 PREFIX = "firebird_cdc_"
 

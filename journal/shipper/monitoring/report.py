@@ -20,7 +20,7 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.options import is_secret
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.folder.ledger import database_key
-from firebird_cdc.journal.shipper.monitoring.statistics import (
+from firebird_cdc.journal.folder.subjects import (
     CANARY,
     CONFIRMER,
     DISK,
@@ -31,6 +31,8 @@ from firebird_cdc.journal.shipper.monitoring.statistics import (
     MISSING,
     UNDECIDED,
     UNREADABLE,
+)
+from firebird_cdc.journal.shipper.monitoring.statistics import (
     BacklogFigures,
     DatabaseBacklog,
     DatabaseStatistics,

@@ -24,7 +24,8 @@ from firebird_cdc.clock import now_us
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.attachment import CanaryTable, find_client_library
 from firebird_cdc.errors import ConfigError
-from firebird_cdc.journal.shipper.monitoring.statistics import CANARY, Statistics
+from firebird_cdc.journal.folder.subjects import CANARY
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.tasks.canary")
 

@@ -13,19 +13,22 @@ from typing import Protocol
 import logbook
 
 from firebird_cdc.config import ConnectorConfig
-from firebird_cdc.journal.folder.disk_usage import DiskLimits, DiskWatch
-from firebird_cdc.journal.folder.failed_syncs import DoubtWatch
-from firebird_cdc.journal.folder.failures import FailureWatch
-from firebird_cdc.journal.folder.processes import PartyWatch
-from firebird_cdc.journal.folder.shared_page import ConfirmerWatch
+from firebird_cdc.journal.folder.disk_usage import DiskLimits
 from firebird_cdc.journal.shipper.control import RetryDesk
 from firebird_cdc.journal.shipper.delivery.plain import Delivery
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.nameless import NamelessWatch
 from firebird_cdc.journal.shipper.tasks.archive import ArchiveKeeper, Retention
 from firebird_cdc.journal.shipper.tasks.canary import Canary
+from firebird_cdc.journal.shipper.tasks.disk import DiskWatch
+from firebird_cdc.journal.shipper.tasks.failures import FailureWatch
 from firebird_cdc.journal.shipper.tasks.heartbeat import Heartbeat
-from firebird_cdc.journal.shipper.tasks.logs import LogWatch
+from firebird_cdc.journal.shipper.tasks.watches import (
+    ConfirmerWatch,
+    DoubtWatch,
+    LogWatch,
+    PartyWatch,
+)
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.tasks.schedule")
 

@@ -1,0 +1,59 @@
+"""Subjects of troubles: what an operator is told about, by name, whoever notices it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+TroubleKind = Literal["waiting", "halted", "warning"]
+"""``waiting``: goes on by itself. ``halted``: needs somebody. ``warning``: works for now."""
+
+
+KAFKA = "kafka"
+"""Subject of the trouble that Kafka can't be used."""
+
+
+DISK = "disk"
+"""Subject of the trouble that the journal folder or the archive can't be used."""
+
+
+CONFIRMER = "confirmer"
+"""Subject of the trouble that the process which confirms journals hangs."""
+
+
+UNDECIDED = "undecided"
+"""Subject of the trouble that journals can't be decided or published."""
+
+
+OPTIONS = "options"
+"""Subject of the trouble that processes of a folder have different options or versions."""
+
+
+UNREADABLE = "unreadable"
+"""Subject of the trouble that journals can't be read and wait for somebody."""
+
+
+LOST = "lost:"
+"""What the subject of a trouble about lost journals begins with; the database's path follows."""
+
+
+MISSING = "missing:"
+"""The beginning of the subject of a trouble about journals that were not in the folder when it was
+their turn; the database's path follows."""
+
+
+LEFT_OUT = "left-out:"
+"""The beginning of the subject of a trouble about messages that are no events and were left out;
+the database's path follows."""
+
+
+CANARY = "canary:"
+"""What the subject of a trouble about a canary begins with; its table's identifier follows."""
+
+
+NAMELESS = "nameless:"
+"""The beginning of the subject of a trouble about a table without names; database and table follow,
+with a colon between them."""
+
+
+FAILURES = "failures:"
+"""What the subject of a trouble about refused or lost transactions begins with."""

@@ -29,17 +29,25 @@ from firebird_cdc.journal.folder.shared_page import read_confirmer
 from firebird_cdc.journal.shipper.commands.status import standing_still
 from firebird_cdc.journal.shipper.local_offsets import notices
 from firebird_cdc.journal.shipper.nameless import REMEDY, NamelessTables
-from firebird_cdc.packaging import ddl_triggers, probes, runtime, surroundings
+from firebird_cdc.packaging import ddl_triggers, probes, surroundings
 from firebird_cdc.packaging.canaries import canary_problems
-from firebird_cdc.packaging.install import digest, expand_macros
 from firebird_cdc.packaging.kafka_access import kafka_access
-from firebird_cdc.packaging.server import edits
+from firebird_cdc.packaging.server import accounts, runtime, sections
 from firebird_cdc.packaging.server.conf import ConfFile, Entry, find
 from firebird_cdc.packaging.server.counted import counted
 from firebird_cdc.packaging.server.engine_log import engine_log
 from firebird_cdc.packaging.server.findings import Finding, Findings, Severity
 from firebird_cdc.packaging.server.layout import Server
+from firebird_cdc.packaging.server.plugin_file import (
+    AGAIN,
+    _is_our_build,
+    last_line,
+    minor_of,
+    python_of,
+    unusable_plugin,
+)
 from firebird_cdc.packaging.server.running import restart_findings
+from firebird_cdc.packaging.server.sections import expand_macros
 
 #: A committed journal that is older than this should have been shipped.
 PENDING_AFTER_S = 60
@@ -56,7 +64,6 @@ _NOT_SHIPPING = (
 _YES = ("true", "yes", "on", "1")
 _NO = ("false", "no", "off", "0")
 _PLACE = re.compile(r"^[^/\\:]{2,}(?:/\d+)?:")  # HOST/PORT: before a path
-_AGAIN = "run: firebird-cdc install --server {}"
 
 
 def check_server(
@@ -114,9 +121,9 @@ def _config_path(server: Server, parameters: dict[str, str] | None, given: Path 
 
 def _parameters(server: Server, entries: Sequence[Entry] | None) -> dict[str, str] | None:
     """Return what the plugin is told; None if plugins.conf doesn't tell, which is a finding."""
-    if entries is None or not find(entries, "Config", edits.config_section_name(entries)):
+    if entries is None or not find(entries, "Config", sections.config_section_name(entries)):
         return None
-    found = edits.plugin_parameters(entries)
+    found = sections.plugin_parameters(entries)
     return {name: expand_macros(server, value) for name, value in found.items()}
 
 
@@ -128,61 +135,15 @@ def _plugin_file(server: Server, parameters: dict[str, str]) -> Findings:
         yield Finding(
             str(server.plugin_file),
             f"this is another build than firebird-cdc {firebird_cdc.__version__} has",
-            _AGAIN.format(server.root),
+            AGAIN.format(server.root),
         )
     yield from unusable_plugin(server, parameters)
 
 
-def unusable_plugin(
-    server: Server, parameters: dict[str, str], *, trusts_ours: bool = False
-) -> Findings:
-    """Say that the plugin is not there or can't be loaded. trusts_ours: of the build that this
-    package has the second is not tried."""
-    path, again = server.plugin_file, _AGAIN.format(server.root)
-    if not path.is_file():
-        yield Finding(str(path), "the plugin is missing; the server captures nothing", again)
-    elif not (trusts_ours and _is_our_build(path)):
-        problem = _not_loadable(server, path, parameters)
-        if problem:
-            yield Finding(str(path), f"the server can't load it: {problem}", again)
-
-
-def _is_our_build(plugin: Path) -> bool:
-    return digest(plugin.read_bytes()) == digest(runtime.plugin_library().read_bytes())
-
-
-def _not_loadable(server: Server, library: Path, parameters: dict[str, str]) -> str | None:
-    """Try to load a library as the server's user, in a process of its own."""
-    program = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
-    # The system's loader decides, so an interpreter of the user's own will do as well as ours.
-    for interpreter in ("/usr/bin/python3", _python_of(parameters)):
-        if not probes.may(server.account, "x", Path(interpreter)):
-            continue
-        try:
-            done = probes.run_as(server.account, [interpreter, "-I", "-c", program, str(library)])
-        except OSError as error:
-            return error.strerror
-        return None if done.returncode == 0 else _last_line(done.stderr)
-    return None
-
-
-def _python_of(parameters: dict[str, str]) -> str:
-    """Return the interpreter that belongs to the Python the server loads."""
-    home = parameters.get("PythonHome")
-    minor = _minor(parameters) or sys.version_info[1]
-    program = Path(home or sys.base_prefix) / f"bin/python3.{minor}"
-    return str(program) if program.exists() else sys.executable
-
-
-def _minor(parameters: dict[str, str]) -> int | None:
-    found = re.search(r"libpython3\.(\d+)", parameters.get("Python", ""))
-    return int(found[1]) if found else None
-
-
 def _python(server: Server, parameters: dict[str, str]) -> Findings:
-    where = f"{server.plugins_conf}, Config section of {edits.PLUGIN_NAMES[0]}"
-    again = _AGAIN.format(server.root)
-    minor = _minor(parameters)
+    where = f"{server.plugins_conf}, Config section of {sections.PLUGIN_NAMES[0]}"
+    again = AGAIN.format(server.root)
+    minor = minor_of(parameters)
     library = parameters.get("Python")
     if library is None:
         if runtime.libpython(server.root / "lib") is None:
@@ -191,7 +152,7 @@ def _python(server: Server, parameters: dict[str, str]) -> Findings:
                 "no Python is named (Python = ...) and this one has no shared libpython",
                 f"apt-get install libpython3.{_this_minor()} and {again}",
             )
-    elif not probes.may(server.account, "r", Path(library)):
+    elif not accounts.may(server.account, "r", Path(library)):
         yield Finding(
             where,
             f"Python = {library}: {server.account.name} can't read that library",
@@ -257,12 +218,12 @@ print(json.dumps(problems))
 
 def _imports(server: Server, parameters: dict[str, str], where: str, minor: int) -> Findings:
     """Import what the bridge needs the way the plugin sets Python up, as the server's user."""
-    again = _AGAIN.format(server.root)
+    again = AGAIN.format(server.root)
     names = ["firebird_cdc", *runtime.NEEDED_MODULES]
     folders = parameters.get("PythonDirs", "")
-    python = _python_of(parameters)
+    python = python_of(parameters)
     try:
-        done = probes.run_as(server.account, [python, "-I", "-c", _IMPORTS, folders, *names])
+        done = accounts.run_as(server.account, [python, "-I", "-c", _IMPORTS, folders, *names])
         failed, version = json.loads(done.stdout.splitlines()[-1])
     except OSError as error:
         yield Finding(
@@ -273,7 +234,7 @@ def _imports(server: Server, parameters: dict[str, str], where: str, minor: int)
         )
         return
     except (ValueError, IndexError):
-        yield Finding(where, f"{python} doesn't run: {_last_line(done.stderr)}", again)
+        yield Finding(where, f"{python} doesn't run: {last_line(done.stderr)}", again)
         return
     if failed:
         causes = "; ".join(f"{name} ({why})" for name, why in failed.items())
@@ -299,7 +260,7 @@ def _this_minor() -> int:
 
 
 def _entries(path: Path, lacking: str, server: Server) -> tuple[list[Entry] | None, list[Finding]]:
-    again = _AGAIN.format(server.root)
+    again = AGAIN.format(server.root)
     if not path.exists():
         return None, [Finding(str(path), f"the file is missing: {lacking}", again)]
     try:
@@ -322,17 +283,17 @@ def _swallowed_brackets(entries: Sequence[Entry]) -> Findings:
 
 
 def _plugins_conf(server: Server, entries: list[Entry]) -> Findings:
-    path, again = str(server.plugins_conf), _AGAIN.format(server.root)
+    path, again = str(server.plugins_conf), AGAIN.format(server.root)
     yield from _swallowed_brackets(entries)
-    plugins = find(entries, "Plugin", edits.PLUGIN_NAMES[0])
+    plugins = find(entries, "Plugin", sections.PLUGIN_NAMES[0])
     if not plugins:
-        yield Finding(path, f"section 'Plugin = {edits.PLUGIN_NAMES[0]}' is missing", again)
+        yield Finding(path, f"section 'Plugin = {sections.PLUGIN_NAMES[0]}' is missing", again)
         return
     if len(plugins) > 1:
         lines = " and ".join(str(entry.line + 1) for entry in plugins)
         yield Finding(
             path,
-            f"section 'Plugin = {edits.PLUGIN_NAMES[0]}' is there twice (lines {lines})",
+            f"section 'Plugin = {sections.PLUGIN_NAMES[0]}' is there twice (lines {lines})",
             "keep one",
         )
     module = expand_macros(server, plugins[0].last("Module") or "")
@@ -344,23 +305,23 @@ def _plugins_conf(server: Server, entries: list[Entry]) -> Findings:
             f"Module = {module or '(missing)'} is not our plugin {server.plugin_file}",
             again,
         )
-    section = edits.config_section_name(entries)
+    section = sections.config_section_name(entries)
     if not find(entries, "Config", section):
         yield Finding(path, f"section 'Config = {section}' is missing", again)
 
 
 def _replication_conf(server: Server, entries: list[Entry], databases: Sequence[str]) -> Findings:
-    path, again = server.replication_conf, _AGAIN.format(server.root)
+    path, again = server.replication_conf, AGAIN.format(server.root)
     yield from _swallowed_brackets(entries)
     try:
-        edits.refuse_broken_defaults(path, entries)
+        sections.refuse_broken_defaults(path, entries)
     except SetupError as error:
         yield Finding(str(path), str(error), "correct the file")
         return
-    captured = edits.databases_with_plugin(entries)
+    captured = sections.databases_with_plugin(entries)
     if not captured:
         yield Finding(
-            str(path), f"no 'database' section has plugin = {edits.PLUGIN_NAMES[0]}", again
+            str(path), f"no 'database' section has plugin = {sections.PLUGIN_NAMES[0]}", again
         )
     for name, keys in captured.items():
         where = f"{path}, section 'database{f' = {name}' if name else ''}'"
@@ -368,8 +329,8 @@ def _replication_conf(server: Server, entries: list[Entry], databases: Sequence[
     for database in databases:
         if not database.startswith("/"):
             continue
-        own = {edits.same_path(e.value) for e in find(entries, "database") if e.value}
-        name = edits.same_path(database)
+        own = {sections.same_path(e.value) for e in find(entries, "database") if e.value}
+        name = sections.same_path(database)
         if (name if name in own else "") not in captured:
             yield Finding(
                 str(path),
@@ -420,7 +381,7 @@ def _configuration(
     except ConfigError as error:
         found += [Finding(where, p, "correct the option") for p in error.problems]
     for file in (path, located.logging):
-        if file is not None and file.exists() and not probes.may(server.account, "r", file):
+        if file is not None and file.exists() and not accounts.may(server.account, "r", file):
             name = server.account.name
             found.append(
                 Finding(str(file), f"{name} can't read it", f"chgrp and chmod it for {name}")
@@ -457,7 +418,7 @@ def _folders(server: Server, options: ConnectorConfig) -> Findings:
         elif not folder.is_dir():
             yield Finding(where, f"{folder} is no directory", f"move it away; then {make}")
         elif not (
-            probes.may(server.account, "w", folder) and probes.may(server.account, "x", folder)
+            accounts.may(server.account, "w", folder) and accounts.may(server.account, "x", folder)
         ):
             yield Finding(where, f"{name} can't write to {folder}", f"chown {name} {folder}")
 
@@ -467,12 +428,12 @@ def _events(
 ) -> Findings:
     """Load the converters and transforms that are named, as the shipper will."""
     if parameters is not None and options.shipper == "embedded":
-        folders, python = parameters.get("PythonDirs", ""), _python_of(parameters)
+        folders, python = parameters.get("PythonDirs", ""), python_of(parameters)
         command = [python, "-I", "-c", _EVENTS, folders, str(options.path)]
     else:
         command = [sys.executable, "-c", _EVENTS, "", str(options.path)]
     try:
-        done = probes.run_as(server.account, command)
+        done = accounts.run_as(server.account, command)
         problems = json.loads(done.stdout.splitlines()[-1])
     except TimeoutError as error:
         yield Finding(
@@ -608,7 +569,7 @@ def _publication(
     except Exception as error:  # the driver's are of many kinds; whatever it is, it is told
         yield Finding(
             database,
-            f"can't be looked at: {_last_line(str(error))}",
+            f"can't be looked at: {last_line(str(error))}",
             "see that the server runs, and set ISC_USER and ISC_PASSWORD, or database.user and"
             " database.password.file in the connector options",
         )
@@ -690,7 +651,3 @@ def _canaries(
             with probes.attached(server, canary.database, options.attachment) as connection:
                 for what, remedy in canary_problems(connection, canary, options.attachment.user):
                     yield Finding(canary.database, f"its canary: {what}", remedy)
-
-
-def _last_line(text: str) -> str:
-    return text.strip().splitlines()[-1].strip() if text.strip() else "no reason given"

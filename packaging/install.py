@@ -13,7 +13,7 @@ import importlib.resources
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,11 +22,12 @@ from firebird_cdc.config import load_config, locate_files
 from firebird_cdc.config.logging import ROLES, load_logging
 from firebird_cdc.errors import ConfigError, FirebirdCdcError, SetupError
 from firebird_cdc.journal.folder import failures
-from firebird_cdc.packaging import probes, runtime
+from firebird_cdc.packaging import edits
 from firebird_cdc.packaging.files import FileChanges, leftovers
-from firebird_cdc.packaging.server import edits
+from firebird_cdc.packaging.server import accounts, runtime
 from firebird_cdc.packaging.server.conf import ConfFile
 from firebird_cdc.packaging.server.layout import Server
+from firebird_cdc.packaging.server.sections import expanded_parameters
 
 CONNECTOR_SAMPLE = "reddatabase.connector.yaml"
 LOGGING_SAMPLE = "firebird_cdc_logging.yaml"
@@ -323,7 +324,7 @@ def _plan_configuration(
 
 def _note_unreadable(server: Server, paths: Sequence[Path | None], plan: Plan) -> None:
     name = server.account.name
-    hidden = [str(p) for p in paths if p is not None and not probes.may(server.account, "r", p)]
+    hidden = [str(p) for p in paths if p is not None and not accounts.may(server.account, "r", p)]
     if hidden:
         plan.notes.append(
             f"the server runs as {name}, which can't read {', '.join(hidden)}: until it can, "
@@ -423,7 +424,7 @@ def _plan_log(server: Server, plan: Plan, manifest: Manifest) -> None:
     not tell anybody that it can't load the plugin.
     """
     link = server.replication_log
-    if not _root() or link.exists() or probes.may(server.account, "w", server.root):
+    if not _root() or link.exists() or accounts.may(server.account, "w", server.root):
         return
     owner = (server.account.uid, server.account.gid)
     if not LOG_DIRECTORY.is_dir():
@@ -457,28 +458,6 @@ def _real_replication_conf(server: Server) -> Path:
     if server.replication_conf.exists():
         return server.replication_conf.resolve()
     return server.conf_directory / server.replication_conf.name
-
-
-def expanded_parameters(server: Server, conf: ConfFile) -> dict[str, str]:
-    """Return the parameters the plugin is given, with the engine's macros filled in."""
-    return {
-        name: expand_macros(server, value)
-        for name, value in edits.plugin_parameters(conf.expanded()).items()
-    }
-
-
-def expand_macros(server: Server, value: str) -> str:
-    """Fill in the macros of plugins.conf that stand for directories."""
-    macros: Mapping[str, Path] = {
-        "$(this)": server.conf_directory,
-        "$(dir_plugins)": server.root / "plugins",
-        "$(dir_conf)": server.root,
-        "$(root)": server.root,
-        "$(install)": server.root,
-    }
-    for macro, path in macros.items():
-        value = value.replace(macro, str(path))
-    return value
 
 
 def _spelled(server: Server, path: Path) -> str:

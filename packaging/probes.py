@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ctypes.util
-import errno
 import os
 import re
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,7 +14,7 @@ from typing import Any, NamedTuple
 from firebird_cdc.config.attachment import Attachment, find_client_library
 from firebird_cdc.packaging.ddl_triggers import DdlTrigger, ddl_triggers
 from firebird_cdc.packaging.server.conf import ConfFile, find
-from firebird_cdc.packaging.server.layout import Account, Server
+from firebird_cdc.packaging.server.layout import Server
 
 _KAFKA_TIMEOUT_S = 10.0
 _DEFAULT_PORT = 3050
@@ -25,36 +23,6 @@ _SYSDBA = "SYSDBA"
 _PASSWORD_FILE = "SYSDBA.password"  # noqa: S105
 _ISC_PASSWORD = re.compile(r"""^\s*ISC_PASSWORD=["']?([^"'\s]+)""", re.MULTILINE)
 _LOCAL = re.compile(r"/|(?:127\.0\.0\.1|localhost)[/:]")
-
-
-def run_as(
-    account: Account, argv: Sequence[str], timeout_s: float = 60
-) -> subprocess.CompletedProcess[str]:
-    """Run a command as the server's user if we may, else as ourselves. Raises OSError, also
-    (TimeoutError) where it does not end in time."""
-    other = os.geteuid() == 0 and account.uid != 0
-    try:
-        return subprocess.run(
-            argv,
-            user=account.uid if other else None,
-            group=account.gid if other else None,
-            extra_groups=[] if other else None,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-            cwd="/",
-        )
-    except subprocess.TimeoutExpired:
-        what = f"it did not end within {timeout_s:.0f} s"
-        raise TimeoutError(errno.ETIMEDOUT, what, argv[0]) from None
-
-
-def may(account: Account, access: str, path: Path) -> bool:
-    """Tell whether the server's user may read ("r"), write ("w") or enter ("x") PATH."""
-    return run_as(account, ["test", f"-{access}", str(path)]).returncode == 0
 
 
 def is_locked(path: Path) -> bool:

@@ -19,7 +19,7 @@ from firebird_cdc.config.logging import ROLES, LoggingOptions
 from firebird_cdc.config.source import read_flat_yaml
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
-from firebird_cdc.packaging import probes
+from firebird_cdc.packaging.server import accounts
 from firebird_cdc.packaging.server.findings import Finding, Findings, Severity
 from firebird_cdc.packaging.server.layout import Account
 
@@ -84,14 +84,14 @@ def _log_problem(path: Path, account: Account) -> tuple[str, str] | None:
     if not folder.is_dir():
         return f"{folder} does not exist", f"install -d -m 750 -o {name} {folder}"
     if not path.exists():
-        if probes.may(account, "w", folder) and probes.may(account, "x", folder):
+        if accounts.may(account, "w", folder) and accounts.may(account, "x", folder):
             return None
         return f"{name} can't make files in {folder}", f"chown {name} {folder}"
     owner = path.stat().st_uid
     if folder.stat().st_mode & stat.S_IWOTH and owner != account.uid:
         whose = f"{path} belongs to user {owner}, in a folder that is open to all"
         return whose, f"remove it, or chown {name} {path}"
-    if probes.may(account, "w", path):
+    if accounts.may(account, "w", path):
         return None
     return f"{name} can't write to {path}", f"chown {name} {path}"
 
@@ -188,7 +188,7 @@ def _modes(where: str, folder: Path, account: Account) -> Findings:
             f"chmod 700 {folder}",
             Severity.WARNING,
         )
-    if status.st_uid != account.uid and probes.may(account, "w", folder):
+    if status.st_uid != account.uid and accounts.may(account, "w", folder):
         yield Finding(
             where,
             f"{folder} belongs to user {status.st_uid}, the server runs as {account.name}",

@@ -339,3 +339,11 @@ def _restart(shipper: Party) -> str:
             f" (kill {shipper.process}), and it is started again"
         )
     return "restart the shipper"
+
+
+STATUS_FILE = "status.json"
+
+
+def status_path(directory: Path) -> Path:
+    """Where the shipper of the journal folder DIRECTORY writes its status."""
+    return directory / STATE_DIRECTORY / STATUS_FILE

@@ -10,9 +10,8 @@ from pathlib import Path
 from firebird_cdc.config import load_capture
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.folder import failures
-from firebird_cdc.journal.folder.processes import configs_at_work
-from firebird_cdc.journal.shipper.monitoring.observer import status_path
-from firebird_cdc.packaging import probes
+from firebird_cdc.journal.folder.processes import configs_at_work, status_path
+from firebird_cdc.packaging.server import accounts
 from firebird_cdc.packaging.server.engine_log import uncounted
 from firebird_cdc.packaging.server.findings import Finding, Findings, Severity
 from firebird_cdc.packaging.server.layout import Server
@@ -91,7 +90,7 @@ def _place(server: Server, named: str | None, config: Path) -> Findings:
         )
         return
     folder = Path(named)
-    may = [probes.may(server.account, right, folder) for right in ("w", "x")]
+    may = [accounts.may(server.account, right, folder) for right in ("w", "x")]
     if not folder.is_dir() or not all(may):
         yield Finding(
             where,

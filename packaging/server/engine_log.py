@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from firebird_cdc.clock import local_time
-from firebird_cdc.packaging import probes
+from firebird_cdc.packaging.server import accounts
 from firebird_cdc.packaging.server.findings import Finding, Findings, Severity
 from firebird_cdc.packaging.server.layout import Server
 from firebird_cdc.packaging.server.running import changed_files, engine_processes
@@ -61,7 +61,7 @@ def engine_log(server: Server) -> Findings:
     What it said since it runs and minutes ago is an error, what it said before that a note.
     """
     path, name = server.replication_log, server.account.name
-    if not probes.may(server.account, "w", path if path.exists() else server.root):
+    if not accounts.may(server.account, "w", path if path.exists() else server.root):
         yield Finding(
             str(path),
             f"{name} can't write to it: the engine would tell nobody why it doesn't capture",

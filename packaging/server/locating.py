@@ -15,7 +15,6 @@ from pathlib import Path
 from firebird_cdc.config import ConnectorConfig, load_capture, load_config, locate_files
 from firebird_cdc.config.locate import CONFIG_VARIABLE
 from firebird_cdc.errors import FirebirdCdcError, SetupError
-from firebird_cdc.packaging.install import expanded_parameters
 from firebird_cdc.packaging.server.conf import ConfFile
 from firebird_cdc.packaging.server.layout import (
     SERVER_PROGRAMS,
@@ -23,6 +22,7 @@ from firebird_cdc.packaging.server.layout import (
     debian_directories,
     find_server,
 )
+from firebird_cdc.packaging.server.sections import expanded_parameters
 
 SERVER_VARIABLE = "FIREBIRD"
 

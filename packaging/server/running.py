@@ -16,7 +16,7 @@ from pathlib import Path
 
 from firebird_cdc.clock import local_time
 from firebird_cdc.errors import SetupError
-from firebird_cdc.packaging.server import edits
+from firebird_cdc.packaging.server import sections
 from firebird_cdc.packaging.server.conf import ConfFile, Entry, find
 from firebird_cdc.packaging.server.findings import Finding, Findings, Severity
 from firebird_cdc.packaging.server.layout import ENGINE, SERVER_PROGRAMS, Server
@@ -249,9 +249,9 @@ class _Captured:
     """The databases that replication.conf has captured, by what their files are."""
 
     def __init__(self, server: Server, entries: Sequence[Entry]) -> None:
-        named = edits.databases_with_plugin(entries)
+        named = sections.databases_with_plugin(entries)
         self.is_default = "" in named
-        others = {edits.same_path(e.value) for e in find(entries, "database") if e.value}
+        others = {sections.same_path(e.value) for e in find(entries, "database") if e.value}
         self._named = _identities(name for name in named if name)
         self._aside = _identities([*others.difference(named), *server.root.glob("security*.fdb")])
         self.is_any = bool(named)
@@ -268,7 +268,7 @@ class _Captured:
 def _captured(server: Server) -> _Captured | None:
     try:
         entries = ConfFile.read(server.replication_conf.resolve()).expanded()
-        edits.refuse_broken_defaults(server.replication_conf, entries)
+        sections.refuse_broken_defaults(server.replication_conf, entries)
     except (SetupError, OSError):
         return None  # a finding of its own
     captured = _Captured(server, entries)

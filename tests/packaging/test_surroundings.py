@@ -14,7 +14,7 @@ import pytest
 
 from firebird_cdc.config import ConnectorConfig, load_config
 from firebird_cdc.demo.processes import await_condition
-from firebird_cdc.packaging.probes import run_as
+from firebird_cdc.packaging.server.accounts import run_as
 from firebird_cdc.packaging.server.layout import Account
 from firebird_cdc.packaging.surroundings import clock, journal_place, mount_of, secrets_shown
 

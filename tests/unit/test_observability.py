@@ -33,6 +33,7 @@ from firebird_cdc.journal.folder.counters import (
     Histogram,
 )
 from firebird_cdc.journal.folder.locks import ShipperLock
+from firebird_cdc.journal.folder.processes import status_path
 from firebird_cdc.journal.folder.subjects import (
     CANARY,
     CONFIRMER,
@@ -52,7 +53,7 @@ from firebird_cdc.journal.shipper.monitoring import metrics, web
 from firebird_cdc.journal.shipper.monitoring import observer as observer_module
 from firebird_cdc.journal.shipper.monitoring.folder import FolderFigures, Waiting, list_folder
 from firebird_cdc.journal.shipper.monitoring.history import FIELDS, SAMPLES, History
-from firebird_cdc.journal.shipper.monitoring.observer import Observer, status_path
+from firebird_cdc.journal.shipper.monitoring.observer import Observer
 from firebird_cdc.journal.shipper.monitoring.report import (
     BEHIND_S,
     KAFKA_SILENT_S,

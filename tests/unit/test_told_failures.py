@@ -25,8 +25,8 @@ from firebird_cdc.journal.folder.failures import (
     unacknowledged,
     unreadable,
 )
+from firebird_cdc.journal.folder.processes import status_path
 from firebird_cdc.journal.shipper.monitoring.metrics import make_registry
-from firebird_cdc.journal.shipper.monitoring.observer import status_path
 from firebird_cdc.journal.shipper.monitoring.report import Reporter, needs_somebody
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.tasks.failures import FailureWatch

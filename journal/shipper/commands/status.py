@@ -27,7 +27,7 @@ from firebird_cdc.journal.folder.locks import (
     bridge_present,
     shipper_present,
 )
-from firebird_cdc.journal.folder.processes import disagreements, read_shipper
+from firebird_cdc.journal.folder.processes import disagreements, read_shipper, status_path
 from firebird_cdc.journal.folder.shared_page import read_confirmer
 from firebird_cdc.journal.folder.subjects import (
     CONFIRMER,
@@ -46,7 +46,6 @@ from firebird_cdc.journal.shipper.monitoring.folder import (
     list_folder,
     reasons,
 )
-from firebird_cdc.journal.shipper.monitoring.observer import status_path
 from firebird_cdc.journal.shipper.monitoring.report import (
     VERSION,
     needs_somebody,
@@ -163,9 +162,9 @@ def _configs(
 
 def _not_captured(servers: Sequence[Server]) -> Iterator[str]:
     """Yield what SERVERS lack: a restart, or a plugin that they find and can load."""
-    from firebird_cdc.packaging.check import unusable_plugin
     from firebird_cdc.packaging.server.engine_log import plugin_not_found
     from firebird_cdc.packaging.server.findings import Severity
+    from firebird_cdc.packaging.server.plugin_file import unusable_plugin
     from firebird_cdc.packaging.server.running import restart_findings
 
     for server in servers:

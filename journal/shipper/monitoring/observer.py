@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ import orjson
 from firebird_cdc.clock import now_us
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.journal.folder.durable import replace_file
-from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.folder.processes import status_path
 from firebird_cdc.journal.shipper.monitoring.folder import FolderFigures, Waiting
 from firebird_cdc.journal.shipper.monitoring.history import SAMPLE_S, History
 from firebird_cdc.journal.shipper.monitoring.report import Reporter
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.monitoring.observer")
 
-STATUS_FILE = "status.json"
 
 METRICS = "metrics"
 """Subject of the trouble that the listener can't be opened."""
@@ -145,8 +143,3 @@ class Observer:
         self._statistics.clear(METRICS)
         shown = f"[{host}]" if ":" in host else host
         _log.info("metrics and the status page are at http://{}:{}/", shown, self._listener.port)
-
-
-def status_path(directory: Path) -> Path:
-    """Where the shipper of the journal folder DIRECTORY writes its status."""
-    return directory / STATE_DIRECTORY / STATUS_FILE

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-Subparsers = Any
-"""What ``add_subparsers`` returns; argparse keeps the type private."""
+from firebird_cdc.config.arguments import Subparsers
 
 
 def register(subparsers: Subparsers) -> None:

@@ -20,7 +20,8 @@ from firebird_cdc.errors import FirebirdCdcError, refused
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser with the subcommands of all rooms."""
     from firebird_cdc.demo import commands as demo
-    from firebird_cdc.journal.shipper import commands as journal
+    from firebird_cdc.journal.replay import commands as replay
+    from firebird_cdc.journal.shipper import commands as shipper
     from firebird_cdc.packaging import commands as packaging
 
     parser = argparse.ArgumentParser(
@@ -29,8 +30,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"firebird-cdc {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for room in (demo, journal, packaging):
-        room.register(subparsers)
+    for package in (demo, shipper, replay, packaging):
+        package.register(subparsers)
     return parser
 
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 from uuid import uuid4
 
+from firebird_cdc.config.arguments import positive
 from firebird_cdc.errors import JournalError, ReplayError
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.segments import (
@@ -36,7 +37,7 @@ from firebird_cdc.journal.folder.segments import (
     database_digest,
     is_segment_name,
 )
-from firebird_cdc.journal.replay.commands import add_common_options, positive, source_of
+from firebird_cdc.journal.replay.arguments import add_common_options, source_of
 from firebird_cdc.journal.replay.source.storage import folder_at, folder_of, open_folder
 
 if TYPE_CHECKING:

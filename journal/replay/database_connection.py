@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from firebird_cdc.config.arguments import positive
 from firebird_cdc.config.attachment import find_client_library, read_password
 from firebird_cdc.errors import ReplayError, UsageError
-from firebird_cdc.journal.replay.commands import positive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

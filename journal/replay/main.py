@@ -24,13 +24,13 @@ if find_spec("firebird_cdc") is None:
     )
 
 from firebird_cdc.errors import FirebirdCdcError  # noqa: E402
-from firebird_cdc.journal.replay.commands import register  # noqa: E402
+from firebird_cdc.journal.replay.commands import register_actions  # noqa: E402
 
 
 def main() -> int:
     """Run one replay command; an error of ours ends in one sentence on stderr."""
     parser = argparse.ArgumentParser(prog="replay", description=__doc__)
-    register(parser.add_subparsers(dest="replay", metavar="COMMAND", required=True))
+    register_actions(parser.add_subparsers(dest="replay", metavar="COMMAND", required=True))
     arguments = parser.parse_args()
     try:
         code: int = arguments.run(arguments)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from firebird_cdc.config.arguments import name_and_value
 from firebird_cdc.errors import UsageError
-from firebird_cdc.journal.replay.commands import (
+from firebird_cdc.journal.replay.arguments import (
     add_common_options,
     add_jars_option,
     jars_of,
     load_configuration,
-    name_and_value,
 )
 from firebird_cdc.journal.replay.database_connection import add_connection_options, connection_of
 from firebird_cdc.journal.replay.source.bounds import Bound

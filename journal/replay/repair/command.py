@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from firebird_cdc.config.arguments import seconds
 from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.errors import ReplayError, ShipError
-from firebird_cdc.journal.replay.commands import seconds
 
 if TYPE_CHECKING:
     from firebird_cdc.journal.replay.repair.plan import Plan, Scanner

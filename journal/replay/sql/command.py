@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from firebird_cdc.journal.replay.commands import add_common_options, positive, source_of
+from firebird_cdc.config.arguments import positive
+from firebird_cdc.journal.replay.arguments import add_common_options, source_of
 from firebird_cdc.journal.replay.database_connection import (
     DatabaseConnection,
     add_login_options,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from firebird_cdc.journal.replay.commands import (
+from firebird_cdc.config.arguments import name_and_value
+from firebird_cdc.journal.replay.arguments import (
     add_common_options,
     add_jars_option,
     jars_of,
-    name_and_value,
     source_of,
 )
 from firebird_cdc.journal.replay.source.points import add_point_options

@@ -1,4 +1,4 @@
-"""The commands ``ship``, ``status``, ``journal`` and ``replay``."""
+"""The commands ``ship``, ``status`` and ``journal``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import argparse
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
+from firebird_cdc.config.arguments import Subparsers
 from firebird_cdc.config.locate import add_config_option
-
-Subparsers = Any
-"""What ``add_subparsers`` returns; argparse keeps the type private."""
 
 
 def register(subparsers: Subparsers) -> None:
@@ -19,7 +16,6 @@ def register(subparsers: Subparsers) -> None:
     _register_ship(subparsers)
     _register_status(subparsers)
     _register_journal(subparsers)
-    _register_replay(subparsers)
 
 
 def _register_ship(subparsers: Subparsers) -> None:
@@ -145,10 +141,3 @@ def _register_journal(subparsers: Subparsers) -> None:
     show_parser.set_defaults(run=show.run)
     retry.register(actions)
     acknowledge.register(actions)
-
-
-def _register_replay(subparsers: Subparsers) -> None:
-    from firebird_cdc.journal.replay import commands as replay
-
-    parser = subparsers.add_parser("replay", help="audit journals, rebuild state (Spark)")
-    replay.register(parser.add_subparsers(dest="replay_command", metavar="ACTION", required=True))

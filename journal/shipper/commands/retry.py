@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+from firebird_cdc.config.arguments import seconds
 from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.folder.durable import give_to_owner_of, replace_file
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, shipper_present
 from firebird_cdc.journal.folder.notes import QUARANTINE
-from firebird_cdc.journal.replay.commands import seconds
 from firebird_cdc.journal.shipper.quarantine import (
     REQUESTS,
     describe,

@@ -55,7 +55,7 @@ def audit(
 def _audit(
     spark: SparkSession, folders: list[str], dsn: str, library: str, patience_s: float
 ) -> dict[str, Any]:
-    from firebird_cdc.journal.replay.audit.database.compare import compare
+    from firebird_cdc.journal.replay.audit.database.against_database import compare
     from firebird_cdc.journal.replay.audit.input import open_input
 
     try:

@@ -34,13 +34,11 @@ from firebird_cdc.journal.format import Storage
 from firebird_cdc.journal.replay.audit.findings import Comparison
 from firebird_cdc.journal.replay.audit.input import open_input
 from firebird_cdc.journal.replay.audit.kafka import (
-    compare as against_kafka,
-)
-from firebird_cdc.journal.replay.audit.kafka import (
+    against_kafka,
     rendered,
     topic_reader,
 )
-from firebird_cdc.journal.replay.audit.kafka.compare import compare
+from firebird_cdc.journal.replay.audit.kafka.against_kafka import compare
 from firebird_cdc.journal.replay.source.bounds import Bound
 from firebird_cdc.journal.shipper import loop
 

@@ -20,7 +20,7 @@ from firebird_cdc.journal.events.topics import SHARED_TOPICS
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.format import Storage
 from firebird_cdc.journal.replay.audit.input import open_input
-from firebird_cdc.journal.replay.audit.kafka.compare import compare
+from firebird_cdc.journal.replay.audit.kafka.against_kafka import compare
 from firebird_cdc.journal.shipper import loop
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

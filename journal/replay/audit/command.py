@@ -119,18 +119,18 @@ def _against(
     """Return the comparisons that were asked for."""
     found: dict[str, Against] = {}
     if arguments.against_kafka and config is not None:
-        from firebird_cdc.journal.replay.audit.kafka import compare
+        from firebird_cdc.journal.replay.audit.kafka import against_kafka
         from firebird_cdc.journal.replay.audit.kafka.topic_reader import check_source
 
         check_source(spark)  # before anything takes its time
         properties = dict(arguments.kafka_option)
-        found["kafka"] = lambda changes: compare.compare(
+        found["kafka"] = lambda changes: against_kafka.compare(
             spark, changes, config, consumer_properties=properties
         )
     if arguments.connect is not None or arguments.against_database:
-        from firebird_cdc.journal.replay.audit.database import compare
+        from firebird_cdc.journal.replay.audit.database import against_database
 
-        found["database"] = lambda changes: compare.compare(
+        found["database"] = lambda changes: against_database.compare(
             spark,
             changes,
             config,

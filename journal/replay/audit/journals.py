@@ -31,11 +31,12 @@ from firebird_cdc.journal.replay.audit.findings import (
 from firebird_cdc.journal.replay.audit.folders import AuditFolders
 from firebird_cdc.journal.replay.audit.gap_attribution import claims, unplaced
 from firebird_cdc.journal.replay.audit.histograms import Figures, read_figures
-from firebird_cdc.journal.replay.audit.input import AuditInput, Bound, open_input
+from firebird_cdc.journal.replay.audit.input import AuditInput, open_input
 from firebird_cdc.journal.replay.audit.quarantined import lies_in, with_notes
 from firebird_cdc.journal.replay.cluster.progress import doing
 from firebird_cdc.journal.replay.output import refuse_existing
 from firebird_cdc.journal.replay.source import ddl, history
+from firebird_cdc.journal.replay.source.bounds import Bound
 from firebird_cdc.journal.replay.source.history import Span
 
 if TYPE_CHECKING:

@@ -35,6 +35,7 @@ from firebird_cdc.journal.folder.shared_page import read_confirmer
 from firebird_cdc.journal.folder.subjects import LOST, MISSING
 from firebird_cdc.journal.shipper.monitoring.report import Reporter, table_counts
 from firebird_cdc.journal.shipper.monitoring.statistics import DatabaseBacklog, DatabaseStatistics
+from firebird_cdc.journal.shipper.tasks.failures import CounterPages
 
 PREFIX = "firebird_cdc_"
 
@@ -204,7 +205,7 @@ class ShipperCollector:
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
         config = reporter.config
-        self._places = failures.Places(config.journal_directory, config.path)
+        self._places = CounterPages(config.journal_directory, config.path)
         self._common = {
             "server": config.topic_prefix,
             "connector": config.connector_name,

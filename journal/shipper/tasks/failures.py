@@ -17,7 +17,7 @@ _LOOK_S = 2.0
 _SEARCH_S = 20.0  # of what takes longer: who works on the folder, and their logs
 
 
-class Places:
+class CounterPages:
     """The pages that count what was refused or lost, for a shipper, who looks all the time: who
     works on the folder it asks every 20 seconds only."""
 
@@ -50,7 +50,7 @@ class FailureWatch:
     acknowledges it."""
 
     def __init__(self, directory: Path, config: Path, statistics: Statistics) -> None:
-        self._places = Places(directory, config)
+        self._places = CounterPages(directory, config)
         self._statistics = statistics
         self._nowhere: list[str] = []
         self._next_log = 0.0

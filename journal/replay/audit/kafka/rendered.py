@@ -33,7 +33,7 @@ from firebird_cdc.journal.events.versions import TODAY, MessageForm
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.notes import QUARANTINE, Note
 from firebird_cdc.journal.format import DdlChange, JournalReader, RowChange, Table
-from firebird_cdc.journal.replay.audit.input import AuditInput, Bound
+from firebird_cdc.journal.replay.audit.input import AuditInput
 from firebird_cdc.journal.replay.audit.kafka.avro_form import LocalAvro, sent_length
 from firebird_cdc.journal.replay.audit.kafka.earlier import EarlierForms
 from firebird_cdc.journal.replay.audit.kafka.message_form import FieldPath, Form, Read
@@ -44,6 +44,7 @@ from firebird_cdc.journal.replay.source.arrow import (
     record_batches,
     schema_text,
 )
+from firebird_cdc.journal.replay.source.bounds import Bound
 from firebird_cdc.journal.replay.source.planning import (
     Found,
     JournalOptions,

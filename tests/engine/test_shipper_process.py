@@ -286,9 +286,10 @@ def test_a_shipper_of_an_earlier_version_is_replaced(classic: Capture) -> None:
     _embedded(classic)
     until("that of the preparation to end", lambda: not _shippers(classic), _PATIENCE_S)
     program = (
-        "import sys; from firebird_cdc.journal import parties, ship\n"
-        "parties.Party.as_json = lambda self: ''\n"
-        "parties.EndRequest.is_made = lambda self, now: False\n"
+        "import sys; from firebird_cdc.journal.folder import processes\n"
+        "import firebird_cdc.journal.shipper.loop\n"
+        "processes.Party.as_json = lambda self: ''\n"
+        "processes.EndRequest.is_made = lambda self, now: False\n"
         "from firebird_cdc.cli import main; sys.exit(main())"
     )
     environment = {k: v for k, v in classic.environment().items() if k != "PYTHONPATH"}

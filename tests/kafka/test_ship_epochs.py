@@ -218,7 +218,7 @@ def test_an_announcement_that_kafka_refuses_is_told_until_somebody_knows_it(
 _EARLIER = """
 import sys
 from firebird_cdc.cli import main
-from firebird_cdc.journal import source
+from firebird_cdc.journal.events import source
 source._FIELDS = tuple(each for each in source._FIELDS if each[0] != "epoch")
 sys.exit(main(sys.argv[1:]))
 """

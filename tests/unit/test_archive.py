@@ -199,8 +199,8 @@ def test_killed_at_any_step_nothing_is_lost_and_the_next_keeper_ends_it(
     names = {write(folder, number).name for number in range(1, 6)}
     program = (
         "import os, sys\nfrom pathlib import Path\n"
-        "from firebird_cdc.journal import archive\nfrom firebird_cdc.journal.shipper.monitoring.statistics import"
-        " Statistics\n"
+        "from firebird_cdc.journal.shipper.monitoring.statistics import Statistics\n"
+        "from firebird_cdc.journal.shipper.tasks import archive\n"
         "def die(*_, **__): os._exit(9)\n"
         f"owner = {{'fsync': os, 'sync_directory': archive}}.get({step!r}, Path)\n"
         f"setattr(owner, {step!r}, die)\n"

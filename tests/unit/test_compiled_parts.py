@@ -36,7 +36,7 @@ for module in walk_packages(replay.__path__, f"{replay.__name__}."):
     try:
         import_module(module.name)
     except ImportError as error:
-        print(module.name.rpartition(".")[2])
+        print(module.name.removeprefix(f"{replay.__name__}."))
         print(module.name, error, file=sys.stderr)
 """
 
@@ -57,7 +57,7 @@ def test_what_spark_runs_can_be_imported_from_its_archive_without_them(tmp_path:
     )
     assert done.returncode == 0, done.stderr
     # The command `repair` works beside a shipper, on its folder: no task of Spark's needs these.
-    assert set(done.stdout.split()) == {"repair_plan", "repair_topics"}, done.stderr
+    assert set(done.stdout.split()) == {"repair.plan", "repair.topics"}, done.stderr
 
 
 def test_checksum_of_the_iscsi_standard() -> None:

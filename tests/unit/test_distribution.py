@@ -89,7 +89,7 @@ def test_wheel_holds_all_rooms_and_nothing_else(wheel: Path) -> None:
     assert tops == {"firebird_cdc", f"firebird_cdc-{__version__}.dist-info"}
     sources = [path for room in ROOMS for path in ROOT.glob(f"{room}/**/*.py")]
     sources += [*ROOT.glob("config/samples/*"), *ROOT.glob("native/*.pyi")]
-    sources += ROOT.glob("journal/observability/page/*.*")
+    sources += ROOT.glob("journal/shipper/monitoring/page/*.*")
     expected = {f"firebird_cdc/{path.relative_to(ROOT)}" for path in sources}
     expected |= {f"firebird_cdc/{path.name}" for path in ROOT.glob("firebird_cdc/*.py")}
     expected |= {
@@ -135,7 +135,7 @@ def test_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -
     assert run(command, "--version", cwd=tmp_path) == f"firebird-cdc {__version__}\n"
     assert "audit" in run(command, "replay", "--help", cwd=tmp_path)
     program = (
-        "from firebird_cdc.packaging import runtime\n"
+        "from firebird_cdc.packaging.server import runtime\n"
         "print(runtime.plugin_library(), runtime.embedding_library(), sep='\\n')"
     )
     for library in run(python, "-c", program, cwd=tmp_path).splitlines():
@@ -177,7 +177,7 @@ def test_set_up_environment_imports_the_rooms_from_their_folders(tmp_path: Path)
 def test_type_checker_follows_the_package(tmp_path: Path) -> None:
     probe = tmp_path / "probe.py"
     probe.write_text(
-        "from firebird_cdc.bridge.host import Verdict\n"
+        "from firebird_cdc.journal.folder.inventory import Verdict\n"
         "number: int = Verdict.ACTIVE\n"
         "text: str = Verdict.ACTIVE.value\n",
         encoding="utf-8",

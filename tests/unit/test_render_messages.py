@@ -480,7 +480,7 @@ def test_messages_are_the_same_bytes_whether_a_transform_may_look_at_them_or_not
     render: Render, monkeypatch: pytest.MonkeyPatch, schemas: str, keys: int
 ) -> None:
     for module in ("quick", "render"):
-        clock = f"firebird_cdc.journal.{module}.time_ns"
+        clock = f"firebird_cdc.journal.events.{module}.time_ns"
         monkeypatch.setattr(clock, lambda: 1_772_442_848_250_123_456)
     columns = tuple(replace(c, key_position=c.key_position * keys) for c in SHIPMENT)
 

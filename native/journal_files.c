@@ -2,7 +2,7 @@
  * journals stand in the history, and removing them; and a call of the system that Python lacks. A
  * Python module, firebird_cdc.native._journal_files.
  *
- * It decides nothing: a journal in which anything is unusual is left to journal/format.py, which
+ * It decides nothing: a journal in which anything is unusual is left to journal/format, which
  * says what that is. Uses the stable ABI, so that one build serves every Python from 3.11 on.
  */
 #define PY_SSIZE_T_CLEAN

@@ -116,7 +116,7 @@ _MENTIONS = {
         "packaging/files.py write file.flush",
     ),
     "of what is to be sent or written, and syncs nothing": (
-        "journal/format.py _add self.flush",
+        "journal/format/writer.py _add self.flush",
         "journal/shipper/kafka/client.py flush self._producer.flush",
         "journal/shipper/kafka/client.py hurry self.producer.flush",
         "journal/replay/source/datasource.py _gather batch.flush",

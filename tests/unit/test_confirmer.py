@@ -34,7 +34,6 @@ from firebird_cdc.bridge.host import (
 from firebird_cdc.bridge.recovery import _NoServer
 from firebird_cdc.bridge.structures import KeyIndexFile
 from firebird_cdc.errors import CaptureError
-from firebird_cdc.journal import format as journal_format
 from firebird_cdc.journal.folder import ledger
 from firebird_cdc.journal.folder.failed_syncs import Doubt
 from firebird_cdc.journal.folder.inventory import Verdict
@@ -42,6 +41,7 @@ from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.locks import is_held, try_lock
 from firebird_cdc.journal.folder.shared_page import LOCK
 from firebird_cdc.journal.format import (
+    DATA_OFFSET,
     SECTOR,
     STAMP_OFFSET,
     DdlChange,
@@ -53,6 +53,7 @@ from firebird_cdc.journal.format import (
     read_envelope,
     write_stamp,
 )
+from firebird_cdc.journal.format import writer as journal_writer
 
 GUID = UUID(int=7)
 
@@ -527,7 +528,7 @@ def test_a_full_disk_costs_the_server_no_descriptors(
     server.events.append(GapsCounted(2, 1))
     with monkeypatch.context() as full:
         full.setattr(ledger, "_write", _full)
-        full.setattr(journal_format, "_pwrite", _full)
+        full.setattr(journal_writer, "pwrite", _full)
         _work(confirmer, 10)
         before = _descriptors()
         _work(confirmer, 20)
@@ -568,7 +569,7 @@ def test_a_gap_that_cannot_be_marked_keeps_no_session(
     confirmer = Confirmer(server, server.folder, fsync=True)
     _work(confirmer)
     monkeypatch.setattr(gaps, "_TROUBLE_S", 60.0)
-    monkeypatch.setattr(journal_format, "_pwrite", _full)
+    monkeypatch.setattr(journal_writer, "pwrite", _full)
     server.gap = CountedGap(1, 0, 0, "it")
     server.events += [GapsCounted(1, 1), LastSessionLeft(2)]
     confirmer.turn()
@@ -584,7 +585,7 @@ def test_a_gap_that_could_not_be_marked_is_tried_again_before_the_last_session_l
     server.gap = CountedGap(1, 0, 0, "it")
     server.events.append(GapsCounted(1, 1))
     with monkeypatch.context() as full:
-        full.setattr(journal_format, "_pwrite", _full)
+        full.setattr(journal_writer, "pwrite", _full)
         confirmer.turn()
     server.events.append(LastSessionLeft(2))
     _assert_marked_before_leaving(confirmer, server, 2)
@@ -607,7 +608,7 @@ def test_a_gap_that_was_heard_of_is_marked_by_who_follows_when_a_thread_ends(
     server.gap = CountedGap(1, 0, 0, "it")
     server.events.append(GapsCounted(1, 1))
     with monkeypatch.context() as full:
-        full.setattr(journal_format, "_pwrite", _full)
+        full.setattr(journal_writer, "pwrite", _full)
         former.turn()
     former.let_go()
     confirmer = Confirmer(server, server.folder, fsync=True)
@@ -733,7 +734,7 @@ def test_ddl_that_can_never_be_told_of_holds_up_nothing(
 
     damaged = server.commit(0, ddl="DROP INDEX I")
     with server.folder.live(damaged).open("r+b") as file:
-        file.seek(journal_format.DATA_OFFSET + 60)
+        file.seek(DATA_OFFSET + 60)
         file.write(b"\xff\xff\xff")
     _work_until_committed(confirmer, server.folder, damaged)
 

@@ -202,7 +202,7 @@ def test_editor_finds_definitions_in_the_room(tmp_path: Path) -> None:
     (definition,) = script.goto(1, len(line), follow_imports=True)
     assert definition.type == "class"
     assert definition.module_path is not None
-    assert definition.module_path.resolve() == ROOT.resolve() / "journal/format.py"
+    assert definition.module_path.resolve() == ROOT.resolve() / "journal/format/reader.py"
     assert "class JournalReader" in definition.get_line_code()
 
 

@@ -1,0 +1,1117 @@
+"""Reads journals, whole, torn or damaged."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, NoReturn
+from uuid import UUID
+
+from firebird_cdc.errors import JournalCorrupt, JournalEmpty, JournalError, JournalTorn
+from firebird_cdc.journal.format import charsets, crc32c
+from firebird_cdc.journal.format.content import Blob, RandomAccess, Source
+from firebird_cdc.journal.format.definitions import (
+    completed,
+    kept_catalogue,
+    parse_begin,
+    parse_catalogue,
+    parse_definition,
+)
+from firebird_cdc.journal.format.layout import (
+    BEGIN,
+    BLOB,
+    BLOCK,
+    BLOCK_HEADER,
+    BLOCK_MAGIC,
+    CATALOGUE,
+    COMMIT,
+    COMMIT_MAGIC,
+    COMMIT_OFFSET,
+    CRC,
+    DATA_OFFSET,
+    DDL,
+    DEFINES,
+    DELETE,
+    FLOORS,
+    GAP,
+    HEADER,
+    I64,
+    INSERT,
+    LAST_CHUNK,
+    MAGIC,
+    MAX_PAYLOAD,
+    RECORD,
+    SEAL,
+    SEAL_BLOCK,
+    SEALS,
+    SECTOR,
+    SEQUENCE,
+    STAMP,
+    STAMP_MAGIC,
+    STAMP_OFFSET,
+    TABLE,
+    TABLE_CHANGE,
+    U16,
+    U32,
+    U64,
+    UNAVAILABLE,
+    UNRESOLVED_TABLE,
+    UNSYNCED,
+    UPDATE,
+    VERSION,
+    Malformed,
+    MalformedRecord,
+    checksum,
+    fast_uuid,
+    known_uuid,
+    new_tuple,
+    read_text,
+)
+from firebird_cdc.journal.format.model import (
+    Change,
+    CommitMark,
+    DdlChange,
+    Gap,
+    Header,
+    RowChange,
+    Seal,
+    SequenceChange,
+    Stamp,
+    Storage,
+    Table,
+    TableChange,
+    Undecodable,
+)
+from firebird_cdc.journal.format.row_decoder import (
+    ImageField,
+    RowDecoder,
+    codec_for_none,
+    compile_decoder,
+    decode_text,
+    fields_of,
+)
+
+_HALF_FLOOR = 30  # where it is in the header of a block
+
+
+_ROWS = frozenset({INSERT, UPDATE, DELETE})
+_EVENTS = _ROWS | {DDL, GAP}
+
+
+# All three sectors at once, each with its checksum behind its padding.
+_SECTORS = struct.Struct("<8sHHI16sQq16s16sQ420xI 4sIQqQ476xI 4sIQqqQQQQ444xI")
+
+
+# The first read of a file: the sectors and all of a small transaction, so that most journals
+# cost one read.
+_HEAD = 8 * 1024
+_SCAN_WINDOW = 1024 * 1024
+# Twice what the writers give a block.
+_BACKWARD_WINDOW = 128 * 1024
+# More than a file can have; offsets up to here can be asked of the system.
+_MAX_LENGTH = 1 << 62
+
+
+# A larger definition is compiled once more rather than kept here.
+_MAX_KEPT_DEFINITION = 16 * 1024
+
+
+def _definition(
+    kind: int, number: int, body: bytes, completion: bytes | None, none_codec: str
+) -> tuple[Table, RowDecoder]:
+    """Return the table that a TABLE record defines, and the decoder for its rows.
+
+    COMPLETION: what the catalogue has for it.
+    """
+    table = parse_definition(number, body, kind == TABLE)
+    if completion is not None:
+        if table.resolved:
+            raise Malformed(f"the catalogue completes table {table.name}, which is complete")
+        table = completed(table, completion)
+    return table, compile_decoder(fields_of(table, none_codec))
+
+
+_kept_definition = functools.lru_cache(maxsize=256)(_definition)
+"""Equal definitions in many journals are one and the same ``Table`` object."""
+
+
+class _Tables(dict[int, tuple[Table, RowDecoder]]):
+    """The tables defined so far, by number, each with its decoder.
+
+    ``completed``: the definitions in the catalogue, by number. ``decoder``: makes the decoder of
+    a table, instead of that for whole rows. ``find_earlier``: defines one by its number, if a
+    reader has begun behind it.
+    """
+
+    __slots__ = ("_completed", "_decoder", "_none_codec", "find_earlier")
+
+    def __init__(
+        self,
+        none_codec: str,
+        completed: Mapping[int, bytes],
+        decoder: Callable[[Table], RowDecoder] | None = None,
+    ) -> None:
+        self._none_codec = none_codec
+        self._completed = completed
+        self._decoder = decoder
+        self.find_earlier: Callable[[int], None] | None = None
+
+    def __missing__(self, number: int) -> tuple[Table, RowDecoder]:
+        if self.find_earlier is not None:
+            self.find_earlier(number)
+            if number in self:
+                return self[number]
+        raise Malformed(f"a row refers to table number {number}, which is not defined")
+
+    def define(self, kind: int, number: int, body: bytes) -> None:
+        if number == 0 or number in self:
+            raise Malformed(f"table number {number} is not free to be defined")
+        define = _kept_definition if len(body) <= _MAX_KEPT_DEFINITION else _definition
+        defined = define(kind, number, body, self._completed.get(number), self._none_codec)
+        if self._decoder is not None:
+            defined = (defined[0], self._decoder(defined[0]))
+        self[number] = defined
+
+
+class _PendingBlobs(dict[int, list[tuple[int, int, int]]]):
+    """Blobs whose chunks have been met and whose row is still to come: the chunks by number."""
+
+    __slots__ = ("_finished", "_source")
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._finished: dict[int, bool] = {}
+
+    def add(self, flags: int, payload: bytes, body: int, end: int, file_offset: int) -> None:
+        """Note the chunk in PAYLOAD[BODY:END]; FILE_OFFSET: where the payload lies."""
+        if end - body < 8 or flags & ~(LAST_CHUNK | UNAVAILABLE):
+            raise Malformed("a chunk of a blob has no number, or unknown flags")
+        (number,) = U64.unpack_from(payload, body)
+        if number == 0 or number in self._finished:
+            raise Malformed(f"a chunk of blob {number} comes after the last one")
+        start = body + 8
+        extents = self.setdefault(number, [])
+        if end > start:
+            crc = crc32c.value(payload[start:end])
+            extents.append((file_offset + start, end - start, crc))
+        if flags & LAST_CHUNK:
+            self._finished[number] = not flags & UNAVAILABLE
+
+    def __call__(self, number: int) -> Blob:
+        available = self._finished.get(number)
+        if available is None:
+            raise Malformed(f"a row refers to blob {number}, which does not come before it")
+        return Blob(number, available, self._source, self[number])
+
+    def clear(self) -> None:
+        """Forget them: a row has come."""
+        super().clear()
+        self._finished.clear()
+
+
+class _BlockHeader(NamedTuple):
+    offset: int
+    payload_length: int
+    first_event: int
+    previous_crc: int
+    flags: int
+    record_count: int
+    crc: int
+    raw: bytes
+    end: int  # offset just behind the block
+
+
+class _Catalogue(NamedTuple):
+    """The block behind the seal: the bodies of its definitions by table number, and the changes
+    of tables by the number of the event."""
+
+    block: _BlockHeader
+    bodies: Mapping[int, bytes]
+    changes: Mapping[int, tuple[TableChange, ...]]
+
+
+_NO_BODIES: Mapping[int, bytes] = {}
+_NO_CHANGES: Mapping[int, tuple[TableChange, ...]] = {}
+
+
+class UnstampedCatalogue(NamedTuple):
+    """What stands behind the seal of a journal without a stamp: ``end``, the file offset after
+    it; ``bodies``, definitions by table number; whether it ``tells_of_ddl`` and its tables."""
+
+    end: int
+    bodies: dict[int, bytes]
+    tells_of_ddl: bool
+
+
+class JournalReader:
+    """Reads one journal, whole or not, in memory for one block; a context manager.
+
+    Checks the three sectors when it is made, and each block with all its records before it
+    yields from it. Doesn't look at the file's name: whether a journal without a stamp counts
+    is the caller's business. A live journal may be read while it is written; it is torn then
+    where the writing has got to. One reader may be asked for changes several times, but
+    belongs to one thread.
+
+    ``none_charset``: for texts of CHARACTER SET NONE, a name of Firebird's or of Python's.
+    ``content``: all of the file, where the caller has it; ``opener``: opens it, where it is not on
+    this machine. PATH is only its name then.
+    ``header``, ``commit_mark`` and ``stamp``: None where not written yet.
+
+    Raises JournalEmpty if nothing has been written yet, JournalTorn if the file ends inside
+    the sectors, JournalCorrupt if they are damaged or no journal's, OSError if the file can't
+    be read, ValueError if ``none_charset`` is unknown.
+    """
+
+    header: Header
+    commit_mark: CommitMark | None
+    stamp: Stamp | None
+
+    def __init__(
+        self,
+        path: Path | str,
+        none_charset: str = "UTF-8",
+        content: bytes | None = None,
+        opener: Callable[[], RandomAccess] | None = None,
+    ) -> None:
+        self._none_codec = codec_for_none(none_charset)
+        self._begin: tuple[str, str] | None = None
+        self._catalogue_read: _Catalogue | None = None
+        self._source = source = Source(path, content, opener)
+        if content is not None:
+            self._head = content
+            self._read_sectors()
+            return
+        try:
+            self._head = source.read(_HEAD, 0)
+            self._read_sectors()
+        except BaseException:
+            source.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file; blobs that were read from it open it again by its path."""
+        self._source.close()
+
+    def __enter__(self) -> JournalReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def is_unsynced(self) -> bool:
+        """Whether a sync of it has failed: it has to be copied before it counts as on disk."""
+        if self.commit_mark is None:
+            return False
+        return bool(U32.unpack_from(self._head, COMMIT_OFFSET + 4)[0] & UNSYNCED)
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return Path(self._source.path)
+
+    @property
+    def place(self) -> str:
+        """The file as the caller named it, which may be by a URI."""
+        return str(self._source.path)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file, slack included."""
+        return self._source.size
+
+    @property
+    def database(self) -> str:
+        """Path of the database as the server knows it; needs the first block.
+
+        Raises as ``changes`` does.
+        """
+        return self._read_begin()[0]
+
+    @property
+    def user(self) -> str:
+        """Name of the user whose attachment made the changes; needs the first block."""
+        return self._read_begin()[1]
+
+    @functools.cached_property
+    def seal(self) -> Seal | None:
+        """The seal, None if the journal has none that is intact where it has to be.
+
+        Found through the stamp, or else by walking the headers of the blocks.
+        """
+        try:
+            before: _BlockHeader | None
+            if self.stamp is not None:
+                block = self._block_header(self.stamp.seal_end - SEAL_BLOCK)
+                before = self._block_before(block.offset)
+            else:
+                *earlier, block = deque(self._walk(), maxlen=2)
+                before = earlier[0] if earlier else None
+            if not block.flags & SEALS:
+                return None
+            seal = self._parse_seal(block, self._payload(block))
+            return seal._replace(floor=self._floor(before, block))
+        except (JournalTorn, JournalCorrupt):
+            return None
+
+    def block_offsets(self) -> Iterator[int]:
+        """Yield the file offset of every block, the seal's last, from their headers alone.
+
+        Raises JournalTorn or JournalCorrupt where the chain of headers breaks.
+        """
+        for block in self._walk():
+            yield block.offset
+
+    def first_block(self, start: int) -> int | None:
+        """Return the offset of the first block at START or later, the seal's too; None: there is
+        none, as START is behind the seal.
+
+        In a journal with a stamp, blocks lie one behind the other up to its seal, so any bytes of a
+        block that are intact there are in use: they can't be left over from a savepoint that was
+        rolled back, whose place newer blocks have taken. The last intact block before START is
+        looked for backwards, and the chain is followed from there. Damage in between is an error
+        like any other, so a range begins behind the one before it or not at all. Without a stamp
+        all headers are walked. Raises as ``changes`` does.
+        """
+        for block in self._walk_to(start):
+            if block.offset >= start:
+                return block.offset
+        return None
+
+    def unresolved_tables(self) -> dict[int, bytes]:
+        """Return the bodies of the definitions that are to be completed, by table number.
+
+        For a sealed journal that has no stamp yet; of its blocks, only those with definitions
+        are read. Raises as ``changes`` does.
+        """
+        unresolved = {}
+        for block in self._walk():
+            if block.flags & DEFINES:
+                for kind, number, payload, body, end in self._records(block):
+                    if kind == UNRESOLVED_TABLE:
+                        unresolved[number] = payload[body:end]
+        return unresolved
+
+    def statements(self) -> dict[int, str | Undecodable]:
+        """Return the DDL statements by the number of their event.
+
+        Of the blocks, only those with definitions or DDL are read. Raises as ``changes`` does.
+        """
+        found = {}
+        for block in self._walk():
+            if block.flags & DEFINES:
+                pos = block.first_event
+                for kind, _, payload, body, end in self._records(block):
+                    if kind == DDL:
+                        found[pos] = self._ddl_text(payload[body:end])
+                    pos += kind in _EVENTS
+        return found
+
+    def unstamped_catalogue(self) -> UnstampedCatalogue | None:
+        """Return the catalogue behind the seal, None if there is none that is intact.
+
+        For a sealed journal that has no stamp yet: the plugin writes the catalogue together with
+        the seal if it knows anything by then. Raises as ``changes`` does.
+        """
+        seal = self.seal
+        if seal is None:
+            return None
+        raw = self._pread(BLOCK_HEADER, seal.end)
+        if len(raw) < BLOCK_HEADER:
+            return None
+        magic, length, own, first_event, previous, flags, _, _, crc = BLOCK.unpack(raw)
+        behind = own + BLOCK_HEADER + length
+        block = _BlockHeader(own, length, first_event, previous, flags, 0, crc, raw, behind)
+        if (magic, own, flags, previous) != (BLOCK_MAGIC, seal.end, CATALOGUE, seal.crc):
+            return None
+        payload = self._pread(min(length, MAX_PAYLOAD), own + BLOCK_HEADER)
+        if checksum(self._uuid, raw[:36] + payload) != crc:
+            return None
+        bodies = {}
+        tells_of_ddl = False
+        for kind, number, content, body, end in self._records(block):
+            if kind == TABLE:
+                bodies[number] = content[body:end]
+            tells_of_ddl = tells_of_ddl or kind == TABLE_CHANGE
+        return UnstampedCatalogue(block.end, bodies, tells_of_ddl)
+
+    def outline(self) -> Iterator[tuple[int, Table] | DdlChange]:
+        """Yield the tables' definitions, each with the number of the event that comes next, and
+        the DDL statements.
+
+        Of the blocks, only those with definitions or DDL are read. Raises as ``changes`` does.
+        """
+        catalogue = self._catalogue()
+        completed, changed = _NO_BODIES, _NO_CHANGES
+        if catalogue is not None:
+            _, completed, changed = catalogue
+        tables = _Tables(self._none_codec, completed)
+        for block in self._walk():
+            if not block.flags & DEFINES:
+                continue
+            pos = block.first_event
+            payload = self._payload(block)
+            at, size = 0, len(payload)
+            while at + RECORD.size <= size:
+                kind, number, length = RECORD.unpack_from(payload, at)
+                body = at + RECORD.size
+                at = body + length
+                if kind in _ROWS:  # mostly
+                    pos += 1
+                elif kind in (TABLE, UNRESOLVED_TABLE):
+                    self._define_one(tables, block, kind, number, payload, body, at)
+                    yield pos, tables[number][0]
+                else:
+                    if kind == DDL:
+                        yield DdlChange(pos, self._ddl_text(payload[body:at]), changed.get(pos))
+                    pos += kind in _EVENTS
+            if at != size:
+                self._malformed(block.offset + BLOCK_HEADER, "a record is longer than its block")
+
+    def changes(
+        self,
+        start_offset: int = 0,
+        end_offset: int | None = None,
+        decoder: Callable[[Table], RowDecoder] | None = None,
+    ) -> Iterator[Change]:
+        """Yield the changes in the order in which the engine made them.
+
+        ``start_offset``: the offset of a block, as ``block_offsets`` gives it; 0 is the first.
+        What comes before it and is needed (definitions, chunks of blobs) is read as well, so
+        ranges that are read separately add up to the whole. ``end_offset``: stop before the
+        first block that starts there or later. In a journal with a stamp the way to the range is
+        short, whatever the length of the journal: `first_block` tells how it is found.
+
+        Ends normally only after an intact seal or at ``end_offset``. Raises JournalTorn if the
+        journal ends before its seal, JournalCorrupt if something in it is damaged; what was
+        yielded before is sound, but only a whole journal says that the transaction committed.
+        Texts that can't be decoded come as Undecodable. ``decoder``: makes for each table what
+        makes ``before`` and ``after`` of its row images, for a caller that wants no whole rows.
+        """
+        catalogue = self._catalogue()
+        completed, changed = _NO_BODIES, _NO_CHANGES
+        if catalogue is not None:
+            _, completed, changed = catalogue
+        tables = _Tables(self._none_codec, completed, decoder)
+        blobs = _PendingBlobs(self._source)
+        unpack_record = RECORD.unpack_from
+        new_row = new_tuple
+        pos = 0
+        unmet: set[int] = set()  # of these, events that were not met yet
+        for block, counts in self._blocks_from(start_offset, end_offset, tables, blobs):
+            payload = self._payload(block)
+            offset, _, first_event, _, flags, record_count, *_ = block
+            if pos == 0:
+                pos = first_event
+                if changed:
+                    unmet = {event for event in changed if event >= pos}
+            is_first = offset == DATA_OFFSET
+            if first_event != pos or pos == 0 or (is_first and pos != 1):
+                self._malformed(offset, f"event {first_event} is out of the count")
+            if flags & SEALS:
+                self._check_seal(block, payload, pos - 1, counts)
+                if catalogue is not None:
+                    defined = tables.keys() if counts is not None else catalogue.bodies.keys()
+                    self._check_catalogue(catalogue, block, defined, unmet)
+                return
+            file_offset = offset + BLOCK_HEADER
+            at = 0
+            size = len(payload)
+            records = 0
+            try:
+                while at < size:
+                    kind, number, length = unpack_record(payload, at)
+                    body = at + 8
+                    end = body + length
+                    if end > size:
+                        raise Malformed("a record is longer than its block")
+                    if kind == INSERT:
+                        table, decode = tables[number]
+                        after = decode(payload, body, end, blobs)
+                        yield new_row(RowChange, (pos, "c", table, None, after))
+                        pos += 1
+                        if blobs:
+                            blobs.clear()
+                    elif kind == UPDATE:
+                        table, decode = tables[number]
+                        (old_length,) = U32.unpack_from(payload, body)
+                        middle = body + 4 + old_length
+                        if middle > end:
+                            raise Malformed("the old row is longer than its record")
+                        before = decode(payload, body + 4, middle, blobs)
+                        after = decode(payload, middle, end, blobs)
+                        yield new_row(RowChange, (pos, "u", table, before, after))
+                        pos += 1
+                        if blobs:
+                            blobs.clear()
+                    elif kind == DELETE:
+                        table, decode = tables[number]
+                        before = decode(payload, body, end, blobs)
+                        yield new_row(RowChange, (pos, "d", table, before, None))
+                        pos += 1
+                        if blobs:
+                            blobs.clear()
+                    elif kind & 0xFF == BLOB:
+                        blobs.add(kind >> 8, payload, body, end, file_offset)
+                    elif kind in (BEGIN, TABLE, UNRESOLVED_TABLE):
+                        first = is_first and at == 0
+                        if not flags & DEFINES or first != (kind == BEGIN):
+                            raise Malformed("a definition is where none may be")
+                        if kind == BEGIN:
+                            self._begin = parse_begin(payload[body:end])
+                        else:
+                            tables.define(kind, number, payload[body:end])
+                    elif kind == SEQUENCE:
+                        (value,) = I64.unpack_from(payload, body)
+                        if length < 8:
+                            raise Malformed("a SEQUENCE record ends early")
+                        yield SequenceChange(payload[body + 8 : end].decode(), value)
+                    elif kind == DDL:
+                        sql = self._ddl_text(payload[body:end])
+                        unmet.discard(pos)
+                        yield DdlChange(pos, sql, changed.get(pos))
+                        pos += 1
+                    elif kind == GAP:
+                        yield self._gap(pos, payload[body:end])
+                        pos += 1
+                    else:
+                        raise Malformed(f"unknown record kind {kind}")
+                    if is_first and records == 0 and kind != BEGIN:
+                        raise Malformed("the first record is not BEGIN")
+                    records += 1
+                    at = end
+            except (Malformed, struct.error, UnicodeDecodeError) as error:
+                self._malformed(file_offset + at, str(error))
+            if records != record_count:
+                self._malformed(offset, f"the block has {records} records, not {record_count}")
+
+    def _ddl_text(self, body: bytes) -> str | Undecodable:
+        (charset_id,) = U16.unpack_from(body)
+        none = charset_id == charsets.NONE
+        codec = self._none_codec if none else charsets.codec_of(charset_id)
+        return decode_text(body[2:], ImageField(Storage.TEXT, codec, charset_id, 0))
+
+    @staticmethod
+    def _gap(pos: int, body: bytes) -> Gap:
+        reason, end = read_text(body, 0, len(body))
+        if end != len(body):
+            raise Malformed("a GAP record has bytes left over")
+        return Gap(pos, reason)
+
+    # Sectors and the first block.
+
+    def _read_sectors(self) -> None:
+        if len(self._head) < DATA_OFFSET or not self._read_whole_sectors():
+            self._read_each_sector()
+
+    def _read_whole_sectors(self) -> bool:
+        """Take in the sectors of a journal with a stamp; False if anything isn't as it should."""
+        head = self._head
+        (
+            magic, version, data_offset, epoch, uuid, transaction, started_us, guid, owner, inode,
+            header_crc,
+            mark_magic, _, ticket, mark_us, marked, mark_crc,
+            stamp_magic, stamp_epoch, sequence, commit_us, stamped_us, length, events, stamped,
+            catalogue, stamp_crc,
+        ) = _SECTORS.unpack_from(head)  # fmt: skip
+        uuid_crc = crc32c.value(uuid)
+        extend = crc32c.extend
+        end = catalogue or length
+        if (
+            magic != MAGIC
+            or version != VERSION
+            or data_offset != DATA_OFFSET
+            or mark_magic != COMMIT_MAGIC
+            or stamp_magic != STAMP_MAGIC
+            or not transaction == marked == stamped
+            or extend(uuid_crc, head[: SECTOR - 4]) != header_crc
+            or extend(uuid_crc, head[SECTOR : 2 * SECTOR - 4]) != mark_crc
+            or extend(uuid_crc, head[2 * SECTOR : 3 * SECTOR - 4]) != stamp_crc
+            or end < DATA_OFFSET + SEAL_BLOCK
+            or length > _MAX_LENGTH
+            or (catalogue and end + BLOCK_HEADER >= length)
+        ):
+            return False
+        self._header_crc: int = header_crc
+        self._uuid: bytes = uuid
+        self._uuid_crc: int = uuid_crc
+        self.header = new_tuple(
+            Header,
+            (
+                fast_uuid(uuid),
+                transaction,
+                started_us,
+                known_uuid(guid),
+                known_uuid(owner),
+                epoch,
+                inode,
+            ),
+        )
+        self.commit_mark = new_tuple(CommitMark, (ticket, mark_us, marked))
+        self.stamp = new_tuple(
+            Stamp,
+            (stamp_epoch, sequence, commit_us, stamped_us, length, events, stamped, catalogue),
+        )
+        return True
+
+    def _read_each_sector(self) -> None:
+        """Take in the sectors one by one, and say what is wrong with them."""
+        head = self._head
+        header = head[:SECTOR]
+        sectors = head[:DATA_OFFSET]
+        if not any(header):
+            if any(sectors):
+                self._malformed(0, "the header is gone, while later marks are there")
+            raise JournalEmpty(self._source.path, 0, "nothing has been written to it yet")
+        if not header.startswith(MAGIC[: len(header)]):
+            self._malformed(0, "this is not a journal of firebird-cdc")
+        if len(header) < SECTOR:
+            raise JournalTorn(self._source.path, len(header), "the file ends inside its header")
+        _, version, data_offset, epoch, uuid, transaction, started_us, guid, owner, inode = (
+            HEADER.unpack_from(header)
+        )
+        if version != VERSION:
+            what = f"journal format {version} is not known to this version of firebird-cdc"
+            self._malformed(8, f"{what} (it knows {VERSION}); upgrade it")
+        (self._header_crc,) = CRC.unpack_from(header, SECTOR - 4)
+        if checksum(uuid, header[:-4]) != self._header_crc or data_offset != DATA_OFFSET:
+            self._malformed(0, "the header's checksum is wrong")
+        self._uuid = uuid
+        self._uuid_crc = crc32c.value(uuid)
+        self.header = Header(
+            UUID(bytes=uuid),
+            transaction,
+            started_us,
+            UUID(bytes=guid),
+            UUID(bytes=owner),
+            epoch,
+            inode,
+        )
+        self.commit_mark = None
+        mark = self._read_sector(COMMIT_OFFSET, COMMIT_MAGIC, "commit mark")
+        if mark is not None:
+            _, _, ticket, commit_us, marked = COMMIT.unpack_from(mark)
+            self.commit_mark = CommitMark(ticket, commit_us, marked)
+            self._check_transaction(COMMIT_OFFSET, marked)
+        self.stamp = None
+        stamp = self._read_sector(STAMP_OFFSET, STAMP_MAGIC, "stamp")
+        if stamp is not None:
+            self.stamp = Stamp(*STAMP.unpack_from(stamp)[1:])
+            self._check_transaction(STAMP_OFFSET, self.stamp.transaction)
+            length, end = self.stamp.journal_length, self.stamp.seal_end
+            if end < DATA_OFFSET + SEAL_BLOCK or length > _MAX_LENGTH:
+                what = f"the stamp gives a length of {length} bytes, {end} up to the seal"
+                self._malformed(STAMP_OFFSET, what)
+            if self.stamp.catalogue_offset and end + BLOCK_HEADER >= length:
+                what = f"the stamp has a catalogue at {end}, and the journal end at {length}"
+                self._malformed(STAMP_OFFSET, what)
+
+    def _read_sector(self, offset: int, magic: bytes, name: str) -> bytes | None:
+        sector = self._head[offset : offset + SECTOR]
+        if not any(sector):
+            return None
+        if len(sector) < SECTOR:
+            end = offset + len(sector)
+            raise JournalTorn(self._source.path, end, f"the file ends inside its {name}")
+        right = CRC.unpack_from(sector, SECTOR - 4) == (checksum(self._uuid, sector[:-4]),)
+        if not right or not sector.startswith(magic):
+            self._malformed(offset, f"the {name}'s checksum is wrong")
+        return sector
+
+    def _check_transaction(self, offset: int, transaction: int) -> None:
+        if transaction != self.header.transaction:
+            mine = self.header.transaction
+            self._malformed(offset, f"marked for transaction {transaction}, not for {mine}")
+
+    def _read_begin(self) -> tuple[str, str]:
+        if self._begin is None:
+            block = self._block_header(DATA_OFFSET)
+            self._check_chain(block, self._header_crc)
+            payload = self._payload(block)
+            try:
+                kind, _, length = RECORD.unpack_from(payload)
+                if kind != BEGIN or 8 + length > len(payload):
+                    raise Malformed("the first record is not BEGIN")
+                self._begin = parse_begin(payload[8 : 8 + length])
+            except (Malformed, struct.error, UnicodeDecodeError) as error:
+                self._malformed(DATA_OFFSET + BLOCK_HEADER, str(error))
+        return self._begin
+
+    # Blocks.
+
+    def _pread(self, length: int, offset: int) -> bytes:
+        if offset + length <= len(self._head):
+            return self._head[offset : offset + length]
+        return self._source.read(length, offset)
+
+    def _block_header(self, offset: int) -> _BlockHeader:
+        raw = self._head[offset : offset + BLOCK_HEADER]
+        if len(raw) < BLOCK_HEADER:
+            raw = self._source.read(BLOCK_HEADER, offset)
+            if len(raw) < BLOCK_HEADER:
+                raise self._broken(offset, raw, "the file ends")
+        magic, length, own, first_event, previous, flags, _, count, crc = BLOCK.unpack(raw)
+        if magic != BLOCK_MAGIC or own != offset or not 0 < length <= MAX_PAYLOAD:
+            raise self._broken(offset, raw, "no block begins here")
+        stamp = self.stamp
+        is_catalogue = stamp is not None and offset == stamp.catalogue_offset
+        if flags != CATALOGUE if is_catalogue else flags & ~(DEFINES | SEALS):
+            raise self._broken(offset, raw, "the block has unknown flags")
+        end = offset + BLOCK_HEADER + length
+        if stamp is not None:
+            limit = stamp.journal_length if is_catalogue else stamp.seal_end
+            if end > limit:
+                raise self._broken(offset, raw, "the block is longer than the journal")
+        return new_tuple(
+            _BlockHeader, (offset, length, first_event, previous, flags, count, crc, raw, end)
+        )
+
+    def _payload(self, block: _BlockHeader) -> bytes:
+        """Return the block's payload after its checksum was found right."""
+        offset, length, _, _, _, _, crc, raw, end = block
+        payload = self._head[offset + BLOCK_HEADER : end]
+        if len(payload) < length:
+            payload = self._source.read(length, offset + BLOCK_HEADER)
+            if len(payload) < length:
+                raise self._broken(offset, raw + payload, "the file ends inside the block")
+        extend = crc32c.extend
+        if extend(extend(self._uuid_crc, raw[:36]), payload) != crc:
+            raise self._broken(offset, raw + payload, "the block's checksum is wrong")
+        return payload
+
+    def _check_chain(self, block: _BlockHeader, previous_crc: int) -> None:
+        if block.previous_crc != previous_crc:
+            what = "the block does not continue the one before it"
+            raise self._broken(block.offset, block.raw, what)
+
+    def _walk(self, end_offset: int | None = None) -> Iterator[_BlockHeader]:
+        """Yield the header of every block up to the seal; checks their chain, no payload."""
+        offset = DATA_OFFSET
+        previous_crc = self._header_crc
+        while end_offset is None or offset < end_offset:
+            block = self._block_header(offset)
+            self._check_chain(block, previous_crc)
+            yield block
+            if block.flags & SEALS:
+                return
+            offset = block.end
+            previous_crc = block.crc
+
+    def _blocks_from(
+        self, start_offset: int, end_offset: int | None, tables: _Tables, blobs: _PendingBlobs
+    ) -> Iterator[tuple[_BlockHeader, tuple[int, int] | None]]:
+        """Yield the blocks from START_OFFSET on, each with the counts of those before it.
+
+        The counts are (records, blocks), None if it was not walked past all of them. Fills TABLES
+        and BLOBS with what the blocks before START_OFFSET leave open.
+        """
+        if end_offset is not None and start_offset >= end_offset:
+            return
+        counts: tuple[int, int] | None = (0, 0)
+        if start_offset > DATA_OFFSET:
+            counts = None
+            offset, previous_crc = start_offset, self._begin_within(start_offset, tables, blobs)
+        else:
+            offset, previous_crc = DATA_OFFSET, self._header_crc
+        while end_offset is None or offset < end_offset:
+            block = self._block_header(offset)
+            if block.previous_crc != previous_crc:
+                self._check_chain(block, previous_crc)
+            yield block, counts
+            if block.flags & SEALS:
+                break
+            if counts is not None:
+                counts = (counts[0] + block.record_count, counts[1] + 1)
+            offset = block.end
+            previous_crc = block.crc
+
+    def _begin_within(self, start: int, tables: _Tables, blobs: _PendingBlobs) -> int:
+        """Return the checksum of the block before the one at START, whose chunks go to BLOBS.
+
+        Of TABLES, those that the first block doesn't define are looked for when a row has one.
+        """
+        before = None
+        for block in self._walk_to(start):
+            if block.offset >= start:
+                break
+            before = block
+        if before is None or before.end != start:
+            self._malformed(start, "no block begins here")
+        self._collect_blobs(before, blobs)
+        (first,) = self._walk(DATA_OFFSET + 1)
+        if first.flags & DEFINES:
+            self._define(first, tables)
+        tables.find_earlier = functools.partial(self._define_earlier, start, tables)
+        return before.crc
+
+    def _define_earlier(self, start: int, tables: _Tables, number: int) -> None:
+        """Look for the definition of table NUMBER between the first block and START."""
+        for block in self._walk(start):
+            if block.flags & DEFINES and block.offset > DATA_OFFSET:
+                for kind, defined, payload, body, end in self._records(block):
+                    if kind in (TABLE, UNRESOLVED_TABLE) and defined == number:
+                        tables.define(kind, number, payload[body:end])
+                        return
+
+    def _walk_to(self, offset: int) -> Iterator[_BlockHeader]:
+        """Yield the headers of the blocks from the last intact one before OFFSET up to the seal;
+        checks their chain. Of a journal without a stamp, of all blocks."""
+        before = self._block_before(offset) if self.stamp is not None else None
+        if before is None:
+            yield from self._walk()
+            return
+        while not before.flags & SEALS:
+            yield before
+            block = self._block_header(before.end)
+            self._check_chain(block, before.crc)
+            before = block
+        yield before
+
+    def _block_before(self, offset: int) -> _BlockHeader | None:
+        """Return the last intact block that begins before OFFSET; None: none but the first may.
+
+        See `first_block` on why it is one of the chain.
+        """
+        assert self.stamp is not None
+        end = min(offset, self.stamp.seal_end)
+        size = _BACKWARD_WINDOW
+        while end > DATA_OFFSET:
+            start = max(DATA_OFFSET, end - size)
+            window = self._pread(end - start + len(BLOCK_MAGIC) - 1, start)
+            at = window.rfind(BLOCK_MAGIC, 0, end - start + len(BLOCK_MAGIC) - 1)
+            while at >= 0:
+                try:
+                    block = self._block_header(start + at)
+                    self._payload(block)
+                    return block
+                except JournalCorrupt:
+                    at = window.rfind(BLOCK_MAGIC, 0, at + len(BLOCK_MAGIC) - 1)
+            end = start
+            size = min(2 * size, _SCAN_WINDOW)
+        return None
+
+    def _records(self, block: _BlockHeader) -> Iterator[tuple[int, int, bytes, int, int]]:
+        """Yield (kind and flags, table number, payload, body's start, its end) of a block."""
+        payload = self._payload(block)
+        at = 0
+        try:
+            while at < len(payload):
+                kind, number, length = RECORD.unpack_from(payload, at)
+                end = at + 8 + length
+                if end > len(payload):
+                    raise Malformed("a record is longer than its block")
+                yield kind, number, payload, at + 8, end
+                at = end
+        except (Malformed, struct.error) as error:
+            self._malformed(block.offset + BLOCK_HEADER + at, str(error))
+
+    def _define(self, block: _BlockHeader, tables: _Tables) -> None:
+        for kind, number, payload, body, end in self._records(block):
+            if kind in (TABLE, UNRESOLVED_TABLE):
+                self._define_one(tables, block, kind, number, payload, body, end)
+
+    def _define_one(
+        self,
+        tables: _Tables,
+        block: _BlockHeader,
+        kind: int,
+        number: int,
+        payload: bytes,
+        body: int,
+        end: int,
+    ) -> None:
+        try:
+            tables.define(kind, number, payload[body:end])
+        except (Malformed, struct.error, UnicodeDecodeError) as error:
+            self._malformed(block.offset + BLOCK_HEADER + body - 8, str(error))
+
+    def _collect_blobs(self, block: _BlockHeader, blobs: _PendingBlobs) -> None:
+        """Note the chunks behind the last row of what comes up to the end of BLOCK."""
+        groups = []
+        while True:
+            chunks: list[tuple[int, bytes, int, int, int]] = []
+            rows = 0
+            for kind, _, payload, body, end in self._records(block):
+                if kind & 0xFF == BLOB:
+                    chunks.append((kind >> 8, payload, body, end, block.offset + BLOCK_HEADER))
+                elif kind in (INSERT, UPDATE, DELETE):
+                    chunks.clear()
+                    rows += 1
+            groups.append(chunks)
+            if rows or block.offset == DATA_OFFSET:
+                break
+            start = block.offset
+            for before in self._walk_to(start):
+                if before.offset >= start:
+                    break
+                block = before
+        for chunks in reversed(groups):
+            for chunk in chunks:
+                try:
+                    blobs.add(*chunk)
+                except Malformed as error:
+                    self._malformed(chunk[4] + chunk[2] - 8, str(error))
+
+    def _parse_seal(self, block: _BlockHeader, payload: bytes) -> Seal:
+        if len(payload) != SEAL.size or block.record_count:
+            self._malformed(block.offset, "the seal has a wrong size")
+        events, records, blocks, sealed_us = SEAL.unpack(payload)
+        seal = Seal(events, records, blocks, sealed_us, block.end, block.crc)
+        stamp = self.stamp
+        if stamp is not None and (stamp.seal_end, stamp.event_count) != (
+            seal.end,
+            seal.event_count,
+        ):
+            self._malformed(block.offset, "seal and stamp differ in length or number of events")
+        return seal
+
+    def _floor(self, before: _BlockHeader | None, seal: _BlockHeader) -> int | None:
+        """Return the floor of the journal, None if it has none or the block BEFORE its seal, where
+        one half of it is, is damaged."""
+        if before is None or before.crc != seal.previous_crc:
+            return None
+        high, low = (U16.unpack_from(block.raw, _HALF_FLOOR)[0] for block in (before, seal))
+        stored: int = high << 16 | low
+        if not stored:
+            return None
+        payload = self._pread(before.payload_length, before.offset + BLOCK_HEADER)
+        is_intact = checksum(self._uuid, before.raw[:36] + payload) == before.crc
+        return (stored - 1) % FLOORS if is_intact else None
+
+    def _check_seal(
+        self, block: _BlockHeader, payload: bytes, events: int, counts: tuple[int, int] | None
+    ) -> None:
+        """Check the seal. COUNTS: of the records and blocks before it, None if not all were met."""
+        if len(payload) == SEAL.size and not block.record_count and counts is not None:
+            stamp = self.stamp
+            stamped = stamp is None or (stamp.event_count == events and stamp.seal_end == block.end)
+            if stamped and SEAL.unpack(payload)[:3] == (events, *counts):
+                return
+        seal = self._parse_seal(block, payload)
+        records, blocks = counts or (seal.record_count, seal.block_count)
+        if (seal.event_count, seal.record_count, seal.block_count) != (events, records, blocks):
+            what = f"{events} events, {records} records and {blocks} blocks are here"
+            says = f"{seal.event_count}, {seal.record_count} and {seal.block_count}"
+            self._malformed(block.offset, f"{what}; the seal says {says}")
+
+    def _catalogue(self) -> _Catalogue | None:
+        """The completed definitions, None if the journal has no catalogue.
+
+        Read before any definition, since a reader may begin behind all of them.
+        """
+        stamp = self.stamp
+        if stamp is None or not stamp.catalogue_offset:
+            return None
+        if self._catalogue_read is None:
+            block = self._block_header(stamp.catalogue_offset)
+            payload = self._payload(block)
+            parse = kept_catalogue if len(payload) <= _MAX_KEPT_DEFINITION else parse_catalogue
+            try:
+                records, bodies, changes = parse(payload)
+            except MalformedRecord as error:
+                self._malformed(block.offset + BLOCK_HEADER + error.at, str(error))
+            if (block.end, block.first_event, block.record_count) != (
+                stamp.journal_length,
+                stamp.event_count + 1,
+                records,
+            ):
+                self._malformed(block.offset, "the catalogue and the stamp, or its records, differ")
+            self._catalogue_read = _Catalogue(block, bodies, changes)
+        return self._catalogue_read
+
+    def _check_catalogue(
+        self,
+        catalogue: _Catalogue,
+        seal: _BlockHeader,
+        defined: Set[int],
+        unmet: Iterable[int],
+    ) -> None:
+        """Check what only a reader that has come to the seal knows. UNMET: events that changed
+        tables, and were none of the DDL statements that were read."""
+        offset = catalogue.block.offset
+        if catalogue.block.previous_crc != seal.crc:
+            self._malformed(offset, "the catalogue does not continue the seal")
+        if unknown := catalogue.bodies.keys() - defined:
+            what = f"the catalogue completes table number {min(unknown)}, which is not defined"
+            self._malformed(offset, what)
+        for event in unmet:
+            self._malformed(offset, f"the catalogue says of event {event} that it is a DDL")
+
+    # Verdicts.
+
+    def _malformed(self, offset: int, what: str) -> NoReturn:
+        raise JournalCorrupt(self._source.path, offset, what)
+
+    def _broken(self, offset: int, seen: bytes, what: str) -> JournalError:
+        """Return the error for a block that is not right at OFFSET, where SEEN was read.
+
+        Torn if the journal may simply end here: nobody has marked it as committed and nothing
+        of it follows. Corrupt if more of it was there once.
+        """
+        if self.stamp is not None:
+            end = self.stamp.journal_length  # the catalogue's, if there is one
+            return JournalCorrupt(
+                self._source.path, offset, f"{what}; the stamp says it ends at {end}"
+            )
+        if self.commit_mark is not None:
+            why = "no intact seal, though the transaction was committed"
+            return JournalCorrupt(self._source.path, offset, f"{what}; {why}")
+        later = self._find_later_part(offset)
+        if later is not None and self._source.read(len(seen), offset) == seen:
+            what = f"{what}; an intact part of the journal follows at {later}"
+            return JournalCorrupt(self._source.path, offset, what)
+        return JournalTorn(self._source.path, offset, f"{what}; the journal has no seal")
+
+    def _find_later_part(self, offset: int) -> int | None:
+        """Return the place of an intact seal, or of the next block of the chain, after OFFSET.
+
+        A block that is intact but out of the chain is a remainder: of a savepoint that was
+        rolled back and partly overwritten. So it says nothing about what follows.
+        """
+        broken = self._source.read(BLOCK_HEADER, offset)
+        links = set()
+        if len(broken) == BLOCK_HEADER:
+            length = min(BLOCK.unpack(broken)[1], MAX_PAYLOAD)
+            payload = self._source.read(length, offset + BLOCK_HEADER)
+            links = {BLOCK.unpack(broken)[8], checksum(self._uuid, broken[:36] + payload)}
+            if len(links) == 1:
+                links = set()
+        position = offset + 1
+        while window := self._source.read(_SCAN_WINDOW, position):
+            at = window.find(BLOCK_MAGIC)
+            while at >= 0:
+                raw = self._source.read(BLOCK_HEADER, position + at)
+                if len(raw) == BLOCK_HEADER:
+                    _, length, own, _, previous, flags, _, _, crc = BLOCK.unpack(raw)
+                    is_seal = flags == SEALS and length == SEAL.size
+                    if own == position + at and (is_seal or previous in links):
+                        length = min(length, MAX_PAYLOAD)
+                        payload = self._source.read(length, own + BLOCK_HEADER)
+                        if checksum(self._uuid, raw[:36] + payload) == crc:
+                            return position + at
+                        if not is_seal:
+                            links.clear()
+                at = window.find(BLOCK_MAGIC, at + 1)
+            if len(window) < _SCAN_WINDOW:
+                return None
+            position += _SCAN_WINDOW - len(BLOCK_MAGIC) + 1
+        return None
+
+
+def read_envelope(path: Path | str) -> tuple[Header, Stamp | None, str]:
+    """Return header, stamp and database path: all that is needed to order journals.
+
+    Costs one small read unless the first block is larger than 6 KiB. Raises as JournalReader
+    and its ``database`` do.
+    """
+    with JournalReader(path) as reader:
+        return reader.header, reader.stamp, reader.database

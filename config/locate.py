@@ -51,7 +51,8 @@ def locate_files(
 
 
 def add_config_option(parser: argparse._ActionsContainer) -> None:
-    """Add ``--config`` to a command, which `firebird_cdc.packaging.server.locating` finds without it."""
+    """Add ``--config`` to a command, which `firebird_cdc.packaging.server.locating` finds without
+    it."""
     parser.add_argument(
         "--config",
         type=Path,

@@ -31,8 +31,8 @@ class AddedHeader(StructHeader):
 class Record:
     """One record. Records share their schemas and their ``headers``: replace, don't change them.
 
-    A ``key`` or ``value`` is in the physical form of its schema (see ``journal.events.schema``); both
-    None with schema None mean null: a keyless table's key, a tombstone's value.
+    A ``key`` or ``value`` is in the physical form of its schema (see ``journal.events.schema``);
+    both None with schema None mean null: a keyless table's key, a tombstone's value.
     """
 
     topic: str

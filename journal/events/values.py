@@ -1,9 +1,9 @@
 """Column values as Kafka Connect has them: for each column its field's schema and its form.
 
-A form makes the physical value (see ``journal.events.schema``) of a value as ``journal.format`` yields
-it. It is an expression in Python, so that a row becomes one compiled expression: most types need
-no call for each value. docs/types.md lists all forms; ``journal.type_table`` writes it by asking
-this module.
+A form makes the physical value (see ``journal.events.schema``) of a value as ``journal.format``
+yields it. It is an expression in Python, so that a row becomes one compiled expression: most types
+need no call for each value. docs/types.md lists all forms; ``journal.type_table`` writes it by
+asking this module.
 """
 
 from __future__ import annotations

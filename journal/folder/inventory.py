@@ -15,9 +15,10 @@ page size, flags and the last transaction number given; each inventory page hold
 transaction and the number of the next such page. Neither kind is ever encrypted. The engine
 locks the file by flock(2) of its own descriptors, which opening and closing it here leaves alone.
 
-After a sync of the file that failed, what the system has of it in memory may not be on disk, and
-no later sync says so. From then on, until the machine starts anew, only that counts on which both
-agree: the file is read a second time, past the system's memory (O_DIRECT). See journal/folder/failed_syncs.py.
+After a sync of the file that failed, what the system has of it in memory may not be on disk, and no
+later sync says so. From then on, until the machine starts anew, only that counts on which both
+agree: the file is read a second time, past the system's memory (O_DIRECT). See
+journal/folder/failed_syncs.py.
 """
 
 from __future__ import annotations

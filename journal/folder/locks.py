@@ -83,9 +83,10 @@ def read_holder(fd: int) -> tuple[str, str]:
 class ShipperLock:
     """The right to ship one journal folder; a context manager.
 
-    Makes the folder (0700) if it is missing. Raises ShipError if another process has the right,
-    or the folder can't be used. ``word``: what the holder says of itself, one line of text, which
-    stands in the file behind the line with its process number (``journal.folder.processes`` reads it).
+    Makes the folder (0700) if it is missing. Raises ShipError if another process has the right, or
+    the folder can't be used. ``word``: what the holder says of itself, one line of text, which
+    stands in the file behind the line with its process number (``journal.folder.processes`` reads
+    it).
     """
 
     def __init__(self, directory: Path, word: str = "") -> None:

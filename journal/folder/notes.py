@@ -1,7 +1,7 @@
 """What is noted of a journal that was set aside: which of its events were not sent, and why.
 
-The shipper writes notes (`journal.shipper.quarantine`); a replay reads them in Spark's tasks, so nothing
-here needs a compiled part of ours.
+The shipper writes notes (`journal.shipper.quarantine`); a replay reads them in Spark's tasks, so
+nothing here needs a compiled part of ours.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class Note:
     ``database``, ``epoch``, ``sequence``: as far as they could be read. ``left_out``: single
     events, in order; ``rest_after``: nothing behind this event was sent, None: all was but those.
     ``events``: of the first of them table and key, for people. ``nameless``: tables that can't have
-    the names they need (`journal.events.bad_event`), each with the first of its events that was left out.
-    ``keys``: digests of topic and key, each with the lowest event that has it; ``topics``: all
-    topics concerned, in the same way; ``is_topics``: the keys are too many or unknown, any newer
-    event in the topics counts; ``is_all``: any newer event of the database does. ``newer``: the
-    newer event that was shipped since, None while there is none. ``is_moved``: the journal never
-    was disposed of like a shipped one, so the archive has not got it. ``version``: the first
-    of ours that noted keys in it, as messages have them in its form.
+    the names they need (`journal.events.bad_event`), each with the first of its events that was
+    left out. ``keys``: digests of topic and key, each with the lowest event that has it;
+    ``topics``: all topics concerned, in the same way; ``is_topics``: the keys are too many or
+    unknown, any newer event in the topics counts; ``is_all``: any newer event of the database does.
+    ``newer``: the newer event that was shipped since, None while there is none. ``is_moved``: the
+    journal never was disposed of like a shipped one, so the archive has not got it. ``version``:
+    the first of ours that noted keys in it, as messages have them in its form.
     """
 
     uuid: UUID

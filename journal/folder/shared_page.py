@@ -1,8 +1,8 @@
 """The word of the process that confirms journals on itself, and a watch over it in the shipper.
 
 Whoever holds ``confirmer.lock`` writes its process and the time into the page of the tickets, in
-each turn (bridge/confirm/loop.py). One that is alive but hangs keeps the lock. Nobody works around it,
-as two that confirm would give a number twice: it is reported.
+each turn (bridge/confirm/loop.py). One that is alive but hangs keeps the lock. Nobody works around
+it, as two that confirm would give a number twice: it is reported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The bytes of a journal wherever they are, and BLOBs, which are read when somebody asks for them."""
+"""The bytes of a journal wherever they are, and BLOBs, which are read when somebody asks for
+them."""
 
 from __future__ import annotations
 

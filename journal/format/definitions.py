@@ -1,4 +1,5 @@
-"""Definitions in journals: of tables, of what DDL made of them, and the catalogue behind the seal."""
+"""Definitions in journals: of tables, of what DDL made of them, and the catalogue behind the
+seal."""
 
 from __future__ import annotations
 

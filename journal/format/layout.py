@@ -1,4 +1,5 @@
-"""The layout of a journal: its offsets, magic numbers, flags, and how lengths and texts lie in it."""
+"""The layout of a journal: its offsets, magic numbers, flags, and how lengths and texts lie in
+it."""
 
 from __future__ import annotations
 

@@ -83,11 +83,11 @@ class Column:
     """A column as the writer met it.
 
     ``sql_type``, ``sub_type``, ``scale`` and ``length`` (bytes) are the engine's; NUMERIC and
-    DECIMAL values are unscaled integers to be multiplied by 10**scale. ``char_length``:
-    characters, 0 if not a text; ``precision``: decimal digits, 0 unknown; ``key_position``:
-    place in the table's key from 1, 0 if not in it. ``element``: of an array, None if it is
-    none or not known; ``char_length`` and ``precision`` are its own then. ``default``: as the
-    engine has compiled it (``journal.events.defaults`` reads it), None if there is none or it isn't known.
+    DECIMAL values are unscaled integers to be multiplied by 10**scale. ``char_length``: characters,
+    0 if not a text; ``precision``: decimal digits, 0 unknown; ``key_position``: place in the
+    table's key from 1, 0 if not in it. ``element``: of an array, None if it is none or not known;
+    ``char_length`` and ``precision`` are its own then. ``default``: as the engine has compiled it
+    (``journal.events.defaults`` reads it), None if there is none or it isn't known.
     """
 
     name: str

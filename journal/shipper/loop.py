@@ -1,8 +1,8 @@
 """The shipper: takes committed journals to Kafka, and stays up whatever happens there.
 
-One thread does everything; librdkafka's threads send. It waits for journals rather than for
-Kafka's answers, as these hold up no journal until there are too many of them. A journal is
-disposed of in one place (``journal.folder.disposal``), and only once every message of it is acknowledged.
+One thread does everything; librdkafka's threads send. It waits for journals rather than for Kafka's
+answers, as these hold up no journal until there are too many of them. A journal is disposed of in
+one place (``journal.folder.disposal``), and only once every message of it is acknowledged.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How Kafka and the journal folder stand to each other: what each of them says was shipped.
 
-Kafka says it in the position topic (``journal.shipper.kafka.offset_topic``), the folder in its own memory
-(``journal.shipper.local_offsets``). Both are compared whenever the topic is read: at the start and with each new
-producer. A cluster that has less than it had has lost journals.
+Kafka says it in the position topic (``journal.shipper.kafka.offset_topic``), the folder in its own
+memory (``journal.shipper.local_offsets``). Both are compared whenever the topic is read: at the
+start and with each new producer. A cluster that has less than it had has lost journals.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ place that was shipped. It exists once the journal is whole on disk, and goes to
 rename when Kafka has all of it. What lies there is the memory that keeps an event from being
 published twice.
 
-The command ``replay repair`` makes repairs, the shipper sends them (``journal.shipper.delivery.repair``).
+The command ``replay repair`` makes repairs, the shipper sends them
+(``journal.shipper.delivery.repair``).
 """
 
 from __future__ import annotations

@@ -289,8 +289,8 @@ def _journal(path: Path, sequence: int = 1) -> Path:
     with JournalWriter(path, uuid=UUID(path.stem), transaction=7, database=_DATABASE) as writer:
         writer.gap("it")
         writer.seal()
-        writer.commit(ledger, 1)
-        writer.stamp(ledger)
+        writer.commit(sequence, 1)
+        writer.stamp(sequence)
     return path
 
 

@@ -1,7 +1,8 @@
 """The two kinds of database page that tell what became of a transaction, read as bytes.
 
-Read here once more, apart from the bridge's own reading (journal/folder/inventory.py), so that a test can
-say what is on disk without asking the code under test. On-disk structure 13; the engine's ods.h.
+Read here once more, apart from the bridge's own reading (journal/folder/inventory.py), so that a
+test can say what is on disk without asking the code under test. On-disk structure 13; the engine's
+ods.h.
 """
 
 from __future__ import annotations

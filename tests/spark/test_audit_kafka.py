@@ -334,12 +334,12 @@ def _without(raws: list[Raw], number: int) -> list[Raw]:
 
 @pytest.mark.parametrize("case", range(len(PLANTED)), ids=[f.__name__[1:] for f in PLANTED])
 def test_planted_fault_is_found_alone_and_named(planted: Planted, case: int) -> None:
-    rendered = list(PLANTED.values())[case]
+    expected = list(PLANTED.values())[case]
     findings = planted.of(case)
-    if rendered is None:
+    if expected is None:
         assert findings == []
         return
-    kind, key, columns = rendered
+    kind, key, columns = expected
     (found,) = findings
     assert found["kind"] == kind
     assert found["key"].endswith(f"{case * KEYS + key}" + "}")

@@ -2,8 +2,9 @@
 
 Journals alone can't tell that the last ones are lost, or the first ones. The folder that they were
 written to can: the ledger of each database (`journal.folder.ledger`) has the last number that was
-given, and the shipper's memory (`journal.shipper.local_offsets`) what was shipped and archived since when.
-Only the driver reads this, a few small files per database; what it lacks is a sentence, no error.
+given, and the shipper's memory (`journal.shipper.local_offsets`) what was shipped and archived
+since when. Only the driver reads this, a few small files per database; what it lacks is a sentence,
+no error.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``firebird-cdc replay repair``: publishes again what an audit found missing in Kafka.
 
-What is to be sent, `repair_plan` finds out; the shipper sends it (``journal.shipper.delivery.repair``). The
-command speaks with it as ``journal retry`` does, by files in the journal folder, so it works on the
-server's host only.
+What is to be sent, `repair_plan` finds out; the shipper sends it
+(``journal.shipper.delivery.repair``). The command speaks with it as ``journal retry`` does, by
+files in the journal folder, so it works on the server's host only.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 `JournalSource` gives one row per change, `JournalFileSource` one row per file, `JournalShapeSource`
 the definitions of tables. All take a folder or a list of folders, as
-`firebird_cdc.journal.replay.source.storage` reads them, and these options (names in any case, values as
-text):
+`firebird_cdc.journal.replay.source.storage` reads them, and these options (names in any case,
+values as text):
 
 ========================== ============ ===================================================
 option                     default      meaning
@@ -130,12 +130,13 @@ CHANGE_COLUMNS: Columns = (
 
 ``operation``: c, u, d, ddl, gap, and where asked for ``damaged`` and ``missing``. ``key``: JSON
 text of the key columns, after an update the new ones; ``old_key``: the former key if an update
-changed it. ``before``, ``after``: the row as `firebird_cdc.journal.types.canonical` writes it. ``shape``:
-digest of the columns' definitions. ``catalogue``: of DDL, which tables it changed and how they are
-after its transaction, as JSON: a list of objects with kind (CREATE, ALTER, DROP), table and
-columns, null where they are not known; each with name, type, nullable, default, generated,
-key_position (from 1; 0: none). ``reason``: of a gap or of damage; of DDL what it does, as
-`firebird_cdc.journal.replay.source.ddl` names it. ``file``: where the journal was when it was read.
+changed it. ``before``, ``after``: the row as `firebird_cdc.journal.types.canonical` writes it.
+``shape``: digest of the columns' definitions. ``catalogue``: of DDL, which tables it changed and
+how they are after its transaction, as JSON: a list of objects with kind (CREATE, ALTER, DROP),
+table and columns, null where they are not known; each with name, type, nullable, default,
+generated, key_position (from 1; 0: none). ``reason``: of a gap or of damage; of DDL what it does,
+as `firebird_cdc.journal.replay.source.ddl` names it. ``file``: where the journal was when it was
+read.
 """
 
 FILE_COLUMNS: Columns = (

@@ -57,7 +57,8 @@ _UUID_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class JournalOptions:
-    """The options of the sources, checked; `firebird_cdc.journal.replay.source.datasource` has a table."""
+    """The options of the sources, checked; `firebird_cdc.journal.replay.source.datasource` has a
+    table."""
 
     folders: tuple[str, ...]
     partition_bytes: int = DEFAULT_BYTES

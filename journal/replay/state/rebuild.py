@@ -108,11 +108,11 @@ def rebuild_state(
     """Write the tables in FOLDERS as of POINT to OUTPUT, and ``summary.json`` beside them.
 
     output: a folder that does not exist yet. output_format: ``json``: one row per line, as
-    `firebird_cdc.journal.types.canonical` writes it; else a format of Spark, which gets each table's rows
-    as typed columns (`typed`). options: of that format; ``{database}`` and ``{table}`` in a value
-    stand for the names; ``path`` set and empty: the sink takes none, as jdbc. point: None: the end.
-    Raises ReplayError if there is no journal up to POINT, no TABLE in them, one is damaged, or a
-    number was given twice.
+    `firebird_cdc.journal.types.canonical` writes it; else a format of Spark, which gets each
+    table's rows as typed columns (`typed`). options: of that format; ``{database}`` and ``{table}``
+    in a value stand for the names; ``path`` set and empty: the sink takes none, as jdbc. point:
+    None: the end. Raises ReplayError if there is no journal up to POINT, no TABLE in them, one is
+    damaged, or a number was given twice.
     """
     output = output.rstrip("/")
     refuse_existing(spark, output)

@@ -6,7 +6,8 @@ events; behind one of the same key only where that is asked for.
 
 Without a transactional id an event may be sent twice, if the shipper dies between the
 acknowledgement and the removal of the journal. With one, all late events of a journal are in one
-Kafka transaction together with a record that names the journal (``journal.shipper.kafka.offset_topic``).
+Kafka transaction together with a record that names the journal
+(``journal.shipper.kafka.offset_topic``).
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """The shipper's side of ``firebird-cdc replay repair``: holds a database, and sends its repairs.
 
-A repair (``journal.shipper.repairs``) is true only at one place of its database's history: newer events of
-its keys would make it old. So the command first asks for a *hold*: no further journal of the
-database is begun, and once none is under way the answer tells the last place that was shipped.
+A repair (``journal.shipper.repairs``) is true only at one place of its database's history: newer
+events of its keys would make it old. So the command first asks for a *hold*: no further journal of
+the database is begun, and once none is under way the answer tells the last place that was shipped.
 What the command then makes names that place, and is sent only if it still is the last one. A hold
 ends by itself; repairs that wait keep their database held, also over a restart, so none of them is
 overtaken. Commits never wait for any of this.
 
-All of a repair goes out in one Kafka transaction, as a late retry does (``journal.shipper.delivery.redelivery``), with
-the same kind of record in the position topic. Everything belongs to the shipping thread.
+All of a repair goes out in one Kafka transaction, as a late retry does
+(``journal.shipper.delivery.redelivery``), with the same kind of record in the position topic.
+Everything belongs to the shipping thread.
 """
 
 from __future__ import annotations

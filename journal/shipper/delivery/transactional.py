@@ -1,10 +1,10 @@
 """Delivery in Kafka transactions: many whole journals become visible together, or none, once.
 
 For a producer with ``kafka.producer.transactional.id``. Each Kafka transaction also writes where
-its databases stand then (``journal.shipper.kafka.offset_topic``). What became of a transaction whose end is not
-known (a crash, a lost answer, a client that gave up) is never guessed: a new producer fences the
-old one, so that nothing of it can come true later, and the positions are read. Journals that they
-name are disposed of unsent.
+its databases stand then (``journal.shipper.kafka.offset_topic``). What became of a transaction
+whose end is not known (a crash, a lost answer, a client that gave up) is never guessed: a new
+producer fences the old one, so that nothing of it can come true later, and the positions are read.
+Journals that they name are disposed of unsent.
 
 A journal is split over several Kafka transactions only if it alone has more messages than
 ``SPLIT_MESSAGES``, the most in each, or takes more than half of ``transaction.timeout.ms``; the

@@ -2,8 +2,8 @@
 
 A column that was dropped is another one than a later one of its name, and one that was renamed is
 the same: `evolution` tells, as for the state rebuild. So the texts of rows and keys
-(`firebird_cdc.journal.types.canonical`) get the names of now, in the order of now, without columns that
-are gone and those whose texts do not compare with what the database gives.
+(`firebird_cdc.journal.types.canonical`) get the names of now, in the order of now, without columns
+that are gone and those whose texts do not compare with what the database gives.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Renders in the forms of versions before what is rendered in today's.
 
-`firebird_cdc.journal.events.versions` says in which forms. Nearly always only the schemas around a message
-differ, which are the same for all events of a table: then nothing is rendered again. A message
-of the topic names the version that made it, and is compared with the digest of that one's form.
+`firebird_cdc.journal.events.versions` says in which forms. Nearly always only the schemas around a
+message differ, which are the same for all events of a table: then nothing is rendered again. A
+message of the topic names the version that made it, and is compared with the digest of that one's
+form.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ name the connector, and what `Form.volatile` names besides. These are left out, 
 equal. Where transactions are counted (``provide.transaction.metadata``), an event's number in its
 transaction depends on what was left out of it at that time: it has a digest of its own, ``block``.
 
-Versions of ours differ in the schemas that they write (`firebird_cdc.journal.events.versions`). So schemas
-have digests of their own, and messages that belong together by the payload of their key are brought
-together whatever its schema says.
+Versions of ours differ in the schemas that they write (`firebird_cdc.journal.events.versions`). So
+schemas have digests of their own, and messages that belong together by the payload of their key are
+brought together whatever its schema says.
 
 Messages of earlier versions tell no epoch. So ``epoch`` is compared apart from the digest, and
 ``sequence``, which repeats other fields, is left out where it says what they do.
@@ -123,7 +123,8 @@ class Form:
 
     @property
     def of_rendered(self) -> Form:
-        """The same for what `firebird_cdc.journal.replay.audit.kafka.avro_form.LocalAvro` writes: JSON."""
+        """The same for what `firebird_cdc.journal.replay.audit.kafka.avro_form.LocalAvro` writes:
+        JSON."""
         return replace(
             self,
             decode_key=self.decode_key and _rendered,

@@ -269,7 +269,7 @@ class Bench:
 def produce_raw(config_path: Path, events: int) -> None:
     """The raw producer, in a process of its own: prints seconds, CPU seconds, message size."""
     config = load_config(config_path)
-    renderer = Renderer(config, max_message_bytes(config))
+    renderer = Renderer(config, max_message_bytes(config.producer))
     path = next(config.journal_directory.glob("*.log"))
     with JournalReader(path) as reader:
         assert reader.stamp is not None

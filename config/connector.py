@@ -18,6 +18,7 @@ from firebird_cdc.config.attachment import (
     check_password,
     parse_canaries,
 )
+from firebird_cdc.config.entry import Entry
 from firebird_cdc.config.families import (
     AVRO,
     JSON,
@@ -49,7 +50,7 @@ from firebird_cdc.config.options import (
 )
 from firebird_cdc.config.patterns import compile_patterns, holds_patterns, read_stars
 from firebird_cdc.config.reading import Reading, begin_reading, digest_of
-from firebird_cdc.config.source import Entry, Source, read_flat_yaml
+from firebird_cdc.config.source import Source, read_flat_yaml
 from firebird_cdc.config.values import (
     MAX_TOPIC_LENGTH,
     ValueProblem,

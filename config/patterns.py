@@ -17,7 +17,7 @@ from firebird_cdc.config.options import Kind, Option, find_option, shown_key
 from firebird_cdc.config.values import ValueProblem, split_outside
 
 if TYPE_CHECKING:
-    from firebird_cdc.config.source import Entry
+    from firebird_cdc.config.entry import Entry
 
 
 def compile_patterns(items: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:

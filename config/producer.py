@@ -13,16 +13,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from firebird_cdc.config import librdkafka
+from firebird_cdc.config.entry import Entry
 from firebird_cdc.config.options import INT_MAX, is_secret
-from firebird_cdc.config.source import Entry
 from firebird_cdc.config.values import ValueProblem, parse_boolean, parse_integer
-from firebird_cdc.errors import ConfigError
-
-if TYPE_CHECKING:
-    from firebird_cdc.config.connector import ConnectorConfig
 
 PREFIX: Final = "kafka.producer."
 
@@ -181,38 +177,10 @@ class ProducerSettings:
         return cls(mapping.properties, mapping.origins)
 
 
-def max_message_bytes(config: ConnectorConfig) -> int:
-    """The largest message that the producer takes, in bytes of key and value."""
-    return int(config.producer.get("message.max.bytes", _MAX_MESSAGE_BYTES))
-
-
-def check_producer(config: ConnectorConfig) -> None:
-    """Let the installed librdkafka itself judge CONFIG's producer properties.
-
-    Starts no connection that outlives the call. Raises ConfigError that names the option,
-    file and line of the property that librdkafka complains about.
-    """
-    from confluent_kafka import KafkaException, Producer
-
-    try:
-        Producer({**config.producer, "log_level": "0"})
-    except (KafkaException, TypeError, ValueError) as error:
-        reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-        for name, value in config.producer.items():
-            if is_secret(name):
-                reason = reason.replace(value, "(not shown)")
-        named = [
-            origin
-            for name, origin in config.producer_origins.items()
-            if any(quoted == name for quoted in _names_in(reason))
-        ]
-        place = " and ".join(named) or f"{config.path}: {PREFIX}*"
-        raise ConfigError([f"{place}: the Kafka client refuses it: {reason.strip()}"]) from error
-
-
-def _names_in(reason: str) -> set[str]:
-    words = re.findall(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)+|acks|retries|debug|partitioner", reason)
-    return {librdkafka.CANONICAL.get(word, word) for word in words}
+def max_message_bytes(producer: Mapping[str, str]) -> int:
+    """Return the largest message that a PRODUCER with these properties takes, in bytes of key and
+    value."""
+    return int(producer.get("message.max.bytes", _MAX_MESSAGE_BYTES))
 
 
 class _Mapping:

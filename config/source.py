@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 import yaml
 
+from firebird_cdc.config.entry import Entry
 from firebird_cdc.config.options import shown_key
 from firebird_cdc.config.patterns import names_patterns
 from firebird_cdc.errors import ConfigError
@@ -23,19 +24,6 @@ _NULL_TAG = "tag:yaml.org,2002:null"
 
 # Larger than any configuration: a journal or a core file named by mistake ends here.
 _SIZE_LIMIT_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One key of a file as written.
-
-    ``value``: the scalar's text, the texts of a YAML list, or None for YAML's null.
-    ``line``: the line of the key, from 1.
-    """
-
-    key: str
-    line: int
-    value: str | tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ class Shipper:
 
     def _make_delivery(self, link: KafkaLink) -> Delivery:
         config = self._config
-        renderer = Renderer(config, max_message_bytes(config))
+        renderer = Renderer(config, max_message_bytes(config.producer))
         plan = FlightPlan(
             self._directory,
             renderer,
@@ -172,7 +172,7 @@ class Shipper:
                 backoff_s,
                 standing,
                 timeout_ms / 1000,
-                max_message_bytes(config),
+                max_message_bytes(config.producer),
             )
         else:
             delivery = PlainDelivery(self._backlog, plan, link, archive, backoff_s, standing)

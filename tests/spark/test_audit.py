@@ -12,14 +12,9 @@ from pyspark.sql import SparkSession
 
 from firebird_cdc.errors import ReplayError
 from firebird_cdc.journal.format import JournalReader, Storage
-from firebird_cdc.journal.replay.audit.findings import JOURNAL_KINDS
-from firebird_cdc.journal.replay.audit.journals import (
-    SHOWN_PER_KIND,
-    AuditReport,
-    Finding,
-    describe,
-    run_audit,
-)
+from firebird_cdc.journal.replay.audit.findings import JOURNAL_KINDS, Finding
+from firebird_cdc.journal.replay.audit.journals import SHOWN_PER_KIND, describe, run_audit
+from firebird_cdc.journal.replay.audit.report import AuditReport
 from firebird_cdc.journal.replay.source.bounds import Bound
 
 pytestmark = pytest.mark.spark

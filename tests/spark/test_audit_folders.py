@@ -30,8 +30,10 @@ from firebird_cdc.journal.folder.journal_folder import JournalFolder as OpenFold
 from firebird_cdc.journal.folder.ledger import SequenceLedger, database_key
 from firebird_cdc.journal.folder.notes import Note
 from firebird_cdc.journal.format import JournalReader, Storage
+from firebird_cdc.journal.replay.audit.findings import Finding
 from firebird_cdc.journal.replay.audit.folders import AuditFolders, folders_for
-from firebird_cdc.journal.replay.audit.journals import AuditReport, Finding, run_audit
+from firebird_cdc.journal.replay.audit.journals import run_audit
+from firebird_cdc.journal.replay.audit.report import AuditReport
 from firebird_cdc.journal.shipper.kafka.offset_topic import Position
 from firebird_cdc.journal.shipper.local_offsets import Shipped
 

@@ -10,7 +10,7 @@ import pytest
 import firebird_cdc.config
 from firebird_cdc.config import load_config
 from firebird_cdc.config.logging import LoggingOptions, load_logging
-from firebird_cdc.config.producer import check_producer
+from firebird_cdc.journal.shipper.kafka.client import check_producer
 
 SAMPLES = Path(firebird_cdc.config.__file__).parent / "samples"
 CONNECTOR = SAMPLES / "reddatabase.connector.yaml"

@@ -17,8 +17,8 @@ from firebird_cdc.config import ConnectorConfig, load_capture, load_config
 from firebird_cdc.config.filters import TableFilter
 from firebird_cdc.config.locate import locate_files
 from firebird_cdc.config.logging import load_logging
-from firebird_cdc.config.producer import check_producer
 from firebird_cdc.errors import ConfigError
+from firebird_cdc.journal.shipper.kafka.client import check_producer
 
 SAMPLE = Path(__file__).parent / "data" / "red-database-manual.yaml"
 EMPLOYEE = "/opt/databases/employee.fdb"

@@ -113,7 +113,7 @@ class Scene:
         """As for Spark's tasks; it goes there as bytes."""
         made = Rendering(
             self.config,
-            max_message_bytes(self.config),
+            max_message_bytes(self.config.producer),
             self.form,
             Range(None, None, None, {}),
             (str(self.folder / "quarantine"),),

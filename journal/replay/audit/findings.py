@@ -104,3 +104,22 @@ def findings_of(table: DataFrame, **columns: Column) -> DataFrame:
             for name, kind in SCHEMA.items()
         )
     )
+
+
+class Finding(NamedTuple):
+    """One row of the findings, see `findings.SCHEMA`."""
+
+    kind: str
+    database: str | None
+    epoch: int | None
+    sequence: int | None
+    last_sequence: int | None
+    transaction: int | None
+    table: str | None
+    key: str | None
+    position: int | None
+    file: str | None
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    what: str

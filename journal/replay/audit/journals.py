@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property, reduce
 from time import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -25,14 +25,16 @@ from firebird_cdc.journal.replay.audit.findings import (
     OPERATIONS,
     SCHEMA,
     Comparison,
+    Finding,
     Kind,
     findings_of,
 )
 from firebird_cdc.journal.replay.audit.folders import AuditFolders
 from firebird_cdc.journal.replay.audit.gap_attribution import claims, unplaced
-from firebird_cdc.journal.replay.audit.histograms import Figures, read_figures
+from firebird_cdc.journal.replay.audit.histograms import read_figures
 from firebird_cdc.journal.replay.audit.input import AuditInput, open_input
 from firebird_cdc.journal.replay.audit.quarantined import lies_in, with_notes
+from firebird_cdc.journal.replay.audit.report import AuditReport, write_report
 from firebird_cdc.journal.replay.cluster.progress import doing
 from firebird_cdc.journal.replay.output import refuse_existing
 from firebird_cdc.journal.replay.source import ddl, history
@@ -50,74 +52,6 @@ SHOWN_COUNTS = 500
 Against = Callable[[AuditInput], Comparison]
 """Compares the journals with something else, e.g. `against_kafka.compare` with all but its second
 argument."""
-
-
-class Finding(NamedTuple):
-    """One row of the findings, see `findings.SCHEMA`."""
-
-    kind: str
-    database: str | None
-    epoch: int | None
-    sequence: int | None
-    last_sequence: int | None
-    transaction: int | None
-    table: str | None
-    key: str | None
-    position: int | None
-    file: str | None
-    topic: str | None
-    partition: int | None
-    offset: int | None
-    what: str
-
-
-@dataclass(frozen=True)
-class AuditReport:
-    """What an audit found; a context manager that lets Spark forget the findings at its end.
-
-    ``findings``: all of them, columns `findings.SCHEMA`. ``kinds``: how many of each kind;
-    ``shown``: the first of each; ``meanings``: what the kinds are. ``proven``: a sentence on each
-    range that was checked; ``remarks``: what is no fault. ``counts``: (database, table or None,
-    op, number); ``counts_left``: how many more there are. ``facts``: of the parts of the audit
-    and of the configuration, by name. ``figures``: what the page draws.
-    """
-
-    findings: DataFrame
-    tables: DataFrame
-    spans: list[Span]
-    kinds: dict[str, int]
-    meanings: dict[str, Kind]
-    shown: list[Finding]
-    counts: list[tuple[str, str | None, str, int]]
-    counts_left: int
-    proven: list[str]
-    remarks: list[str]
-    folders: tuple[str, ...]
-    facts: dict[str, Any]
-    figures: Figures
-    began_s: float
-    took_s: float
-    _keep: ExitStack = field(repr=False)
-
-    @property
-    def faults(self) -> int:
-        """How many findings are faults."""
-        return sum(number for kind, number in self.kinds.items() if self.meanings[kind].is_fault)
-
-    @property
-    def sound(self) -> bool:
-        """True if there is no fault."""
-        return not self.faults
-
-    def close(self) -> None:
-        """Let Spark forget what it keeps of this."""
-        self._keep.close()
-
-    def __enter__(self) -> AuditReport:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def run_audit(
@@ -171,8 +105,6 @@ def run_audit(
         with doing(spark, "gathering findings"):
             report = _join(journals, parts, folders.read, configuration, began, undo)
         if output is not None or html is not None:
-            from firebird_cdc.journal.replay.audit.report import write_report
-
             with doing(spark, "writing the report"):
                 write_report(spark, report, output, output_format, html)
         return replace(report, _keep=undo.pop_all())

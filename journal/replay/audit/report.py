@@ -8,18 +8,72 @@ them comes to mean something else.
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import DataFrame
+
 from firebird_cdc import __version__
+from firebird_cdc.journal.replay.audit.findings import Finding, Kind
+from firebird_cdc.journal.replay.audit.histograms import Figures
 from firebird_cdc.journal.replay.output import write_last, write_text
 from firebird_cdc.journal.replay.source.history import Span
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from firebird_cdc.journal.replay.audit.journals import AuditReport
 
 VERSION = 1
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """What an audit found; a context manager that lets Spark forget the findings at its end.
+
+    ``findings``: all of them, columns `findings.SCHEMA`. ``kinds``: how many of each kind;
+    ``shown``: the first of each; ``meanings``: what the kinds are. ``proven``: a sentence on each
+    range that was checked; ``remarks``: what is no fault. ``counts``: (database, table or None,
+    op, number); ``counts_left``: how many more there are. ``facts``: of the parts of the audit
+    and of the configuration, by name. ``figures``: what the page draws.
+    """
+
+    findings: DataFrame
+    tables: DataFrame
+    spans: list[Span]
+    kinds: dict[str, int]
+    meanings: dict[str, Kind]
+    shown: list[Finding]
+    counts: list[tuple[str, str | None, str, int]]
+    counts_left: int
+    proven: list[str]
+    remarks: list[str]
+    folders: tuple[str, ...]
+    facts: dict[str, Any]
+    figures: Figures
+    began_s: float
+    took_s: float
+    _keep: ExitStack = field(repr=False)
+
+    @property
+    def faults(self) -> int:
+        """How many findings are faults."""
+        return sum(number for kind, number in self.kinds.items() if self.meanings[kind].is_fault)
+
+    @property
+    def sound(self) -> bool:
+        """True if there is no fault."""
+        return not self.faults
+
+    def close(self) -> None:
+        """Let Spark forget what it keeps of this."""
+        self._keep.close()
+
+    def __enter__(self) -> AuditReport:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def summarise(report: AuditReport) -> dict[str, Any]:

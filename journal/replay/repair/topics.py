@@ -60,7 +60,7 @@ class TopicLook:
         self._config = config
         self._database = database
         self._renderer, *self._earlier = (
-            Renderer(config, max_message_bytes(config), message_form=form)
+            Renderer(config, max_message_bytes(config.producer), message_form=form)
             for form in (TODAY, *EARLIER)
         )
         owners = read_owners(config.journal_directory / STATE_DIRECTORY / SHARED_TOPICS)

@@ -21,8 +21,10 @@ import orjson
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from firebird_cdc.config import ConnectorConfig
-from firebird_cdc.config.producer import check_producer
+from firebird_cdc.config import ConnectorConfig, librdkafka
+from firebird_cdc.config.options import is_secret
+from firebird_cdc.config.producer import PREFIX
+from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.folder.subjects import KAFKA
 from firebird_cdc.journal.shipper.kafka.offset_topic import PositionReader
 from firebird_cdc.journal.shipper.monitoring.statistics import QueueFigures, Statistics
@@ -387,3 +389,30 @@ class KafkaLink:
                 why,
                 self._directory,
             )
+
+
+def check_producer(config: ConnectorConfig) -> None:
+    """Let the installed librdkafka itself judge CONFIG's producer properties.
+
+    Starts no connection that outlives the call. Raises ConfigError that names the option,
+    file and line of the property that librdkafka complains about.
+    """
+    try:
+        Producer({**config.producer, "log_level": "0"})
+    except (KafkaException, TypeError, ValueError) as error:
+        reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        for name, value in config.producer.items():
+            if is_secret(name):
+                reason = reason.replace(value, "(not shown)")
+        named = [
+            origin
+            for name, origin in config.producer_origins.items()
+            if any(quoted == name for quoted in _names_in(reason))
+        ]
+        place = " and ".join(named) or f"{config.path}: {PREFIX}*"
+        raise ConfigError([f"{place}: the Kafka client refuses it: {reason.strip()}"]) from error
+
+
+def _names_in(reason: str) -> set[str]:
+    words = re.findall(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)+|acks|retries|debug|partitioner", reason)
+    return {librdkafka.CANONICAL.get(word, word) for word in words}

@@ -191,7 +191,7 @@ def rendering_of(changes: AuditInput, config: ConnectorConfig, form: Form) -> Re
         options["partitionBytes"] = str(changes.partition_bytes)
     return Rendering(
         bare,
-        max_message_bytes(config),
+        max_message_bytes(config.producer),
         form,
         Range(changes.database, changes.since, changes.until, changes.last_epochs),
         quarantine_folders(changes, config),

@@ -523,7 +523,7 @@ class _Worker:
         from pyarrow import parquet  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
         from firebird_cdc.journal.replay.source.arrow import arrow_schema
-        from firebird_cdc.journal.replay.source.datasource import CHANGE_COLUMNS
+        from firebird_cdc.journal.replay.source.changes import CHANGE_COLUMNS
 
         digest = _TableDigest()
         path = self._target.path(part)

@@ -18,11 +18,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from firebird_cdc.journal.format import BLOCK_HEADER, DATA_OFFSET, Storage
-from firebird_cdc.journal.replay.source.datasource import (
-    JournalFileSource,
-    JournalSource,
-    read_changes,
-)
+from firebird_cdc.journal.replay.source.changes import read_changes
+from firebird_cdc.journal.replay.source.datasource import JournalFileSource, JournalSource
 from firebird_cdc.journal.replay.source.filters import EVERYTHING, Condition
 from firebird_cdc.journal.replay.source.planning import (
     JournalOptions,

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from firebird_cdc.errors import ReplayError
 from firebird_cdc.journal.format import Storage
-from firebird_cdc.journal.replay.source.datasource import CHANGE_COLUMNS
+from firebird_cdc.journal.replay.source.changes import CHANGE_COLUMNS
 from firebird_cdc.journal.replay.source.streaming import JournalStreamReader, Offset, StreamOptions
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.tasks.archive import ArchiveKeeper, Retention

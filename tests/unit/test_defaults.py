@@ -17,7 +17,7 @@ from shipment import Render, insert
 from firebird_cdc.journal.events.defaults import literal_value, with_default
 from firebird_cdc.journal.events.values import ValueModes, field_form
 from firebird_cdc.journal.format import Column, Storage, Table
-from firebird_cdc.journal.replay.source.datasource import table_shape
+from firebird_cdc.journal.replay.source.changes import table_shape
 from firebird_cdc.journal.types.decfloat import decode_decfloat, encode_decfloat
 
 

@@ -17,6 +17,9 @@ from pyspark.sql.types import StructType
 from pyspark.sql.udf import _create_udf
 from pyspark.util import PythonEvalType
 
+TEXT, NUMBER, TIME = "string", "bigint", "timestamp"
+"""Types of columns, as Spark spells them."""
+
 Columns = Sequence[tuple[str, str]]
 """Names of columns, and their types."""
 

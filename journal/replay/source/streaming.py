@@ -35,7 +35,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from firebird_cdc.errors import JournalError, ReplayError
 from firebird_cdc.journal.folder.segments import SEGMENT_NAME, close_segments
-from firebird_cdc.journal.replay.source.datasource import missing_numbers, read_changes
+from firebird_cdc.journal.replay.source.changes import missing_numbers, read_changes
 from firebird_cdc.journal.replay.source.planning import (
     JournalOptions,
     OptionTexts,

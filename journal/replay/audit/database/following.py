@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from firebird_cdc.journal.format import Column, Storage, Table
 from firebird_cdc.journal.format.charsets import NONE
-from firebird_cdc.journal.replay.source.datasource import table_shape
+from firebird_cdc.journal.replay.source.changes import table_shape
 from firebird_cdc.journal.replay.state.evolution import Shape, Statement, TablePlan, plan_tables
 
 Names = dict[str, str]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from firebird_cdc.journal.events.records import Message
 
 if TYPE_CHECKING:
-    from firebird_cdc.journal.events.render import Renderer
+    from firebird_cdc.journal.events.message_writer import MessageWriter
     from firebird_cdc.journal.events.schema import Struct
     from firebird_cdc.journal.events.structs import StructMaker
     from firebird_cdc.journal.format import Row, RowChange
@@ -65,7 +65,7 @@ class ReducedChange:
         return True
 
     def marked(
-        self, renderer: Renderer, made: Sequence[Message | None], *, is_split: bool
+        self, writer: MessageWriter, made: Sequence[Message | None], *, is_split: bool
     ) -> list[Message | None]:
         """Return MADE, the messages of the change, with the header that says what was placed.
 
@@ -80,10 +80,10 @@ class ReducedChange:
                 images = ("after",) if index == last else ("before",)
             placed = {image: self._placed[image] for image in images if self._placed[image]}
             if message is not None and message.value is not None and placed:
-                told = renderer.header_writer.told(placed)
+                told = writer.header_writer.told(placed)
                 headers = [*message.headers, (OVERSIZED_HEADER, told)]
-                size = renderer.size_of(headers)
-                message = renderer.checked(*message[:3], headers, size)
+                size = writer.size_of(headers)
+                message = writer.checked(*message[:3], headers, size)
             marked.append(message)
         return marked
 

@@ -12,7 +12,7 @@ from firebird_cdc.journal.events.values import BadValue
 from firebird_cdc.journal.format import RowChange
 
 if TYPE_CHECKING:
-    from firebird_cdc.journal.events.render import Renderer
+    from firebird_cdc.journal.events.message_writer import MessageWriter
     from firebird_cdc.journal.events.table_shape import TableShape
 
 # Half the time of calling the class, for the most frequent object that is made here.
@@ -24,13 +24,13 @@ Pieces = tuple[str, str, str]
 Quick = Callable[[RowChange, Pieces], "list[Message] | None"]
 
 
-def quick_messages(shape: TableShape, renderer: Renderer) -> Quick | None:
+def quick_messages(shape: TableShape, writer: MessageWriter) -> Quick | None:
     """What makes the messages of nearly all events, in half the time; None where it can't.
 
     It writes the envelope as JSON text around the rows. For what is more than that (deletes,
     changes of keys, values without a form, messages that are too large) it gives None.
     """
-    key_converter, value_converter = renderer.key_converter, renderer.value_converter
+    key_converter, value_converter = writer.key_converter, writer.value_converter
     if not (
         shape.written_source is not None
         and isinstance(key_converter, JsonConverter)
@@ -48,7 +48,7 @@ def quick_messages(shape: TableShape, renderer: Renderer) -> Quick | None:
     start, end = value_converter.frame(shape.value_schema)
     start += b'{"before":'
     ending = "}" + end.decode()
-    headers, room = renderer.headers, renderer.max_message_bytes - renderer.headers_size
+    headers, room = writer.headers, writer.max_message_bytes - writer.headers_size
 
     def messages(change: RowChange, pieces: Pieces) -> list[Message] | None:
         pos, op, _, before, after = change

@@ -10,51 +10,39 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from time import time_ns
-from typing import Any, Protocol
+from typing import Protocol
 
 import logbook
 
 from firebird_cdc.config import ConnectorConfig
-from firebird_cdc.config.families import JSON
-from firebird_cdc.config.filters import MessageKeys, TableFilter
 from firebird_cdc.errors import (
-    ConfigError,
     Obstacle,
     RegistryRefused,
-    noting,
 )
-from firebird_cdc.journal.events import json_bytes, transaction_metadata
+from firebird_cdc.journal.events import json_bytes
 from firebird_cdc.journal.events.bad_event import BEGIN, END, NEW_EPOCH, BadEvent, NamelessEvent
-from firebird_cdc.journal.events.columns import ColumnRules
-from firebird_cdc.journal.events.converters import Converter, build_converters
-from firebird_cdc.journal.events.custom import CustomConverters
-from firebird_cdc.journal.events.headers import header_writer
-from firebird_cdc.journal.events.names import SchemaNames
+from firebird_cdc.journal.events.converters import Converter
+from firebird_cdc.journal.events.message_writer import MessageWriter
 from firebird_cdc.journal.events.oversized import PLACEHOLDER, ReducedChange
-from firebird_cdc.journal.events.quick import Pieces, new_message
-from firebird_cdc.journal.events.records import Headers, Message, Record, StructHeader
-from firebird_cdc.journal.events.schema import Schema, Struct
+from firebird_cdc.journal.events.quick import Pieces
+from firebird_cdc.journal.events.records import Message, Record, StructHeader
+from firebird_cdc.journal.events.schema import Struct
 from firebird_cdc.journal.events.schema_changes import SchemaChanges
 from firebird_cdc.journal.events.source import at_position, source_of_table
 from firebird_cdc.journal.events.structs import StructFunction
+from firebird_cdc.journal.events.table_rules import TableRules
 from firebird_cdc.journal.events.table_shape import TableShape
-from firebird_cdc.journal.events.topics import BadName, TopicNames
+from firebird_cdc.journal.events.topics import BadName
 from firebird_cdc.journal.events.transaction_metadata import TransactionMetadata
-from firebird_cdc.journal.events.transforms import build_transforms
 from firebird_cdc.journal.events.values import (
     BadValue,
-    FieldForm,
     TooLarge,
-    ValueModes,
-    field_form,
 )
 from firebird_cdc.journal.events.versions import TODAY, MessageForm
 from firebird_cdc.journal.folder.notes import Concerned
 from firebird_cdc.journal.format import (
-    Column,
     DdlChange,
     Header,
     Row,
@@ -68,10 +56,6 @@ _log = logbook.Logger("firebird_cdc.journal.events.render")
 
 SHAPES_KEPT = 2000
 """Table shapes kept ready, over all databases; a guess well above what a server publishes."""
-
-_OVERHEAD_BYTES = 128
-"""What a message adds to its key, value and headers on the wire; librdkafka counts it too."""
-
 
 _KEY_CHARS = 300
 """So much of a key is shown to people."""
@@ -104,74 +88,20 @@ class Renderer:
         message_form: MessageForm = TODAY,
     ) -> None:
         self.config = config
-        self.message_form = message_form
-        self.max_message_bytes = max_message_bytes
         self.places_placeholders = config.oversized_value == PLACEHOLDER
-        self._length = length
-        self.tables = TableFilter(config)
-        self.message_keys = MessageKeys(config)
-        problems: list[str] = []
-        with noting(problems):
-            self.key_converter, self.value_converter = converters or build_converters(config)
-        with noting(problems):
-            self.transforms = build_transforms(config)
-        with noting(problems):
-            self.custom_converters = CustomConverters(config)
-        if problems:
-            raise ConfigError(problems)
-        self.only_writes_json = config.value_converter == JSON and not self.transforms
-        self.column_rules = ColumnRules(config)
-        self.modes = ValueModes(
-            decimal=config.decimal_handling_mode,
-            int128_digits=config.decimal_int128_precision,
-            held_digits=message_form.held_digits,
-            time=config.time_precision_mode,
-            binary=config.binary_handling_mode,
-            placeholder=config.unavailable_value_placeholder,
-            charset_none=config.charset_none,
-            unknown_types=config.include_unknown_datatypes,
-            max_bytes=max_message_bytes,
-            non_finite=self.value_converter.carries_non_finite,
-        )
-        self.key_modes = replace(
-            # Nothing is left out of keys, nor replaced in them: rows would collide.
-            self.modes,
-            unknown_types=True,
-            placeholder=None,
-            non_finite=self.key_converter.carries_non_finite,
-        )
-        self.block_schema = (
-            transaction_metadata.ORDERED_BLOCK
-            if config.transaction_metadata_ordered
-            else transaction_metadata.BLOCK
-        )
-        self.topics = TopicNames(config)
-        self.schema_names = SchemaNames(config)
-        self.require_topic: Callable[[str], None] = lambda _: None
-        """Called with each topic before its first message; raises TopicUnavailable."""
+        self.writer = MessageWriter(config, max_message_bytes, converters, length, message_form)
+        self.rules = TableRules(config, message_form, self.writer)
+        self.topics = self.rules.topics
         self.canaries: Mapping[str, CanaryWatch] = {}
         """Who wants to know of writes into canary tables, by database."""
         self._shapes: OrderedDict[tuple[object, ...], TableShape | BadName | str] = OrderedDict()
         self._met: dict[tuple[str, int], tuple[Table, TableShape | None]] = {}
-        self.header_writer = header_writer(config, message_form, self.key_converter)
-        # What transforms see of the headers, and what stands in messages.
-        self._context: Headers = (
-            [
-                ("__debezium.context.connectorLogicalName", config.topic_prefix.encode()),
-                ("__debezium.context.taskId", b"0"),
-                ("__debezium.context.connectorName", config.connector_name.encode()),
-            ]
-            if config.extended_headers_enabled
-            else []
-        )
-        self.headers = self._written_headers("", self._context, ())
-        self.headers_size = self.size_of(self.headers)
         self.schema_changes = (
             SchemaChanges(
                 config.topic_prefix,
                 self.topics.schema_changes,
-                self.tables.captures,
-                self.headers,
+                self.rules.tables.captures,
+                self.writer.headers,
                 message_form,
             )
             if config.include_schema_changes
@@ -189,8 +119,8 @@ class Renderer:
 
     def settle(self, owners: Sequence[tuple[str, str]]) -> None:
         """Let OWNERS, databases and tables, have come first to their topics and names."""
-        self.topics.settle(owners, self.tables.captures)
-        self.schema_names.settle(owners, self.tables.captures)
+        self.topics.settle(owners, self.rules.tables.captures)
+        self.rules.schema_names.settle(owners, self.rules.tables.captures)
 
     def captured(self, database: str, table: Table, pos: int) -> TableShape | None:
         """The shape of TABLE, None if it is filtered out; BadEvent if it can't be sent.
@@ -202,7 +132,7 @@ class Renderer:
         if known is not None and known[0] is table:
             return known[1]
         shape = None
-        if self.tables.captures(database, table.name):
+        if self.rules.tables.captures(database, table.name):
             shape = self.shape(database, table, pos)
         if len(self._met) >= SHAPES_KEPT:
             self._met.clear()
@@ -229,114 +159,11 @@ class Renderer:
     def _compiled(self, database: str, table: Table) -> TableShape | BadName | str:
         """The shape of TABLE, or why its events can't be sent: all for the same reason."""
         try:
-            return TableShape(self, database, table)
+            return TableShape(self.writer, self.rules, database, table)
         except BadName as error:
             return error.with_traceback(None)
         except BadValue as error:
             return f"table {table.name}: {error}"
-
-    def form(
-        self, database: str, table: str, column: Column, modes: ValueModes
-    ) -> FieldForm | None:
-        """How COLUMN is sent, None if it is left out. Raises BadValue."""
-        custom = self.custom_converters.form_for(database, table, column, modes)
-        return field_form(column, modes) if custom is None else custom
-
-    def message(
-        self,
-        topic: str,
-        key_schema: Schema | None,
-        key: Any,
-        value_schema: Schema | None,
-        value: Any,
-        struct_headers: tuple[StructHeader, ...] = (),
-    ) -> Message | None:
-        """The message of a record, None if a transform drops it.
-
-        Raises BadValue, RegistryRefused or RegistryUnavailable.
-        """
-        if self.transforms:
-            return self._transformed(
-                Record(topic, key_schema, key, value_schema, value, self._context, struct_headers)
-            )
-        headers, size = self.headers, self.headers_size
-        if struct_headers:
-            headers = self._written_headers(topic, self._context, struct_headers)
-            size = self.size_of(headers)
-        return self._written(topic, key_schema, key, value_schema, value, headers, size)
-
-    def _transformed(self, record: Record) -> Message | None:
-        for transform in self.transforms:
-            changed = transform.apply(record)
-            if changed is None:
-                return None
-            record = changed
-        topic = record.topic
-        self.require_topic(topic)
-        headers = self._written_headers(topic, record.headers, record.struct_headers)
-        return self._written(
-            topic,
-            record.key_schema,
-            record.key,
-            record.value_schema,
-            record.value,
-            headers,
-            self.size_of(headers),
-        )
-
-    def _written(
-        self,
-        topic: str,
-        key_schema: Schema | None,
-        key: Any,
-        value_schema: Schema | None,
-        value: Any,
-        headers: Headers,
-        size: int,
-    ) -> Message:
-        """The message of a record; SIZE: what it has beside key and value."""
-        key_bytes = self.key_converter.from_connect(topic, key_schema, key)
-        value_bytes = self.value_converter.from_connect(topic, value_schema, value)
-        return self.checked(topic, key_bytes, value_bytes, headers, size)
-
-    def checked(
-        self,
-        topic: str,
-        key_bytes: bytes | None,
-        value_bytes: bytes | None,
-        headers: Headers,
-        size: int,
-    ) -> Message:
-        """The message, if the producer takes one so large; SIZE: what the rest of it has."""
-        if key_bytes is not None:
-            size += self._length(key_bytes)
-        if value_bytes is not None:
-            size += self._length(value_bytes)
-        if size > self.max_message_bytes:
-            raise TooLarge(
-                f"its message has {size} bytes, the producer takes {self.max_message_bytes};"
-                " raise kafka.producer.max.request.size (and the topic's max.message.bytes)"
-            )
-        return new_message(Message, (topic, key_bytes, value_bytes, headers))
-
-    def size_of(self, headers: Headers) -> int:
-        """Return how many bytes a message has beside its key and value."""
-        size = _OVERHEAD_BYTES
-        for name, value in headers:
-            size += len(name)
-            if value is not None:
-                size += self._length(value) if isinstance(value, bytes) else len(value)
-        return size
-
-    def _written_headers(
-        self, topic: str, headers: Headers, structs: tuple[StructHeader, ...]
-    ) -> Headers:
-        """The headers as they stand in a message. Raises BadValue."""
-        writer = self.header_writer
-        return [
-            *((name, writer.plain(value)) for name, value in headers),
-            *((header.name, writer.typed(topic, header)) for header in structs),
-        ]
 
 
 class JournalRenderer:
@@ -437,7 +264,9 @@ class JournalRenderer:
         table, renderer = change.table, self.renderer
         place = f"table {table.name} of {self.database}"  # no topic is called so
         shown = [table.columns[position].name for position in table.order]
-        if renderer.transforms or renderer.message_keys.places(self.database, table.name, shown):
+        if renderer.writer.transforms or renderer.rules.message_keys.places(
+            self.database, table.name, shown
+        ):
             return place  # the message has another key than the table
         rows = [row for row in (change.before, change.after) if row is not None]
         keys = [self._key_text(table)(row) for row in rows]
@@ -487,7 +316,7 @@ class JournalRenderer:
     def _concerned(self, change: RowChange | DdlChange) -> Concerned:
         with suppress(BadEvent, Obstacle):
             return [(message.topic, message.key) for message in self.messages(change)]
-        if self.renderer.transforms:  # topic and key may be made of the whole event
+        if self.renderer.writer.transforms:  # topic and key may be made of the whole event
             return None
         if isinstance(change, DdlChange):
             return self.renderer.topics.schema_changes
@@ -502,7 +331,7 @@ class JournalRenderer:
             return []
         self.awaits_begin = False
         try:
-            return self._of_record(BEGIN, self.metadata.begin(self.renderer.headers))
+            return self._of_record(BEGIN, self.metadata.begin(self.renderer.writer.headers))
         except Obstacle:
             self.awaits_begin = True
             raise
@@ -511,13 +340,13 @@ class JournalRenderer:
         """The messages behind those of the last change. Raises BadEvent."""
         if self.metadata is None or not self.metadata.began:
             return []
-        return self._of_record(END, self.metadata.end(self.renderer.headers))
+        return self._of_record(END, self.metadata.end(self.renderer.writer.headers))
 
     def _of_record(self, pos: int, record: Record) -> list[Message]:
         try:
-            if not self.renderer.transforms:
-                self.renderer.require_topic(record.topic)
-            message = self.renderer.message(
+            if not self.renderer.writer.transforms:
+                self.renderer.writer.require_topic(record.topic)
+            message = self.renderer.writer.message(
                 record.topic, record.key_schema, record.key, record.value_schema, record.value
             )
         except (BadValue, RegistryRefused) as error:
@@ -532,8 +361,8 @@ class JournalRenderer:
         except BadEvent as error:
             error.whose = self.whose(change)
             raise
-        if shape is not None and not self.renderer.transforms:
-            self.renderer.require_topic(shape.topic)
+        if shape is not None and not self.renderer.writer.transforms:
+            self.renderer.writer.require_topic(shape.topic)
         bound = self._bound[table.number] = None if shape is None else _BoundShape(shape, self)
         return bound
 
@@ -640,7 +469,7 @@ class _BoundShape:
             else:
                 made = [self._event(op, key, old, new, pos)]
         if reduced is not None:
-            made = reduced.marked(self._renderer, made, is_split=events > 1)
+            made = reduced.marked(self._renderer.writer, made, is_split=events > 1)
         if self._metadata is not None:
             self._metadata.count(self._shape.table, events)
         return [message for message in made if message is not None]
@@ -671,15 +500,15 @@ class _BoundShape:
             ),
         }
         topic = shape.topic
-        if headers or renderer.transforms:
-            return renderer.message(
+        if headers or renderer.writer.transforms:
+            return renderer.writer.message(
                 topic, shape.key_schema, key, shape.value_schema, value, headers
             )
         # As ``message`` does, for nearly all of them.
         key_bytes = shape.write_key(topic, shape.key_schema, key)
         value_bytes = shape.write_value(topic, shape.value_schema, value)
-        return renderer.checked(
-            topic, key_bytes, value_bytes, renderer.headers, renderer.headers_size
+        return renderer.writer.checked(
+            topic, key_bytes, value_bytes, renderer.writer.headers, renderer.writer.headers_size
         )
 
     def _delete(
@@ -693,7 +522,7 @@ class _BoundShape:
         shape, renderer = self._shape, self._renderer
         if key is None or not renderer.config.tombstones_on_delete:
             return [delete]
-        return [delete, renderer.message(shape.topic, shape.key_schema, key, None, None)]
+        return [delete, renderer.writer.message(shape.topic, shape.key_schema, key, None, None)]
 
     def _key_change(
         self,

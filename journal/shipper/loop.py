@@ -182,7 +182,7 @@ class Shipper:
         delivery.should_leave = partial(self._should_leave, delivery)
         if config.topic_creation is not None:
             maker = TopicMaker(config, renderer.topics, link)
-            renderer.require_topic, delivery.on_missing = maker.require, maker.missing
+            renderer.writer.require_topic, delivery.on_missing = maker.require, maker.missing
         return delivery
 
     def _load_state(self, delivery: Delivery) -> None:

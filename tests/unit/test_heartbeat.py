@@ -103,15 +103,15 @@ def test_what_is_in_the_way_is_told_once(make: Make) -> None:
     def refuse(topic: str) -> None:
         raise TopicUnavailable(f"no {topic}")
 
-    delivery.plan.renderer.require_topic = refuse
+    delivery.plan.renderer.writer.require_topic = refuse
     with logbook.TestHandler() as log:
         for turn in range(3):
             heartbeat.turn(turn * 5.0)
         assert len(log.records) == 1
         assert log.has_warning()
-        delivery.plan.renderer.require_topic = lambda _: None
+        delivery.plan.renderer.writer.require_topic = lambda _: None
         heartbeat.turn(20.0)
-        delivery.plan.renderer.require_topic = refuse
+        delivery.plan.renderer.writer.require_topic = refuse
         heartbeat.turn(25.0)
         assert len(log.records) == 2
     assert len(delivery.sent) == 1

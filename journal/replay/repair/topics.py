@@ -93,7 +93,7 @@ class TopicLook:
     def meet(self, reader: JournalReader, change: RowChange | DdlChange) -> None:
         """Note the topics of CHANGE, a missing event."""
         table = change.table.name if isinstance(change, RowChange) else None
-        if table in self._met and not self._renderer.transforms:
+        if table in self._met and not self._renderer.writer.transforms:
             return
         self._met.add(table)
         self._concerned(self._renderer, reader, change)

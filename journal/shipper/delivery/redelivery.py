@@ -253,7 +253,7 @@ class LateFlight:
                 if messages:
                     seen = seen_of(plan.quarantine, renderer, change, messages)
                     plan.quarantine.see(entry, database, change.pos, seen, is_late=True)
-                    writer = plan.renderer.header_writer
+                    writer = plan.renderer.writer.header_writer
                     marked = [_marked(each, note, reason, writer) for each in messages]
                     yield change.pos, counted_as(change), marked
 

@@ -119,7 +119,7 @@ class RepairFlight(LateFlight):
                     seen = seen_of(plan.quarantine, renderer, change, messages)
                     plan.quarantine.see(entry, repair.database, pos, seen, is_late=True)
                     table = change.table.name if isinstance(change, RowChange) else ""
-                    told = plan.renderer.header_writer.told(repair.header_of(number, table))
+                    told = plan.renderer.writer.header_writer.told(repair.header_of(number, table))
                     mark = (REPAIR_HEADER, told)
                     marked = [each._replace(headers=[*each.headers, mark]) for each in messages]
                     yield number, counted_as(change), marked

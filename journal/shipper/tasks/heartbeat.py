@@ -45,11 +45,11 @@ class Heartbeat:
         if delivery.stopping or (delivery.link.away and delivery.unacked):
             return now + _LOOK_S
         try:
-            message = self._renderer.message(
+            message = self._renderer.writer.message(
                 self._topic, KEY, self._key, VALUE, {"ts_ms": time_ns() // 1_000_000}
             )
             if message is not None:
-                self._renderer.require_topic(message.topic)
+                self._renderer.writer.require_topic(message.topic)
                 delivery.produce_aside(message)
         except (BadValue, Obstacle) as error:
             self._tell(str(error))

@@ -97,8 +97,8 @@ def _heads(renderer: Renderer, database: str, table: Table) -> tuple[bytes, byte
     if shape is None:
         return None
     return (
-        _head(renderer.key_converter, shape.key_schema),
-        _head(renderer.value_converter, shape.value_schema),
+        _head(renderer.writer.key_converter, shape.key_schema),
+        _head(renderer.writer.value_converter, shape.value_schema),
     )
 
 
@@ -118,7 +118,7 @@ class Journal:
         self, forms: EarlierForms, renderer: Renderer, header: Header, stamp: Stamp, database: str
     ) -> None:
         self._forms = forms
-        self._headers = renderer.headers
+        self._headers = renderer.writer.headers
         self._facts = header, stamp, database
         self._journals: list[JournalRenderer] = []
 

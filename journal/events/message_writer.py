@@ -10,8 +10,7 @@ from firebird_cdc.config.families import JSON
 from firebird_cdc.errors import ConfigError, noting
 from firebird_cdc.journal.events.converters import Converter, build_converters
 from firebird_cdc.journal.events.headers import header_writer
-from firebird_cdc.journal.events.quick import new_message
-from firebird_cdc.journal.events.records import Headers, Message, Record, StructHeader
+from firebird_cdc.journal.events.records import Headers, Message, Record, StructHeader, new_message
 from firebird_cdc.journal.events.schema import Schema
 from firebird_cdc.journal.events.transforms import build_transforms
 from firebird_cdc.journal.events.values import TooLarge

@@ -26,14 +26,13 @@ from firebird_cdc.journal.events.bad_event import BEGIN, END, NEW_EPOCH, BadEven
 from firebird_cdc.journal.events.converters import Converter
 from firebird_cdc.journal.events.message_writer import MessageWriter
 from firebird_cdc.journal.events.oversized import PLACEHOLDER, ReducedChange
-from firebird_cdc.journal.events.quick import Pieces
 from firebird_cdc.journal.events.records import Message, Record, StructHeader
 from firebird_cdc.journal.events.schema import Struct
 from firebird_cdc.journal.events.schema_changes import SchemaChanges
 from firebird_cdc.journal.events.source import at_position, source_of_table
 from firebird_cdc.journal.events.structs import StructFunction
 from firebird_cdc.journal.events.table_rules import TableRules
-from firebird_cdc.journal.events.table_shape import TableShape
+from firebird_cdc.journal.events.table_shape import Pieces, TableShape
 from firebird_cdc.journal.events.topics import BadName
 from firebird_cdc.journal.events.transaction_metadata import TransactionMetadata
 from firebird_cdc.journal.events.values import (

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from time import time_ns
 
 import logbook
 
 from firebird_cdc.errors import RegistryTrouble
+from firebird_cdc.journal.events.converters import JsonConverter, dumps
 from firebird_cdc.journal.events.defaults import with_default
 from firebird_cdc.journal.events.message_writer import MessageWriter
 from firebird_cdc.journal.events.names import field_names
-from firebird_cdc.journal.events.quick import quick_messages
+from firebird_cdc.journal.events.records import Message, new_message
 from firebird_cdc.journal.events.schema import OPTIONAL_INT64, STRING, struct
 from firebird_cdc.journal.events.source import WrittenSource, source_schema
 from firebird_cdc.journal.events.structs import (
@@ -28,6 +30,11 @@ from firebird_cdc.journal.folder.notes import Concerned
 from firebird_cdc.journal.format import Column, Row, RowChange, Table
 
 _log = logbook.Logger("firebird_cdc.journal.events.render")
+
+Pieces = tuple[str, str, str]
+"""The source block of a journal's events as text, around the two places of their position."""
+
+Quick = Callable[[RowChange, Pieces], "list[Message] | None"]
 
 
 class TableShape:
@@ -143,3 +150,58 @@ def _value_positions(rules: TableRules, database: str, table: Table) -> list[int
         for position in table.order
         if keeps(database, table.name, table.columns[position].name)
     ]
+
+
+def quick_messages(shape: TableShape, writer: MessageWriter) -> Quick | None:
+    """What makes the messages of nearly all events, in half the time; None where it can't.
+
+    It writes the envelope as JSON text around the rows. For what is more than that (deletes,
+    changes of keys, values without a form, messages that are too large) it gives None.
+    """
+    key_converter, value_converter = writer.key_converter, writer.value_converter
+    if not (
+        shape.written_source is not None
+        and isinstance(key_converter, JsonConverter)
+        and isinstance(value_converter, JsonConverter)
+    ):
+        return None
+    topic, row, key_of_row, raw_key = (
+        shape.topic,
+        shape.row.struct_of,
+        shape.key.struct_of,
+        shape.raw_key,
+    )
+    has_key = shape.key_schema is not None
+    key_start, key_end = key_converter.frame(shape.key_schema) if shape.key_schema else (b"", b"")
+    start, end = value_converter.frame(shape.value_schema)
+    start += b'{"before":'
+    ending = "}" + end.decode()
+    headers, room = writer.headers, writer.max_message_bytes - writer.headers_size
+
+    def messages(change: RowChange, pieces: Pieces) -> list[Message] | None:
+        pos, op, _, before, after = change
+        if after is None:
+            return None
+        try:
+            if before is None:
+                old = b"null"
+            elif raw_key is not None and raw_key(before) != raw_key(after):
+                return None
+            else:
+                old = dumps(row(before))
+            new = dumps(row(after))
+            key = key_start + dumps(key_of_row(after)) + key_end if has_key else None
+        except (BadValue, TypeError):
+            return None
+        head, middle, tail = pieces
+        now_us = time_ns() // 1000
+        rest = (
+            f',"source":{head}{pos}{middle}{pos}{tail},"op":"{op}","ts_ms":{now_us // 1000},'
+            f'"ts_us":{now_us},"ts_ns":{now_us}000,"transaction":null{ending}'
+        )
+        value = b"".join((start, old, b',"after":', new, rest.encode()))
+        if len(value) + (len(key) if key is not None else 0) > room:
+            return None
+        return [new_message(Message, (topic, key, value, headers))]
+
+    return messages

@@ -31,8 +31,8 @@ from shipping import (
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.service import free_port
 from firebird_cdc.errors import RegistryUnavailable
+from firebird_cdc.journal.events.message_writer import MessageWriter
 from firebird_cdc.journal.events.records import Message, Record
-from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.format import JournalWriter
 from firebird_cdc.journal.shipper.delivery import transactional as transactions
 
@@ -314,14 +314,14 @@ def test_counts_of_a_journal_go_on_over_the_kafka_transactions_it_is_split_into(
     use_transactions(ship, topic_prefix, True)
     ship.options["provide.transaction.metadata"] = "true"
     monkeypatch.setattr(transactions, "SPLIT_MESSAGES", 300)
-    render, calls = Renderer.checked, count(1)
+    render, calls = MessageWriter.checked, count(1)
 
     def interrupted(*args: Any) -> Message | None:
         if next(calls) == 700:  # behind the first part, which a second attempt counts only
             raise RegistryUnavailable("away for a moment")
         return render(*args)
 
-    monkeypatch.setattr(Renderer, "checked", interrupted)
+    monkeypatch.setattr(MessageWriter, "checked", interrupted)
     folder.write(1, 1200)
     assert ship.once_here() == 0
     assert next(calls) > 1800

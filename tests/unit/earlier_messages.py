@@ -16,7 +16,7 @@ from uuid import UUID
 
 from firebird_cdc import __version__
 from firebird_cdc.config import load_config
-from firebird_cdc.journal.events import quick, render, schema_changes
+from firebird_cdc.journal.events import render, schema_changes, table_shape
 from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.format import (
     Column,
@@ -105,7 +105,7 @@ def messages_of(renderer: Renderer, paths: list[Path]) -> list[Any]:
     messages: list[Any] = []
     with (
         mock.patch.object(render, "time_ns", lambda: 1_800_000_000_000_000_000),
-        mock.patch.object(quick, "time_ns", lambda: 1_800_000_000_000_000_000),
+        mock.patch.object(table_shape, "time_ns", lambda: 1_800_000_000_000_000_000),
         mock.patch.object(schema_changes, "time_ns", lambda: 1_800_000_000_000_000_000),
     ):
         for path in paths:

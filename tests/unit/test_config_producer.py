@@ -15,6 +15,7 @@ from firebird_cdc.config import ConnectorConfig, load_config
 from firebird_cdc.config import producer as kafka
 from firebird_cdc.config.librdkafka import BOOLEANS, CANONICAL, CHOICES, INTEGERS, TEXTS
 from firebird_cdc.errors import ConfigError
+from firebird_cdc.journal.shipper.kafka.client import check_producer
 
 Load = Callable[..., ConnectorConfig]
 
@@ -37,7 +38,7 @@ def load(tmp_path: Path) -> Load:
 
 def accepted(config: ConnectorConfig) -> ConnectorConfig:
     """Return CONFIG after the real library took its properties."""
-    kafka.check_producer(config)
+    check_producer(config)
     return config
 
 
@@ -416,7 +417,7 @@ def test_what_only_the_library_can_judge_names_the_line_and_no_secret(
         "ssl.key.password: geheim",
     )
     with pytest.raises(ConfigError) as caught:
-        kafka.check_producer(config)
+        check_producer(config)
     (problem,) = caught.value.problems
     assert "c.yaml:2: kafka.producer.ssl.ca.location: the Kafka client refuses it" in problem
     assert "geheim" not in problem

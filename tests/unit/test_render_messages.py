@@ -479,7 +479,7 @@ def test_the_source_block_is_the_same_whether_a_transform_may_look_at_it_or_not(
 def test_messages_are_the_same_bytes_whether_a_transform_may_look_at_them_or_not(
     render: Render, monkeypatch: pytest.MonkeyPatch, schemas: str, keys: int
 ) -> None:
-    for module in ("quick", "render"):
+    for module in ("table_shape", "render"):
         clock = f"firebird_cdc.journal.events.{module}.time_ns"
         monkeypatch.setattr(clock, lambda: 1_772_442_848_250_123_456)
     columns = tuple(replace(c, key_position=c.key_position * keys) for c in SHIPMENT)

@@ -21,7 +21,7 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.families import AVRO, JSON, PYTHON
 from firebird_cdc.config.producer import max_message_bytes
 from firebird_cdc.errors import ConfigError, JournalError, ReplayError
-from firebird_cdc.journal.events import quick, render, schema_changes, source
+from firebird_cdc.journal.events import render, schema_changes, source, table_shape
 from firebird_cdc.journal.events.bad_event import BadEvent
 from firebird_cdc.journal.events.converters import build_converters
 from firebird_cdc.journal.events.headers import told_by
@@ -589,7 +589,7 @@ def _other_time() -> Iterator[None]:
     with ExitStack() as stack:
         for module, name, value in (
             (render, "time_ns", later),
-            (quick, "time_ns", later),
+            (table_shape, "time_ns", later),
             (schema_changes, "time_ns", later),
             (source, "__version__", "0"),
             (source, "epoch_of", lambda _: None),

@@ -2,7 +2,7 @@
 
 A form makes the physical value (see ``journal.events.schema``) of a value as ``journal.format``
 yields it. It is an expression in Python, so that a row becomes one compiled expression: most types
-need no call for each value. docs/types.md lists all forms; ``journal.type_table`` writes it by
+need no call for each value. docs/types.md lists all forms; ``scripts/types_page.py`` writes it by
 asking this module.
 """
 

@@ -1,6 +1,6 @@
 """Writes docs/reference.md from the tables that the loader works with.
 
-``python -m firebird_cdc.config.reference > docs/reference.md``
+``python -P scripts/reference_page.py > docs/reference.md``
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INTRODUCTION = """\
 # Options
 
 <!-- Made from config/options.py and its neighbours by
-`python -m firebird_cdc.config.reference`; a test compares the two. -->
+`python -P scripts/reference_page.py`; a test compares the two. -->
 
 ## The file
 

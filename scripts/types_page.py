@@ -1,6 +1,6 @@
 """Writes docs/types.md by asking the code that sends values.
 
-``python -m firebird_cdc.journal.type_table > docs/types.md``
+``python -P scripts/types_page.py > docs/types.md``
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ _INTRODUCTION = """\
 # Types
 
 <!-- Made from journal/events/values.py and journal/types/names.py by
-`python -m firebird_cdc.journal.type_table`; a test compares the two. -->
+`python -P scripts/types_page.py`; a test compares the two. -->
 
 What a column of each type of Firebird becomes: the literal type of its field's schema, its
 semantic type (the schema's name, always of version 1) and parameters, and an example as the JSON

@@ -11,9 +11,11 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -24,7 +26,7 @@ from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.shipper.delivery.lane import Lane
 from firebird_cdc.journal.shipper.delivery.plain import Delivery
 from firebird_cdc.journal.shipper.delivery.redelivery import Outcome
-from firebird_cdc.journal.shipper.delivery.repair import RepairDesk
+from firebird_cdc.journal.shipper.delivery.repair import RepairOutcome
 from firebird_cdc.journal.shipper.quarantine import REQUESTS, in_order
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.control")
@@ -33,6 +35,12 @@ ANSWERS_KEPT_S = 3600.0
 """An answer that nobody fetched is removed after this time."""
 
 _LOOK_S = 1.0
+
+HOLD_S = 20.0
+"""How long a database is held for a command that doesn't come back."""
+
+Answer = Callable[[dict[str, Any]], object]
+"""Takes what the command is told, as JSON."""
 
 
 @dataclass(slots=True)
@@ -166,3 +174,57 @@ def _remove_old_answers(folder: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_mtime < oldest:
                 path.unlink()
+
+
+class RepairDesk:
+    """Takes what the command asks for. A part of ``RetryDesk``, which finds the requests."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+        self._repairs = delivery.late.repairs
+        self._asked: set[UUID] = set()
+        self._wanted: dict[UUID, list[Answer]] = {}
+        self._holds: dict[str, tuple[str, float, Answer]] = {}
+
+    def take(self, name: str, content: dict[str, Any], answer: Answer) -> None:
+        """Take request NAME. Raises KeyError, TypeError or ValueError if it makes no sense."""
+        database = str(content["database"])
+        match content["action"]:
+            case "hold":
+                until = monotonic() + HOLD_S
+                self._repairs.hold(database, until)
+                self._holds[name] = database, until, answer
+            case "send":
+                uuid = UUID(content["repair"])
+                self._repairs.take(uuid)
+                self._wanted.setdefault(uuid, []).append(answer)
+            case "release":
+                self._repairs.let_go(database)
+                answer({"released": True})
+            case other:
+                raise ValueError(other)
+
+    def _tell(self, uuid: UUID, database: str | None, outcome: RepairOutcome) -> None:
+        self._asked.discard(uuid)
+        if database is not None:
+            self._repairs.let_go(database)
+        for answer in self._wanted.pop(uuid, ()):
+            answer(outcome._asdict())
+
+    def turn(self, now: float) -> None:
+        """Answer holds that have taken effect, and have sent what a former shipper left."""
+        # In the order in which they were made; the others are gone, and that is the answer.
+        for uuid in dict.fromkeys([*self._repairs.waiting, *self._wanted]):
+            if uuid not in self._asked:
+                self._asked.add(uuid)
+                database = self._repairs.database_of(uuid)
+                tell = partial(self._tell, uuid, database)
+                self._delivery.late.ask_repair(uuid, tell)
+        for name, (database, until, answer) in list(self._holds.items()):
+            if self._delivery.is_at_rest(database):
+                del self._holds[name]
+                self._repairs.hold(database, now + HOLD_S)
+                answer({"place": self._delivery.place_of(database)})
+            elif now >= until:
+                del self._holds[name]
+                answer({"refused": "Kafka does not take what is under way of the database"})

@@ -11,7 +11,20 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "firebird_cdc"
 
 # Each package imports only from those above it; docs/architecture.md has the same table.
-LAYERS = ["journal.format", "journal.types", "config", "journal.folder", "packaging.server", "journal.events", "bridge", "journal.shipper", "journal.replay", "packaging", "demo", "cli"]
+LAYERS = [
+    "journal.format",
+    "journal.types",
+    "config",
+    "journal.folder",
+    "packaging.server",
+    "journal.events",
+    "bridge",
+    "journal.shipper",
+    "journal.replay",
+    "packaging",
+    "demo",
+    "cli",
+]
 # Modules that import nothing of ours, and the parts in C: for all.
 _FOR_ALL = {"", "errors", "clock", "output", "native"}
 

@@ -13,43 +13,26 @@ Kafka transaction together with a record that names the journal
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import UUID
 
 import logbook
-from confluent_kafka import KafkaError, KafkaException
 
-from firebird_cdc.errors import JournalError, Obstacle
-from firebird_cdc.journal.events.bad_event import BadEvent
-from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.folder.disposal import dispose_shipped
 from firebird_cdc.journal.folder.notes import Note
-from firebird_cdc.journal.format import Gap, JournalReader, SequenceChange
-from firebird_cdc.journal.shipper.delivery.send import FlightPlan, seen_of
-from firebird_cdc.journal.shipper.delivery.tally import PLACED, Kind, counted_as
-from firebird_cdc.journal.shipper.inbox.backlog import Entry
-from firebird_cdc.journal.shipper.kafka.client import Sender, is_refusal
+from firebird_cdc.journal.shipper.delivery.repair import RepairFlight, RepairOutcome, Repairs
+from firebird_cdc.journal.shipper.delivery.resend import LateFlight
+from firebird_cdc.journal.shipper.delivery.send import FlightPlan
+from firebird_cdc.journal.shipper.delivery.tally import PLACED
+from firebird_cdc.journal.shipper.kafka.client import Sender
 from firebird_cdc.journal.shipper.quarantine import refusal
 
 if TYPE_CHECKING:
-    from firebird_cdc.journal.events.headers import HeaderWriter
-    from firebird_cdc.journal.shipper.delivery.repair import RepairFlight, RepairOutcome, Repairs
     from firebird_cdc.journal.shipper.repairs import Place
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.redelivery")
-
-LATE_HEADER = "__firebird_cdc.late"
-"""Header of a late event: JSON with ``set_aside_at`` and ``reason``."""
-
-CHANGES_PER_TURN = 500
-"""Changes read in one turn of the shipping thread."""
-
-MOST_PROBLEMS = 20
-"""Events of one journal that are refused again before its retry ends."""
 
 
 class Outcome(NamedTuple):
@@ -57,246 +40,6 @@ class Outcome(NamedTuple):
 
     is_sent: bool
     text: str
-
-
-@dataclass(slots=True)
-class _Open:
-    """An event that was handed over and is not wholly answered. ``left``: its messages that are
-    not; ``kind``: what the statistics count it as."""
-
-    left: int
-    kind: tuple[str, str]
-    is_refused: bool = False
-
-
-class LateFlight:
-    """The late events of one journal on their way.
-
-    ``is_careful``: one after the other, each answered before the next is sent. ``unacked``:
-    messages without an answer; ``sent``: events that Kafka took; ``problems``: those that can't be
-    sent, and why; ``is_read``: nothing more will be handed over.
-    """
-
-    def __init__(
-        self, plan: FlightPlan, note: Note, *, is_careful: bool = False, sent: int = 0
-    ) -> None:
-        self.note = note
-        self.path = plan.quarantine.folder / f"{note.uuid}.log"
-        self.is_careful = is_careful
-        self.unacked = 0
-        self.sent = sent
-        self.is_read = False
-        self.problems: dict[int, str] = {}
-        self.broken = ""
-        self.database = ""
-        self.counts: dict[Kind, int] = {}
-        self._placed: set[int] = set()  # events with placeholders
-        self._plan = plan
-        self._reached = 0
-        self._taken = 0
-        self._is_whole = False
-        self._is_batch_refused = False
-        self._open: dict[int, _Open] = {}
-        self._held: deque[Message] = deque()
-        self._held_pos = 0
-        self._batches = self._rendered()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether everything is answered."""
-        return self.is_read and self.unacked == 0
-
-    @property
-    def is_sent(self) -> bool:
-        """Whether all that was left out was taken by Kafka, or is not captured any more."""
-        return self.is_over and self._is_whole and not self.problems
-
-    @property
-    def wants_care(self) -> bool:
-        """Whether a message was refused that may only have shared the fate of its batch."""
-        return self._is_batch_refused and not self.is_careful
-
-    def close(self) -> None:
-        """Close the file; answers that come later are of no interest."""
-        self._batches.close()
-        self._plan.unacked -= self.unacked
-        self.unacked = 0
-        self._open.clear()
-        self.is_read = True
-
-    def give_up(self, why: str) -> None:
-        """Hand over no more."""
-        self.broken = why
-        self._batches.close()
-        self.is_read = True
-
-    def send(self, producer: Sender) -> bool:
-        """Hand over some more; whether that went on."""
-        moved = False
-        for _ in range(CHANGES_PER_TURN):
-            if self.is_read or (self.is_careful and self.unacked):
-                break
-            if not self._held and not self._next():
-                break
-            moved = True
-            if not self._hand_over(producer):
-                break
-        return moved
-
-    def _next(self) -> bool:
-        """Have the messages of the next event at hand; False at the end."""
-        if len(self.problems) < MOST_PROBLEMS:
-            try:
-                batch = next(self._batches, None)
-            except (JournalError, OSError, Obstacle) as error:
-                self.broken = str(error)
-            else:
-                if batch is not None:
-                    self._held_pos, kind, messages = batch
-                    if messages:
-                        self._open[self._held_pos] = _Open(len(messages), kind)
-                        self._held.extend(messages)
-                    return True
-                self._is_whole = True
-        self._batches.close()
-        self.is_read = True
-        return False
-
-    def _hand_over(self, producer: Sender) -> bool:
-        pos = self._held_pos
-        while self._held:
-            message = self._held[0]
-            try:
-                producer.produce(
-                    message.topic,
-                    message.value,
-                    message.key,
-                    headers=message.headers,
-                    on_delivery=partial(self._report, pos),
-                )
-            except BufferError:
-                return False
-            except KafkaException as error:
-                count = len(self._held)
-                self._held.clear()
-                self._answered(pos, count, error.args[0])
-            else:
-                self._held.popleft()
-                self.unacked += 1
-                self._plan.unacked += 1
-        return True
-
-    def _report(self, pos: int, error: KafkaError | None, message: Any) -> None:
-        if pos not in self._open:
-            return  # closed meanwhile
-        self.unacked -= 1
-        self._plan.unacked -= 1
-        error = self._plan.failure_of(error, message)
-        if error is None:
-            self._plan.acknowledged += 1
-        self._answered(pos, 1, error)
-
-    def _answered(self, pos: int, messages: int, error: KafkaError | None) -> None:
-        event = self._open[pos]
-        event.left -= messages
-        if error is not None:
-            event.is_refused = True
-            self.problems.setdefault(pos, f"Kafka refuses it: {error.str()}")
-            self._is_batch_refused = self._is_batch_refused or is_refusal(error)
-        if event.left == 0:
-            del self._open[pos]
-            if not event.is_refused:
-                self.sent += 1
-                self._taken = max(self._taken, pos)
-                for kind in (event.kind, PLACED)[: 1 + (pos in self._placed)]:
-                    self.counts[kind] = self.counts.get(kind, 0) + 1
-
-    def _rendered(self) -> Generator[tuple[int, tuple[str, str], Sequence[Message]], None, None]:
-        """Yield the number of each late event, its kind, and its messages with the header; now
-        and then none, to let others have their turn."""
-        plan, note = self._plan, self.note
-        with JournalReader(self.path, plan.none_charset) as reader:
-            stamp = reader.stamp
-            if stamp is None:
-                raise JournalError(self.path, 1024, "it has no stamp")
-            entry = Entry(stamp.epoch, stamp.sequence, reader.header.uuid)
-            database = self.database = reader.database
-            # Without BEGIN and END: those of its transaction were sent, and counted without it.
-            renderer = plan.renderer.journal(reader.header, stamp, database, alone=True)
-            passed = 0
-            for change in reader.changes():
-                passed += 1
-                if passed % CHANGES_PER_TURN == 0:
-                    yield 0, ("", ""), ()
-                if isinstance(change, SequenceChange):
-                    continue
-                reason = note.reason_at(change.pos)
-                if reason is None:
-                    continue
-                if isinstance(change, Gap):
-                    _log.error(
-                        "{}: event {} marks a gap: {}; Kafka gets no message for it",
-                        self.path,
-                        change.pos,
-                        change.reason,
-                    )
-                    continue
-                placed = renderer.reduced
-                try:
-                    messages = renderer.messages(change)
-                except BadEvent as error:
-                    self.problems[change.pos] = str(error)
-                    messages = []
-                self._reached = change.pos
-                if renderer.reduced != placed:
-                    self._placed.add(change.pos)
-                if messages:
-                    seen = seen_of(plan.quarantine, renderer, change, messages)
-                    plan.quarantine.see(entry, database, change.pos, seen, is_late=True)
-                    writer = plan.renderer.writer.header_writer
-                    marked = [_marked(each, note, reason, writer) for each in messages]
-                    yield change.pos, counted_as(change), marked
-
-    @property
-    def trouble(self) -> str:
-        """Why not all was sent."""
-        if self.problems:
-            pos, problem = min(self.problems.items())
-            return f"event {pos}: {problem}"
-        return self.broken
-
-    def rest(self) -> Note:
-        """What is still not sent, once everything is answered."""
-        note, reached, is_whole = self.note, self._reached, self._is_whole
-        rest = replace(note, left_out=[], rest_after=None, reasons=list(note.reasons))
-        for pos, problem in sorted(self.problems.items()):
-            rest.add(pos, problem)
-        if not is_whole:
-            rest.left_out += [
-                each._replace(first=max(each.first, reached + 1))
-                for each in note.left_out
-                if each.last > reached
-            ]
-        if note.rest_after is not None:
-            rest.rest_after = None if is_whole else max(note.rest_after, reached)
-            rest.rest_reason = self.broken or note.rest_reason
-        if note.newer is None and self.problems and self._taken > min(self.problems):
-            rest.newer = f"event {self._taken} of the same journal, by a retry"
-        return rest
-
-    def again(self, *, is_aborted: bool) -> LateFlight:
-        """The same once more, with care; ``is_aborted``: nothing of it became visible."""
-        if is_aborted:
-            return LateFlight(self._plan, self.note, is_careful=True)
-        again = LateFlight(self._plan, self.rest(), is_careful=True, sent=self.sent)
-        again.counts = self.counts
-        return again
-
-
-def _marked(message: Message, note: Note, reason: str, writer: HeaderWriter) -> Message:
-    """MESSAGE with the header that says that it comes late."""
-    value = writer.told({"set_aside_at": note.at, "reason": reason})
-    return message._replace(headers=[*message.headers, (LATE_HEADER, value)])
 
 
 class _Wish(NamedTuple):
@@ -499,7 +242,7 @@ class LateSending:
         ``is_aborted``: nothing of it becomes visible. Returns whether the journal is gone.
         """
         if self._wish is not None and self._wish.is_repair:
-            return self._finish_repair(cast("RepairFlight", flight), is_aborted=is_aborted)
+            return self._finish_repair(cast(RepairFlight, flight), is_aborted=is_aborted)
         is_gone = False
         quarantine = self._plan.quarantine
         sent = 0 if is_aborted else flight.sent

@@ -14,10 +14,9 @@ Everything belongs to the shipping thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from functools import partial
+from collections.abc import Generator, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 import logbook
@@ -29,7 +28,7 @@ from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.events.render import JournalRenderer
 from firebird_cdc.journal.folder.notes import Note
 from firebird_cdc.journal.format import Gap, JournalReader, RowChange, SequenceChange
-from firebird_cdc.journal.shipper.delivery.redelivery import CHANGES_PER_TURN, LateFlight
+from firebird_cdc.journal.shipper.delivery.resend import CHANGES_PER_TURN, LateFlight
 from firebird_cdc.journal.shipper.delivery.send import FlightPlan, seen_of
 from firebird_cdc.journal.shipper.delivery.tally import counted_as
 from firebird_cdc.journal.shipper.inbox.backlog import Entry
@@ -44,15 +43,9 @@ from firebird_cdc.journal.shipper.repairs import (
 )
 
 if TYPE_CHECKING:
-    from firebird_cdc.journal.shipper.delivery.plain import Delivery
+    pass
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.repair")
-
-HOLD_S = 20.0
-"""How long a database is held for a command that doesn't come back."""
-
-Answer = Callable[[dict[str, Any]], object]
-"""Takes what the command is told, as JSON."""
 
 
 class RepairFlight(LateFlight):
@@ -277,57 +270,3 @@ class Repairs:
         else:
             self._remove(repair.uuid)
         return False, outcome
-
-
-class RepairDesk:
-    """Takes what the command asks for. A part of ``RetryDesk``, which finds the requests."""
-
-    def __init__(self, delivery: Delivery) -> None:
-        self._delivery = delivery
-        self._repairs = delivery.late.repairs
-        self._asked: set[UUID] = set()
-        self._wanted: dict[UUID, list[Answer]] = {}
-        self._holds: dict[str, tuple[str, float, Answer]] = {}
-
-    def take(self, name: str, content: dict[str, Any], answer: Answer) -> None:
-        """Take request NAME. Raises KeyError, TypeError or ValueError if it makes no sense."""
-        database = str(content["database"])
-        match content["action"]:
-            case "hold":
-                until = monotonic() + HOLD_S
-                self._repairs.hold(database, until)
-                self._holds[name] = database, until, answer
-            case "send":
-                uuid = UUID(content["repair"])
-                self._repairs.take(uuid)
-                self._wanted.setdefault(uuid, []).append(answer)
-            case "release":
-                self._repairs.let_go(database)
-                answer({"released": True})
-            case other:
-                raise ValueError(other)
-
-    def _tell(self, uuid: UUID, database: str | None, outcome: RepairOutcome) -> None:
-        self._asked.discard(uuid)
-        if database is not None:
-            self._repairs.let_go(database)
-        for answer in self._wanted.pop(uuid, ()):
-            answer(outcome._asdict())
-
-    def turn(self, now: float) -> None:
-        """Answer holds that have taken effect, and have sent what a former shipper left."""
-        # In the order in which they were made; the others are gone, and that is the answer.
-        for uuid in dict.fromkeys([*self._repairs.waiting, *self._wanted]):
-            if uuid not in self._asked:
-                self._asked.add(uuid)
-                database = self._repairs.database_of(uuid)
-                tell = partial(self._tell, uuid, database)
-                self._delivery.late.ask_repair(uuid, tell)
-        for name, (database, until, answer) in list(self._holds.items()):
-            if self._delivery.is_at_rest(database):
-                del self._holds[name]
-                self._repairs.hold(database, now + HOLD_S)
-                answer({"place": self._delivery.place_of(database)})
-            elif now >= until:
-                del self._holds[name]
-                answer({"refused": "Kafka does not take what is under way of the database"})

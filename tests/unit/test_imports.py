@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -68,3 +69,9 @@ def test_packages_import_in_one_direction_and_modules_never_in_a_circle() -> Non
     ]
     assert not backward
     TopologicalSorter(graph).prepare()
+
+
+def test_architecture_has_the_same_table() -> None:
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    section = page.partition("## Which package imports which")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `([a-z.]+)` \|", section, re.MULTILINE) == LAYERS

@@ -1,4 +1,4 @@
-"""How fast one core decodes a journal in Python: rows of eight columns, from the file to values.
+"""Speed of one core at decoding a journal in Python: rows of eight columns, from file to values.
 
 Times ``JournalReader.changes`` over a real file: reading it, its checksums, texts, and a look
 at every value of every row, as a consumer takes. Prints a line for each part, and as the last

@@ -1,4 +1,4 @@
-"""What capture costs a server: bare, with its own replication journal, and with ours.
+"""Cost of capture for a server: bare, with its own replication journal, and with ours.
 
 Three Firebird 4 servers (Debian trixie's, in a chroot) stand side by side with the same settings,
 each with a database of its own; one at a time is under load, from the same C client over TCP

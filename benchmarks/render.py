@@ -1,4 +1,4 @@
-"""How fast one core makes Kafka messages of a journal: rows of ten columns, from file to bytes.
+"""Speed of one core at making Kafka messages of a journal: ten-column rows, from file to bytes.
 
 Reads a real file with ``JournalReader`` and renders every change with ``Renderer``, as the
 shipper does, JSON without and with schemas, keys included; the process is pinned to one core.

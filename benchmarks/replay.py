@@ -1,4 +1,4 @@
-"""How fast Spark rebuilds a table from journals: rows per second and core.
+"""Speed of Spark at rebuilding a table from journals: rows per second and core.
 
 A row here is a change that is read: 6 of 10 insert a row of eight columns, 3 update one, 1 deletes
 one, at random. The same changes lie in one journal, in 1,000 journals, and, typed and with their

@@ -1,4 +1,4 @@
-"""What it costs to take a backlog of journals to Kafka, and how soon a commit is there.
+"""Cost of taking a backlog of journals to Kafka, and time until a commit is there.
 
 A broker runs beside. The backlog is written by the product's own ``JournalWriter``, without an
 engine; it is on disk before a run begins. Each run is one process ``firebird-cdc ship --once``
@@ -86,7 +86,7 @@ print(json.dumps([os.waitstatus_to_exitcode(status), time.monotonic() - begun,
 
 
 class Cost(NamedTuple):
-    """What a process took: wall and CPU seconds, peak resident MiB."""
+    """Resources that a process took: wall and CPU seconds, peak resident MiB."""
 
     seconds: float
     cpu_s: float
@@ -161,7 +161,7 @@ def _row(number: int) -> list[Value]:
 
 @contextmanager
 def syncing_once() -> Iterator[None]:
-    """What is written meanwhile is on disk at the end, and not after each journal."""
+    """Sync what is written meanwhile to disk once at the end, and not after each journal."""
     with mock.patch("os.fsync"):
         yield
     os.sync()
@@ -327,7 +327,7 @@ def copied(source: Path, to: Path) -> Path:
 
 
 class Sizes(NamedTuple):
-    """How much is sent in a part, and for how many seconds latency is measured."""
+    """Amounts that are sent in each part, and seconds for which latency is measured."""
 
     rounds: int  # of which the best one counts
     raw_rounds: int

@@ -123,7 +123,7 @@ class DatabaseIdentity(NamedTuple):
 
 
 class DiskUse(NamedTuple):
-    """What journals that wait take on disk."""
+    """Disk space that waiting journals take."""
 
     bytes: int
     is_full: bool  # connector.journal.max.bytes was reached, and not left since
@@ -135,7 +135,7 @@ _VERDICTS = {0: Verdict.ACTIVE, -1: Verdict.LIMBO, -2: Verdict.DEAD, -3: Verdict
 
 
 class QuestionKind(IntEnum):
-    """What the plugin wants to know, or have done."""
+    """Kinds of requests of the plugin: to answer a question, or to do something."""
 
     COMPLETE = 1
     KNOW_INDEXES = 2  # find out which indexes are keys, unless that is known; no answer
@@ -187,7 +187,7 @@ class Witness(Protocol):
 
 
 class OpenFolder(Protocol):
-    """What the plugin needs of the journal folder."""
+    """Parts of the journal folder that the plugin needs."""
 
     path: Path
     journal_fd: int
@@ -198,7 +198,7 @@ class OpenFolder(Protocol):
 
 
 class Host(Protocol):
-    """What the plugin offers to the bridge."""
+    """Functions that the plugin offers to the bridge."""
 
     root: Path
 

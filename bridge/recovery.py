@@ -121,7 +121,7 @@ class Recovery:
         self._thread.join()
 
     def is_clear_since(self, moment: float) -> bool:
-        """Whether a look that began after MOMENT (monotonic) found nothing to do any more."""
+        """Tell whether a look that began after MOMENT (monotonic) found nothing to do any more."""
         return self._clear_at >= moment
 
     def _run(self) -> None:
@@ -161,7 +161,8 @@ class Recovery:
         return self._confirmer
 
     def _check_user(self) -> None:
-        """What this process makes in the folder, the server must be able to use."""
+        """Raise CaptureError unless this process runs as the folder's owner: the server must be
+        able to use what is made there."""
         try:
             owner = self._directory.stat().st_uid
         except OSError as error:

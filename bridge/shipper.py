@@ -212,7 +212,7 @@ class ShipperSupervisor(threading.Thread):
         return exit_status.words_path(self._folder.path)
 
     def _must_wait(self) -> bool:
-        """Whether the last shipper came to an end that the next one would come to as well."""
+        """Tell whether the last shipper ended for a cause that would end the next one as well."""
         words = exit_status.read(self._last_words)
         hold_s = words.hold_s(self._config) if words else 0.0
         if words and hold_s and words.at != self._told_to_wait:
@@ -265,7 +265,7 @@ class ShipperSupervisor(threading.Thread):
 
 
 def _is_alive(process: int) -> bool:
-    """Whether a process has not ended; one that nobody has buried has."""
+    """Tell whether a process is alive; a zombie, for which nobody has waited, is not."""
     try:
         status = Path(f"/proc/{process}/stat").read_bytes()
     except OSError:

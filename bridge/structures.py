@@ -145,7 +145,7 @@ class JournalStatements(NamedTuple):
 
 
 class Structures(NamedTuple):
-    """What was read: for each journal what its statements did, and the key indexes by then."""
+    """Result of a `Job`: for each journal what its statements did, and the key indexes by then."""
 
     changes: dict[UUID, dict[int, tuple[TableChange, ...]]]
     indexes: KeyIndexes
@@ -276,7 +276,7 @@ def _concerned(
 
 
 def _was_key(index: Statement, before: KeyIndex | None, after: KeyIndex | None) -> bool:
-    """Whether a statement on an index changed the key of a table, from BEFORE to AFTER."""
+    """Tell whether a statement on an index changed the key of a table, from BEFORE to AFTER."""
     if before is not None and before.name == index.name and index.verb == "CREATE":
         before = None  # one of that name went unnoticed
     names = {each.name for each in (before, after) if each is not None}
@@ -409,5 +409,5 @@ class KeyIndexFile:
             raise
 
     def remove(self) -> None:
-        """What is there is no longer right."""
+        """Remove the file, as what it holds is no longer right."""
         self._path.unlink(missing_ok=True)

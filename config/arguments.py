@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 Subparsers = Any
-"""What ``add_subparsers`` returns; argparse keeps the type private."""
+"""Type of the object that ``add_subparsers`` returns; argparse keeps it private."""
 
 
 def positive(text: str) -> int:

@@ -18,7 +18,7 @@ _VARIABLE = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """How to attach to a database by its path.
+    """Settings for attaching to a database by its path.
 
     ``hostname``: None attaches to the file directly. ``client_library``: None leaves the choice
     to whoever attaches. ``password_file``: where the password is, if it is in a file. The password
@@ -34,7 +34,7 @@ class Attachment:
     password_file: Path | None
 
     def target(self, database: str) -> str:
-        """DATABASE as the client library wants it."""
+        """Return DATABASE in the form that the client library wants."""
         if self.hostname is None:
             return database
         host = f"[{self.hostname}]" if ":" in self.hostname else self.hostname
@@ -92,7 +92,7 @@ class CanaryTable:
 
     @property
     def identifier(self) -> str:
-        """What tells it from all others, as in ``table.include.list``."""
+        """Name that distinguishes it from all other tables, as in ``table.include.list``."""
         return f"{self.database}.{self.table}"
 
     @property

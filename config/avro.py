@@ -148,8 +148,8 @@ PROPERTIES: Final = {
     "proxy.host": ("", "A proxy before the registry."),
     "proxy.port": ("80", "Its port."),
 }
-"""What the Avro converter heeds: default and meaning. ``schema.registry.`` may also be left out
-or put before where it is not written here, as in the Java converter."""
+"""Options that the Avro converter heeds: default and meaning. ``schema.registry.`` may also be left
+out, or put before a name that is written here without it, as in the Java converter."""
 
 _PLAIN_NAMES: Final = frozenset(
     name if name == _URL else name.removeprefix(_CLIENT) for name in PROPERTIES
@@ -157,14 +157,14 @@ _PLAIN_NAMES: Final = frozenset(
 
 
 class Finding(NamedTuple):
-    """What is to be said of one option, ``name`` without its prefix."""
+    """Remark on one option, ``name`` without its prefix."""
 
     name: str
     why: str
 
 
 class Findings(NamedTuple):
-    """What is wrong or useless in a converter's options.
+    """Remarks on the options of a converter that are wrong, missing or without effect.
 
     ``wrong``: why a value can't be used. ``missing``: why an option must be set.
     ``ignored``: why one has no effect.

@@ -535,7 +535,7 @@ class _Loader:
             self._problem(self.entries[PASSWORD_FILE], f"is set beside {PASSWORD}; remove one")
 
     def _topic_creation(self) -> topic_creation.TopicCreation | None:
-        """How topics are made; None if they are not."""
+        """Return the settings with which topics are made; None if the shipper makes none."""
         options = self.topic_creation
         for entry, why in options.misplaced():
             self._warn(entry, f"has no effect: {why}")

@@ -32,13 +32,13 @@ class TableFilter:
         self.keeps_column = lru_cache(_CACHE_SIZE)(self._keeps_column)
 
     def _captures(self, database: str, table: str) -> bool:
-        """Whether changes of TABLE (as stored) in DATABASE (its real path) become events."""
+        """Tell whether changes of TABLE (as stored) in DATABASE (its real path) become events."""
         if table.startswith(_SYSTEM_PREFIXES):
             return False
         return _passes(f"{database}.{table}", *self._tables)
 
     def _keeps_column(self, database: str, table: str, column: str) -> bool:
-        """Whether COLUMN belongs in the value; key columns stay in the key in any case."""
+        """Tell whether COLUMN belongs in the value; key columns stay in the key in any case."""
         return _passes(f"{database}.{table}.{column}", *self._columns)
 
 

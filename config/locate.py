@@ -18,7 +18,7 @@ _JVM_LOGGING: Final = "-Dlogback.configurationFile="
 
 
 class FileLocations(NamedTuple):
-    """Where the connector's options and, if any are given, the logging options are."""
+    """Files with the connector's options and, if any are given, the logging options."""
 
     config: Path
     logging: Path | None

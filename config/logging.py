@@ -80,7 +80,7 @@ _log = logbook.Logger("firebird_cdc.config.logging")
 
 @dataclass(frozen=True, slots=True)
 class LoggingOptions:
-    """What to log, where, in which form, and how much of it to keep."""
+    """Options of logging: level, file, format, and how much of the log is kept."""
 
     level: str = "info"
     file: Path = DEFAULT_LOG_FILE
@@ -248,7 +248,7 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
             self._open()
 
     def should_handle(self, record: Any) -> bool:
-        """Whether RECORD is important enough, as the configuration says by now."""
+        """Tell whether RECORD is important enough for the level that the configuration has now."""
         if self._source is not None and time.monotonic() >= self._look_at:
             # Whoever logs has other things to do; the level stays as it is until the next look.
             with contextlib.suppress(Exception):
@@ -452,7 +452,7 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
     # -- rotation
 
     def _is_due(self, more: int) -> bool:
-        """Whether MORE bytes make the file too long, and it is ours to rename."""
+        """Tell whether MORE bytes make the file too long, and it is ours to rename."""
         if not self._options.rotation_size or not self._is_regular or self._fd is None:
             return False
         found = os.fstat(self._fd)

@@ -40,7 +40,7 @@ class Kind(Enum):
 
 
 class Status(Enum):
-    """Whether setting the option has an effect in this version."""
+    """State of an option in this version: whether setting it has an effect."""
 
     BUILT = "built"
     LATER = "not built yet"
@@ -104,17 +104,17 @@ class Option:
 
     @property
     def is_family(self) -> bool:
-        """Whether the name stands for many keys, e.g. ``column.mask.with.<n>.chars``."""
+        """Tell whether the name stands for many keys, e.g. ``column.mask.with.<n>.chars``."""
         return "<" in self.name
 
     def matches(self, key: str) -> bool:
-        """Whether KEY is this option, or one of the family."""
+        """Tell whether KEY is this option, or one of the family."""
         if not self.is_family:
             return key == self.name
         return self.placeholders(key) is not None
 
     def placeholders(self, key: str) -> tuple[str, ...] | None:
-        """What stands in KEY for each part in angle brackets; None if it is no such key."""
+        """Return the text in KEY for each part in angle brackets; None if it is no such key."""
         parts = re.split(r"(<[^>]*>)", self.name)
         pattern = "".join(
             f"({_PLACEHOLDERS.get(part, '.+')})" if part.startswith("<") else re.escape(part)
@@ -764,7 +764,7 @@ _NO_SECRETS = (".credentials.source", "database.password.file")
 
 
 def is_secret(key: str) -> bool:
-    """Whether the value of KEY must never appear in a message or a log."""
+    """Tell whether the value of KEY must never appear in a message or a log."""
     # Where credentials are is none.
     return _SECRET.search(key) is not None and not key.endswith(_NO_SECRETS)
 

@@ -45,7 +45,7 @@ class Reading:
 
     @property
     def place(self) -> tuple[str, str]:
-        """What tells the file from those of other servers, whatever is in it."""
+        """Path and root: they distinguish the file from other servers' files, whatever it holds."""
         return self.path, self.root
 
     def as_json(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ _MOST_REPLICAS = 32767  # the protocol has 16 bits for it
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """How a topic is made. ``properties``: of the topic, e.g. ``retention.ms``."""
+    """Settings with which a topic is made. ``properties``: of the topic, e.g. ``retention.ms``."""
 
     partitions: int
     replication_factor: int
@@ -37,7 +37,7 @@ class TopicGroup:
     settings: TopicSettings
 
     def holds(self, topic: str) -> bool:
-        """Whether TOPIC belongs here."""
+        """Tell whether TOPIC belongs to this group."""
         return any(pattern.fullmatch(topic) for pattern in self.include) and not any(
             pattern.fullmatch(topic) for pattern in self.exclude
         )
@@ -51,7 +51,7 @@ class TopicCreation:
     default: TopicSettings
 
     def settings(self, topic: str) -> TopicSettings:
-        """How TOPIC is made."""
+        """Return the settings with which TOPIC is made."""
         return next((group.settings for group in self.groups if group.holds(topic)), self.default)
 
 
@@ -80,7 +80,7 @@ class TopicCreationOptions:
         return tuple(dict.fromkeys(split_list(self.listing.value)))
 
     def any(self) -> bool:
-        """Whether anything but the switch is set."""
+        """Tell whether any option but ``topic.creation.enable`` is set."""
         return self.listing is not None or bool(self._entries)
 
     def misplaced(self) -> Iterator[tuple[Entry, str]]:
@@ -93,7 +93,7 @@ class TopicCreationOptions:
                     yield entry, f"{PREFIX}groups does not name {name}"
 
     def build(self) -> tuple[TopicCreation, list[tuple[Entry, str]]]:
-        """The settings, and what is wrong: entries with the rest of a sentence each."""
+        """Return the settings, and the wrong entries with the rest of a sentence each."""
         problems: list[tuple[Entry, str]] = []
         default = self._settings(DEFAULT, TopicSettings(BROKERS_OWN, BROKERS_OWN, {}), problems)
         groups = []

@@ -1,4 +1,4 @@
-"""What a person at a terminal sees: steps with their time, and tables."""
+"""Output for a person at a terminal: steps with their time, and tables."""
 
 from __future__ import annotations
 

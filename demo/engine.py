@@ -17,7 +17,7 @@ _MATH_LIBRARY = "libtommath.so.1"
 
 
 class EmbeddedRoot:
-    """What a process needs to run the engine of the package firebird-embedded in itself.
+    """Root directory of a process that runs the engine of the package firebird-embedded in itself.
 
     directory: made if missing. It gets links to the package's libraries, and its own
     firebird.conf, plugins.conf and replication.conf, so that `firebird-cdc install --server

@@ -1,4 +1,4 @@
-"""Where the demo and the tests keep what they fetch and what they run."""
+"""Folders in which the demo and the tests keep what they fetch and what they run."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class SchemaRegistry(Service):
 
     @property
     def url(self) -> str:
-        """Where it speaks Confluent's protocol: the value of ``schema.registry.url``."""
+        """Address at which it speaks Confluent's protocol: the value of ``schema.registry.url``."""
         return f"{self.address}/apis/ccompat/v7"
 
     def start(self) -> None:

@@ -30,7 +30,7 @@ _MICROSECOND_0 = datetime(1970, 1, 1)
 
 @dataclass(frozen=True)
 class TableShape:
-    """What the engine's own catalogue says of a table: its key, and its columns of type CHAR."""
+    """Key of a table and its columns of type CHAR, as the engine's own catalogue has them."""
 
     name: str
     key: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What the servers of a demo have in common: a folder, a port, a process of a stack."""
+"""Common part of the servers of a demo: a folder, a port, a process of a stack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a canary table; for ``check``. Changes nothing."""
+"""Problems of a canary table, for ``check``. Changes nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from firebird_cdc.config.attachment import CanaryTable
 
 Problem = tuple[str, str]
-"""What is wrong, and what to do."""
+"""Description of a problem, and the remedy."""
 
 _PRIVILEGES = {"S": "SELECT", "I": "INSERT", "U": "UPDATE"}
 

@@ -1,4 +1,4 @@
-"""What install writes into plugins.conf and replication.conf, and what it refuses to."""
+"""Edits that install makes in plugins.conf and replication.conf, and those that it refuses."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Manifest:
-    """What install placed: files with the digest they had then, links, and folders to write to."""
+    """Files that install placed, with the digest they had then, links, and folders to write to."""
 
     files: dict[str, str] = field(default_factory=dict)
     links: list[str] = field(default_factory=list)

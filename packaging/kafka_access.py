@@ -1,4 +1,4 @@
-"""What the Kafka cluster lets the shipper do, asked without writing anything."""
+"""Rights of the shipper on the Kafka cluster, and its topics, asked without writing anything."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def kafka_access(options: ConnectorConfig, published: Mapping[str, Iterable[str]
 
 
 def _wanted(options: ConnectorConfig, published: Mapping[str, Iterable[str]]) -> set[str]:
-    """The topics that are known to be needed."""
+    """Return the topics that are known to be needed."""
     names = TopicNames(options)
     captures = TableFilter(options).captures
     wanted = {options.position_topic}
@@ -117,7 +117,7 @@ def _topics(
 def _missing(
     where: str, client: AdminClient, options: ConnectorConfig, missing: list[str]
 ) -> Findings:
-    """Whether topics that are not there could be made, by asking to make them for the trial."""
+    """Yield findings on missing topics that can't be made, by asking to make them for the trial."""
     creation = options.topic_creation
     singles = TopicNames(options).singles | {options.position_topic}
     if creation is None:
@@ -146,7 +146,7 @@ def _missing(
 
 
 def _nobody_makes(where: str, client: AdminClient, missing: list[str]) -> Findings:
-    """Whether brokers would leave it to others to make the topics that are MISSING."""
+    """Yield a finding if topics are MISSING and brokers don't make topics by themselves."""
     [broker, *_] = client.list_topics(timeout=_TIMEOUT_S).brokers
     resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
     [future] = client.describe_configs([resource], request_timeout=_TIMEOUT_S).values()
@@ -175,7 +175,8 @@ def _refused(where: str, topic: str, lacking: list[str]) -> Finding:
 
 
 def _other_folders(options: ConnectorConfig) -> Findings:
-    """Whether another journal folder ships with our transactional id, as its positions tell."""
+    """Yield findings on databases that were shipped lately from another journal folder with our
+    transactional id, as the offset topic tells."""
     own = read_folder_identity(options.journal_directory)
     reader = PositionReader(options.producer, options.position_topic, librdkafka_logger())
     try:

@@ -64,7 +64,7 @@ def kafka_problem(producer: Mapping[str, str]) -> str | None:
 
 
 class Publication(NamedTuple):
-    """What a database publishes: is it on, which tables, and which of them have no key.
+    """Publication of a database: whether it is on, its tables, and those of them without a key.
 
     ``outside``: the other tables of the user that hold data for good; ``forced_writes``: whether
     the engine waits until a commit is on disk; ``engine``: its version, such as 5.0.4;

@@ -1,5 +1,5 @@
-"""What the machine around an installation can do to its journals and logs: file systems, disk,
-rights, clock, and other servers. Every function yields findings and changes nothing."""
+"""Dangers to journals and logs from the machine around an installation: file systems, disk,
+rights, clock, and other servers. Every check yields findings and changes nothing."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def log_files(where: str, options: LoggingOptions, account: Account) -> Findings
 
 
 def _log_problem(path: Path, account: Account) -> tuple[str, str] | None:
-    """What keeps the server's user from writing a log file, and the remedy."""
+    """Return the reason why the server's user can't write a log file, and the remedy, or None."""
     name, folder = account.name, path.parent
     if not folder.is_dir():
         return f"{folder} does not exist", f"install -d -m 750 -o {name} {folder}"
@@ -289,7 +289,7 @@ def _password_file(path: Path | None) -> Findings:
 
 
 def clock(options: ConnectorConfig) -> Findings:
-    """Whether the time of day can be believed: commits, lags and retention are told by it."""
+    """Yield findings if the time of day may be wrong: commits, lags and retention go by it."""
     timex = ctypes.create_string_buffer(_TIMEX_BYTES)  # modes = 0: nothing is set
     try:
         state = ctypes.CDLL(None, use_errno=True).adjtimex(timex)
@@ -318,7 +318,7 @@ def clock(options: ConnectorConfig) -> Findings:
 
 
 def _times(folder: Path) -> Iterator[float]:
-    """When the journals in FOLDER were changed; a shipper may be removing them meanwhile."""
+    """Yield the times of change of the journals in FOLDER; a shipper may remove some meanwhile."""
     for path in folder.glob("*.log"):
         with suppress(OSError):
             yield path.stat().st_mtime

@@ -33,7 +33,7 @@ _TROUBLE_S = 1.0  # pause when nothing can be marked: the disk is full, a databa
 
 
 class Surroundings(Protocol):
-    """What is needed of the process that this works in; ``Host`` tells more."""
+    """Functions that `GapMarker` needs of the process that it works in; ``Host`` tells more."""
 
     def database(self, database: int) -> DatabaseIdentity: ...
     def read_gap(self, database: int) -> CountedGap | None: ...

@@ -98,7 +98,7 @@ _MOST_OPEN = 256  # journals held open, and published with one ledger record
 
 
 class Surroundings(Protocol):
-    """What the confirmer needs of the process that it works in; ``Host`` tells more."""
+    """Functions that the confirmer needs of the process that it works in; ``Host`` tells more."""
 
     def last_ticket(self) -> int: ...
     def take_events(self, timeout_ms: int) -> list[Event]: ...
@@ -764,8 +764,8 @@ class Confirmer:
         self._pending[header.uuid] = pending
 
     def _remove_if_abandoned(self, path: Path, owner: UUID | None, error: JournalError) -> None:
-        """What was never filled goes once nobody can be at work on it; damage is kept, but for
-        what a power cut does to a journal that was never sealed."""
+        """Remove a journal that was never filled, or torn by a power cut before it was sealed,
+        once nobody can be at work on it; quarantine one with any other damage."""
         with contextlib.suppress(FileNotFoundError):
             if not self._is_abandoned(path, owner):
                 return

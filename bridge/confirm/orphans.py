@@ -50,7 +50,7 @@ _MANY = 64  # orphans, from which on those are forgotten that others have decide
 
 
 class _Look(NamedTuple):
-    """Who held flocks at one moment, or nearly: inodes of files."""
+    """Inodes of the files that were locked by flock(2) at one moment, or nearly."""
 
     began: float  # monotonic
     shared: set[int]
@@ -61,7 +61,7 @@ class _Look(NamedTuple):
 
 @dataclass(slots=True)
 class _Watch:
-    """What the looks at the database of one orphan showed. Times are monotonic."""
+    """Results of the looks at the database of one orphan. Times are monotonic."""
 
     since: float
     next_at: float  # when a look counts again

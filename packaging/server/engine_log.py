@@ -1,4 +1,4 @@
-"""What the engine itself has written about our plugin, in replication.log."""
+"""Entries about our plugin that the engine itself has written to replication.log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check finds, how grave it is, and the exit code that it makes."""
+"""Findings of a check, their severity, and the exit code that they make."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 class Severity(enum.Enum):
-    """How grave a finding is; the value is the word that operators read."""
+    """Severity of a finding; the value is the word that operators read."""
 
     #: Changes are lost, refused, not captured or not delivered now, or nobody could look.
     ERROR = "error"

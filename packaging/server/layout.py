@@ -60,7 +60,7 @@ class Server:
 
     @property
     def replication_log(self) -> Path:
-        """Where the engine writes what went wrong with replication, if it may."""
+        """Log to which the engine writes what went wrong with replication, if it may."""
         return self.root / "replication.log"
 
 

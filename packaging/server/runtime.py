@@ -1,4 +1,4 @@
-"""What a server needs of the Python environment that firebird-cdc is installed in."""
+"""Files that a server needs of the Python environment that firebird-cdc is installed in."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class _Made(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What a task needs to know; it pickles."""
+    """Parameters of a task; a value that pickles."""
 
     folders: tuple[str, ...]
     output: str
@@ -92,8 +92,8 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class CompactReport:
-    """What was done; ``files``: that were written or were there, ``kept``: of them, from before.
-    ``removed``: files of the originals."""
+    """Result of a compaction; ``files``: that were written or were there, ``kept``: of them, from
+    before. ``removed``: files of the originals."""
 
     journals: int
     events: int

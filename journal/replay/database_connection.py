@@ -1,4 +1,4 @@
-"""How a replay reaches a database: what the command line says, and attaching; without Spark."""
+"""Connection of a replay to a database: options of the command, and attaching; without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an audit finds: one row per fault or note, whoever finds it.
+"""Findings of an audit: one row per fault or note, whoever finds it.
 
 Each part of the audit (`audit`, `against_kafka`, `against_database`) returns a `Comparison`, whose
 findings have the columns of `SCHEMA`, and which says what its kinds mean.
@@ -33,7 +33,7 @@ finding in one sentence; null where a column says nothing."""
 
 
 OPERATIONS = {"c": "inserts", "u": "updates", "d": "deletes", "ddl": "statements", "gap": "gaps"}
-"""What is counted of a history, and what people call it."""
+"""Operations that are counted of a history, and their names for people."""
 
 
 class Kind(NamedTuple):
@@ -74,7 +74,7 @@ JOURNAL_KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What one part of the audit has to say.
+    """Result of one part of the audit.
 
     ``findings``: columns `SCHEMA`, distributed; ``kinds``: what its kinds mean. ``proven``: a
     sentence per database or topic on the range that was checked; ``notes``: sentences on what

@@ -1,4 +1,4 @@
-"""What a live journal folder knows of numbers: which were given, shipped, and kept in the archive.
+"""Numbers that a live journal folder knows: which were given, shipped, and kept in the archive.
 
 Journals alone can't tell that the last ones are lost, or the first ones. The folder that they were
 written to can: the ledger of each database (`journal.folder.ledger`) has the last number that was
@@ -53,7 +53,7 @@ class FolderFacts:
                     yield str(uuid), database, *place
 
     def memories(self) -> dict[str, Memory]:
-        """What the shipper remembers now, by database."""
+        """Return the current memory of the shipper, by database."""
         from firebird_cdc.journal.shipper.local_offsets import remembered
 
         return {} if self.trouble else {each.database: each for each in remembered(self.directory)}
@@ -67,7 +67,7 @@ class FolderFacts:
         return {database_key(name): name for name in {*databases, *shipped}}
 
     def keeps(self, memory: Memory | None) -> bool:
-        """Whether MEMORY is of journals that went into an archive that is read as well."""
+        """Tell whether MEMORY is of journals that went into an archive that is read as well."""
         return memory is not None and memory.archive in self.others
 
     def expected(

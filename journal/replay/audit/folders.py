@@ -1,4 +1,4 @@
-"""Which folders an audit reads, and what the configuration says of them."""
+"""Folders that an audit reads, and what the configuration says of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class AuditFolders:
 
     @property
     def retains(self) -> bool:
-        """Whether old journals are removed from the archive."""
+        """Tell whether old journals are removed from the archive."""
         return bool(self.retention_ms or self.retention_bytes)
 
     def facts(self) -> FolderFacts | None:

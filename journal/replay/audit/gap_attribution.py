@@ -1,4 +1,4 @@
-"""Which hole in the numbers a journal explains that is there but too damaged to say its number.
+"""Attribution of holes in the numbers to journals that are there but too damaged to say theirs.
 
 Such a journal would be reported twice: as damaged, and its number as missing. What is left of it
 (its database, its epoch, the time of its commit, the segment that it lies in) tells which hole it
@@ -27,7 +27,7 @@ def _folder() -> Column:
 
 
 def _is_segment() -> Column:
-    """Whether a file is a whole segment of the archive."""
+    """Return the condition that a file is a whole segment of the archive."""
     return F.col("file").rlike(f"{SEGMENT_NAME.pattern}$")
 
 

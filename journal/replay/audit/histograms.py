@@ -1,4 +1,4 @@
-"""What the page of an audit draws, as histograms: Spark counts, the driver gets a bounded number of
+"""Histograms that the page of an audit draws: Spark counts, the driver gets a bounded number of
 bars however long the history is."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an audit looks at: folders of journals, and the part of their history that is asked for.
+"""Input of an audit: folders of journals, and the part of their history that is asked for.
 
 Every part of the audit reads through one `AuditInput`, so that all of them speak of the same range.
 """
@@ -83,7 +83,7 @@ class AuditInput:
                 yield f"{word}Sequence", str(bound.sequence)
 
     def _is_plain(self, bound: Bound) -> bool:
-        """Whether the number of BOUND says all, there being one epoch, its own, in all journals."""
+        """Tell whether the number of BOUND says all: its epoch is the only one in all journals."""
         epochs = set(self.last_epochs.values()) if bound.epoch is None else {bound.epoch}
         return len(epochs) == 1 and epochs >= self._epochs
 

@@ -212,7 +212,8 @@ class _Journals:
         )
 
     def _expected(self) -> list[Any]:
-        """Which numbers must be there; none where a range is asked for or a folder is unknown."""
+        """Return the numbers that must be there; none where a range is asked for or a folder is
+        unknown."""
         facts, changes = self._facts, self.changes
         if facts is None or changes.until is not None:
             return []
@@ -292,7 +293,7 @@ class _Journals:
         return before.isNull() | possible
 
     def _oldest_kept(self, archive: str) -> int | None:
-        """When the oldest file of the archive was last committed to, in microseconds since 1970."""
+        """Return the last commit time in the archive's oldest file, in microseconds since 1970."""
         container = F.regexp_replace("file", r"(\.zip)/[^/]*$", "$1")
         kept = self.files.where(lies_in((archive,)) & F.col("commit_time").isNotNull())
         newest = kept.groupBy(container.alias("c")).agg(F.max("commit_time").alias("at"))

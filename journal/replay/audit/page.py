@@ -443,7 +443,7 @@ def _by_power(
 
 
 def _bytes(power: int) -> str:
-    """What so many binary digits of bytes mean, as ``4 to 8 KiB``."""
+    """Return the range of sizes that have POWER binary digits, as ``4 to 8 KiB``."""
     if power < 1:
         return "0 B"
     units = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -453,7 +453,7 @@ def _bytes(power: int) -> str:
 
 
 def _range_of_events(power: int) -> str:
-    """What so many binary digits of events mean, as ``4 to 7``."""
+    """Return the range of numbers of events that have POWER binary digits, as ``4 to 7``."""
     if power < 2:
         return "1 or none"
     return f"{1 << (power - 1):,} to {(1 << power) - 1:,}"

@@ -1,4 +1,4 @@
-"""How the page of an audit looks; the colours are those of the shipper's live page."""
+"""Style of the page of an audit; the colours are those of the shipper's live page."""
 
 STYLE = """\
 :root {

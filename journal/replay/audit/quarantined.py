@@ -1,4 +1,4 @@
-"""What the quarantine says of the journals that lie in it; read where the journals are read."""
+"""Facts on journals in the quarantine, as it states them; read where the journals are read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def with_notes(files: DataFrame, quarantine: tuple[str, ...]) -> DataFrame:
 
 
 def lies_in(folders: tuple[str, ...]) -> Column:
-    """Whether ``file`` lies in one of FOLDERS, or in a segment there."""
+    """Return the condition that ``file`` lies in one of FOLDERS, or in a segment there."""
     inside = F.lit(False)
     for folder in folders:
         inside = inside | F.col("file").startswith(folder_at(folder).place(""))
@@ -48,7 +48,7 @@ def _read(file: str) -> tuple[str, str | None, bool, str | None, int | None, int
 
 
 def _not_sent(note: Note) -> str | None:
-    """Which events were not sent, as ``events 3, 5 to 9 and all behind 12``."""
+    """Return the events that were not sent, as ``events 3, 5 to 9 and all behind 12``."""
     if note.rest_after == 0:
         return "all events"
     ranges = [

@@ -29,7 +29,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What an audit found; a context manager that lets Spark forget the findings at its end.
+    """Result of an audit; a context manager that lets Spark forget the findings at its end.
 
     ``findings``: all of them, columns `findings.SCHEMA`. ``kinds``: how many of each kind;
     ``shown``: the first of each; ``meanings``: what the kinds are. ``proven``: a sentence on each
@@ -57,7 +57,7 @@ class AuditReport:
 
     @property
     def faults(self) -> int:
-        """How many findings are faults."""
+        """Number of findings that are faults."""
         return sum(number for kind, number in self.kinds.items() if self.meanings[kind].is_fault)
 
     @property

@@ -28,7 +28,7 @@ from firebird_cdc.journal.events import json_bytes
 from firebird_cdc.journal.format import crc32c
 
 ARCHIVE_NAME = "firebird_cdc_replay.zip"
-"""How a session calls the archive that it makes itself."""
+"""Name of the archive that a session makes itself."""
 
 _OURS = ("bridge", "config", "journal")
 _LIBRARIES = (

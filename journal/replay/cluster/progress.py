@@ -54,7 +54,7 @@ def doing(spark: SparkSession, what: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far the stages that run now are, in tasks."""
+    """Progress of the stages that run now, in tasks."""
 
     done: int
     running: int
@@ -123,7 +123,7 @@ class Progress:
                 told = standing, _doing[-1:]
 
     def standing(self) -> Standing | None:
-        """How far Spark is, None if it does nothing just now."""
+        """Return the progress of Spark, None if it does nothing just now."""
         stages = [self._tracker.getStageInfo(stage) for stage in self._tracker.getActiveStageIds()]
         return add_up(stages)
 
@@ -133,7 +133,7 @@ class Progress:
 
 
 def pause(elapsed_s: float) -> float:
-    """How long to wait for the next line of a run that has taken ELAPSED_S."""
+    """Return the seconds to wait for the next line of a run that has taken ELAPSED_S."""
     return min(max(_FIRST_LINE_S, elapsed_s / _SHARE), _LONGEST_S)
 
 

@@ -144,7 +144,7 @@ class _Shipper:
 
     @property
     def is_there(self) -> bool:
-        """Whether one runs."""
+        """Tell whether a shipper runs."""
         from firebird_cdc.journal.folder.locks import shipper_present
 
         return shipper_present(self._directory)

@@ -1,4 +1,4 @@
-"""What a repair has to publish for the events that an audit found missing in Kafka.
+"""Plan of a repair: what to publish for the events that an audit found missing in Kafka.
 
 A missing event is sent again as it is if Kafka has no newer event of its key. Else it would take
 consumers back to an older state, so the key's current state is sent in its place: the row as of
@@ -148,7 +148,7 @@ def _parquet(stream: BinaryIO) -> Iterator[dict[str, Any]]:
 
 
 class Change(NamedTuple):
-    """What a change does to a key: the row that it has from now on, or, if ``is_gone``, had."""
+    """Effect of a change on a key: the row that it has from now on, or, if ``is_gone``, had."""
 
     digest: bytes
     row: Row
@@ -191,7 +191,7 @@ class Keys:
         return blake2b(f"{table.name}\0{text}".encode(), digest_size=16).digest()
 
     def of(self, change: RowChange) -> list[Change]:
-        """What CHANGE does, nothing for a table without a key."""
+        """Return the effects of CHANGE on keys, none for a table without a key."""
         table, before, after = change.table, change.before, change.after
         found = []
         new = None
@@ -215,7 +215,7 @@ class Batch:
 
 
 class Plan:
-    """What is known of the missing events of one audit. A context manager.
+    """Missing events of one audit, and what is known of them. A context manager.
 
     FOLDERS: where journals are looked for beside those that findings name; ARCHIVE is that of
     them which holds shipped ones only. ``notes``: sentences on what could not be looked at.
@@ -275,14 +275,14 @@ class Plan:
 
     @property
     def databases(self) -> list[str]:
-        """Whose events are missing."""
+        """Databases whose events are missing."""
         rows = self._sql.execute(
             "SELECT DISTINCT database FROM event WHERE database IS NOT NULL ORDER BY 1"
         )
         return [row[0] for row in rows]
 
     def open_events(self, database: str) -> int:
-        """How many events of DATABASE are still to be dealt with."""
+        """Return the number of events of DATABASE that are still to be dealt with."""
         query = "SELECT count(*) FROM event WHERE database = ? AND status = ?"
         return int(self._one(query, database, OPEN))
 
@@ -311,7 +311,7 @@ class Plan:
         )
 
     def counts(self) -> dict[str, int]:
-        """How many events have which status."""
+        """Return the number of events by status."""
         rows = self._sql.execute("SELECT status, count(*) FROM event GROUP BY 1")
         return dict(rows.fetchall())
 
@@ -466,7 +466,7 @@ class Plan:
     # What comes behind them
 
     def scanner(self, database: str) -> Scanner:
-        """What looks for newer events of the keys of DATABASE; ask once they are located."""
+        """Return a scanner for newer events of the keys of DATABASE; ask once they are located."""
         first = self._one(
             "SELECT min(place) FROM event WHERE database = ? AND status = ?", database, OPEN
         )
@@ -755,20 +755,21 @@ _NEWER = (
     "EXISTS (SELECT 1 FROM event_key AS k JOIN row_key AS r USING (hash)"
     " WHERE k.event = event.id AND r.present > event.place)"
 )
-"""Whether Kafka has an event of a key of ``event`` that is newer, and was not missing."""
+"""SQL condition: Kafka has an event of a key of ``event`` that is newer, and was not missing."""
 
 _IN_DOUBT = (
     "EXISTS (SELECT 1 FROM event_key AS k JOIN row_key AS r USING (hash)"
     " WHERE k.event = event.id AND r.last < ? AND coalesce(r.checked < ?, 1))"
 )
-"""Whether a key of ``event`` may have newer events in journals that are not there: its last one
-comes before a place, the last hole, and Kafka was not asked."""
+"""SQL condition: a key of ``event`` may have newer events in journals that are not there: its last
+one comes before a place, the last hole, and Kafka was not asked."""
 
 _ONLY_IN_KAFKA = (
     "EXISTS (SELECT 1 FROM event_key AS k JOIN row_key AS r USING (hash)"
     " WHERE k.event = event.id AND r.in_kafka > r.last)"
 )
-"""Whether Kafka has an event of a key of ``event`` that is newer than all in the journals."""
+"""SQL condition: Kafka has an event of a key of ``event`` that is newer than all in the
+journals."""
 
 
 class Scanner:

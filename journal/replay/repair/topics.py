@@ -1,4 +1,4 @@
-"""What Kafka itself has of keys, where the journals that could tell are missing.
+"""Events that Kafka itself has of keys, where the journals that could tell are missing.
 
 Read are the partitions of the keys from the time of their first missing event on, as committed
 messages, and of those the places (``source``) of the ones with these keys. So values have to be

@@ -144,7 +144,7 @@ class _Batch:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to flush."""
+        """Tell whether it is time to flush."""
         return len(self.positions) >= _BATCH_ROWS or self.characters >= _BATCH_CHARACTERS
 
     def flush(self) -> Iterator[pa.RecordBatch]:

@@ -210,7 +210,7 @@ SOURCES: tuple[type[DataSource], ...] = (JournalSource, JournalFileSource, Journ
 
 
 def _hands_filters_over() -> bool:
-    """Whether Spark asks for a reader to hand filters over to it.
+    """Tell whether Spark asks for a reader to hand filters over to it.
 
     PySpark 4.1 refuses a reader that could take filters where they are not enabled, and doesn't
     tell the source. But if they are, it runs another worker.

@@ -1,4 +1,4 @@
-"""What a DDL statement is about, as far as a replay has to know: tables made and dropped."""
+"""Subject of a DDL statement, as far as a replay has to know it: tables made and dropped."""
 
 from __future__ import annotations
 

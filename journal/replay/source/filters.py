@@ -46,11 +46,11 @@ class Condition:
     value: Any
 
     def holds(self, value: Any) -> bool:
-        """Whether a row with VALUE is wanted; null compares to nothing, as in SQL."""
+        """Tell whether a row with VALUE is wanted; null compares to nothing, as in SQL."""
         return value is not None and _OPERATORS[self.comparison](value, self.value)
 
     def may_hold_within(self, first: int, last: int) -> bool:
-        """Whether it holds for any number from FIRST to LAST."""
+        """Tell whether the condition holds for at least one number from FIRST to LAST."""
         if self.comparison == "in":
             return any(first <= value <= last for value in self.value)
         if self.comparison == "eq":
@@ -88,7 +88,7 @@ class Wanted:
         return Wanted((*self.conditions, *conditions))
 
     def admits(self, **known: Any) -> bool:
-        """Whether a row with the columns KNOWN can be wanted."""
+        """Tell whether a row with the columns KNOWN can be wanted."""
         return all(
             condition.holds(known[condition.column])
             for condition in self.conditions
@@ -96,7 +96,7 @@ class Wanted:
         )
 
     def admits_segment(self, name: str) -> bool:
-        """Whether a journal in the segment NAME can be wanted, by what the name tells."""
+        """Tell whether a journal in the segment NAME can be wanted, by what the name tells."""
         facts = SEGMENT_NAME.fullmatch(name)
         if facts is None:
             return True
@@ -118,19 +118,19 @@ class Wanted:
 
     @property
     def tells_database(self) -> bool:
-        """Whether the database's path, which stands in the first block, decides anything."""
+        """Tell whether a condition is on the database's path, which stands in the first block."""
         return any(condition.column == "database" for condition in self.conditions)
 
     @property
     def table(self) -> Callable[[str], bool] | None:
-        """What says of a table's name whether its rows are wanted; None: all are."""
+        """Function that tells by a table's name whether its rows are wanted; None: all are."""
         if any(condition.column == "table" for condition in self.conditions):
             return lambda name: self.admits(table=name)
         return None
 
     @property
     def operations(self) -> frozenset[str]:
-        """Which of the operations on rows are wanted."""
+        """Operations on rows that are wanted."""
         return frozenset(name for name in _ROWS if self.admits(operation=name))
 
 

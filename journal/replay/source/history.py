@@ -1,4 +1,4 @@
-"""What the envelopes of the journals say about the history: how far it goes, what is missing.
+"""Extent of the history, and what is missing in it, by the envelopes of the journals.
 
 All functions take and give distributed tables (DataFrames of Spark); ``files`` is what the
 data source ``firebird_journal_files`` reads.
@@ -66,8 +66,8 @@ def stamped(files: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What one look at all journals shows. ``spans``: of those that have a place. ``is_dense``: no
-    number lies between others that none has; ``is_unique``: none has two journals. ``wrong``: files
+    """Result of one look at all journals. ``spans``: of those that have a place. ``is_dense``: no
+    number between others is missing; ``is_unique``: none has two journals. ``wrong``: files
     with a problem; ``unplaced``: journals that are too damaged to have a place; ``journals``: files
     that are journals at all."""
 

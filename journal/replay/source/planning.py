@@ -1,4 +1,4 @@
-"""Which journals there are, and how reading them is divided into tasks of even size.
+"""Listing of the journals, and division of their reading into tasks of even size.
 
 Planning runs on the driver and reads names and sizes only: of folders, and of the tables of
 contents of segments. It keeps 24 bytes a journal. A task gets a `JournalPartition`, a small value,
@@ -169,7 +169,7 @@ the names: 16 bytes for each, its uuid; or a text, the name of one that is calle
 
 
 class JournalPartition(InputPartition):
-    """What one task reads: journals, the first and last of which may be read in part.
+    """Journals that one task reads, the first and last of which may be read in part.
 
     ``start``: byte of the first journal; ``end``: byte of the last one, or None. A block belongs to
     the range in which it starts.
@@ -224,7 +224,7 @@ def _short(name: str) -> bytes | str:
 
 @dataclass
 class _Place:
-    """What was found in one folder or segment."""
+    """Journals that were found in one folder or segment."""
 
     folder: int
     segment: str

@@ -79,7 +79,7 @@ class Folder(ABC):
 
     @abstractmethod
     def exists(self, name: str) -> bool:
-        """Whether a file of that name is there."""
+        """Tell whether a file of that name is there."""
 
     @abstractmethod
     def place(self, name: str) -> str:

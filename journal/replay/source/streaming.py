@@ -137,7 +137,7 @@ class JournalStreamReader(DataSourceStreamReader):
         }
 
     def _may_pass(self, line: _Line, last: int, number: int) -> bool:
-        """Whether NUMBER may be read after LAST: nothing is between, or was waited for."""
+        """Tell whether NUMBER may be read after LAST: nothing is between, or was waited for."""
         if number == last + 1:
             return True
         now = time.monotonic()

@@ -44,7 +44,7 @@ _CHUNK = 1024 * 1024  # characters of SQL that go to Spark at once
 
 
 class _Piece(NamedTuple):
-    """What a task reads of a journal; ``start``, ``end``: bytes, as in `JournalPartition`."""
+    """Part of a journal that a task reads; ``start``, ``end``: bytes, as in `JournalPartition`."""
 
     file: str
     epoch: int
@@ -57,8 +57,8 @@ class _Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ForwardReport:
-    """What was written. ``since``, ``until``: epoch and sequence of the last journal that the
-    backup has, and of the last one of the script; ``journals``: how many it applies.
+    """Summary of what was written. ``since``, ``until``: epoch and sequence of the last journal
+    that the backup has, and of the last one of the script; ``journals``: how many it applies.
 
     ``tables``: numbers of inserts, updates and deletes by table. ``left_out``: sentences on what
     the script can't do; ``holes``: on what the journals lack; ``notes``: what is no fault.
@@ -77,7 +77,7 @@ class ForwardReport:
 
     @property
     def whole(self) -> bool:
-        """Whether the script makes all that happened."""
+        """Tell whether the script makes all that happened."""
         return not self.holes and not self.left_out
 
 

@@ -1,4 +1,4 @@
-"""Which transactions a restored copy of a database holds: the copy itself is asked.
+"""Transactions that a restored copy of a database holds: the copy itself is asked.
 
 A physical copy (nbackup, or a copy of the file) has the engine's inventory of transactions as it
 was at its moment, under the same numbers as the journals have. gbak begins new numbers.
@@ -16,7 +16,7 @@ from firebird_cdc.journal.replay.database_connection import DatabaseConnection, 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a copy holds: every transaction below ``next``, but for ``absent``.
+    """Transactions that a copy holds: every one below ``next``, but for ``absent``.
 
     ``oldest``: below it none is absent; ``absent``: first and last of runs of numbers that are not
     committed there, sorted; ``created_us``: when the database, not its copy, was made

@@ -141,7 +141,7 @@ def _date(days: int) -> str:
 
 @dataclass(slots=True)
 class Needs:
-    """What statements need to be made before them: ``zones``, numbers of the engine's regions in
+    """Variables that statements need before them: ``zones``, numbers of the engine's regions in
     variables ``Z<number>``; ``blobs`` in variables ``B0``, ``B1``, ... in this order."""
 
     zones: set[int] = field(default_factory=set)
@@ -314,7 +314,7 @@ class TableText:
 
     @property
     def has_key(self) -> bool:
-        """Whether rows are found by a key."""
+        """Tell whether rows are found by a key."""
         return bool(self._key)
 
     def insert(self, after: Sequence[Value], needs: Needs) -> Text:

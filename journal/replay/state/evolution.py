@@ -1,4 +1,4 @@
-"""What became of a table's columns by DDL: which column of a row of old is which column now.
+"""Evolution of a table's columns by DDL: which column of an old row is which column now.
 
 `plan_tables` takes the shapes in which rows were written and the DDL statements of a history, and
 says for every table how it is at the end of that: its columns, its key, and for a row of any shape
@@ -47,7 +47,7 @@ class Statement(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where a column of now gets its value from in a row of some shape.
+    """Source of the value of a current column in a row of some shape.
 
     ``place``: index of the row's column, None: it has none, and the value is ``default``, UNKNOWN
     if nobody knows it. ``convert``: applied to a value that is not null, None: it stays as it is.
@@ -59,7 +59,7 @@ class Source(NamedTuple):
 
     @property
     def is_certain(self) -> bool:
-        """Whether the value is what the engine shows."""
+        """Tell whether the value is what the engine shows."""
         return self.default is not UNKNOWN and self.convert is not _lose
 
 
@@ -98,7 +98,7 @@ class TablePlan:
     """Indexes of columns of which not all rows show what the engine shows."""
 
     def is_of_before(self, place: Place) -> bool:
-        """Whether what stands at PLACE is of an earlier table of the name."""
+        """Tell whether what stands at PLACE is of an earlier table of the name."""
         return self.since is not None and place <= self.since
 
     def version_at(self, place: Place) -> tuple[int, Place | None]:
@@ -154,7 +154,7 @@ class TablePlan:
 
 
 def _same_form(one: Column, other: Column) -> bool:
-    """Whether values of both are written alike."""
+    """Tell whether values of both columns are written alike."""
     kept = (one.storage, one.scale, one.sub_type) == (other.storage, other.scale, other.sub_type)
     if one.storage in (Storage.PADDED_TEXT, Storage.OCTETS):
         kept = kept and (one.sql_type & ~1, one.length) == (other.sql_type & ~1, other.length)
@@ -177,7 +177,7 @@ def plan_tables(shapes: Sequence[Shape], statements: Sequence[Statement]) -> lis
 
 
 class _Change(NamedTuple):
-    """What one statement did to one table; ``clauses`` of an ALTER TABLE, empty if not known."""
+    """Effect of one statement on one table; ``clauses`` of an ALTER TABLE, empty if not known."""
 
     place: Place
     kind: str
@@ -280,7 +280,7 @@ def _columns_now(
 
 
 def _is_superseded(shapes: list[Shape], versions: list[_Version]) -> bool:
-    """Whether a DDL that no journal tells of came last: the columns of rows are others."""
+    """Tell whether a DDL that no journal tells of came last: the columns of rows are others."""
     known = [version.numbers.keys() for version in versions]
     last = versions[-1].place
     return any(

@@ -36,9 +36,9 @@ TEXT_SCHEMA = "database string, `table` string, value string"
 
 @dataclass
 class Tally:
-    """What tasks counted, added up on the driver: by index of table rows, deletes that nothing
-    explains, missing content (by column and cause) and rows that had to be decoded one by one (by
-    cause); and sentences on what was met."""
+    """Counts from tasks, added up on the driver: by index of the table, its rows, deletes that
+    nothing explains, missing content (by column and cause) and rows that had to be decoded one by
+    one (by cause); and sentences on what was met."""
 
     rows: Counter[int] = field(default_factory=Counter)
     unmatched: Counter[int] = field(default_factory=Counter)
@@ -62,7 +62,7 @@ class Tally:
 
 
 class TallyParam(AccumulatorParam[Tally]):
-    """How Spark adds tallies."""
+    """Addition of tallies for an accumulator of Spark."""
 
     def zero(self, value: Tally) -> Tally:  # noqa: ARG002
         """Return an empty one."""

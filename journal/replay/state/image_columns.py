@@ -43,7 +43,7 @@ class ImageColumns:
 
     @staticmethod
     def can_take(table: Table, none_charset: str) -> bool:
-        """Whether all columns are of fixed width, bytes, or texts in UTF-8."""
+        """Tell whether all columns are of fixed width, bytes, or texts in UTF-8."""
         return all(
             column.storage in _FIXED
             or column.storage in _BYTES

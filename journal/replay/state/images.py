@@ -1,4 +1,4 @@
-"""What a state rebuild reads of journals: their outlines, then row images as they stand there.
+"""Parts of journals that a state rebuild reads: outlines, then row images as they stand there.
 
 `Journals.survey` reads sectors, and the few blocks that hold definitions of tables and DDL.
 `Journals.packs` reads changes whose rows are still the bytes of the journal: what is overwritten
@@ -77,10 +77,10 @@ _SURVEY: Columns = (
     ("commit_us", "bigint"),
     ("events", "bigint"),
 )
-"""What `Journals.survey` returns. ``kind``: file (the last four columns are its own); what
-``content`` is tells the others: shape (the `Table`, pickled), ddl (the `DdlChange`, pickled),
-damaged, missing (a sentence). Of a damaged journal all columns say what is certain, wherever it
-lies; a whole segment can be one."""
+"""Columns that `Journals.survey` returns. ``kind``: file (the last four columns are its own), or
+what ``content`` is: shape (the `Table`, pickled), ddl (the `DdlChange`, pickled), damaged, missing
+(a sentence). Of a damaged journal all columns say what is certain, wherever it lies; a whole
+segment can be one."""
 
 PACK_COLUMNS: Columns = (("table", "int"), ("bucket", "int"), ("content", "binary"))
 """Packs of changes. ``table``: index into ``Plan.tables``; ``bucket``: below ``Plan.buckets``, the
@@ -96,12 +96,12 @@ ROW_SCHEMA = pa.schema(
         ("image", pa.binary()),
     ]
 )
-"""What is in a pack. ``key``: of a table that is folded by key, its bytes; of any other a digest of
+"""Columns of a pack. ``key``: of a table that is folded by key, its bytes; of any other a digest of
 the row. ``form``: version * 2**32 + index into ``Plan.shapes``; of a row that a multiset loses
 -1 - that. ``image``: null if the key has no row from here on."""
 
 NOT_UTF8 = "a text near them is not UTF-8"
-"""Why rows were decoded one by one where it lies in their content."""
+"""Reason for decoding rows one by one if it lies in their content."""
 
 _FORM = 1 << 32
 _BLOBS = frozenset({Storage.BLOB, Storage.ARRAY})
@@ -120,7 +120,7 @@ _MANY_TASKS = 64
 
 @dataclass(frozen=True)
 class Plan:
-    """What tasks have to know of all tables. ``shapes``: by digest, in the order of its indexes;
+    """Facts on all tables that tasks need. ``shapes``: by digest, in the order of its indexes;
     ``limits``: epoch and sequence of the last journal of each database, missing: none of it.
     ``buckets``: tasks that fold. ``aside``: names of journals, or whole segments, that can't be
     read and need not be."""
@@ -178,7 +178,7 @@ class Plan:
 
 
 class _Known(NamedTuple):
-    """What is made once of a definition: most journals repeat those of others."""
+    """Values that are made once of a definition: most journals repeat those of others."""
 
     table: Table
     digest: bytes
@@ -420,7 +420,7 @@ def _key_bytes(shape: Table, wanted: list[int]) -> Callable[[bytes], bytes]:
 
 
 class _Handler:
-    """What to do with changes of one table in one journal.
+    """Handler of the changes of one table in one journal.
 
     ``kept``: where the last changes of its keys go, None for a multiset. ``rank``: what such a
     change has in common with the others of the journal. ``first``, ``last``: bytes of an image that

@@ -1,4 +1,4 @@
-"""What the driver has to know of journals whose rows are folded: spans, shapes, statements.
+"""Facts that the driver needs on journals whose rows are folded: spans, shapes, statements.
 
 `images.Journals.survey` reads it in Spark's tasks, sectors and the few blocks with definitions and
 DDL; here it is brought together.
@@ -40,7 +40,7 @@ class Damaged(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """What the driver has to know of the journals: one span for each database and epoch, every
+    """Facts that the driver needs on the journals: one span for each database and epoch, every
     shape of every table once, and every DDL statement."""
 
     spans: list[Span]

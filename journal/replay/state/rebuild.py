@@ -210,7 +210,7 @@ def _files(survey: DataFrame, *, damaged_too: bool = False) -> DataFrame:
 
 
 class _Limits(NamedTuple):
-    """What a point is in each database. ``places``: the last journal up to it, None: of all;
+    """Place of a point in each database. ``places``: the last journal up to it, None: of all;
     ``cuts``: the first number behind it, absent where none is known to be. ``notes``, and
     ``holes``: sentences on a point that lies behind the history's end."""
 
@@ -268,7 +268,7 @@ def _limits(files: DataFrame, point: Point) -> _Limits:
 
 
 def _is_behind(found: Damaged, cuts: dict[str, Number], spans: Sequence[Span]) -> bool:
-    """Whether FOUND surely lies behind the point that CUTS are; SPANS: of what lies before it.
+    """Tell whether FOUND surely lies behind the point of CUTS; SPANS: of what lies before it.
 
     Its stamp says so, or its segment's name; or all numbers that it could have before the point
     are other journals'.
@@ -308,7 +308,7 @@ def _refuse_duplicates(files: DataFrame) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Sink:
-    """Where rows go."""
+    """Destination of rows."""
 
     output: str
     format: str
@@ -316,7 +316,7 @@ class _Sink:
 
     @property
     def has_path(self) -> bool:
-        """Whether a table's rows are a folder of the output."""
+        """Tell whether a table's rows are a folder of the output."""
         return self.options.get("path", "rows") != "" and self.format not in _WITHOUT_PATH
 
     def folder(self, database: str, table: str) -> str:

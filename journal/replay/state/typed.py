@@ -43,10 +43,10 @@ CAUSES = {
     "too many digits": "numbers of 39 digits, one more than a decimal of Spark holds",
     "unknown": "values of columns that were added with a default that no journal tells",
 }
-"""Why content is missing, as the summary names it."""
+"""Causes of missing content, as the summary names them."""
 
 Missing = Counter[str]
-"""How often content of a column is missing, by cause."""
+"""Number of times that content of a column is missing, by cause."""
 
 _INTEGERS = {
     Storage.SMALLINT: pa.int16(),

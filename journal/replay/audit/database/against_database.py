@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from firebird_cdc.journal.replay.audit.input import AuditInput
 
 PATIENCE_S = 30.0
-"""How long transactions that were begun before, and journals to be confirmed, are waited for."""
+"""Seconds to wait for transactions that were begun before, and for journals to be confirmed."""
 
 _POLL_S = 0.1
 _RANGE_BYTES = 16 * 1024 * 1024
@@ -99,7 +99,7 @@ _NO_SEQUENCE = -1
 
 
 class _Shape(NamedTuple):
-    """How journals wrote a table: its columns, its key, and where they did."""
+    """Form in which journals wrote a table: its columns, its key, and where they did."""
 
     table: str
     digest: str
@@ -111,7 +111,7 @@ class _Shape(NamedTuple):
 
 @dataclass
 class _Plan:
-    """How a table is compared.
+    """Plan for comparing a table.
 
     ``stored``: as the database has it, None: it doesn't. ``common``: the columns that both have;
     empty: all. ``covered_from``: rows by transactions from that number on must be in journals.
@@ -126,7 +126,7 @@ class _Plan:
 
 @dataclass
 class _Survey:
-    """What the journals that the snapshot sees say of themselves.
+    """Facts that the journals that the snapshot sees tell of themselves.
 
     ``hole``: the last number that is missing, can't be read, or marks a gap; before it nothing is
     proven that was not written after it. ``covered_from``: rows by transactions from that number on
@@ -393,7 +393,8 @@ class _Comparison:
         )
 
     def _groups(self, changes: DataFrame) -> DataFrame:
-        """What the changes are about: shapes of tables, statements, gaps and what can't be read."""
+        """Return the subjects of the changes: shapes of tables, statements, gaps and what can't be
+        read."""
         is_row = F.col("operation").isin("c", "u", "d")
         return (
             changes.groupBy(
@@ -873,7 +874,7 @@ def _reduced(rows: DataFrame, common: dict[str, tuple[str, ...]]) -> DataFrame:
 
 
 def _sentence() -> Column:
-    """What was found, in one sentence."""
+    """Return a column that states a finding in one sentence."""
     writer = F.when(
         F.col("its_sequence").isNull(),
         F.format_string("transaction %d, of which there is no journal", "version"),

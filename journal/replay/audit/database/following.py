@@ -31,7 +31,7 @@ _TEXTS = ("key", "old_key", "before", "after")
 
 @dataclass(frozen=True)
 class Following:
-    """What became of the tables of one database in one epoch. A small value that pickles.
+    """Evolution of the tables of one database in one epoch. A small value that pickles.
 
     ``since``: by table, sequence and number of the event up to which rows are of an earlier table
     of the name. ``plans``: of tables that are there, in the form of now. ``names``: by table,

@@ -114,7 +114,7 @@ class Snapshot:
     _state: Callable[[int], int | None] = field(default=lambda _: None, repr=False)
 
     def sees(self, transaction: int) -> bool:
-        """Whether what TRANSACTION committed is in the snapshot."""
+        """Tell whether the changes that TRANSACTION committed are in the snapshot."""
         if transaction > self.transaction:
             return transaction in self.inside
         return transaction not in self.outside and transaction not in self.dead
@@ -409,7 +409,7 @@ ROW_COLUMNS: Columns = (
     ("row", "string"),
     ("version", "bigint"),
 )
-"""What there is of a `DatabaseRow` in Spark."""
+"""Columns that Spark has of a `DatabaseRow`."""
 
 
 def read_rows(
@@ -652,7 +652,7 @@ def _text(value: bytes | str) -> str:
 
 @dataclass(frozen=True)
 class RowBatches:
-    """What a task of the audit runs; a small value that pickles.
+    """Function that a task of the audit runs; a small value that pickles.
 
     Shows no password: Spark prints the names of functions, not what they hold.
     """

@@ -187,7 +187,7 @@ def _kept(
 def _positions(
     spark: SparkSession, config: ConnectorConfig, options: Mapping[str, str]
 ) -> dict[str, Shipped]:
-    """How far each database is in Kafka by now."""
+    """Return the place up to which each database is in Kafka by now."""
     topic = config.position_topic
     if topic not in topic_reader.list_topics(spark, options):
         return {}
@@ -215,7 +215,7 @@ def _form_of_avro(config: ConnectorConfig, form: Form, topics: set[str]) -> Form
 
 
 def _is_ours(topic: str, config: ConnectorConfig, changes: AuditInput) -> bool:
-    """Whether a topic is one that events without transforms go to."""
+    """Tell whether a topic is one that events without transforms go to."""
     names = TopicNames(config)
     if topic in (config.position_topic, names.heartbeats):
         return False
@@ -247,12 +247,12 @@ class _Counted:
     numbers: Counter[tuple[str, str]]
 
     def of(self, kind: str) -> int:
-        """How many there are of a kind, over all topics."""
+        """Return the number that was counted for a kind, over all topics."""
         return sum(number for (which, _), number in self.numbers.items() if which == kind)
 
     @property
     def differences(self) -> int:
-        """How many differences there are, before anything is excused."""
+        """Number of differences, before anything is excused."""
         return sum(number for (kind, _), number in self.numbers.items() if kind not in COUNTED)
 
 
@@ -569,7 +569,7 @@ def _with_falsified(different: DataFrame) -> DataFrame:
 
 
 def _take_excused(judged: DataFrame) -> dict[tuple[str, str], int]:
-    """How much was excused, by kind and reason."""
+    """Return the number of excused differences, by kind and reason."""
     rows = judged.groupBy("kind", "reason").count().collect()
     return {
         (row["kind"], row["reason"]): row["count"] for row in rows if row["kind"].startswith("-")

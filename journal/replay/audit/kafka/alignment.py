@@ -40,7 +40,7 @@ class Seen(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """What is wrong: ``wanted`` and ``seen`` are indexes, -1 for none.
+    """One difference: ``wanted`` and ``seen`` are indexes, -1 for none.
 
     ``kind``: missing; doubled: from the message ``other`` to ``seen`` one more is equal than there
     should be; altered; block: only its number in its transaction is another one; extra; order:
@@ -107,7 +107,7 @@ def align(wanted: Sequence[Wanted], seen: Sequence[Seen]) -> Alignment:
 
 
 def _in_context(messages: Iterable[tuple[bytes, str, int]]) -> list[bytes]:
-    """What tells messages apart: the digest, of a tombstone together with the one before it."""
+    """Return what tells each message apart: its digest, of a tombstone with the one before it."""
     before: dict[int, bytes] = {}
     tokens = []
     for digest, op, partition in messages:
@@ -117,7 +117,7 @@ def _in_context(messages: Iterable[tuple[bytes, str, int]]) -> list[bytes]:
 
 
 def _common(left: Sequence[bytes], right: Sequence[bytes]) -> list[int]:
-    """For each of RIGHT its partner in LEFT, -1 for none: a longest common subsequence."""
+    """Return for each of RIGHT its partner in LEFT, -1: none: a longest common subsequence."""
     pairs = [-1] * len(right)
     start, shorter = 0, min(len(left), len(right))
     while start < shorter and left[start] == right[start]:
@@ -186,7 +186,8 @@ def _altered(
     known: Mapping[bytes, int],
     right: Sequence[bytes],
 ) -> dict[int, int]:
-    """Which of SEEN stand for one of WANTED with another content; takes these out of FREE."""
+    """Return the index in WANTED for each of SEEN that stands for it with another content; take
+    these out of FREE."""
     found: dict[int, int] = {}
     open_ = [
         index

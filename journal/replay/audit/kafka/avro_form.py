@@ -22,7 +22,7 @@ from firebird_cdc.journal.events.values import BadValue
 from firebird_cdc.journal.replay.audit.kafka.message_form import written
 
 _HEAD = struct.Struct(">BI")
-"""What stands before the content of each message: a zero and the number of its schema."""
+"""Layout of the bytes before the content of each message: a zero and the number of its schema."""
 
 _UNFIT = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, struct.error)
 
@@ -103,7 +103,7 @@ class AvroReader:
         return AvroReader, (self._schemas,)
 
     def __call__(self, raw: bytes) -> Any:
-        """What RAW says; raises ValueError if it is no message of one of the schemas."""
+        """Return the value that RAW encodes; raises ValueError if it has none of the schemas."""
         if len(raw) < _HEAD.size:
             raise ValueError("no Avro")
         magic, number = _HEAD.unpack_from(raw)

@@ -26,7 +26,7 @@ Verdict = tuple[str, str | None, str | None]
 
 @dataclass(frozen=True)
 class Facts:
-    """What decides whether a difference is a fault; goes to the tasks that judge.
+    """Facts that decide whether a difference is a fault; they go to the tasks that judge.
 
     ``ends``: by database, up to where its events have to be in Kafka, and whether the position
     topic says so. ``read``: by database and epoch, the first and the last sequence that was read.
@@ -59,7 +59,7 @@ class Facts:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the journals that were read are all that there ever were."""
+        """Tell whether the journals that were read are all that there ever were."""
         return self.is_dense and self.has_begin and self.has_end
 
 
@@ -106,7 +106,7 @@ class Judge:
         return judge(row)
 
     def _is_due(self, row: dict[str, Any]) -> str | None:
-        """Why an event need not be in its topic; None: it has to be."""
+        """Return the reason why an event need not be in its topic; None: it has to be."""
         facts = self._facts
         place = row["epoch"], row["sequence"], row["position"]
         end = facts.ends.get(row["database"])
@@ -123,7 +123,7 @@ class Judge:
         return None
 
     def _is_superseded(self, row: dict[str, Any]) -> str | None:
-        """Why compaction may have removed an event; None: it has not."""
+        """Return ``compaction`` if that may have removed an event; None: it has not."""
         if row["has_later"]:
             return "compaction"
         if row["newest_offset"] is None:
@@ -155,8 +155,8 @@ class Judge:
         return "doubled event", None, f"{_event(row)} is more than once in {_at(row)}"
 
     def _is_told(self, row: dict[str, Any]) -> bool:
-        """Whether the message, or all of the equal ones of which one is too many, are of events in
-        the range: they tell it, or their places do."""
+        """Tell whether the message, or all of the equal ones of which one is too many, are of
+        events in the range: they say so, or their places do."""
         facts, first, last = self._facts, row["first_offset"], row["last_offset"]
         if row["note"] != SILENT or facts.is_whole:
             return True
@@ -242,7 +242,7 @@ class Judge:
         return "unknown event", None, f"{_at(row)} {what}{key}{by}"
 
     def _excuse(self, row: dict[str, Any]) -> str | None:
-        """Why a message that no journal asks for is no fault; None: it is one."""
+        """Return the reason why a message that no journal asks for is no fault; None: it is one."""
         facts = self._facts
         if (row["note"] or "").startswith(FOREIGN) and facts.is_routed:
             return "other server"
@@ -259,7 +259,7 @@ class Judge:
         return None if row["topic"] in facts.expected else "not sent now"
 
     def _excuse_by_number(self, row: dict[str, Any]) -> str | None:
-        """The same of one whose journal is not here, by the journals that have its number.
+        """Return the same for one whose journal is not here, by the journals that have its number.
 
         One of an earlier version does not tell its epoch: it may be of any that has no journal of
         the number.
@@ -286,7 +286,7 @@ class Judge:
         return range(first, facts.last_epochs[row["database"]] + 1)
 
     def _beyond(self, database: str, number: tuple[int, int]) -> str | None:
-        """Where epoch and sequence lie if not between those that were read."""
+        """Return ``before`` or ``after`` for an epoch and sequence outside those read, or None."""
         read = self._facts.read[database]
         low, high = min(read), max(read)
         if number < (low, read[low][0]):
@@ -294,7 +294,8 @@ class Judge:
         return "after" if number > (high, read[high][1]) else None
 
     def _excuse_by_offset(self, row: dict[str, Any]) -> str | None:
-        """The same of one that does not tell where it is from: by its place in the partition."""
+        """Return the same for one that does not say where it is from: by its place in the
+        partition."""
         first = self._facts.offsets.get((row["topic"], row["partition"]))
         if first is None or row["offset"] < first:
             return "before"

@@ -1,4 +1,4 @@
-"""What of a Kafka message is compared with the journals, as a digest, and where it came from.
+"""Content of a Kafka message that is compared with the journals, as a digest, and its source.
 
 A message that is rendered now differs from the one that was sent in nothing but what depends on
 when and by whom it was made: the envelope's own times, the connector's version, the headers that
@@ -75,7 +75,7 @@ _HEADS_KEPT = 1024
 
 
 class Source(NamedTuple):
-    """Where a message says that it comes from; ``name``: of the server; ``epoch``: None where an
+    """Source of a message, as it says itself; ``name``: of the server; ``epoch``: None where an
     earlier version made it."""
 
     name: str
@@ -109,7 +109,7 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """How the messages of one configuration are read. A small value that pickles.
+    """Way to read the messages of one configuration. A small value that pickles.
 
     ``blocks``: events are counted in their transactions. ``volatile``: further fields
     that depend on when a message was made. ``decode_key``, ``decode_value``: make an object of

@@ -1,4 +1,4 @@
-"""What the topics should hold: the journals rendered in Spark's tasks as the shipper renders them.
+"""Messages that the topics should hold: journals, rendered in Spark's tasks as by the shipper.
 
 The shipper's own renderer does it, with the configuration in force, so that filters, masks,
 converters, transforms and routing apply as they do there. Of each message only a digest and its
@@ -124,7 +124,7 @@ class Range(NamedTuple):
     last_epochs: dict[str, int]
 
     def holds(self, database: str, epoch: int, sequence: int, commit_us: int) -> bool:
-        """Whether a journal is part of it."""
+        """Tell whether a journal is part of the range."""
         if self.database not in (None, database):
             return False
         for bound, sign in ((self.since, 1), (self.until, -1)):
@@ -205,7 +205,7 @@ def _bare(converter: str, options: dict[str, str]) -> dict[str, str]:
 
 
 def quarantine_folders(changes: AuditInput, config: ConnectorConfig) -> tuple[str, ...]:
-    """Where notes on events that were not sent may lie."""
+    """Return the folders in which notes on events that were not sent may lie."""
     inner = f"{STATE_DIRECTORY}/{QUARANTINE}"
     folders = [f"{config.journal_directory}/{inner}", *changes.quarantine]
     folders += [f"{folder.rstrip('/')}/{inner}" for folder in changes.folders]
@@ -350,7 +350,7 @@ def _unsent(
 
 
 class _Notes:
-    """What lies in the quarantine, looked up once per task."""
+    """Notes that lie in the quarantine, looked up once per task."""
 
     def __init__(self, folders: Sequence[str]) -> None:
         self._found: dict[str, Folder] = {}

@@ -265,7 +265,8 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[_Run]]:
 
 
 def _is_same(topic: str, runs: list[_Run], counts: _Counts) -> bool:
-    """Whether the topic has of a key what it should have, in one partition; notes so."""
+    """Tell whether the topic has the messages of a key that it should have, in one partition; count
+    them if so."""
     if len(runs) != 2:
         return False
     (left, start, middle), (right, begin, end) = runs
@@ -327,7 +328,7 @@ def _distinct(wanted: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _due(
     wanted: list[dict[str, Any]], is_compacted: bool, states: Mapping[str, Number]
 ) -> list[bool]:
-    """Which messages have to be there: all, but where only the last one of a key stays.
+    """Tell for each message whether it has to be there: all, but where only a key's last one stays.
 
     STATES: by database, up to where a repair has told the state of the key.
     """
@@ -416,7 +417,7 @@ def _excuse_announcements(
 
 
 def _newest(seen: Sequence[Mapping[str, Any]], pairs: Sequence[int]) -> dict[str, Any]:
-    """What a difference says of the last of SEEN that has no partner."""
+    """Return the fields of a difference on the last of SEEN that has no partner."""
     for row, found in zip(reversed(seen), reversed(pairs), strict=True):
         if found < 0:
             return {
@@ -477,12 +478,12 @@ def _from_wanted(kind: str, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _where(row: dict[str, Any]) -> dict[str, Any]:
-    """Where a message of the topic is, and in which fields placeholders stand."""
+    """Return the place of a message of the topic, and the fields in which placeholders stand."""
     return {"partition": row["a"], "offset": row["b"], "placed": row["placed"]}
 
 
 def _is_silent(seen: list[dict[str, Any]], index: int) -> bool:
-    """Whether a message of the topic does not tell where it is from."""
+    """Tell whether a message of the topic does not say where it is from."""
     return _from_seen("", seen, index)["journal"] is None
 
 
@@ -510,7 +511,7 @@ def _from_seen(kind: str, seen: list[dict[str, Any]], index: int) -> dict[str, A
 
 
 class _Counts:
-    """What a task has matched, by topic, partition, database and epoch."""
+    """Messages that a task has matched, by topic, partition, database and epoch."""
 
     def __init__(self) -> None:
         self._wanted: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What the topics hold: read by Spark's Kafka source up to an end that is fixed at the start.
+"""Content of the topics: read by Spark's Kafka source up to an end that is fixed at the start.
 
 Metadata (topics, offsets, policies) come from the admin client of the same Java library, so the
 driver needs nothing else. Properties of the client may hold passwords: they go to Spark as options,
@@ -35,7 +35,7 @@ PACKAGES = (
     "org.apache.commons:commons-pool2:2.12.1",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.1",
 )
-"""What Spark's Kafka source consists of, as Maven names it: each alone, without what it names."""
+"""Jars of Spark's Kafka source, by their Maven names: each alone, without its dependencies."""
 
 HOW_TO_GET = (
     "Spark's Kafka source is not there. Fetch its jars once, each alone: for a in"
@@ -149,7 +149,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Topics:
-    """What is known of the topics: by name the partitions, and which are compacted."""
+    """Partitions of the topics, by the topic's name, and the topics that are compacted."""
 
     spans: dict[str, dict[int, Span]]
     compacted: frozenset[str]

@@ -35,10 +35,10 @@ build: setup ## build the wheel and the source distribution into dist/
 	$(BIN)/pyproject-build --no-isolation
 
 demo: setup ## the whole pipeline on this machine, closing with a comparison (KEEP=1: leave it up)
-	@$(BIN)/firebird-cdc demo $(if $(filter-out 0 no,$(KEEP)),--keep)
+	@$(BIN)/python -P -m firebird_cdc.demo $(if $(filter-out 0 no,$(KEEP)),--keep)
 
 demo-stop: setup ## stop the stacks that `make demo KEEP=1` left up
-	@$(BIN)/firebird-cdc demo --stop
+	@$(BIN)/python -P -m firebird_cdc.demo --stop
 
 test: lint ## linter, types, then all tests against the real engine, server, Kafka and Spark
 	$(BIN)/pytest $(LANES) $(or $(PYTEST_ARGS),-m "not sanitized")
@@ -87,7 +87,7 @@ format: setup ## bring Python and C into shape
 	$(if $(C_FILES),$(BIN)/clang-format -i $(C_FILES))
 
 clean: ## stop what runs, and remove all that was made: .venv, .cache, .run, builds
-	@[ ! -x $(BIN)/firebird-cdc ] || $(BIN)/firebird-cdc demo --stop
+	@[ ! -x $(BIN)/python ] || $(BIN)/python -P -m firebird_cdc.demo --stop
 	rm -rf .venv .cache .run build dist *.egg-info native/*.so native/*.o native/_embedding.c
 	rm -rf .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -150,7 +150,8 @@ class _Demo:
         watch = self._write_script(
             "watch", ["events", "--bootstrap", self._broker.bootstrap, "--prefix", _PREFIX]
         )
-        stop = shlex.join([*_program(), "demo", "--stop", "--directory", str(sql.parent)])
+        again = [sys.executable, "-P", "-m", "firebird_cdc.demo"]
+        stop = shlex.join([*again, "--stop", "--directory", str(sql.parent)])
         statement = "UPDATE CUSTOMERS SET CREDIT = CREDIT + 1 WHERE ID = 2"
         say()
         say("The stack is up. Watch the topics in one terminal:")

@@ -19,7 +19,6 @@ from firebird_cdc.errors import FirebirdCdcError, refused
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser with the subcommands of all rooms."""
-    from firebird_cdc.demo import commands as demo
     from firebird_cdc.journal.replay import commands as replay
     from firebird_cdc.journal.shipper import commands as shipper
     from firebird_cdc.packaging import commands as packaging
@@ -30,7 +29,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"firebird-cdc {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for package in (demo, shipper, replay, packaging):
+    for package in (shipper, replay, packaging):
         package.register(subparsers)
     return parser
 

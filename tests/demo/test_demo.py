@@ -1,4 +1,4 @@
-"""`firebird-cdc demo`, as its users run it: to its end, kept up, interrupted."""
+"""The demo, as `make demo` runs it: to its end, kept up, interrupted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from firebird_cdc.demo.processes import await_condition, members
 
 pytestmark = [pytest.mark.engine, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(600)]
 
-_DEMO = [sys.executable, "-P", "-m", "firebird_cdc", "demo"]
+_DEMO = [sys.executable, "-P", "-m", "firebird_cdc.demo"]
 _TABLES = ("CUSTOMERS", "ORDERS", "ORDER_LINES", "PRODUCTS", "SHIPMENTS")
 
 

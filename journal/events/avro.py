@@ -63,11 +63,11 @@ _LOGICAL_TYPES = {
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 _ASK_AGAIN_S = 2.0
-"""How long a registry's no to a schema is believed; a guess. Without it, events left out by
-their hundred thousands would each ask."""
+"""Seconds for which a registry's refusal of a schema is believed; a guess. Without it, each of
+hundreds of thousands of left out events would ask."""
 
 _REST_S = 1.0
-"""After a failed request, how long nothing is asked: other databases need not wait for it too."""
+"""Seconds without a request after a failed one: other databases need not wait for it too."""
 
 _PASSING = (408, 425, 429)
 """Of HTTP's answers that blame the question, those that a later one may spare."""
@@ -228,7 +228,7 @@ def _check_name(name: str, whose: str, option: str) -> None:
 
 
 def _alike(one: Schema, other: Schema) -> bool:
-    """Whether values of both are written alike, whatever else is said about them."""
+    """Tell whether values of both are written alike, whatever else is said about them."""
     if one is other:
         return True
     if one.type != other.type or len(one.fields) != len(other.fields):
@@ -527,7 +527,7 @@ class AvroConverter:
             ) from None
 
     def _failure(self, subject: str, error: Exception) -> RegistryTrouble:
-        """What an unsuccessful request means."""
+        """Return the trouble that ERROR, of an unsuccessful request, stands for."""
         if not isinstance(error, self._confluent.SchemaRegistryError):
             # Errors of OAuth may repeat what the token's server said.
             said = type(error).__name__ if "OAuth" in type(error).__name__ else str(error)
@@ -630,7 +630,8 @@ def _secrets(client: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:
-    """What the registry's client raises when no answer comes; it uses one of two libraries."""
+    """Return the errors that the registry's client raises when no answer comes; it uses one of two
+    libraries."""
     found: list[type[Exception]] = []
     for name in ("httpx2", "httpx"):
         try:

@@ -1,20 +1,20 @@
-"""What can't be sent as asked, and what stands in place of an event's number where it is none."""
+"""Events that can't be sent as asked, and numbers for messages that are no events."""
 
 from __future__ import annotations
 
 from firebird_cdc.errors import ShipError
 
 BEGIN, END, NEW_EPOCH = -1, -2, -3
-"""What stands in place of an event's number: for the boundaries of its transaction, and for the
-message that announces the epoch which the transaction opens."""
+"""Numbers in place of an event's: for the boundaries of its transaction, and for the message that
+announces the epoch which the transaction opens."""
 
 ASIDE = {
     NEW_EPOCH: "the announcement of a new epoch",
     BEGIN: "BEGIN of the transaction",
     END: "END of the transaction",
 }
-"""These for people, in their order: messages that are no events, so the quarantine has no notes on
-them."""
+"""Names of these for people, in their order: messages that are no events, so the quarantine has no
+notes on them."""
 
 
 class BadEvent(ShipError):
@@ -30,12 +30,12 @@ class BadEvent(ShipError):
 
     @property
     def told(self) -> str:
-        """Why it can't be sent, and whose it is."""
+        """Reason that it can't be sent, and its table and key."""
         return f"{self}; it is of {self.whose}" if self.whose else str(self)
 
     @property
     def where(self) -> str:
-        """Which one it is, for messages."""
+        """Name of the event, for error messages."""
         return ASIDE.get(self.pos) or f"event {self.pos}"
 
 

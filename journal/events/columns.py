@@ -1,4 +1,4 @@
-"""What is done to the values and schemas of chosen columns: masks, hashes, truncation, types told.
+"""Changes to the values and schemas of chosen columns: masks, hashes, truncation, types told.
 
 Source: Debezium's ``io.debezium.relational.mapping``. Unlike there, where the first of a fixed
 order of rules counts and is the only one, the one that tells least counts, and the source type
@@ -42,7 +42,7 @@ _HASHED_BYTES = 16 << 20
 
 
 class _Rule(NamedTuple):
-    """What is done to a column, and what that needs of a text: its ``head``, or all of it.
+    """Change to a column, and the part of a text that it needs: its ``head``, or all of it.
 
     ``head``: characters. ``largest``: bytes; not what fits a message, as the text isn't sent.
     """
@@ -238,7 +238,7 @@ def _utf_8(text: str) -> bytes:
 
 
 def _java_serialized(text: str) -> bytes:
-    """What ``ObjectOutputStream.writeObject`` writes of TEXT.
+    """Return the bytes that ``ObjectOutputStream.writeObject`` writes of TEXT.
 
     Source: Java Object Serialization Specification, 6.4: a magic number, a version, a mark for
     a text or a long text, its length in bytes, and modified UTF-8.

@@ -25,7 +25,7 @@ class Converter(Protocol):
     """Kafka Connect's ``Converter``, its writing half."""
 
     carries_non_finite: bool
-    """Whether NaN and infinities have a form."""
+    """True if NaN and infinities have a form."""
 
     def from_connect(self, topic: str, schema: Schema | None, value: Any, /) -> bytes | None:
         """VALUE, in the physical form of SCHEMA, for TOPIC; None for null without a schema.
@@ -62,11 +62,11 @@ class JsonConverter:
         return b"".join((head, payload, b"}"))
 
     def frame(self, schema: Schema) -> tuple[bytes, bytes]:
-        """What stands before and behind the payload of values of SCHEMA."""
+        """Return the bytes before and behind the payload of values of SCHEMA."""
         return (self.head_of(schema), b"}") if self._schemas_enable else (b"", b"")
 
     def head_of(self, schema: Schema | None) -> bytes:
-        """What stands before a payload where schemas are written."""
+        """Return the bytes before a payload where schemas are written."""
         if schema is None:
             return b'{"schema":null,"payload":'
         return self._heads.get(schema) or self._add_head(schema)
@@ -104,7 +104,7 @@ class _Own:
         self.carries_non_finite = bool(getattr(self._converter, "carries_non_finite", False))
 
     def from_connect(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
-        """What it makes of VALUE; raises BadValue."""
+        """Return VALUE as the user's converter writes it; raises BadValue."""
         try:
             written = self._converter.from_connect(topic, schema, value)
         except BadValue:

@@ -47,7 +47,7 @@ class SourceColumn:
 
 
 class CustomConverter(Protocol):
-    """What a converter is; a class of one is made without arguments.
+    """Interface of a converter; a class with it is called without arguments.
 
     A class without parameters may leave ``configure`` out.
     """

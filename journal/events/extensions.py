@@ -12,7 +12,7 @@ from typing import Any
 from firebird_cdc.errors import ConfigError
 
 ERRORS = (Exception, SystemExit)
-"""What code of the user's may raise without ending the shipper."""
+"""Exceptions that code of the user's may raise without ending the shipper."""
 
 
 def load_class(path: str, *methods: str) -> Callable[[], Any]:

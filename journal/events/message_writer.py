@@ -17,7 +17,7 @@ from firebird_cdc.journal.events.values import TooLarge
 from firebird_cdc.journal.events.versions import MessageForm
 
 _OVERHEAD_BYTES = 128
-"""What a message adds to its key, value and headers on the wire; librdkafka counts it too."""
+"""Bytes that a message adds to its key, value and headers on the wire, as librdkafka counts too."""
 
 
 class MessageWriter:

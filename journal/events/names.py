@@ -103,5 +103,5 @@ class SchemaNames:
                 self._owners.claim(self._name(*owner), owner)
 
     def problems(self, tables: Iterable[tuple[str, str]]) -> list[str]:
-        """What is wrong with the names of TABLES, pairs of a database and a table of it."""
+        """Return the problems with the names of TABLES, pairs of a database and a table of it."""
         return problems_of(self.of_table, tables)

@@ -45,7 +45,7 @@ class Record:
 
 
 class Message(NamedTuple):
-    """What goes to the producer. ``value`` None is a tombstone, ``key`` None a keyless table."""
+    """Message for the producer. ``value`` None is a tombstone, ``key`` None a keyless table."""
 
     topic: str
     key: bytes | None

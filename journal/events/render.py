@@ -92,7 +92,7 @@ class Renderer:
         self.rules = TableRules(config, message_form, self.writer)
         self.topics = self.rules.topics
         self.canaries: Mapping[str, CanaryWatch] = {}
-        """Who wants to know of writes into canary tables, by database."""
+        """Watches that are told of writes into canary tables, by database."""
         self._shapes: OrderedDict[tuple[object, ...], TableShape | BadName | str] = OrderedDict()
         self._met: dict[tuple[str, int], tuple[Table, TableShape | None]] = {}
         self.schema_changes = (

@@ -160,8 +160,8 @@ class SchemaChanges:
 
 
 def _changes_of(change: DdlChange) -> tuple[TableChange, ...]:
-    """What the journal says of the statement; if nobody could be asked when it was confirmed,
-    what its text does."""
+    """Return the changes of tables that the journal notes for the statement; if nobody could be
+    asked when it was confirmed, those that its text tells of."""
     if change.table_changes is not None:
         return change.table_changes
     statement = parse(text_of(change.sql))

@@ -149,7 +149,7 @@ def _check_schema(schema: object) -> None:
 
 
 def is_text(value: object) -> bool:
-    """Whether VALUE is a text that UTF-8 can write."""
+    """Tell whether VALUE is a text that UTF-8 can write."""
     try:
         return type(value) is str and bool(value.encode() or True)
     except UnicodeEncodeError:

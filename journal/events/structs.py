@@ -71,7 +71,7 @@ class StructMaker:
 
 
 class _NoStruct(StructMaker):
-    """What a table without a key has in its place: null for every row."""
+    """Maker of the key of a table without one: null for every row."""
 
     def __init__(self) -> None:
         self.struct_of = lambda _: None

@@ -1,4 +1,4 @@
-"""What the options say of tables: which are sent, under which names, in which forms."""
+"""Rules for tables, from the options: which are sent, under which names, in which forms."""
 
 from __future__ import annotations
 
@@ -59,6 +59,6 @@ class TableRules:
     def form(
         self, database: str, table: str, column: Column, modes: ValueModes
     ) -> FieldForm | None:
-        """How COLUMN is sent, None if it is left out. Raises BadValue."""
+        """Return the form in which COLUMN is sent, None if it is left out. Raises BadValue."""
         custom = self.custom_converters.form_for(database, table, column, modes)
         return field_form(column, modes) if custom is None else custom

@@ -153,10 +153,10 @@ def _value_positions(rules: TableRules, database: str, table: Table) -> list[int
 
 
 def quick_messages(shape: TableShape, writer: MessageWriter) -> Quick | None:
-    """What makes the messages of nearly all events, in half the time; None where it can't.
+    """Return a function for the messages of nearly all events, in half the time; None if none can.
 
-    It writes the envelope as JSON text around the rows. For what is more than that (deletes,
-    changes of keys, values without a form, messages that are too large) it gives None.
+    The function writes the envelope as JSON text around the rows. For what is more than that
+    (deletes, changes of keys, values without a form, messages that are too large) it gives None.
     """
     key_converter, value_converter = writer.key_converter, writer.value_converter
     if not (

@@ -33,7 +33,7 @@ SHARED_TOPICS = "shared-topics"
 
 
 def missing_topic(_: str) -> str:
-    """What to do where a broker says that a topic is not there."""
+    """Return the remedy, as a sentence, where a broker says that a topic is not there."""
     return (
         "the topic is missing, and the brokers don't make it by themselves: make it, or set"
         " topic.creation.enable: true"
@@ -219,7 +219,7 @@ class TopicNames:
         )
 
     def problems(self, tables: Iterable[tuple[str, str]]) -> list[str]:
-        """What is wrong with the topics of TABLES, pairs of a database and a table of it."""
+        """Return the problems with the topics of TABLES, pairs of a database and a table of it."""
         return problems_of(self.of_table, tables)
 
 

@@ -75,7 +75,7 @@ class TransactionMetadata:
 
     @property
     def began(self) -> bool:
-        """Whether the transaction has an event."""
+        """Tell whether the transaction has an event."""
         return self._total > 0
 
     def block(self, table: str, after: int = 0) -> Struct:

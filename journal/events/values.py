@@ -79,7 +79,7 @@ class ValueModes:
 
 @dataclass(frozen=True, slots=True)
 class FieldForm:
-    """How a column is sent: the schema of its field, and what makes its values.
+    """Form in which a column is sent: the schema of its field, and what makes its values.
 
     ``expression``: Python text of the physical form of a non-null value; ``{v}`` in it stands
     for the value, ``{f}`` for ``convert``, and no other names but builtins are used. What it
@@ -494,7 +494,7 @@ def _array(column: Column, modes: ValueModes) -> _Form | None:
 
 
 def _missing_array(element: Column, depth: int, modes: ValueModes) -> list[Any] | None:
-    """What stands for an array that can't be read; None: no number or time tells that."""
+    """Return the placeholder of an array that can't be read; None: no number or time tells that."""
     if modes.placeholder is None:
         return None
     if element.storage in (Storage.TEXT, Storage.PADDED_TEXT):

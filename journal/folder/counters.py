@@ -20,7 +20,7 @@ from typing import Final
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 
 TIMINGS: Final = ("start", "rows", "prepare", "commit", "rollback", "detach", "confirm")
-"""What is timed, by name; the calls but for the last one, which is no call of the server's."""
+"""Names of what is timed: calls of the server, except for the last one, which is none."""
 
 _COUNTED = (
     "captured", "gaps", "refused", "rolled_back", "journals_opened", "journals_rolled_back",
@@ -42,7 +42,7 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How long something took. ``counts``: one for each of ``bounds_s`` and one for what took
+    """Distribution of durations. ``counts``: one for each of ``bounds_s`` and one for what took
     longer than the last; not summed up."""
 
     bounds_s: tuple[float, ...] = ()
@@ -51,13 +51,13 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How often it was observed."""
+        """Number of observations."""
         return sum(self.counts)
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseCounters:
-    """What was counted of one database since the journal folder was made.
+    """Counters of one database since the journal folder was made.
 
     ``timings``, by name: seconds that our callbacks added to the server's calls, one observation
     for each ``start`` of a transaction, ``prepare``, ``commit``, ``rollback`` and ``detach``, and
@@ -88,7 +88,7 @@ class DatabaseCounters:
 
 @dataclass(frozen=True, slots=True)
 class DiskCounters:
-    """What journals that wait take on disk, as the server's processes see it."""
+    """Disk usage of journals that wait, as the server's processes see it."""
 
     bytes: int = 0
     is_full: bool = False  # connector.journal.max.bytes was reached, and not left since

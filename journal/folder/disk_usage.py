@@ -1,4 +1,4 @@
-"""What journals that wait take on disk: when to warn of it, and a watch over it in the shipper.
+"""Disk usage of journals that wait: when to warn of it, and a watch over it in the shipper.
 
 A server measures by itself (bridge/disk.py) and heeds ``connector.journal.max.bytes``. The shipper
 takes over its figures while they are fresh, and measures where no server runs.
@@ -23,7 +23,7 @@ LOCK: Final = "disk.lock"
 """Held by the server process that measures and warns."""
 
 SHARE: Final = 20
-"""Of the time that measuring takes passes, at least, before it is done again."""
+"""Least pause before measuring again, as a multiple of the time that measuring took."""
 
 _BLOCK = 4096
 _SETTLED = 0.9  # a warning ends when that much of the bound is left: it must not flap
@@ -31,7 +31,7 @@ _SETTLED = 0.9  # a warning ends when that much of the bound is left: it must no
 
 @dataclass(frozen=True, slots=True)
 class DiskLimits:
-    """The options about it, in bytes; 0: off. ``mode``: connector.capture.failure.mode."""
+    """Options on disk usage, in bytes; 0: off. ``mode``: connector.capture.failure.mode."""
 
     warn_bytes: int = 0
     max_bytes: int = 0
@@ -50,7 +50,7 @@ class DiskLimits:
 
 
 class DiskState(NamedTuple):
-    """What was measured. ``is_full``: the limit was reached, and not left since."""
+    """Disk usage as it was measured. ``is_full``: the limit was reached, and not left since."""
 
     folder: Path
     bytes: int
@@ -59,8 +59,8 @@ class DiskState(NamedTuple):
 
 
 class Alarm:
-    """What is wrong with the disk, kept over time: an alarm that began ends only when it is well
-    past its bound."""
+    """Alarms about the disk, kept over time: one that began ends only when the figure is well
+    clear of its bound."""
 
     def __init__(self, limits: DiskLimits) -> None:
         self._limits = limits
@@ -118,7 +118,7 @@ class Alarm:
 
 
 def measure_folder(folder: Path) -> int:
-    """Return what journals take that wait in FOLDER, in bytes.
+    """Return the disk usage of the journals that wait in FOLDER, in bytes.
 
     The same sum as native/counters.c makes. Raises OSError if there is no such folder.
     """

@@ -1,4 +1,4 @@
-"""What becomes of a journal that was shipped: it is deleted, or archived.
+"""Disposal of a journal that was shipped: it is deleted, or archived.
 
 The only place that removes a shipped journal. Its callers answer for the order: first every message
 acknowledged, then this. What can't be shipped goes another way: ``journal.shipper.quarantine``.

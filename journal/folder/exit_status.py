@@ -1,4 +1,4 @@
-"""What a shipper leaves when it ends by itself: nobody waits for an embedded one's exit code.
+"""Exit status of a shipper that ended by itself: nobody waits for an embedded one's exit code.
 
 Whoever starts shippers (``bridge.shipper``) reads why the last one ended, and doesn't start the
 next one into the same end. ``firebird-cdc status`` shows it while none runs.
@@ -22,9 +22,11 @@ _HOLD_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class LastWords:
-    """``code``: exit code. ``text``: for the user. ``config_ns``: when the configuration was
-    changed last, before it was read. ``at``: time of day. ``config``: its path; an earlier version
-    leaves it empty."""
+    """Exit status of a shipper. ``code``: exit code. ``text``: for the user.
+
+    ``config_ns``: when the configuration was changed last, before it was read. ``at``: time of day.
+    ``config``: path of the configuration; an earlier version leaves it empty.
+    """
 
     code: int
     text: str
@@ -34,7 +36,7 @@ class LastWords:
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the shipper ended because its configuration is wrong."""
+        """Tell whether the shipper ended because its configuration is wrong."""
         return self.code == ConfigError.exit_code
 
     def hold_s(self, config: Path) -> float:
@@ -49,12 +51,12 @@ class LastWords:
 
 
 def words_path(directory: Path) -> Path:
-    """Return where the shipper of the journal folder DIRECTORY leaves them."""
+    """Return the path at which the shipper of journal folder DIRECTORY leaves its exit status."""
     return directory / STATE_DIRECTORY / "shipper.last-words"
 
 
 def changed_ns(config: Path) -> int:
-    """When CONFIG was changed last; 0 if it isn't there."""
+    """Return when CONFIG was changed last, in nanoseconds since 1970; 0 if it isn't there."""
     try:
         return config.stat().st_mtime_ns
     except OSError:

@@ -1,4 +1,4 @@
-"""What was refused or lost, wherever the plugin counted it, and what of that somebody knows.
+"""Transactions refused or lost, wherever the plugin counted them; which ones are acknowledged.
 
 The plugin counts in the page of the journal folder. Where that can't be had, as the bridge could
 not start or the folder is gone, it does so in a page of the same form in a state folder, which
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     pass
 
 SYSTEM_STATE: Final = Path("/var/lib/firebird-cdc")
-"""Where the state folders of a system's servers are, each with a name that begins with "state"."""
+"""Folder of the state folders of a system's servers, whose names each begin with "state"."""
 
 BESIDE: Final = "firebird-cdc.state"
 """The state folder of any other server, beside the connector's file."""

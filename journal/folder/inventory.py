@@ -63,7 +63,7 @@ _ANY = UUID(int=0)
 
 
 class Verdict(Enum):
-    """What the engine says of a transaction."""
+    """Transaction state, as the engine tells it."""
 
     ACTIVE = "active"
     LIMBO = "in limbo"
@@ -84,7 +84,7 @@ class DatabaseReplaced(InventoryUnreadable):
 
 
 class Incarnation(NamedTuple):
-    """Which database a file holds: another one after a restore, though its path is the same.
+    """Identity of the database in a file: another one after a restore, though its path is the same.
 
     ``created``: the creation time as the engine stores it; ``inode``: of the file, 0: unknown.
     """
@@ -156,7 +156,7 @@ class TransactionInventory:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the path still leads to the file that was opened."""
+        """Tell whether the path still leads to the file that was opened."""
         try:
             return self.path.stat().st_ino == self._inode
         except OSError:
@@ -164,7 +164,7 @@ class TransactionInventory:
 
     @property
     def is_being_dropped(self) -> bool:
-        """Whether DROP DATABASE has marked the file, which it removes next."""
+        """Tell whether DROP DATABASE has marked the file, which it removes next."""
         _, ods, *_ = _PAGE.unpack_from(self._read(_HEADER_BYTES, 0))
         return bool(ods == _BEING_DROPPED)
 

@@ -360,7 +360,7 @@ class JournalFolder:
 
     @property
     def undecided(self) -> int:
-        """How many journals the last leader could not decide, or not publish."""
+        """Number of journals that the last leader could not decide, or not publish."""
         return int.from_bytes(self.tickets[UNDECIDED_AT], "little")
 
     @undecided.setter
@@ -379,7 +379,7 @@ class JournalFolder:
 
     @property
     def is_publishing(self) -> bool:
-        """Whether a leader is giving numbers and names just now, or died while it did."""
+        """Tell whether a leader is giving numbers and names just now, or died while it did."""
         return self.tickets[32] != 0
 
     @is_publishing.setter
@@ -464,7 +464,7 @@ class JournalFolder:
 
     @property
     def generation(self) -> int:
-        """How often the system tables changed, in all databases of the folder together."""
+        """Number that grows when the system tables change, in any database of the folder."""
         return int.from_bytes(self.tickets[16:24], "little")
 
     def new_generation(self) -> None:

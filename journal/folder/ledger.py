@@ -81,7 +81,7 @@ class _NumbersLost(OSError):
 
 
 class _Noted(NamedTuple):
-    """What the lock file says: inode and length of what a sync has covered, how many syncs of the
+    """Content of the lock file: inode and length of what a sync has covered, how many syncs of the
     folder's file system had failed when stamps were last sure to be on disk, and the last number
     that is on disk, with its epoch."""
 
@@ -181,7 +181,7 @@ def _records(content: bytes, places: Iterable[tuple[int, int]] | None = None) ->
 
 
 class Given(NamedTuple):
-    """What a ledger says was given: the last number, and the journals that it still names."""
+    """Numbers given, as a ledger says: the last one, and the journals that it still names."""
 
     epoch: int
     last: int

@@ -137,10 +137,11 @@ class ShipperLock:
 
 
 def bridge_present(directory: Path) -> bool:
-    """Whether a server process with a bridge on DIRECTORY lives: it shares bridge.lock then."""
+    """Tell whether a server process with a bridge on DIRECTORY lives: it shares bridge.lock
+    then."""
     return is_held(directory / STATE_DIRECTORY / "bridge.lock", fcntl.LOCK_EX)
 
 
 def shipper_present(directory: Path) -> bool:
-    """Whether a shipper works on DIRECTORY."""
+    """Tell whether a shipper works on DIRECTORY."""
     return is_held(directory / STATE_DIRECTORY / SHIPPER_LOCK)

@@ -1,4 +1,4 @@
-"""What is noted of a journal that was set aside: which of its events were not sent, and why.
+"""Notes on journals that were set aside: which of their events were not sent, and why.
 
 The shipper writes notes (`journal.shipper.quarantine`); a replay reads them in Spark's tasks, so
 nothing here needs a compiled part of ours.
@@ -52,7 +52,7 @@ class LeftOut(NamedTuple):
 
 @dataclass(slots=True)
 class Note:
-    """What of a journal was not sent, and what that concerns.
+    """Note on a journal: what of it was not sent, and what that concerns.
 
     ``database``, ``epoch``, ``sequence``: as far as they could be read. ``left_out``: single
     events, in order; ``rest_after``: nothing behind this event was sent, None: all was but those.
@@ -87,18 +87,18 @@ class Note:
 
     @property
     def says_something(self) -> bool:
-        """Whether anything of the journal was not sent."""
+        """Tell whether anything of the journal was not sent."""
         return bool(self.left_out) or self.rest_after is not None
 
     @property
     def at(self) -> str:
-        """When the journal was set aside."""
+        """Time at which the journal was set aside."""
         return (
             datetime.fromtimestamp(self.at_us / 1_000_000, UTC).isoformat().replace("+00:00", "Z")
         )
 
     def reason_at(self, pos: int) -> str | None:
-        """Why event POS was not sent, None if it was."""
+        """Return the reason that event POS was not sent, None if it was."""
         place = bisect_right(self.left_out, pos, key=lambda each: each.first) - 1
         if place >= 0 and pos <= self.left_out[place].last:
             return self.reasons[self.left_out[place].reason]
@@ -185,13 +185,13 @@ class Note:
 
     @property
     def breadth(self) -> str:
-        """Which newer events count, for people."""
+        """Scope of the newer events that count, for people."""
         if self.is_all:
             return "the same database" if self.database is not None else "some database"
         return "the same table" if self.is_topics else "the same key"
 
     def sentence(self) -> str:
-        """What became of the journal, for people."""
+        """Return a text about what became of the journal, for people."""
         parts = []
         if self.left_out:
             count = sum(each.last - each.first + 1 for each in self.left_out)
@@ -267,7 +267,7 @@ class Note:
 
 
 def digest_of(topic: str, key: bytes | None) -> bytes:
-    """What stands for the key of a topic. All messages without a key have the same one."""
+    """Return a digest of the key of a topic. All its messages without a key have the same one."""
     digest = hashlib.blake2b(topic.encode(), digest_size=16)
     if key is not None:
         digest.update(b"\0")
@@ -276,5 +276,5 @@ def digest_of(topic: str, key: bytes | None) -> bytes:
 
 
 Concerned = Sequence[tuple[str, bytes | None]] | str | None
-"""What an event that can't be sent concerns: topics and keys of its messages; a topic, where the
-key can't be told; None, where not even that can."""
+"""Messages of an event that can't be sent: their topics and keys; a topic, where the key can't be
+told; None, where not even that can."""

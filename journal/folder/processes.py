@@ -86,7 +86,7 @@ class Shipper(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What tells it from the one before and the one after it."""
+        """Name that tells it from the one before and the one after it."""
         return str(self.process) if self.party is None else self.party.identity
 
 
@@ -206,7 +206,7 @@ class EndRequest:
 
 
 class Disagreement(NamedTuple):
-    """What two processes or a file disagree about, as a sentence, and what to do."""
+    """Point on which two processes, or one and a file, disagree, as a sentence, and its remedy."""
 
     what: str
     remedy: str
@@ -345,5 +345,5 @@ STATUS_FILE = "status.json"
 
 
 def status_path(directory: Path) -> Path:
-    """Where the shipper of the journal folder DIRECTORY writes its status."""
+    """Return the path at which the shipper of the journal folder DIRECTORY writes its status."""
     return directory / STATE_DIRECTORY / STATUS_FILE

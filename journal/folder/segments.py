@@ -39,7 +39,7 @@ def database_digest(database: str) -> str:
 
 
 def is_segment_name(name: str) -> bool:
-    """Whether NAME is one that a segment has."""
+    """Tell whether NAME is one that a segment has."""
     return SEGMENT_NAME.fullmatch(name) is not None
 
 

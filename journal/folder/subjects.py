@@ -33,7 +33,7 @@ UNREADABLE = "unreadable"
 
 
 LOST = "lost:"
-"""What the subject of a trouble about lost journals begins with; the database's path follows."""
+"""The beginning of the subject of a trouble about lost journals; the database's path follows."""
 
 
 MISSING = "missing:"
@@ -47,7 +47,7 @@ the database's path follows."""
 
 
 CANARY = "canary:"
-"""What the subject of a trouble about a canary begins with; its table's identifier follows."""
+"""The beginning of the subject of a trouble about a canary; its table's identifier follows."""
 
 
 NAMELESS = "nameless:"
@@ -56,4 +56,4 @@ with a colon between them."""
 
 
 FAILURES = "failures:"
-"""What the subject of a trouble about refused or lost transactions begins with."""
+"""The beginning of the subject of a trouble about refused or lost transactions."""

@@ -74,6 +74,7 @@ class Source:
             again.close()
 
     def close(self) -> None:
+        """Close the file if it is open; `read` opens it anew for each call then."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

@@ -1,4 +1,4 @@
-"""What the text of a DDL statement says of tables: which one it is about, and what it does to it.
+"""Parser of the text of DDL statements: which table one is about, and what it does to it.
 
 Only the beginning of a statement is understood, of ALTER DOMAIN its clauses, and those on the
 publication. What the table is like afterwards, the system tables tell (bridge/structures.py).

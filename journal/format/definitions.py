@@ -57,6 +57,10 @@ _MAX_DIMENSIONS = 16
 
 @functools.lru_cache(maxsize=256)
 def parse_begin(body: bytes) -> tuple[str, str]:
+    """Return database and user from the BODY of a BEGIN record; remembered.
+
+    Raises Malformed, struct.error or UnicodeDecodeError if it makes no sense.
+    """
     database, at = read_text(body, 0, len(body))
     user, at = read_text(body, at, len(body))
     if at != len(body):

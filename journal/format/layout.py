@@ -89,6 +89,7 @@ known_uuid = functools.lru_cache(maxsize=64)(fast_uuid)  # of databases and serv
 
 
 def pread(fd: int, length: int, offset: int) -> bytes:
+    """Return up to LENGTH bytes of FD at OFFSET; fewer only where the file ends. Raises OSError."""
     piece = os.pread(fd, length, offset)
     if len(piece) == length or not piece:
         return piece
@@ -101,16 +102,23 @@ def pread(fd: int, length: int, offset: int) -> bytes:
 
 
 def checksum(uuid: bytes, content: bytes) -> int:
+    """Return the CRC-32C of UUID, the journal's 16 bytes, and CONTENT behind it."""
     crc: int = crc32c.extend(crc32c.value(uuid), content)
     return crc
 
 
 def sector_of(uuid: bytes, content: bytes) -> bytes:
+    """Return the SECTOR bytes of a sector of journal UUID: CONTENT, which is at most SECTOR - 4
+    bytes (not checked), zeros, and the checksum of all that in the last four bytes."""
     body = content.ljust(SECTOR - 4, b"\0")
     return body + CRC.pack(checksum(uuid, body))
 
 
 def pwrite(fd: int, content: bytes, offset: int) -> None:
+    """Write all of CONTENT to FD at OFFSET, in several calls if need be; syncs nothing.
+
+    Raises OSError, after which a part may be written.
+    """
     rest = memoryview(content)
     while rest:
         written = os.pwrite(fd, rest, offset)
@@ -134,6 +142,8 @@ def read_text(buffer: bytes, at: int, end: int) -> tuple[str, int]:
 
 
 def with_length(text: str) -> bytes:
+    """Return TEXT in UTF-8 behind its u16 length, as `read_text` reads it; ValueError if it is
+    longer than 65535 bytes."""
     raw = text.encode()
     if len(raw) > 0xFFFF:
         raise ValueError(f"{text[:40]!r}... is longer than 65535 bytes")

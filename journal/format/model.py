@@ -1,4 +1,4 @@
-"""What a journal says, as values: its sectors, tables, rows, changes."""
+"""Content of a journal, as values: its sectors, tables, rows, changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from firebird_cdc.journal.format.content import Blob
 
 
 class Storage(IntEnum):
-    """How a column's values lie in a row image; the codes of the format."""
+    """Layout of a column's values in a row image; the codes of the format."""
 
     SMALLINT = 1
     INTEGER = 2
@@ -64,7 +64,7 @@ BLOB_STORAGES = frozenset({Storage.BLOB, Storage.ARRAY})
 
 
 class Element(NamedTuple):
-    """What an element of an ARRAY column is, as its row in RDB$FIELDS says.
+    """Type of the elements of an ARRAY column, as its row in RDB$FIELDS says.
 
     ``field_type``: RDB$FIELD_TYPE, e.g. 7 SMALLINT, 8 INTEGER, 14 CHAR, 37 VARCHAR; ``length``:
     bytes; ``bounds``: lower and upper of each dimension.
@@ -242,7 +242,7 @@ class TableState:
 
 
 class TableChange(NamedTuple):
-    """What a DDL statement did to a table: CREATE, ALTER or DROP.
+    """Change that a DDL statement made to a table: CREATE, ALTER or DROP.
 
     ``state``: None after a DROP, and where it is not known: nobody could be asked in time, or
     the table was gone by the end of the transaction.

@@ -239,7 +239,7 @@ _NO_CHANGES: Mapping[int, tuple[TableChange, ...]] = {}
 
 
 class UnstampedCatalogue(NamedTuple):
-    """What stands behind the seal of a journal without a stamp: ``end``, the file offset after
+    """Catalogue behind the seal of a journal without a stamp: ``end``, the file offset after
     it; ``bodies``, definitions by table number; whether it ``tells_of_ddl`` and its tables."""
 
     end: int
@@ -309,7 +309,8 @@ class JournalReader:
 
     @property
     def is_unsynced(self) -> bool:
-        """Whether a sync of it has failed: it has to be copied before it counts as on disk."""
+        """Tell whether a sync of the journal has failed: it has to be copied before it counts as on
+        disk."""
         if self.commit_mark is None:
             return False
         return bool(U32.unpack_from(self._head, COMMIT_OFFSET + 4)[0] & UNSYNCED)

@@ -31,11 +31,11 @@ _WRONG_LENGTH = "a row image is not as long as its columns"
 _BYTES_FOR_NULL = "a row image has bytes for a NULL"
 _BlobLookup: TypeAlias = Callable[[int], Blob]
 RowDecoder: TypeAlias = Callable[[bytes, int, int, _BlobLookup], Any]
-"""``decode(buffer, at, end, blob)``: what a row image is made into; by default a `Row`."""
+"""Function ``decode(buffer, at, end, blob)`` that decodes a row image, by default into a `Row`."""
 
 
 class ImageField(NamedTuple):
-    """What the decoder has to know of a column; tables of equal fields share a decoder."""
+    """Properties of a column that a decoder depends on; tables of equal fields share a decoder."""
 
     storage: Storage
     codec: str | None
@@ -44,6 +44,8 @@ class ImageField(NamedTuple):
 
 
 def fields_of(table: Table, none_codec: str) -> tuple[ImageField, ...]:
+    """Return the fields of TABLE's row images, one for each column, in order; NONE_CODEC: Python's
+    codec for texts of CHARACTER SET NONE."""
     fields = []
     for column in table.columns:
         codec = None
@@ -56,6 +58,8 @@ def fields_of(table: Table, none_codec: str) -> tuple[ImageField, ...]:
 
 
 def decode_text(raw: bytes, field: ImageField) -> str | Undecodable:
+    """Return the text of RAW, padded with blanks to the length of FIELD; Undecodable if FIELD has
+    no codec or its codec refuses the bytes."""
     if field.codec is None:
         return Undecodable(raw, field.charset_id)
     try:
@@ -220,7 +224,7 @@ def raw_texts(table: Table) -> RowDecoder:
 
 
 class FieldPlace(NamedTuple):
-    """Where the fixed field of a column is in a row image: ``offset``, bytes from its start, and
+    """Place of the fixed field of a column in a row image: ``offset``, bytes from its start, and
     ``size``; ``variable``: whether it is the length of bytes in the variable part."""
 
     offset: int
@@ -241,6 +245,8 @@ def image_places(table: Table) -> tuple[list[FieldPlace], int]:
 
 @functools.lru_cache(maxsize=16)
 def codec_for_none(charset: str) -> str:
+    """Return Python's codec for texts of CHARACTER SET NONE; CHARSET: a name of Firebird's or
+    Python's. Raises ValueError if it is unknown."""
     codec = charsets.find_codec(charset)
     if codec is None:
         raise ValueError(f"unknown character set {charset!r} for texts of NONE")

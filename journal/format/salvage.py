@@ -1,4 +1,4 @@
-"""What is left of a journal whose beginning is damaged."""
+"""Remains of a journal whose beginning is damaged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from firebird_cdc.journal.format.model import Stamp
 
 
 class Remains(NamedTuple):
-    """What is still intact of the envelope of a damaged journal; None where nothing is."""
+    """Intact parts of the envelope of a damaged journal; None for those that are not."""
 
     transaction: int | None = None
     commit_us: int | None = None

@@ -199,7 +199,7 @@ _PLAIN: dict[Storage, _Encoder] = {
 
 
 class _Written(NamedTuple):
-    """How the text of a non-null value is written: an expression in Python.
+    """Expression in Python that writes the text of a non-null value.
 
     ``{v}`` in it stands for the value, ``{f}`` for ``function``; else it has only the names of
     `_NAMES`. It goes into an f-string, so there are no quotes, backslashes or braces in it.

@@ -1,4 +1,4 @@
-"""What Firebird calls the type of a column: its name, its length, its code in JDBC.
+"""Type of a column as Firebird calls it: its name, its length, its code in JDBC.
 
 The names are those of CREATE TABLE; ``datatype.propagate.source.type`` and schema change events
 use them. Where a number has a scale but no sub-type, as the doubles of dialect 1, it is a NUMERIC.
@@ -80,14 +80,15 @@ _JDBC_BLOB, _JDBC_LONG_TEXT, _JDBC_LONG_BINARY = 2004, -1, -4
 
 
 def is_decimal(column: Column) -> bool:
-    """Whether COLUMN is a NUMERIC or DECIMAL, wherever it is kept: dialect 1 uses doubles too."""
+    """Tell whether COLUMN is a NUMERIC or DECIMAL, wherever it is kept: dialect 1 uses doubles
+    too."""
     if column.storage in _EXACT:
         return column.scale != 0 or column.sub_type in (_NUMERIC, _DECIMAL)
     return column.storage is Storage.DOUBLE and column.scale != 0
 
 
 def is_text_blob(column: Column) -> bool:
-    """Whether COLUMN is declared as a BLOB SUB_TYPE TEXT, of whatever character set."""
+    """Tell whether COLUMN is declared as a BLOB SUB_TYPE TEXT, of whatever character set."""
     return column.storage is Storage.BLOB and column.sub_type == _TEXT_BLOB
 
 

@@ -38,7 +38,7 @@ from firebird_cdc.journal.events.values import BadValue
 
 
 class Transform(Protocol):
-    """What a transform is; a class of one is made without arguments.
+    """Interface of a transform; a class with it is called without arguments.
 
     A class without parameters may leave ``configure`` out.
     """
@@ -58,20 +58,20 @@ class Transform(Protocol):
 
 
 class Predicate(Protocol):
-    """What decides which records a transform gets."""
+    """Condition that decides which records a transform gets."""
 
     def configure(self, parameters: Mapping[str, str]) -> None:
         """Take the options ``predicates.<name>.<parameter>``, as a transform does."""
 
     def test(self, record: Record) -> bool:
-        """Whether RECORD is one of them."""
+        """Tell whether the condition holds for RECORD."""
 
 
 _Apply = Callable[[Record], Record | None]
 
 
 class _Kind(NamedTuple):
-    """What is built in, and which option names it."""
+    """Classes that are built in, and the option that names them."""
 
     listing: str  # transforms or predicates
     method: str
@@ -188,7 +188,8 @@ def _build(item: NamedConfig, kind: _Kind, problems: list[str]) -> Any:
 
 
 def _no_such(name: str, classes: Iterable[str]) -> str:
-    """Why NAME can't be used: it is neither built in nor the path of a Python class."""
+    """Return the reason that NAME can't be used: it is neither built in nor the path of
+    a Python class."""
     if name == "io.debezium.connector.vitess.transforms.UseLocalVgtid":
         return "it is about positions in Vitess, of which Firebird has none; remove it"
     # Somebody may write RegexRouter too.
@@ -216,7 +217,10 @@ class Step:
         self._negate = negate
 
     def apply(self, record: Record) -> Record | None:
-        """What becomes of RECORD; None if it is dropped. Raises BadValue that names the step."""
+        """Return RECORD as it goes on, None if it is dropped.
+
+        Raises BadValue that names the step.
+        """
         topic = record.topic
         try:
             if self._predicate is not None and bool(self._predicate.test(record)) is self._negate:
@@ -244,7 +248,10 @@ class _Own:
         self._headers = Conformity(non_finite=config.header_converter != "json")
 
     def apply(self, record: Record) -> Record | None:
-        """What it makes of a copy of RECORD. Raises BadValue for what can't be sent."""
+        """Return the transform's result for a copy of RECORD.
+
+        Raises BadValue for what can't be sent.
+        """
         result = self._transform.apply(replace(record, headers=list(record.headers)))
         if result is None:
             return None

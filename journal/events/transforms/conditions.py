@@ -441,5 +441,5 @@ _KINDS = {
 
 
 def _shown(value: Any) -> str:
-    """What VALUE is, without its content: that may be private and long."""
+    """Return the kind of VALUE, without its content: that may be private and long."""
     return "null" if value is None else _KINDS[type(value)]

@@ -13,7 +13,7 @@ from firebird_cdc.journal.events.schema_check import SCHEMAS_KEPT
 from firebird_cdc.journal.events.transforms.parameters import Parameters
 
 _Names = dict[str, "_Names"]
-"""What to remove: field names, each with what to remove inside it; nothing means all of it."""
+"""Fields to remove, by name, each with those to remove inside it; none means all of it."""
 
 
 class RemoveField:

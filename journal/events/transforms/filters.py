@@ -82,7 +82,7 @@ class TopicNameMatches:
         given.finish()
 
     def test(self, record: Record) -> bool:
-        """Whether it is so for the record."""
+        """Tell whether the pattern matches the whole topic of the record."""
         return self._pattern.fullmatch(record.topic) is not None
 
 
@@ -96,7 +96,7 @@ class HasHeaderKey:
         given.finish()
 
     def test(self, record: Record) -> bool:
-        """Whether it is so for the record."""
+        """Tell whether the record has a header of that name."""
         return any(header[0] == self._name for header in (*record.headers, *record.struct_headers))
 
 
@@ -108,5 +108,5 @@ class RecordIsTombstone:
         Parameters(parameters).finish()
 
     def test(self, record: Record) -> bool:
-        """Whether it is so for the record."""
+        """Tell whether the record has no value."""
         return record.value is None

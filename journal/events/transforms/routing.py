@@ -123,7 +123,7 @@ class _Renaming:
         self.of = lru_cache(TOPICS_KEPT)(self._of)
 
     def _of(self, topic: str) -> str | None:
-        """What TOPIC becomes, None if it does not match as a whole."""
+        """Return the topic that TOPIC becomes, None if it does not match as a whole."""
         if self._regex.fullmatch(topic) is None:
             return None
         # Java's Matcher.replaceFirst searches anew, which finds less than the whole topic if an

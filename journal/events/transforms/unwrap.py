@@ -18,12 +18,12 @@ _ENVELOPE = ".Envelope"
 
 
 def is_envelope(schema: Schema) -> bool:
-    """Whether SCHEMA is that of a change event, by its name, as Debezium tells."""
+    """Tell whether SCHEMA is that of a change event, by its name, as Debezium tells."""
     return schema.name is not None and schema.name.endswith(_ENVELOPE)
 
 
 class _Deletes(NamedTuple):
-    """What becomes of a delete, and whether the tombstone behind it stays."""
+    """Handling of a delete, and whether the tombstone behind it stays."""
 
     delete: str  # drop; null: the row's schema without a row; tombstone; rewrite
     keep_tombstone: bool
@@ -79,7 +79,7 @@ def _struct_of(field: str) -> str | None:
 
 
 class _Plan(NamedTuple):
-    """What is worked out once for a schema of envelopes."""
+    """Results that are worked out once for a schema of envelopes."""
 
     null_schema: Schema  # of ``after``
     row_schema: Schema  # of the unwrapped row

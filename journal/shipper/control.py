@@ -37,7 +37,7 @@ ANSWERS_KEPT_S = 3600.0
 _LOOK_S = 1.0
 
 HOLD_S = 20.0
-"""How long a database is held for a command that doesn't come back."""
+"""Longest time for which a database is held for a command that doesn't come back."""
 
 Answer = Callable[[dict[str, Any]], object]
 """Takes what the command is told, as JSON."""
@@ -45,7 +45,7 @@ Answer = Callable[[dict[str, Any]], object]
 
 @dataclass(slots=True)
 class _Request:
-    """What was asked for, and what has become of it so far."""
+    """A request of the command, and its outcomes so far."""
 
     path: Path
     wanted: list[str]
@@ -58,7 +58,7 @@ class _Request:
 
 
 class RetryDesk:
-    """Takes requests and answers them; a chore of the shipping thread."""
+    """Takes requests and answers them; a periodic task of the shipping thread."""
 
     def __init__(self, journals: Path, delivery: Delivery) -> None:
         self._folder = journals / STATE_DIRECTORY / REQUESTS
@@ -78,7 +78,7 @@ class RetryDesk:
         return now + _LOOK_S
 
     def close(self) -> None:
-        """What is not answered stays a request, for the next shipper."""
+        """Leave what is not answered as a request, for the next shipper."""
 
     def _new_requests(self) -> list[Path]:
         if not self._folder.exists():

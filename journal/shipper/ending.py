@@ -37,7 +37,7 @@ _WAKE = b"\0"  # no signal has that number
 
 
 class Ending:
-    """When the orderly end of one shipper is over.
+    """Decides when the orderly end of one shipper is over.
 
     ``asked``: how often somebody has told it to end. ``why``: why it does not wait any more for
     what is under way, empty while it does. ``arm``: called with the moment (monotonic) at which the
@@ -63,7 +63,7 @@ class Ending:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the time runs."""
+        """Tell whether the time for the end runs."""
         return self._ends_at is not None
 
     def begin(self, under_way: int, acknowledged: int, *, asked: bool) -> None:
@@ -109,7 +109,7 @@ class Ending:
 
     @property
     def patience_s(self) -> float:
-        """How long a last word to Kafka may take; 0 where Kafka is silent or somebody impatient."""
+        """Longest last wait for Kafka; 0 if Kafka is silent or the end was asked for twice."""
         if self.why and (self.asked > 1 or monotonic() - self._heard_at >= SILENT_S):
             return 0.0
         if self._ends_at is None:

@@ -1,6 +1,6 @@
-"""What a journal folder remembers by itself of what was shipped: ``.firebird-cdc/shipped/``.
+"""Local offsets: a journal folder's own memory of what was shipped, ``.firebird-cdc/shipped/``.
 
-Kafka's position topic tells how far a database has come; this tells how far it was once. If the
+Kafka's offset topic tells how far a database has come; this tells how far it was once. If the
 first is behind the second, the cluster has lost journals that are on no disk of ours any more.
 Their range is kept here until somebody acknowledges it, and so is that of journals that were not in
 the folder when it was their turn.
@@ -40,7 +40,7 @@ from firebird_cdc.journal.shipper.kafka.offset_topic import Position
 _log = logbook.Logger("firebird_cdc.journal.shipper.local_offsets")
 
 WRITE_S = 1.0
-"""How often the memory is written at most."""
+"""Shortest time between two writes of the memory."""
 
 _FOLDER = "shipped"
 _IDENTITY = "folder"
@@ -99,7 +99,7 @@ class Notice(NamedTuple):
 
 @dataclass(slots=True)
 class Memory:
-    """What is remembered of one database. ``number``: epoch and sequence of the last journal that
+    """Memory of one database. ``number``: epoch and sequence of the last journal that
     was shipped, to topics whose positions are in ``topic``; None: none that counts. ``kept_from``:
     the first one that went into ``archive``, and with it all since; None: none is kept. ``lost``:
     what Kafka had once; ``missing``: what the folder did not have when it was to be sent.
@@ -320,7 +320,8 @@ class Shipped:
         return memory
 
     def compare(self, database: str, position: Position | None) -> JournalRange | None:
-        """What is lost of DATABASE if Kafka has POSITION; notes it, so that it is told once."""
+        """Return the range of journals of DATABASE that are lost if Kafka has POSITION; note it, so
+        that it is told once."""
         memory = self.databases.get(database)
         if memory is None or memory.number is None:
             return None

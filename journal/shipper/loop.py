@@ -226,7 +226,7 @@ class Shipper:
                 self._rest(delivery)
 
     def _look_after_folder(self, delivery: Delivery) -> bool:
-        """Whether the journal folder is there; follows it when it is replaced."""
+        """Tell whether the journal folder is there; follow it when it is replaced."""
         match self._watcher.check_folder():
             case Folder.SAME:
                 return True
@@ -313,7 +313,7 @@ class Shipper:
 
     @staticmethod
     def _awaits_room(delivery: Delivery) -> bool:
-        """Whether journals wait that only Kafka's answers can let go on."""
+        """Tell whether journals wait that only Kafka's answers can let go on."""
         now = monotonic()
         for lane in delivery.lanes.values():
             if lane.halt is None and lane.retry_at <= now and lane.queue:
@@ -325,8 +325,8 @@ class Shipper:
     # The end
 
     def _should_leave(self, delivery: Delivery) -> bool:
-        """Whether there is no time left to finish what was begun. Asked several times a second,
-        also in a long wait for Kafka."""
+        """Tell whether there is no time left to finish what was begun. Called several times a
+        second, also in a long wait for Kafka."""
         ending, acknowledged = self.ending, delivery.plan.acknowledged
         self.statistics.loop_at = monotonic()
         if self._end_request.is_made(self.statistics.loop_at):
@@ -350,14 +350,15 @@ class Shipper:
         return self._embedded and self._server_is_gone(delivery) and idle
 
     def _gives_up(self, since: float = 0.0) -> bool:
-        """Whether nothing has gone on for too long, counted from SINCE (monotonic) at least."""
+        """Tell whether nothing has gone on for too long, counted from SINCE (monotonic) at the
+        earliest."""
         timeout = self._config.producer.get("delivery.timeout.ms")
         limit_s = int(timeout) / 1000 if timeout else _DEFAULT_GIVE_UP_S
         return monotonic() - max(self._progress_at, since) > limit_s
 
     def _server_is_gone(self, delivery: Delivery) -> bool:
-        """Whether no bridge is left; once it is decided what it left, the time for finishing
-        runs."""
+        """Tell whether no bridge is left; once it is decided what it left, start the time for
+        finishing."""
         now = monotonic()
         if now < self._next_bridge_check:
             return self._is_settled

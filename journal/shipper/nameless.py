@@ -135,7 +135,7 @@ def troubles_of(directory: Path, now: int) -> list[dict[str, Any]]:
 
 
 class NamelessWatch:
-    """A chore of the shipper: has the statistics tell of tables without names."""
+    """A periodic task of the shipper: has the statistics tell of tables without names."""
 
     def __init__(self, directory: Path, statistics: Statistics) -> None:
         self._tables = NamelessTables(directory)

@@ -1,6 +1,6 @@
-"""How Kafka and the journal folder stand to each other: what each of them says was shipped.
+"""Comparison of Kafka and the journal folder: what each of them says was shipped.
 
-Kafka says it in the position topic (``journal.shipper.kafka.offset_topic``), the folder in its own
+Kafka says it in the offset topic (``journal.shipper.kafka.offset_topic``), the folder in its own
 memory (``journal.shipper.local_offsets``). Both are compared whenever the topic is read: at the
 start and with each new producer. A cluster that has less than it had has lost journals.
 """
@@ -85,7 +85,7 @@ class Standing:
         return None if memory is None else memory.number
 
     def forget(self) -> None:
-        """What was read may not hold any more: it has to be read again."""
+        """Forget what was read, as it may not hold any more: it has to be read again."""
         self._close()
         self.is_read = False
 

@@ -1,4 +1,4 @@
-"""What can't be read or sent is kept here, with a reason, until somebody decides about it.
+"""Quarantine: keeps what can't be read or sent, with a reason, until somebody decides about it.
 
 For each journal there are three files in ``.firebird-cdc/quarantine``: ``<uuid>.log``, the journal;
 ``<uuid>.reason``, one sentence; ``<uuid>.json``, the *note*: which of its events were not sent, and
@@ -86,7 +86,7 @@ class Quarantine:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is to be written or kept when journals end."""
+        """Tell whether something is to be written or kept when journals end."""
         return bool(self._drafts or self._dirty)
 
     @property
@@ -437,7 +437,7 @@ class Quarantine:
     # A retry
 
     def is_draft(self, uuid: UUID) -> bool:
-        """Whether a journal is still being shipped, or about to be."""
+        """Tell whether a journal is still being shipped, or about to be."""
         return uuid in self._drafts
 
     def find(self, uuid: UUID) -> Note | None:
@@ -534,7 +534,7 @@ def note_or_none(quarantine: Path, uuid: UUID) -> Note | None:
 
 
 def refusal(note: Note | None, uuid: UUID, quarantine: Path, *, is_forced: bool) -> str | None:
-    """Why a journal in the quarantine is not sent again; None: it may be."""
+    """Return the reason why a journal in the quarantine is not sent again; None: it may be."""
     if note is None:
         if not (quarantine / f"{uuid}.log").exists():
             return "it is not in the quarantine"
@@ -562,7 +562,7 @@ def read_reason(quarantine: Path, uuid: UUID) -> str:
 
 
 def describe(quarantine: Path, uuid: UUID) -> dict[str, Any]:
-    """What is known of a journal in QUARANTINE."""
+    """Return the facts that are known of a journal in QUARANTINE."""
     note = note_or_none(quarantine, uuid)
     database = None if note is None else note.database
     if database is None:

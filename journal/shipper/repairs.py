@@ -137,12 +137,12 @@ class Repair:
 
     @property
     def wait(self) -> str:
-        """What waits of it, for people."""
+        """Number of its events that wait, as a sentence for people."""
         count = len(self.events)
         return "1 event waits" if count == 1 else f"{count} events wait"
 
     def is_original(self, pos: int) -> bool:
-        """Whether event POS of the journal is a missing one itself."""
+        """Tell whether event POS of the journal is a missing one itself."""
         return pos <= self.originals
 
     def header_of(self, pos: int, table: str) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class Repair:
         return content
 
     def without(self, places: set[int]) -> Repair | None:
-        """What was sent of it if the events at PLACES were not; None: nothing."""
+        """Return the part of it that was sent if the events at PLACES were not; None: nothing."""
         events = tuple(
             () if pos in places else missing for pos, missing in enumerate(self.events, 1)
         )
@@ -184,7 +184,7 @@ class Repair:
 
     @classmethod
     def from_json(cls, uuid: UUID, content: bytes) -> Repair:
-        """What was written. Raises ValueError."""
+        """Return the repair that was written as CONTENT. Raises ValueError."""
         try:
             held = json.loads(content)
             if held["version"] != _VERSION:
@@ -230,7 +230,7 @@ class RepairFolder:
             give_to_owner_of(self._state, folder)
 
     def journal(self, uuid: UUID) -> Path:
-        """Where the journal of a repair lies."""
+        """Return the path of the journal of a repair."""
         return self.folder / f"{uuid}.log"
 
     def pending(self) -> list[UUID]:
@@ -255,7 +255,7 @@ class RepairFolder:
                     path.unlink(missing_ok=True)
 
     def is_sent(self, uuid: UUID) -> bool:
-        """Whether Kafka has a repair."""
+        """Tell whether Kafka has a repair."""
         return (self._sent / f"{uuid}.json").exists()
 
     @staticmethod

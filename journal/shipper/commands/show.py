@@ -113,7 +113,7 @@ def _lines(arguments: argparse.Namespace, tally: _Tally) -> Iterator[str]:
 
 
 class _Tally:
-    """What has been read so far, for the last line."""
+    """Counts of what has been read so far, for the last line."""
 
     def __init__(self) -> None:
         self.changes = 0

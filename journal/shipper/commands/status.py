@@ -246,7 +246,7 @@ def standing_still(directory: Path) -> list[str]:
 
 
 def _is_readable(report: Any) -> bool:
-    """Whether all of REPORT can be shown: a file may hold anything."""
+    """Tell whether all of REPORT can be shown: a file may hold anything."""
     try:
         if report["version"] != VERSION:
             return False
@@ -276,8 +276,9 @@ def _of_folder(
     *,
     is_running: bool,
 ) -> dict[str, Any]:
-    """What lies in DIRECTORY; LAST: what the last shipper has told; FAILED: troubles of commits.
+    """Return the status that is made from the content of DIRECTORY.
 
+    LAST: what the last shipper has told; FAILED: troubles of commits.
     IS_RUNNING: a shipper works on it and has told nothing yet.
     """
     listing = list_folder(directory)
@@ -380,7 +381,7 @@ def _last_words(directory: Path, *, is_known: bool) -> Iterator[str]:
 
 
 def _confirmer(directory: Path, now: int) -> list[dict[str, Any]]:
-    """What is wrong with who confirms, as its page tells now."""
+    """Return the troubles of the confirmer, as its page tells now."""
     found = read_confirmer(directory).troubles(directory)
     return [
         {"subject": subject, "kind": kind, "text": text, "since_us": now}
@@ -389,7 +390,7 @@ def _confirmer(directory: Path, now: int) -> list[dict[str, Any]]:
 
 
 def _failures(directory: Path, configs: Sequence[Path]) -> list[dict[str, Any]]:
-    """What was refused or lost and is not acknowledged."""
+    """Return the troubles about what was refused or lost and is not acknowledged."""
     now = now_us()
     return [
         {"subject": subject, "kind": "warning", "text": text, "since_us": now}

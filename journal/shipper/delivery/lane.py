@@ -23,7 +23,7 @@ from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Position, run
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.lane")
 
 HOLE_WAIT_S = 1.0
-"""How long a missing number may still come. Renames come in order, so normally none is missing."""
+"""Time for a missing number to come. Renames come in order, so normally none is missing."""
 
 MAX_BACKOFF_S = 30.0
 """Longest pause between attempts at a journal that was refused."""
@@ -31,7 +31,7 @@ MAX_BACKOFF_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Why and where a lane stands still.
+    """Reason why a lane stands still, and the place.
 
     ``place``: epoch and sequence from which on nothing is sent. ``entry``: the journal that
     is at fault, None if the fault is that one is missing. ``signature``: its file as it was.
@@ -157,16 +157,17 @@ class Lane:
 
     @property
     def can_go_on(self) -> bool:
-        """Whether journals are on their way, or wait before the place where the lane stands."""
+        """Tell whether journals are on their way, or wait before the place where the lane stands
+        still."""
         return bool(self.flights) or (bool(self.queue) and not self._stands_before_next)
 
     @property
     def _stands_before_next(self) -> bool:
-        """Whether the lane stands still before the first journal of its queue."""
+        """Tell whether the lane stands still before the first journal of its queue."""
         return self.halt is not None and self.queue.first()[:2] >= self.halt.place
 
     def ready(self, scans: int, suspects: int, young: bool) -> bool:
-        """Whether the next journal may be begun.
+        """Tell whether the next journal may be begun.
 
         SCANS: how many full scans of the folder are done; SUSPECTS: unreadable journals that
         may belong to this database; YOUNG: there are some that may just be unfinished, and have
@@ -195,7 +196,7 @@ class Lane:
     def _past_hole(
         self, missing: int, entry: Entry, scans: int, suspects: int, young: bool
     ) -> bool:
-        """Whether journal MISSING had its chance to appear before ENTRY."""
+        """Tell whether the wait for journal MISSING, which comes before ENTRY, is over."""
         hole = self._hole
         if hole is None or hole.missing != missing:
             self._hole = _Hole(missing, monotonic(), scans)
@@ -225,12 +226,12 @@ class Lane:
 
     @property
     def waits_for_scan(self) -> bool:
-        """Whether a missing number asks for a look at the whole folder."""
+        """Tell whether a missing number asks for a look at the whole folder."""
         return self._hole is not None and not self._hole.told
 
     def goes_on(self) -> bool:
-        """Whether the next journal is the very next one, right behind one just begun: ``ready``
-        and ``fits``, found out at little cost. No says nothing."""
+        """Tell whether the next journal directly follows one just begun, so that ``ready`` and
+        ``fits`` hold; a check at little cost. False says nothing."""
         previous, queue = self._previous, self.queue
         if not queue or previous is None or self.halt is not None or self.careful is not None:
             return False
@@ -340,7 +341,7 @@ class Lane:
         self._resume_after[position.uuid] = position.pos
 
     def fits(self, entry: Entry) -> bool:
-        """Whether ENTRY continues what Kafka has."""
+        """Tell whether ENTRY continues what Kafka has."""
         if entry[:2] <= self.done:
             return False
         if self.known is None:
@@ -349,9 +350,9 @@ class Lane:
         return position.complete or entry[:2] != position.number or entry.uuid == position.uuid
 
     def reached(self, folder: str, place: str) -> Position | None:
-        """Where this database stands once the open Kafka transaction is committed; None: as now.
+        """Return the position of this database after the commit of the open Kafka transaction.
 
-        All journals under way are part of it; FOLDER and PLACE say where they are.
+        None: as now. All journals under way are part of it; FOLDER and PLACE say where they are.
         """
         flights = list(self.flights)
         if flights and not flights[-1].read_to_end and not flights[-1].part.sent_to:

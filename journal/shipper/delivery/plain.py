@@ -1,4 +1,4 @@
-"""How journals become delivered ones: what both ways of sending share, and the plain way.
+"""Delivery of journals: the parts that both ways of sending share, and the plain way.
 
 ``PlainDelivery`` is for a producer without transactional id: idempotent, in order, at least
 once. Its counterpart is ``journal.shipper.delivery.transactional``.
@@ -50,7 +50,7 @@ ASIDE_MESSAGES = 1000
 """Messages beside journals that may wait; older ones are dropped then."""
 
 POSITIONS_S = 1.0
-"""How often positions are written without transactions."""
+"""Seconds between two writes of the positions without transactions."""
 
 _ASIDE_PAUSE_S = 60.0  # after a failure
 _FORGIVEN_S = 10.0
@@ -64,13 +64,13 @@ JOURNALS_IN_FLIGHT = 2000
 """Journals that may await acknowledgement or disposal at a time, over all databases."""
 
 REMIND_S = 60.0
-"""How often a standing database is reported again."""
+"""Seconds between two reports of a database that stands still."""
 
 _DISPOSE_RETRY_S = 5.0
 
 
 def is_missing(error: KafkaError) -> bool:
-    """Whether ERROR says that there is no such topic."""
+    """Tell whether ERROR says that there is no such topic."""
     return error.code() in (
         KafkaError._UNKNOWN_TOPIC,
         KafkaError._UNKNOWN_PARTITION,
@@ -97,7 +97,7 @@ class Delivery(ABC):
     """
 
     _recognises_shipped = False
-    """Whether a journal that is left over by a crash would be known as one that Kafka has."""
+    """Ability to recognise a journal that is left over by a crash as one that Kafka has."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Delivery(ABC):
         return begun + len(self._delivered) + (self.late.flight is not None)
 
     def waiting(self) -> dict[str, Waiting]:
-        """What waits of each database; for any thread."""
+        """Return the journals that wait of each database; for any thread."""
         # Before Kafka has said how far each database is, there are no lanes.
         waiting = {
             path: Waiting(len(queue), queue.first_name)
@@ -168,7 +168,7 @@ class Delivery(ABC):
 
     @property
     def can_go_on(self) -> bool:
-        """Whether anything is left to do that isn't stopped for good."""
+        """Tell whether anything is left to do that isn't stopped for good."""
         return (
             bool(self._delivered)
             or self.late.can_go_on
@@ -177,18 +177,18 @@ class Delivery(ABC):
 
     @property
     def progress(self) -> object:
-        """What differs only once something has come further than it ever was."""
+        """Value that differs only once something has come further than it ever was."""
         furthest = [lane.furthest for lane in self.lanes.values()]
         return self.shipped, furthest, self.late.progress
 
     @property
     def wants_scan(self) -> bool:
-        """Whether a number is missing that a look at the whole folder might find."""
+        """Tell whether a number is missing that a look at the whole folder might find."""
         return any(lane.waits_for_scan for lane in self.lanes.values())
 
     @property
     def next_retry(self) -> float | None:
-        """When (monotonic) the next paused database tries again."""
+        """Time (monotonic) at which the next paused database tries again."""
         if self._dispose_trouble:
             return self._dispose_at
         return min(
@@ -201,7 +201,7 @@ class Delivery(ABC):
         """Do what can be done without waiting; True if something was."""
 
     def abandon(self, patience_s: float) -> None:
-        """Stop: what is not acknowledged stays in its journal. A last word to Kafka may take
+        """Stop: what is not acknowledged stays in its journal. A last wait for Kafka may take
         PATIENCE_S."""
         del patience_s
         self.standing.close()
@@ -224,7 +224,7 @@ class Delivery(ABC):
         """Tell LANE what Kafka is known to have."""
 
     def is_at_rest(self, database: str) -> bool:
-        """Whether nothing of DATABASE is under way, and its place is known."""
+        """Tell whether no journal of DATABASE is under way, and its place is known."""
         lane = self.lanes.get(database)
         return self._is_placed and (lane is None or not lane.flights)
 
@@ -246,7 +246,7 @@ class Delivery(ABC):
     @property
     @abstractmethod
     def _is_placed(self) -> bool:
-        """Whether it is known how far Kafka is."""
+        """Tell whether it is known which journals Kafka has."""
 
     def _ready(self, lane: Lane) -> bool:
         if self.stopping or self._dispose_trouble or self.late.holds(lane.database):
@@ -373,7 +373,7 @@ class Delivery(ABC):
             _log.notice("{}: shipping goes on, as was acknowledged", database)
 
     def _forgives(self, lane: Lane) -> bool:
-        """Whether somebody has said that LANE may send what does not fit."""
+        """Tell whether somebody has said that LANE may send what does not fit."""
         if not lane.forgiven and self._forgiven.get(lane.database, 0.0) > monotonic():
             lane.forgiven = True
         return lane.forgiven
@@ -454,7 +454,7 @@ class Delivery(ABC):
         self.statistics.trouble(lane.database, kind, lane.setback.why)
 
     def _why(self, failed: Flight) -> str:
-        """Why a message of FAILED was not taken, for messages."""
+        """Return the reason why a message of FAILED was not taken, as a text for messages."""
         error, topic = failed.failed, failed.failed_topic
         assert error is not None
         text = f"topic {topic}: {error.str()}"
@@ -471,7 +471,7 @@ class Delivery(ABC):
         self.halt(lane, Halt((0, 0), None, reason, None, advice, stays=True))
 
     def _waits_too_long(self) -> bool:
-        """Whether Kafka has not answered for as long as all allowed attempts together take."""
+        """Tell whether Kafka has not answered for as long as all allowed attempts together take."""
         if self.max_retries < 0:
             return False
         return monotonic() - self.link.progress_at > self.attempt_s * (self.max_retries + 1)

@@ -36,7 +36,7 @@ _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.redelivery")
 
 
 class Outcome(NamedTuple):
-    """What became of a retry. ``text``: one sentence."""
+    """Result of a retry. ``text``: one sentence."""
 
     is_sent: bool
     text: str
@@ -84,17 +84,17 @@ class LateSending:
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything is left to do."""
+        """Tell whether anything is left to do."""
         return self.flight is not None or bool(self._wishes)
 
     @property
     def progress(self) -> int:
-        """What grows while a retry goes on."""
+        """Number that grows while a retry goes on: events that Kafka took."""
         return 0 if self.flight is None else self.flight.sent
 
     @property
     def can_go_on(self) -> bool:
-        """Whether what is left to do waits for nothing else."""
+        """Tell whether something is left to do that waits for nothing else."""
         is_draft = self._plan.quarantine.is_draft
         return self.flight is not None or any(not is_draft(wish.uuid) for wish in self._wishes)
 

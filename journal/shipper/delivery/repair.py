@@ -131,7 +131,7 @@ class RepairFlight(LateFlight):
 
 
 class RepairOutcome(NamedTuple):
-    """What became of a repair. ``taken``: the events that Kafka took of one that was not sent as a
+    """Result of a repair. ``taken``: the events that Kafka took of one that was not sent as a
     whole, by their numbers; ``problems``: why others can't be sent; ``is_stale``: newer events of
     its database have come."""
 
@@ -187,7 +187,7 @@ class Repairs:
         self._holds.pop(database, None)
 
     def holds(self, database: str) -> bool:
-        """Whether no journal of DATABASE may be begun."""
+        """Tell whether no journal of DATABASE may be begun."""
         if not self._holds and not self._waiting:
             return False
         until = self._holds.get(database)
@@ -232,7 +232,7 @@ class Repairs:
         return self._waiting.get(uuid)
 
     def knows(self, uuid: UUID) -> bool:
-        """Whether UUID is that of a repair that waits."""
+        """Tell whether UUID is that of a repair that waits."""
         return uuid in self._waiting or uuid in self._done
 
     def note_sent(self, uuid: UUID, part: Repair | None = None) -> bool:

@@ -78,17 +78,17 @@ class LateFlight:
 
     @property
     def is_over(self) -> bool:
-        """Whether everything is answered."""
+        """Tell whether everything is handed over and answered."""
         return self.is_read and self.unacked == 0
 
     @property
     def is_sent(self) -> bool:
-        """Whether all that was left out was taken by Kafka, or is not captured any more."""
+        """Tell whether all that was left out was taken by Kafka, or is not captured any more."""
         return self.is_over and self._is_whole and not self.problems
 
     @property
     def wants_care(self) -> bool:
-        """Whether a message was refused that may only have shared the fate of its batch."""
+        """Tell whether a message was refused, perhaps only because of another one in its batch."""
         return self._is_batch_refused and not self.is_careful
 
     def close(self) -> None:
@@ -234,14 +234,14 @@ class LateFlight:
 
     @property
     def trouble(self) -> str:
-        """Why not all was sent."""
+        """Reason why not all was sent."""
         if self.problems:
             pos, problem = min(self.problems.items())
             return f"event {pos}: {problem}"
         return self.broken
 
     def rest(self) -> Note:
-        """What is still not sent, once everything is answered."""
+        """Return a note of what is still not sent, once everything is answered."""
         note, reached, is_whole = self.note, self._reached, self._is_whole
         rest = replace(note, left_out=[], rest_after=None, reasons=list(note.reasons))
         for pos, problem in sorted(self.problems.items()):

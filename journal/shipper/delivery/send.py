@@ -48,7 +48,7 @@ _NOTHING: Mapping[int, str] = {}
 
 
 class FlightPlan:
-    """What all journals share: how they are read and rendered, and what a bad event means.
+    """State that all journals share: how they are read and rendered, and what a bad event means.
 
     ``failure_mode``: as ``event.processing.failure.handling.mode``. ``acknowledged`` counts
     the messages that Kafka took, ``failures`` those it did not, ``unacked`` those without an
@@ -84,7 +84,10 @@ class FlightPlan:
         self._acks = acks
 
     def failure_of(self, error: KafkaError | None, message: Any) -> KafkaError | None:
-        """Why MESSAGE may not be in Kafka, of which the client reports ERROR; None: it is there."""
+        """Return the error because of which MESSAGE may not be in Kafka; None: it is there.
+
+        ERROR: the client's report of it.
+        """
         return failure_of(error, message) if self._acks else error
 
 
@@ -205,17 +208,17 @@ class Flight:
 
     @property
     def delivered(self) -> bool:
-        """Whether Kafka has acknowledged every message of the journal."""
+        """Tell whether Kafka has acknowledged every message of the journal."""
         return self.read_to_end and not self._steps and self.failed is None
 
     @property
     def progress(self) -> int:
-        """What grows as changes are read and messages answered."""
+        """Number that grows as changes are read and messages answered."""
         return self._taken + self.messages - self.unacked
 
     @property
     def between_changes(self) -> bool:
-        """Whether all messages of change ``pos`` are handed over and nothing after them."""
+        """Tell whether all messages of change ``pos`` are handed over and nothing after them."""
         return not self._held and self.place == self.pos
 
     def close(self) -> None:
@@ -423,7 +426,8 @@ class Flight:
         change: RowChange | DdlChange | None = None,
         failure: Obstacle | BadEvent | None = None,
     ) -> Generator[Obstacle, None, Sequence[Message]]:
-        """What RENDER gives, nothing for a bad event (CHANGE) that is to be left out.
+        """Yield the obstacles of RENDER, and return its messages, none for a bad event (CHANGE)
+        that is to be left out.
 
         Yields the error while a topic can't be made or the schema registry can't be used, or says
         no to an event that must not be left out, and tries again: an administrator may change that.
@@ -491,7 +495,7 @@ class Flight:
 
 
 def _registry_refused(error: BaseException) -> bool:
-    """Whether ERROR comes of what the schema registry said no to."""
+    """Tell whether ERROR was caused by a refusal of the schema registry."""
     cause = error.__cause__
     return cause is not None and (isinstance(cause, RegistryRefused) or _registry_refused(cause))
 

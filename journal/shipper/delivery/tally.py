@@ -1,4 +1,4 @@
-"""How many changes of a journal Kafka has acknowledged, without a look at each answer.
+"""Number of changes of a journal that Kafka has acknowledged, without a look at each answer.
 
 Changes are handed over some hundred at a time, in steps. What a step's changes are counted as is
 known when they are rendered; it becomes a figure of the statistics once the step and all before it
@@ -18,10 +18,10 @@ Kind = tuple[str, str]
 NOTHING: Mapping[Kind, int] = {}
 
 FILTERED: Kind = ("", "")
-"""What changes without a message are counted as."""
+"""Kind of changes without a message."""
 
 PLACED: Kind = ("", "placeholder")
-"""What changes are counted as besides that have placeholders for what is too large."""
+"""Second kind of changes that have placeholders for what is too large; they have their own, too."""
 
 
 def counted_as(change: RowChange | DdlChange) -> Kind:

@@ -173,7 +173,7 @@ class TransactionalDelivery(Delivery):
 
     @property
     def next_retry(self) -> float | None:
-        """When (monotonic) the next attempt is made."""
+        """Time (monotonic) of the next attempt."""
         paused = super().next_retry
         if not self._ready_for_transactions:
             return self._retry_at
@@ -255,7 +255,7 @@ class TransactionalDelivery(Delivery):
         self.link.note_progress()
 
     def _register(self) -> bool:
-        """Whether the transactional id is ours by now."""
+        """Try to register the transactional id, and tell whether it is ours by now."""
         if not self._registered:
             try:
                 self.link.producer.init_transactions(_STEP_S)
@@ -267,7 +267,7 @@ class TransactionalDelivery(Delivery):
         return self._registered
 
     def _read_positions(self) -> bool:
-        """Whether the positions are read by now."""
+        """Read on in the positions, and tell whether all are read by now."""
         try:
             return self.standing.advance(_READ_STEP_S)
         except KafkaException as error:
@@ -415,7 +415,7 @@ class TransactionalDelivery(Delivery):
         self._sent = 0
 
     def _is_full(self) -> bool:
-        """Whether no further journal should join the open transaction."""
+        """Tell whether no further journal should join the open transaction."""
         return (
             self._sent >= BATCH_MESSAGES
             or (now := monotonic()) - self._began_at >= BATCH_S
@@ -754,5 +754,5 @@ class TransactionalDelivery(Delivery):
         self._began_at = 0.0
 
     def _may_have_expired(self) -> bool:
-        """Whether Kafka itself may have fenced us off, because our transaction took too long."""
+        """Tell whether Kafka itself may have fenced us off, as our transaction took too long."""
         return bool(self._began_at) and _now_s() - self._last_began_at >= self._timeout_s

@@ -138,7 +138,8 @@ class _Uuids:
         self._rests: dict[bytes, bytes] = {}
 
     def _place(self, uuid: bytes) -> int:
-        """Where the rest of UUID stands among those that begin as it does; -1: it is not there."""
+        """Return the index of the rest of UUID in the string of those that begin as it does; -1: it
+        is not there."""
         rests = self._rests.get(uuid[:2])
         if rests is None:
             return -1
@@ -184,7 +185,7 @@ class Backlog:
 
     @property
     def young(self) -> bool:
-        """Whether journals wait that could not be read yet because they have just appeared."""
+        """Tell whether journals wait that could not be read yet because they have just appeared."""
         return bool(self._young)
 
     def offer_all(self, names: Iterable[str]) -> Iterator[None]:
@@ -223,7 +224,7 @@ class Backlog:
         return len(uuid) != 16 or uuid in self._known or name in self.unreadable
 
     def _is_odd(self, name: str) -> bool:
-        """Whether NAME could not be read before."""
+        """Tell whether NAME could not be read before."""
         return name in self._young or name in self.unreadable
 
     def offer(self, name: str) -> None:

@@ -21,7 +21,7 @@ _BUFFER_BYTES = 65536
 
 _libc = ctypes.CDLL(None, use_errno=True)
 AVAILABLE = hasattr(_libc, "inotify_init1") and hasattr(_libc, "inotify_add_watch")
-"""Whether this system has inotify."""
+"""Availability of inotify on this system."""
 
 
 class Overflow(Exception):

@@ -36,7 +36,7 @@ SAFETY_SCAN_S = 30.0
 """Longest time until a journal is found whose notification was lost (also at interval 0)."""
 
 FOLDER_CHECK_S = 1.0
-"""How often the folder is asked whether it is still the one that is watched."""
+"""Seconds between two checks that the folder is still the one that is watched."""
 
 QUEUE_LIMIT = 100_000
 """Names that may wait; beyond them the next scan finds the journals (about 10 MB)."""
@@ -46,7 +46,7 @@ _JOURNAL_NAME = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.log")
 
 
 def is_journal_name(name: str) -> bool:
-    """Whether NAME is that of a committed journal, ``<uuid>.log``; never ``.log.live``."""
+    """Tell whether NAME is that of a committed journal, ``<uuid>.log``; never ``.log.live``."""
     return _JOURNAL_NAME.fullmatch(name) is not None
 
 
@@ -59,7 +59,7 @@ def list_journals(directory: Path) -> Iterator[str]:
 
 
 class Folder(Enum):
-    """What has become of the watched folder since it was last asked."""
+    """State of the watched folder, compared with the last check."""
 
     SAME = "same"
     LOST = "lost"
@@ -68,7 +68,7 @@ class Folder(Enum):
 
 
 class _Source(Protocol):
-    """Where notifications come from, for as long as one folder is watched."""
+    """Source of notifications, for as long as one folder is watched."""
 
     fd: int  # readable when there are some
 
@@ -241,7 +241,7 @@ class JournalWatcher:
 
     @property
     def scan_due(self) -> bool:
-        """Whether it is time to look at the whole folder."""
+        """Tell whether it is time to look at the whole folder."""
         return self._dropped or monotonic() >= self._next_scan
 
     def scan(self) -> Iterator[str]:

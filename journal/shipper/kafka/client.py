@@ -44,7 +44,7 @@ _QUIET_S = 15.0
 """The same without an error: a broker that is connected and silent."""
 
 _STATISTICS_MS = "5000"
-"""How often the client tells what it holds and to whom it is connected."""
+"""Milliseconds between two reports of the client: what it holds and to whom it is connected."""
 
 _CONNECTED = ("UP", "UPDATE")
 
@@ -76,7 +76,7 @@ DeliveryCallback = Callable[[KafkaError | None, Any], None]
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Whether ERROR speaks of the message, so that it would be refused again."""
+    """Tell whether ERROR is about the message itself, so that it would be refused again."""
     return error.code() in _REFUSALS
 
 
@@ -90,7 +90,10 @@ _UNSURE = KafkaError(
 
 
 def failure_of(error: KafkaError | None, message: Any) -> KafkaError | None:
-    """Why MESSAGE may not be in Kafka, of which the client reports ERROR; None: it is there."""
+    """Return the error because of which MESSAGE may not be in Kafka; None: it is there.
+
+    ERROR: the client's report of it.
+    """
     return _UNSURE if error is None and message.offset() is None else error
 
 
@@ -113,7 +116,7 @@ _to_logbook = _ToLogbook()
 
 
 def librdkafka_logger() -> logging.Logger:
-    """Where librdkafka's own lines go."""
+    """Return the logger that librdkafka's own lines go to."""
     logger = logging.getLogger("firebird_cdc.librdkafka")
     logger.propagate = False
     logger.setLevel(logging.DEBUG)
@@ -329,17 +332,17 @@ class KafkaLink:
         self._queue = replace(self._queue, bytes=figures.get("msg_size", 0))
 
     def queue(self) -> QueueFigures:
-        """What the producer holds; the bytes are some seconds old at most."""
+        """Return the figures of what the producer holds; the bytes are some seconds old at most."""
         messages = self.producer.held
         return replace(self._queue, messages=messages, bytes=self._queue.bytes if messages else 0)
 
     @property
     def away(self) -> bool:
-        """Whether Kafka was last reported as away."""
+        """Tell whether Kafka was last reported as away."""
         return self._away_since is not None
 
     def is_silent_for(self, seconds: float) -> bool:
-        """Whether nothing was acknowledged for SECONDS, and no connection failed meanwhile."""
+        """Tell whether nothing was acknowledged for SECONDS, and no connection failed meanwhile."""
         return monotonic() - self.progress_at >= seconds and self._error_at < self.progress_at
 
     def note_start(self) -> None:

@@ -1,4 +1,4 @@
-"""How far each database has come in Kafka: the records of ``kafka.position.topic``.
+"""Offset topic: the records of ``kafka.position.topic``, the progress of each database in Kafka.
 
 One record per database and Kafka transaction, written inside it, so that it becomes visible with
 the events or not at all. Read back after ``init_transactions`` has fenced whoever used the
@@ -66,10 +66,10 @@ back of deleted files (all that was deleted within some seconds)."""
 _JOINED = 64 * 16  # bytes of uuids in one run, from when on no further journal joins it
 
 NAME_BYTES = 32
-"""What naming one journal adds to a record."""
+"""Bytes that the name of one journal adds to a record."""
 
 FRAME_BYTES = 2048
-"""What the rest of a record takes at most, for paths of usual length."""
+"""Most bytes that the rest of a record takes, for paths of usual length."""
 
 TOPIC_SETTINGS = {
     "cleanup.policy": "compact",
@@ -153,7 +153,7 @@ class Position:
 
     @property
     def number(self) -> tuple[int, int]:
-        """Where the last journal stands in the history."""
+        """Place of the last journal in the history."""
         return self.epoch, self.sequence
 
     @property
@@ -300,7 +300,7 @@ class Names:
 
 @dataclass(slots=True)
 class Known:
-    """What the topic says of one database."""
+    """Content of the topic for one database."""
 
     position: Position
     names: Names = field(default_factory=Names)

@@ -23,10 +23,10 @@ _WAIT_S = 1.0
 """Longest wait of the shipping thread for an answer; a broker that is there takes some 20 ms."""
 
 _REST_S = 1.0
-"""How long a no is believed: until then nobody asks again."""
+"""Seconds for which a refusal is believed: until then nobody asks again."""
 
 _BROKER_S = 15.0
-"""How long a broker may take over a topic; the shipping thread doesn't wait for that."""
+"""Longest time for a broker to make a topic; the shipping thread doesn't wait for that."""
 
 HINTS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "it needs the right Create on the topic or the cluster;"

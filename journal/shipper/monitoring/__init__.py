@@ -1,1 +1,1 @@
-"""What an operator sees of a shipper: metrics, health, the status page, the status file."""
+"""Output of a shipper for its operator: metrics, health, the status page, the status file."""

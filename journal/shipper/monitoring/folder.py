@@ -1,4 +1,4 @@
-"""What waits in the journal folder, counted now and then so that it costs next to nothing."""
+"""Backlog of the journal folder, counted now and then so that it costs next to nothing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Waiting(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What one look at the folder has found. ``unsorted``: committed journals that the shipper
+    """Result of one look at the folder. ``unsorted``: committed journals that the shipper
     doesn't know yet, of ``committed`` in all; ``further``: how many more of them there are."""
 
     committed: int
@@ -87,14 +87,14 @@ def list_folder(directory: Path, is_known: Callable[[str], bool] = lambda _: Tru
 
 
 class Owners:
-    """Whose journals are, by name; each is opened once."""
+    """Databases of journals, by the journal's name; each journal is opened once."""
 
     def __init__(self, at_once: int = _READ_AT_ONCE) -> None:
         self._at_once = at_once
         self._known: dict[str, str] = {}
 
     def count(self, folder: Path, names: Iterable[str]) -> Counter[str]:
-        """How many of the journals NAMES in FOLDER each database has; "" for those unknown yet."""
+        """Count the journals NAMES in FOLDER by their databases; "" for those unknown yet."""
         known, counted, left = self._known, Counter[str](), self._at_once
         kept: dict[str, str] = {}
         for name in names:

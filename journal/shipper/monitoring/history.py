@@ -10,10 +10,10 @@ SAMPLE_S = 2
 """Seconds between two samples."""
 
 SAMPLES = 450
-"""How many are kept: a quarter of an hour."""
+"""Number of samples that are kept: a quarter of an hour."""
 
 FIELDS = ("time_ms", "pending", "events", "journals", "bytes", "latency_ms", "queue", "oldest_ms")
-"""What a sample has: totals where the page draws rates, which it works out itself."""
+"""Fields of a sample: totals where the page draws rates, which it works out itself."""
 
 
 class History:

@@ -140,7 +140,7 @@ journal_limit_refusals counter - Times that the limit refused something
 """Every metric of ours, by the name of its family; see ``sample_names``."""
 
 SERVER_LABELS = ("server", "connector")
-"""What every sample is labelled with, before the user's own tags."""
+"""Labels of every sample, before the user's own tags."""
 
 
 def sample_names(name: str) -> tuple[str, ...]:
@@ -301,7 +301,7 @@ class ShipperCollector:
 
     @staticmethod
     def _failures(families: _Families, found: Sequence[Path]) -> None:
-        """What was refused or lost, wherever it was counted."""
+        """Set the figures of what was refused or lost, wherever it was counted."""
         left = {(each.database, each.kind): each.count for each in failures.unacknowledged(found)}
         for path, counted in failures.totals(found).items():
             families.set("gap_transactions", counted["lost"], path)
@@ -316,7 +316,7 @@ def _rolled_back(families: _Families, path: str, counted: DatabaseCounters) -> N
 
 
 def _database(families: _Families, path: str, statistics: DatabaseStatistics) -> None:
-    """What was delivered of one database, and that no snapshot of it has run."""
+    """Set the figures of what was delivered of one database, and that no snapshot of it has run."""
     tables = table_counts(statistics)
     delivered = sum(sum(counts.values()) for counts in tables.values())
     last = statistics.last_event

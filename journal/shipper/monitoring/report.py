@@ -103,14 +103,14 @@ class Reporter:
         return text
 
     def health(self) -> str:
-        """Why the shipper isn't alive; empty if it is."""
+        """Return the reason why the shipper isn't alive; empty if it is."""
         age = monotonic() - self.statistics.loop_at
         if age > LOOP_STUCK_S:
             return f"the shipper's loop has not come round for {age:.0f} s"
         return ""
 
     def unready(self) -> list[str]:
-        """Why the shipper can't ship now; empty if it can."""
+        """Return the reasons why the shipper can't ship now; empty if it can."""
         statistics = self.statistics
         reasons = [self.public(trouble.text) for trouble in statistics.halted.values()]
         stuck, kafka = self.health(), statistics.troubles.get(KAFKA)
@@ -125,7 +125,7 @@ class Reporter:
 
     @property
     def silent_s(self) -> float:
-        """How long ago Kafka gave its last sign of life."""
+        """Seconds since Kafka last gave a sign of life."""
         statistics = self.statistics
         if statistics.kafka_at is None:
             return (now_us() - statistics.started_us) / 1e6
@@ -133,7 +133,7 @@ class Reporter:
 
     @property
     def kafka_reached(self) -> bool:
-        """Whether Kafka answers, as far as is known."""
+        """Tell whether Kafka answers, as far as is known."""
         statistics = self.statistics
         return (
             statistics.kafka_at is not None
@@ -350,7 +350,7 @@ def _secrets(config: ConnectorConfig) -> list[str]:
 
 
 def needs_somebody(report: Mapping[str, Any]) -> list[str]:
-    """What in REPORT doesn't mend itself, one sentence each."""
+    """Return the problems in REPORT that don't end by themselves, one sentence each."""
     now = report["written_us"]
     found = [] if report["alive"] else ["the shipper's loop stands still"]
     for trouble in report["troubles"]:
@@ -378,6 +378,6 @@ def set_aside(count: int) -> str:
 
 
 def waits(report: Mapping[str, Any]) -> bool:
-    """Whether something in REPORT isn't as it should be, and goes on by itself."""
+    """Tell whether something in REPORT isn't as it should be, and goes on by itself."""
     is_behind = any(database["state"] == "behind" for database in report["databases"])
     return bool(report["troubles"]) or not report["kafka"]["reached"] or is_behind

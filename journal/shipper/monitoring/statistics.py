@@ -1,4 +1,4 @@
-"""What the shipper counts, and what troubles it, for everybody who shows it.
+"""Counts and troubles of the shipper, for everybody who shows them.
 
 The shipping thread writes; other threads read at any time. Nothing is locked: every write is one
 assignment or one change of a dict, so a reader sees numbers that are true, though a sum may be one
@@ -19,7 +19,7 @@ from firebird_cdc.journal.folder.subjects import TroubleKind
 
 
 class LastEvent(NamedTuple):
-    """Where the last change stood that Kafka has. ``commit_us``: of its transaction."""
+    """Place of the last change that Kafka has. ``commit_us``: of its transaction."""
 
     table: str
     uuid: UUID
@@ -31,7 +31,7 @@ class LastEvent(NamedTuple):
 
 @dataclass(slots=True)
 class DatabaseStatistics:
-    """What was shipped of one database since the shipper started.
+    """Figures of what was shipped of one database since the shipper started.
 
     ``events``: changes whose messages Kafka has acknowledged, each once, by table and operation
     (``c``, ``u``, ``d``; ``ddl`` with the table ""); with a transactional id those of committed
@@ -103,7 +103,7 @@ class DatabaseBacklog:
 
 @dataclass(frozen=True, slots=True)
 class BacklogFigures:
-    """What lies in the journal folder.
+    """Figures of the content of the journal folder.
 
     ``databases``: by path, "" for journals whose database can't be told. ``bytes``: of pending and
     live journals together, an estimate where there are very many. ``free_bytes``: of the folder's
@@ -134,7 +134,7 @@ class BacklogFigures:
 
 @dataclass(frozen=True, slots=True)
 class QueueFigures:
-    """What the Kafka client holds, and how much it takes before reading pauses."""
+    """Messages and bytes that the Kafka client holds, and takes before reading pauses."""
 
     messages: int
     bytes: int

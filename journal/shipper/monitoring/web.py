@@ -72,7 +72,7 @@ SECURITY_HEADERS = (
 
 
 class Answer(NamedTuple):
-    """What is sent back."""
+    """Answer that is sent back."""
 
     status: str
     kind: str
@@ -199,14 +199,14 @@ def _json(status: str, content: object) -> Answer:
 
 
 def _means_this_machine(host: str) -> bool:
-    """Whether a Host header names the machine itself, with or without a port."""
+    """Tell whether a Host header names the machine itself, with or without a port."""
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
     name = name.strip("[]")
     return name == "localhost" or is_loopback(name)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether HOST is an address that only this machine can reach."""
+    """Tell whether HOST is an address that only this machine can reach."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -232,7 +232,7 @@ class _Server(TcpWSGIServer):  # type: ignore[misc]
 
 
 class _ToLogbook(logging.Handler):
-    """What waitress logs is of its clients' doing."""
+    """Handler of waitress's log lines, which are caused by its clients."""
 
     def emit(self, record: logging.LogRecord) -> None:
         _log.debug("waitress: {}", record.getMessage())
@@ -284,7 +284,7 @@ class Listener:
 
     @property
     def is_open(self) -> bool:
-        """Whether it still serves."""
+        """Tell whether the listener still serves."""
         return self._thread.is_alive()
 
     def _serve(self) -> None:

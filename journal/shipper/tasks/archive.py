@@ -66,14 +66,15 @@ class _Journal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What is kept: for how many milliseconds after the commit, how many bytes; 0: all."""
+    """Limits of what is kept: milliseconds after the commit, and bytes; 0: all is kept."""
 
     ms: int
     bytes: int
 
 
 class ArchiveKeeper:
-    """Packs and removes, in a thread of its own and at low priority; a chore of the shipper.
+    """Packs and removes, in a thread of its own and at low priority; a periodic task of the
+    shipper.
 
     ``segment_bytes``: how much one segment takes, 0 to pack nothing. Of several keepers of one
     archive, one works at a time.
@@ -188,7 +189,7 @@ class ArchiveKeeper:
                 yield journal
 
     def _facts(self, path: Path) -> _Journal | None:
-        """What packing needs to know of a journal, None if it stays as it is."""
+        """Return the facts that packing needs of a journal, None if it stays as it is."""
         try:
             with JournalReader(path) as reader:
                 stamp = reader.stamp
@@ -339,8 +340,8 @@ class ArchiveKeeper:
     # Retention
 
     def _is_clock_believed(self) -> bool:
-        """Whether the time of day may decide what is removed for good: not soon after the clock
-        was set ahead, until it is set back."""
+        """Tell whether the time of day may decide what is removed for good: not soon after the
+        clock was set ahead, until it is set back."""
         clock = time(), clock_gettime(CLOCK_BOOTTIME)
         ahead_s = (clock[0] - self._clock[0]) - (clock[1] - self._clock[1])
         self._clock = clock

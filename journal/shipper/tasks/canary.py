@@ -56,7 +56,7 @@ class _Write:
 
 
 class Canary:
-    """One canary table; a chore of the shipping thread, and the watch of its database.
+    """One canary table; a periodic task of the shipping thread, and the watch of its database.
 
     ``waiting``: how many journals of the database wait to be shipped.
     """
@@ -129,7 +129,7 @@ class Canary:
 
     @property
     def _undecided(self) -> bool:
-        """Whether a write may still come out in time."""
+        """Tell whether a write may still come out of the journals in time."""
         return any(
             self._alarm is None or transaction > self._alarm[0] for transaction in self._awaited
         )
@@ -240,7 +240,7 @@ class Canary:
             self._raise_alarm(late[-1])
 
     def _should_be_out(self, write: _Write) -> bool:
-        """Whether WRITE is not just behind others that wait for Kafka."""
+        """Tell whether WRITE is not just behind other journals that wait for Kafka."""
         return self._reached_us > write.written_us + _CLOCK_US or self._waiting() == 0
 
     def _came_out(self, write: _Write, seen_us: int) -> None:
@@ -290,7 +290,7 @@ _IN_USE = "already opened"
 
 
 def _parsed(answer: str, code: int) -> dict[str, Any]:
-    """What the writing process has said, or that it said nothing."""
+    """Return the answer of the writing process, or an error which says that it gave none."""
     try:
         parsed: dict[str, Any] = json.loads(answer)
     except ValueError:

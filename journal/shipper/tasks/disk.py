@@ -26,7 +26,8 @@ _FRESH_S = 5.0
 
 
 class DiskWatch:
-    """A chore of the shipper: has the statistics tell when journals take too much of the disk.
+    """A periodic task of the shipper: has the statistics tell when journals take too much of the
+    disk.
 
     What takes longer than a moment runs on a thread of its own.
     """

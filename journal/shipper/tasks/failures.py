@@ -46,8 +46,8 @@ class CounterPages:
 
 
 class FailureWatch:
-    """A chore of the shipper: has the statistics tell what was refused or lost until somebody
-    acknowledges it."""
+    """A periodic task of the shipper: has the statistics tell what was refused or lost until
+    somebody acknowledges it."""
 
     def __init__(self, directory: Path, config: Path, statistics: Statistics) -> None:
         self._places = CounterPages(directory, config)

@@ -24,7 +24,7 @@ _LOOK_S = 1.0  # while Kafka is away
 
 
 class Heartbeat:
-    """Sends one message each ``heartbeat.interval.ms``; a chore.
+    """Sends one message each ``heartbeat.interval.ms``; a periodic task.
 
     They go through transforms and converters like all others. While Kafka does not take messages
     none are made: they would only say late that the shipper was alive earlier. But if no answer is

@@ -1,4 +1,4 @@
-"""What the shipping thread does beside shipping: heartbeats, canaries, a status file.
+"""Periodic tasks of the shipping thread, beside shipping: heartbeats, canaries, a status file.
 
 ``build_chores`` is the one place that knows which of them a configuration asks for.
 """
@@ -33,14 +33,14 @@ from firebird_cdc.journal.shipper.tasks.watches import (
 _log = logbook.Logger("firebird_cdc.journal.shipper.tasks.schedule")
 
 LEAST_PAUSE_S = 1.0
-"""A chore is not called more often, whatever it asks for."""
+"""A periodic task is not called more often, whatever it asks for."""
 
 
 class Chore(Protocol):
-    """Something to be done now and then on the shipping thread, which waits meanwhile.
+    """Periodic task on the shipping thread, which waits meanwhile.
 
     So a call takes a few milliseconds at most; what takes longer runs on a thread of the
-    chore's own.
+    task's own.
     """
 
     def turn(self, now: float) -> float:
@@ -55,7 +55,8 @@ class Chore(Protocol):
 def build_chores(
     config: ConnectorConfig, delivery: Delivery, statistics: Statistics, *, once: bool = False
 ) -> list[Chore]:
-    """The chores that CONFIG asks for; ONCE: of a shipper that only sends what is there."""
+    """Return the periodic tasks that CONFIG asks for; ONCE: of a shipper that only sends what is
+    there."""
     limits = DiskLimits.of(config)
     chores: list[Chore] = [
         DiskWatch(config.journal_directory, limits, statistics),
@@ -91,7 +92,7 @@ def build_chores(
 
 
 def _waiting(delivery: Delivery, database: str) -> int:
-    """How many journals of DATABASE wait or are on their way."""
+    """Return the number of journals of DATABASE that wait or are on their way."""
     database = str(Path(database).resolve())
     if lane := delivery.lanes.get(database):
         return lane.pending
@@ -99,8 +100,8 @@ def _waiting(delivery: Delivery, database: str) -> int:
 
 
 class ChoreList:
-    """Calls each chore when it is due. What one raises ends neither it nor the shipper: it is
-    logged once, and the chore called again later."""
+    """Calls each periodic task when it is due. An error of one ends neither it nor the shipper: it
+    is logged once, and the task is called again later."""
 
     def __init__(self, chores: Sequence[Chore]) -> None:
         self._chores = chores

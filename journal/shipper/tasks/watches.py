@@ -25,7 +25,8 @@ _CONFIRMER_LOOK_S = 2.0
 
 
 class ConfirmerWatch:
-    """A chore of the shipper: has the statistics tell of what ``ConfirmerState`` finds wrong."""
+    """A periodic task of the shipper: has the statistics tell of what ``ConfirmerState`` finds
+    wrong."""
 
     def __init__(self, folder: Path, statistics: Statistics) -> None:
         self._folder = folder
@@ -49,7 +50,7 @@ class ConfirmerWatch:
 
 
 class PartyWatch:
-    """A chore of the shipper: has the statistics tell of ``disagreements``."""
+    """A periodic task of the shipper: has the statistics tell of ``disagreements``."""
 
     def __init__(self, directory: Path, statistics: Statistics) -> None:
         self._directory = directory
@@ -71,7 +72,7 @@ class PartyWatch:
 
 
 class DoubtWatch:
-    """A chore of the shipper: has the statistics tell of such databases."""
+    """A periodic task of the shipper: has the statistics tell of such databases."""
 
     def __init__(self, folder: Path, statistics: Statistics) -> None:
         self._databases = folder / STATE_DIRECTORY / "databases"
@@ -100,7 +101,7 @@ _REMEDY = "let this user write there, or set another file in the logging configu
 
 
 class LogWatch:
-    """A chore of the shipper: has the statistics tell what keeps logs from being written.
+    """A periodic task of the shipper: has the statistics tell what keeps logs from being written.
 
     Of the server's it can tell as the server's user only, who owns the journal folder.
     """

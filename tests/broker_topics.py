@@ -1,4 +1,4 @@
-"""What tests ask a broker about topics, and tell it to do with them."""
+"""Queries that tests make to a broker about topics, and commands that they give it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PATIENCE_S = 60.0
 
 
 def ends_of(admin: AdminClient, places: Sequence[TopicPartition]) -> dict[tuple[str, int], int]:
-    """Where partitions end, with what is not committed yet."""
+    """Return the end offsets of partitions, including what is not committed yet."""
     if not places:
         return {}
     asked = admin.list_offsets(

@@ -18,7 +18,7 @@ _READERS = (
 
 
 class WrittenInJava(NamedTuple):
-    """What AvroData makes of Connect data."""
+    """Result of AvroData for Connect data."""
 
     schema: Any
     avro: bytes

@@ -76,7 +76,7 @@ def attachment(engine: Capture) -> Attachment:
 
 @pytest.fixture
 def work(engine: Capture, attachment: Attachment) -> Work:
-    """What a test does in the database."""
+    """Return the work of a test in the database."""
     return Work(engine, attachment)
 
 

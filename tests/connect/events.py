@@ -67,7 +67,8 @@ def _key(table: Table, row: Image | None) -> Image | None:
 
 
 def _key_sent(table: Table, row: Image | None, modes: Modes) -> str:
-    """What tells keys apart: as decimals, 1.0 and 1.00 are not the same, as doubles they are."""
+    """Return a text that tells keys apart: as decimals, 1.0 and 1.00 are not the same, as doubles
+    they are."""
     assert row is not None
     return repr([_due(table.columns[place], row[place], modes) for place in table.key])
 
@@ -164,7 +165,7 @@ def check_structures(messages: Sequence[Sent]) -> list[Sent]:
 
 
 class _Reading:
-    """How the messages of one table have to be."""
+    """Requirements on the messages of one table."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What a table's changes become behind a sink: journals, the shipper, a broker, a real worker."""
+"""Result of a table's changes behind a sink: journals, the shipper, a broker, a real worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _JSON = "org.apache.kafka.connect.json.JsonConverter"
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How messages are written and read: options of the connector, and of a sink in the worker."""
+    """Way to write and read messages: options of the connector, and of a sink in the worker."""
 
     ours: Mapping[str, str] = field(default_factory=dict)
     theirs: Mapping[str, str] = field(default_factory=dict)

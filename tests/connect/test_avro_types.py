@@ -158,7 +158,7 @@ def test_every_kind_of_message_is_what_it_is_in_json(
 
 
 def _content(message: bytes | None) -> Any:
-    """What a message says, but for when it was made."""
+    """Return the content of a message without the times at which it was made."""
     if message is None:
         return None
     content = json.loads(message)

@@ -1,4 +1,4 @@
-"""What docs/consuming.md shows, run as it stands: its readers end with the rows of Firebird."""
+"""Examples of docs/consuming.md, run as they stand: their readers end with the rows of Firebird."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Debezium's and Kafka Connect's own transforms and schemas make of our messages."""
+"""Results of Debezium's and Kafka Connect's own transforms and schemas for our messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where keys go, and in which order: as the Java client does it, in several partitions."""
+"""Partition and order of keys: as the Java client has them, in several partitions."""
 
 from __future__ import annotations
 

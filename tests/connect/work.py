@@ -51,7 +51,7 @@ class Changed(NamedTuple):
 
 
 class Work:
-    """What one attachment does. ``committed``: its changes in the order of their journals."""
+    """Work of one attachment. ``committed``: its changes in the order of their journals."""
 
     def __init__(self, engine: Capture, attachment: Attachment) -> None:
         self.database = str(engine.database)

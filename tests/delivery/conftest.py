@@ -18,7 +18,7 @@ __all__ = ["folder", "make_ship", "nursery", "ship"]
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
-    """What brings up shippers that die at points."""
+    """Yield a nursery that brings up shippers that die at points."""
     made = Nursery()
     yield made
     made.close()

@@ -254,7 +254,7 @@ def understood(
 
 @dataclass
 class Finding:
-    """What a comparison came to."""
+    """Result of a comparison."""
 
     events: int = 0
     repeats: int = 0

@@ -58,7 +58,7 @@ _HITS = {"message": 400, "take_in": 6, "open": 20, "settle": 20, "delete": 60, "
 
 @dataclass
 class Tally:
-    """What many rounds came to."""
+    """Results of many rounds."""
 
     rounds: Counter[str] = field(default_factory=Counter)
     kills: Counter[str] = field(default_factory=Counter)
@@ -263,7 +263,7 @@ class Weather(threading.Thread):
 
 @dataclass
 class Plan:
-    """What a round is like."""
+    """Properties of a round."""
 
     name: str
     chance: random.Random
@@ -301,7 +301,7 @@ class Deck:
 
     @property
     def complete(self) -> bool:
-        """Whether every point has fired."""
+        """Tell whether every point has fired."""
         return len(self.fired) == len(self._needs)
 
     def draw(self, name: str, chance: random.Random) -> Plan:
@@ -564,7 +564,7 @@ class Round:
         return any(path.suffix == ".log" for path in self._folder.directory.iterdir())
 
     def _gone(self) -> int:
-        """How many journals were shipped or set aside."""
+        """Return the number of journals that were shipped or set aside."""
         names = (path.name for path in self._folder.directory.iterdir())
         return self._arrived - sum(name.endswith(".log") for name in names)
 

@@ -33,7 +33,7 @@ TAG = "test.transaction"
 with each new client: two transactions of the same name would pass for one."""
 
 POSITION_TOPIC = "__firebird-cdc-positions."
-"""How the name of the topic with positions begins."""
+"""Beginning of the name of the offset topic."""
 
 DURING_S = 0.0004
 """Unit of the time after which a process dies ``during`` a step."""
@@ -251,26 +251,26 @@ class WatchedProducer(_PLAIN):  # type: ignore[misc]
 
 
 class _Taken:
-    """What the client reports of a message that Kafka has taken."""
+    """Report of the client on a message that Kafka has taken."""
 
     def offset(self) -> int:
-        """The place in its partition: behind all before."""
+        """Return its offset, which is behind all offsets before."""
         _hits["taken"] += 1
         return 1_000_000 + _hits["taken"]
 
 
 class _Believed(NamedTuple):
-    """What the client reports of a message that it takes to be in Kafka because one behind it is:
-    it has no place."""
+    """Report of the client on a message that it takes to be in Kafka because one behind it is: it
+    has no offset."""
 
     name: str
 
     def topic(self) -> str:
-        """Where it was to go."""
+        """Return the topic to which it was to go."""
         return self.name
 
     def offset(self) -> None:
-        """No place in its partition."""
+        """Return None: it has no offset."""
 
 
 def _answer(named: dict[str, Any], answer: _Taken | _Believed | None = None) -> None:

@@ -63,7 +63,8 @@ class Way:
         self.shipper.await_that(written, f"position {sequence}")
 
     def ids(self) -> list[int]:
-        """What consumers see; what came again only where it first came, without transactions."""
+        """Return the IDs that consumers see; without transactions, repeated ones only where they
+        first came."""
         found = ids(read_topics(self._broker.bootstrap, self.topic).get(self.topic, []))
         return found if self.is_exact else first_occurrences(found)
 
@@ -73,7 +74,7 @@ Begin = Callable[[KafkaBroker], list[Way]]
 
 @pytest.fixture
 def begin(tmp_path: Path, topic_prefix: str) -> Iterator[Begin]:
-    """Makes both ways to ship to a broker, with one journal each that is shipped."""
+    """Yield a function that makes both ways to ship to a broker, with one shipped journal each."""
     made: list[Way] = []
 
     def begun(broker: KafkaBroker) -> list[Way]:

@@ -130,7 +130,7 @@ def ship(ship: Ship, secured: Secured, user: str) -> Ship:
 
 @pytest.fixture
 def broker(secured: Secured) -> KafkaBroker:
-    """Where the instruments of these tests look."""
+    """Return the broker at which the instruments of these tests look."""
     return secured.broker
 
 

@@ -1,4 +1,4 @@
-"""What several processes want to fetch at a time is fetched once, and never found half done."""
+"""Folders that several processes fetch at a time: fetched once, and never found half done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a DBA does to a database, through the engine's services; in a client process."""
+"""Work of a DBA on a database, through the engine's services; in a client process."""
 
 from __future__ import annotations
 

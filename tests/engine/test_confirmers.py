@@ -1,4 +1,4 @@
-"""Who confirms for all: its thread may end, or hang, while its process lives."""
+"""Process that confirms for all: its thread may end, or hang, while the process lives."""
 
 from __future__ import annotations
 

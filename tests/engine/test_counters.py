@@ -1,4 +1,4 @@
-"""What the server's processes count, for whoever reads the journal folder's page."""
+"""Counts of the server's processes, for whoever reads the journal folder's page."""
 
 from __future__ import annotations
 

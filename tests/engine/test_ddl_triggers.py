@@ -1,4 +1,4 @@
-"""What triggers on DDL write: the engine reports it to no replication."""
+"""Changes that triggers on DDL write: the engine reports them to no replication."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Sync(NamedTuple):
 
 
 class Disk:
-    """Where journals lie; ``fail`` begins what ``work`` ends."""
+    """Disk with the journals; ``fail`` begins what ``work`` ends."""
 
     def __init__(self, directory: Path) -> None:
         self.flag = directory / "failing"

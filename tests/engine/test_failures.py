@@ -1,4 +1,4 @@
-"""What was refused or lost shows in status, check and metrics until somebody acknowledges it."""
+"""Refused or lost transactions: in status, check and metrics until somebody acknowledges them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _samples(capture: Capture) -> dict[str, float | None]:
 
 
 def _page_shows(capture: Capture) -> list[str]:
-    """What a shipper that starts now says on its page that somebody has to look at."""
+    """Return the items on the page of a shipper that starts now that somebody has to look at."""
     config, statistics = load_config(capture.config), Statistics()
     FailureWatch(config.journal_directory, config.path, statistics).turn(0.0)
     return needs_somebody(Reporter(config, statistics).report())

@@ -1,4 +1,4 @@
-"""Where nothing may be refused: commits go through, and what is missing is marked as a gap."""
+"""Commits where nothing may be refused: they go through, and what is missing is marked as a gap."""
 
 from __future__ import annotations
 

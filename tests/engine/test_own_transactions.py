@@ -1,4 +1,4 @@
-"""How many transaction numbers ours take in a user's database, as they stand in a DBA's traces."""
+"""Count of the transaction numbers that we take in a user's database, as in a DBA's traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is captured and what is none of our business."""
+"""Changes that are captured, and changes that are none of our business."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server leaves that ends at any point is decided without a server, and without work."""
+"""Files of a server that ends at any point: decided without a server, and without work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When changes can't be recorded: who is told, what goes on working, and how it ends."""
+"""Changes that can't be recorded: who is told, what goes on working, and how it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What DDL does to tables comes with the journal, and the schema change events show it."""
+"""Effects of DDL on tables: they come with the journal, and the schema change events show them."""
 
 from __future__ import annotations
 
@@ -398,7 +398,7 @@ _TRIES = 5
 
 
 def _is_ever(measured_s: Callable[[], float], least_s: float, most_s: float) -> bool:
-    """Whether what is done takes no longer than MOST_S, of several times once; never less than
+    """Tell whether, of several runs, one takes less than MOST_S; fail if one takes less than
     LEAST_S. A wait of ours takes its time each time, a busy machine now and then."""
     for _ in range(_TRIES):
         took_s = measured_s()

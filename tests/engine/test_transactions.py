@@ -1,4 +1,4 @@
-"""What becomes a journal and what doesn't: commits, rollbacks, savepoints, handlers."""
+"""Work that becomes a journal, and work that doesn't: commits, rollbacks, savepoints, handlers."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ BLOB = "NOTE"
 
 
 class Witness:
-    """What the statements that stand did to the rows of ITEM, each of which is given by its N."""
+    """Effects of the statements that stand on the rows of ITEM, each of which is given by its N."""
 
     def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
         steps = {}
@@ -65,7 +65,7 @@ class Witness:
         return (key, was, became) in self._steps
 
     def fault_of_blobs(self, old: Row | None, new: Row | None) -> str:
-        """What is wrong with the blobs of a change of ITEM in a journal; "" if nothing is.
+        """Return the fault of the blobs of a change of ITEM in a journal; "" if there is none.
 
         They have to be those that the statement saw and left. One that had another blob before it
         than the row was given proves that the engine took that for another row's: what was read
@@ -90,7 +90,7 @@ def _digest(row: Row | None) -> str | None:
 
 @dataclass
 class OwnDoings:
-    """How often the engine made something of a row by itself."""
+    """Counts of the rows' changes that the engine made or undid by itself."""
 
     kept_undone: int = 0  # changes of rows that the engine kept though it undid their statements
     taken_back: int = 0  # committed changes of rows that the engine undid
@@ -107,8 +107,8 @@ class Follower:
     def follow(
         self, rows: Rows, key: int, found: frozenset[tuple[str, Any]] | None, witness: Witness
     ) -> None:
-        """Where the engine has a row otherwise than ROWS say, have it as the engine does, if the
-        statements that stand agree with the journals and not with the engine.
+        """Have a row as the engine has it where ROWS say otherwise, if the statements that stand
+        agree with the journals and not with the engine.
 
         Either it took back the last one. Or it kept what it undid: the witness knows whence our row
         came, and of nothing that was done to it since, or that led to what is there now.
@@ -143,7 +143,8 @@ class Follower:
 
 
 def surviving_rows(attachment: Reader, database: Path) -> dict[str, Rows]:
-    """What is in the tables of random work and WITNESS after a kill, for `assert_adds_up`."""
+    """Return the rows of the tables of random work and of WITNESS after a kill, for
+    `assert_adds_up`."""
     return {
         name: Counter(
             map(image, all_rows(attachment, database, name, WITHOUT_BLOBS.get(name, "T.*"))[0])
@@ -159,10 +160,10 @@ def assert_adds_up(
     killed: bool = False,
     doings: OwnDoings | None = None,
 ) -> set[int]:
-    """What the journals add up to is what TABLES hold, but for what the engine did by itself.
+    """Assert that the journals add up to what TABLES hold, but for what the engine did by itself.
 
     WITNESS and ITEM are among the tables; KILLED: an engine was, and ITEM is without blobs.
-    Returns the keys of ITEM with whose rows the engine did something; DOINGS counts that.
+    Return the keys of ITEM with whose rows the engine did something; DOINGS counts that.
     """
     follower, witness = Follower(doings or OwnDoings()), Witness(map(dict, tables["WITNESS"]))
     theirs = [

@@ -1,4 +1,4 @@
-"""What the processes of failing_syncs.py do beside the work. Run by ``Client.perform``."""
+"""Tasks of the processes of failing_syncs.py beside the work. Run by ``Client.perform``."""
 
 from __future__ import annotations
 

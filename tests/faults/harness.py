@@ -81,7 +81,7 @@ _COLUMN_DROPPED = re.compile(r"ALTER TABLE WIDE DROP (C_\w+)")
 
 @dataclass
 class Tally(OwnDoings):
-    """What many rounds came to."""
+    """Results of many rounds."""
 
     rounds: int = 0
     kills: Counter[str] = field(default_factory=Counter)
@@ -120,7 +120,7 @@ class Tally(OwnDoings):
 
 
 class Truth:
-    """What the journals of a database add up to, journal by journal."""
+    """Contents to which the journals of a database add up, journal by journal."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
@@ -251,7 +251,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a life goes."""
+    """Course of a life."""
 
     point: str = ""  # "": a kill at a random instant
     hit: int = 1
@@ -589,7 +589,7 @@ class Series:
 
     @property
     def has_fault(self) -> bool:
-        """Whether the last life found one; the journals stay where they are then."""
+        """Tell whether the last life found a fault; the journals stay where they are then."""
         return len(self.tally.faults) > self._fault_count
 
     def _tables(self, attachment: Attachment) -> tuple[dict[str, Rows], list[str]]:
@@ -630,7 +630,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Libraries:
-    """What is built for these tests alone."""
+    """Libraries that are built for these tests alone."""
 
     plugin: Path  # with failpoints
     hold: Path  # hold_mark.c

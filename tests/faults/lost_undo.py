@@ -1,4 +1,4 @@
-"""What the engine makes of rows by itself when several connections are at the same one.
+"""Changes of rows that the engine makes by itself when several connections are at the same one.
 
 It keeps changes that it undid. Undoing takes a version of a row away in VIO_backout (the engine's
 vio.cpp). If that does not get a lock of the row at once, it returns, with the version in place and

@@ -25,7 +25,7 @@ _CONFIRMER = "firebird_cdc.bridge.confirm.loop"
 _GAPS = "firebird_cdc.bridge.confirm.gaps"
 
 Step = tuple[str, str, Callable[[tuple[Any, ...]], bool]]
-"""What is wrapped: module, name in it, and which of its calls are meant."""
+"""Function to wrap: module, name in it, and a test that tells which of its calls are meant."""
 
 
 def names_any(pattern: str) -> Callable[[tuple[Any, ...]], bool]:

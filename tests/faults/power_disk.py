@@ -71,7 +71,7 @@ def read_records(path: Path) -> Iterator[Record]:
 
 
 class _Piece(NamedTuple):
-    """What one write put into one block."""
+    """Content that one write put into one block."""
 
     order: int
     start: int
@@ -192,7 +192,7 @@ class _Change(NamedTuple):
     come: str | None  # one that leads to the node
 
     def durable_with(self, folder: str, policy: str) -> bool:
-        """Whether a sync of FOLDER makes it durable."""
+        """Tell whether a sync of FOLDER makes the change durable."""
         if self.come is not None and os.path.dirname(self.come) == folder:  # noqa: PTH120
             return True
         left = self.gone is not None and os.path.dirname(self.gone) == folder  # noqa: PTH120

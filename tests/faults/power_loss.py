@@ -93,7 +93,7 @@ def compile_recorder(library: Path) -> None:
 
 @dataclass
 class Seen:
-    """What the world outside knew at a moment: it must still hold after the cut."""
+    """Facts that the world outside knew at a moment: they must still hold after the cut."""
 
     acknowledged: set[int] = field(default_factory=set)  # marks whose commit had returned
     numbers: dict[UUID, tuple[int, int]] = field(default_factory=dict)  # of visible journals
@@ -102,7 +102,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Scene:
-    """What is special about a recording."""
+    """Special conditions of a recording."""
 
     is_slow: bool = False  # writes of inventory pages take long
     is_directed: bool = False  # and the power is cut only in a window (power_places.py), if any
@@ -126,7 +126,7 @@ _SCENES = (
 
 @dataclass(frozen=True)
 class Recording:
-    """What was recorded, and the disk as it was before, for each policy."""
+    """Records of a recording, and the disk as it was before, for each policy."""
 
     scene: Scene
     records: list[Record]
@@ -136,7 +136,7 @@ class Recording:
 
 @dataclass
 class Outcome:
-    """What was found after one cut."""
+    """Findings after one cut."""
 
     cut: str
     mode: str = ""

@@ -1,4 +1,4 @@
-"""Where in a record the power is cut: by chance, rather where something becomes durable or visible.
+"""Places of cuts in a record: by chance, preferably where something becomes durable or visible.
 
 A window is a part of a record in which the disk has a header whose OIT is above a transaction that
 commits, while the write of the inventory page with its commit has not returned. A cut there can

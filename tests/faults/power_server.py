@@ -42,7 +42,7 @@ def _answer(stream: int, what: Any) -> None:
 
 
 class _Attachment:
-    """What hidden_rows needs of a connection."""
+    """Part of a connection that hidden_rows needs."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

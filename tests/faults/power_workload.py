@@ -1,4 +1,4 @@
-"""What the recorded processes do: random work whose commits are noted, and a shipper.
+"""Work of the recorded processes: random work whose commits are noted, and a shipper.
 
 Run in a client process (``Client.perform``) with power_recorder.c preloaded.
 """

@@ -70,7 +70,7 @@ class _Place(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What is in one file."""
+    """Calls and other mentions in one file."""
 
     calls: list[_Place]
     mentions: list[_Place]

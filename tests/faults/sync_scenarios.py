@@ -1,4 +1,4 @@
-"""What else is synced than what an engine's lives come to (failing_syncs.py), each in one process.
+"""Scenarios of syncs beyond those of an engine's lives (failing_syncs.py), each in one process.
 
 A scenario prepares a folder and returns what is done there, which may be done again after an error,
 and what has to be there after a power cut then.
@@ -189,8 +189,8 @@ def own_journals(root: Path) -> tuple[Step, Step]:
 
 
 def left_journals(root: Path) -> tuple[Step, Step]:
-    """What processes left that ended: journals, one of them in a pool, damage, and a ledger that
-    has become long while a sync of the file system had failed."""
+    """Take over from processes that ended: journals, one of them in a pool, damage, and a ledger
+    that has become long while a sync of the file system had failed."""
     server = PlayedServer(root)
     server.create_database()
     folder = server.folder
@@ -295,7 +295,7 @@ def _journal(path: Path, sequence: int = 1) -> Path:
 
 
 def dropped_database(root: Path) -> tuple[Step, Step]:
-    """What was kept of a database goes that was dropped long ago."""
+    """Remove what was kept of a database that was dropped long ago."""
     server = PlayedServer(root)
     server.create_database()
     confirmer = Confirmer(server, server.folder, fsync=True)
@@ -352,7 +352,7 @@ def archived(root: Path) -> tuple[Step, Step]:
 
 
 def packed(root: Path) -> tuple[Step, Step]:
-    """What lies in an archive is packed; a keeper that was killed has left journals beside the
+    """Pack the journals in an archive; a keeper that was killed has left journals beside the
     segment that it had made of them."""
     names = {_journal(root / f"{uuid4()}.log", number).name for number in (1, 2)}
 
@@ -436,7 +436,7 @@ def repaired(root: Path) -> tuple[Step, Step]:
 
 
 def remembered(root: Path) -> tuple[Step, Step]:
-    """What identifies a folder in Kafka, and what was missing in it."""
+    """Remember the identity of a folder in Kafka, and what was missing in it."""
     (root / STATE_DIRECTORY).mkdir()
     shown: list[str] = []
 

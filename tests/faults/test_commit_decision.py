@@ -1,4 +1,4 @@
-"""What decides about a transaction whose commit mark did not reach the inventory page in time."""
+"""Decision about a transaction whose commit mark did not reach the inventory page in time."""
 
 from __future__ import annotations
 

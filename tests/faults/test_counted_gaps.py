@@ -1,4 +1,4 @@
-"""What is counted as a gap, as it can leave no file, outlives a cut of the power."""
+"""Counts of gaps that can leave no file: they outlive a cut of the power."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ _MENTIONS = {
         "native/sync.h <file> sync",
     ),
 }
-"""What else has the name of something that syncs, by why it is none of the calls."""
+"""Other mentions with the name of a sync, by the reason why they are none of the calls."""
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FailingSyncs]:
 
 @pytest.fixture(scope="module")
 def chains(engine: FailingSyncs) -> list[str]:
-    """What syncs in a life of an engine."""
+    """Return the chains that sync in a life of an engine."""
     reached, has_failed, [outcome] = engine.live("nothing")
     assert not has_failed
     assert not outcome.problems

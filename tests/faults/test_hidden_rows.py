@@ -1,4 +1,4 @@
-"""What the engine does to committed rows when it is killed, without any plugin at work."""
+"""Effects of a kill of the engine on committed rows, without any plugin at work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engine undid and kept is told apart from what the plugin lost or made up."""
+"""Changes that the engine undid and kept, told apart from what the plugin lost or made up."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_a_row_that_several_transactions_changed(capture: Capture, marked: int) 
 
 
 def test_a_row_that_was_taken_over_after_a_commit_had_failed(capture: Capture) -> None:
-    """What counts is the seal of the prepare that was followed by a commit, not the first one."""
+    """Order by the seal of the prepare that was followed by a commit, not by the first seal."""
     capture.create(
         "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, N INTEGER)",
         "CREATE TABLE TWICE (ID INTEGER NOT NULL)",

@@ -46,6 +46,7 @@ def test_a_cut_in_a_first_run_loses_nothing_though_no_folder_was_there(
 
 
 def test_without_syncs_a_power_cut_loses_what_was_committed(tmp_path: Path) -> None:
-    """What the option connector.journal.fsync: false says of itself; and the cuts can fail."""
+    """Check the statement of the option connector.journal.fsync: false about itself, and that the
+    cuts can fail."""
     outcomes = run(tmp_path, cuts=4, seed="unsynced", fsync=False, modes=["Super"])
     assert any(outcome.lost for outcome in outcomes)

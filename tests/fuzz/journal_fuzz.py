@@ -86,7 +86,7 @@ class Lie(Exception):
 
 
 class Truth(NamedTuple):
-    """What was written, as far as an undamaged journal can be read."""
+    """Content that was written, as far as an undamaged journal can be read."""
 
     header: Header
     commit_mark: object

@@ -98,7 +98,7 @@ class Browser:
         assert "errorText" not in self.call("Page.navigate", url=url)
 
     def evaluate(self, expression: str) -> Any:
-        """What a JavaScript EXPRESSION gives in the page."""
+        """Return the value of a JavaScript EXPRESSION in the page."""
         answer = self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )

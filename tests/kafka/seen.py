@@ -1,4 +1,4 @@
-"""What a running shipper tells: in its report, in metrics, by ``status``."""
+"""Information from a running shipper: in its report, in metrics, by ``status``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from firebird_cdc.demo.service import free_port
 
 
 class Seen:
-    """What a running shipper tells."""
+    """Information from a running shipper."""
 
     def __init__(self, folder: Folder, port: int) -> None:
         self.folder = folder
@@ -31,13 +31,13 @@ class Seen:
         return json.loads(path.read_text()) if path.exists() else {}
 
     def row(self, database: str = DATABASE) -> dict[str, Any]:
-        """What the report says of DATABASE, {} if nothing."""
+        """Return the entry of DATABASE in the report, {} if there is none."""
         rows = self.report.get("databases", ())
         return next((each for each in rows if each["path"] == database), {})
 
     @property
     def events(self) -> int:
-        """How many events are told to be in Kafka."""
+        """Number of events that are in Kafka according to the report."""
         return int(self.report.get("totals", {}).get("events", 0))
 
     def metric(self, name: str, database: str = DATABASE) -> float:
@@ -59,7 +59,8 @@ class Seen:
         shipper.await_that(lambda: is_right(self.metric(name, database)), f"metric {name}")
 
     def alarm(self, kind: str) -> float:
-        """How many troubles of KIND the metrics tell, as the sample of alarms asks for them."""
+        """Return the number of troubles of KIND in the metrics, as the sample of alarms asks for
+        them."""
         text = self._metrics()
         found = re.findall(
             rf'^firebird_cdc_troubles{{[^}}]*kind="{kind}"[^}}]*}} (\S+)$', text, re.M
@@ -67,7 +68,8 @@ class Seen:
         return sum(map(float, found))
 
     def unready(self) -> str:
-        """Why ``/ready`` says that nothing can be shipped, empty if it doesn't."""
+        """Return the reason why ``/ready`` says that nothing can be shipped, empty if it
+        doesn't."""
         try:
             urllib.request.urlopen(f"http://127.0.0.1:{self.port}/ready", timeout=20).close()
         except urllib.error.HTTPError as error:
@@ -86,7 +88,7 @@ class Seen:
         return code, said.getvalue()
 
     def status(self) -> str:
-        """What ``firebird-cdc status`` prints."""
+        """Return the output of ``firebird-cdc status``."""
         return self.ask_status()[1]
 
 

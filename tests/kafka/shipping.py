@@ -124,7 +124,7 @@ class Folder:
         return sorted(self.directory.glob("*.log"))
 
     def quarantined(self) -> list[Path]:
-        """What the shipper has set aside."""
+        """Return the paths in the shipper's quarantine."""
         return sorted((self.directory / ".firebird-cdc" / "quarantine").glob("*"))
 
 
@@ -238,7 +238,7 @@ class Shipper:
 
     @property
     def log(self) -> str:
-        """What it has logged so far."""
+        """Text that it has logged so far."""
         return self.log_path.read_text("utf-8") if self.log_path.exists() else ""
 
     def log_lines(self, part: str) -> list[str]:
@@ -268,7 +268,7 @@ class Shipper:
         self.process.send_signal(signal.SIGCONT)
 
     def open_files(self) -> int:
-        """How many descriptors it holds."""
+        """Return the number of descriptors that it holds."""
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def resident_kib(self) -> int:
@@ -369,7 +369,7 @@ class Ship:
         return shipper
 
     def output(self, shipper: Shipper) -> str:
-        """What SHIPPER has printed."""
+        """Return the text that SHIPPER has printed."""
         number = self._running.index(shipper)
         return (self._directory / f"output-{number}.txt").read_text()
 

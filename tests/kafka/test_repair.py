@@ -1,4 +1,4 @@
-"""What Kafka has lost of the history is published again: once, and never behind newer events."""
+"""History that Kafka has lost: published again once, and never behind newer events."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def await_quiet(shipper: Shipper, folder: Folder) -> None:
 
 
 def table_of(events: list[Event]) -> dict[int, str]:
-    """What a consumer has that keeps the last event of each key."""
+    """Return the rows of a consumer that keeps the last event of each key."""
     rows = {}
     for event in events:
         row = None if event.value is None else event.payload["after"]

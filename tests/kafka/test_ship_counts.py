@@ -1,4 +1,4 @@
-"""What is told to be shipped is what Kafka has, and no database is well during an outage."""
+"""Counts of shipped events: they are what Kafka has, and no database is well during an outage."""
 
 from __future__ import annotations
 

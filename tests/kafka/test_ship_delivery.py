@@ -1,4 +1,4 @@
-"""What reaches Kafka, in which order, and when a journal may go."""
+"""Events that reach Kafka, their order, and the time when a journal may go."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_archive_that_cannot_be_used_keeps_the_journals_and_is_not_fatal(
 
 
 def open_outage(shipper: Shipper) -> list[str]:
-    """What it has said of a broker that it waits for; fails if any outage was told twice.
+    """Return the logged causes of the present wait for a broker; fail if any outage was told twice.
 
     A slow broker may also be silent before a kill and after it, and in several ways: each such
     time ends with one line, and has one for each cause.

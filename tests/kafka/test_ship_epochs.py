@@ -33,7 +33,7 @@ def ship(ship: Ship, topic_prefix: str) -> Ship:
 
 
 class Topics:
-    """What a consumer sees of one test."""
+    """Messages of one test, as a consumer sees them."""
 
     def __init__(self, bootstrap: str, prefix: str) -> None:
         self._bootstrap = bootstrap

@@ -1,4 +1,4 @@
-"""What Kafka refuses: the shipper waits, says so, and goes on by itself once it is mended."""
+"""Refusals by Kafka: the shipper waits, says so, and goes on by itself once the cause is mended."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def ship(ship: Ship, topic_prefix: str) -> Ship:
 
 
 class Topics:
-    """What a read_committed consumer sees of one test."""
+    """Messages of one test, as a read_committed consumer sees them."""
 
     def __init__(self, bootstrap: str, prefix: str) -> None:
         self._bootstrap = bootstrap
@@ -112,7 +112,7 @@ def crash_at(
 
 @pytest.fixture
 def one_batch() -> Iterator[None]:
-    """What waits when a shipper starts goes into one Kafka transaction, on a busy machine too."""
+    """Have the backlog at a shipper's start in one Kafka transaction, on a busy machine too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transactions, "BATCH_S", 60.0)
         yield

@@ -48,7 +48,7 @@ class Depot:
         return topic_of(encoding, self._prefix, DATABASE, table)
 
     def topics(self) -> dict[str, list[Event]]:
-        """What the topics hold, by name."""
+        """Return the events in the topics, by name."""
         return read_topics(self._bootstrap, self._prefix)
 
     def events(self, topic: str) -> list[tuple[str, int, int]]:
@@ -66,7 +66,7 @@ class Depot:
         return [path.name for path in self.folder.quarantined() if path.suffix == ".log"]
 
     def needs(self) -> str:
-        """What ``status`` asks for."""
+        """Return the actions that ``status`` asks for."""
         return "\n".join(read_status(self.folder.directory)["needs"])
 
     def start(self) -> Shipper:
@@ -76,7 +76,7 @@ class Depot:
         return shipper
 
     def page(self, path: str) -> str:
-        """What a shipper answers over HTTP."""
+        """Return the answer of a shipper over HTTP."""
         port = self.ship.options["metrics.port"]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
             text: str = answer.read().decode()

@@ -1,4 +1,4 @@
-"""What is set aside, and sent again when somebody asks for it."""
+"""Events and journals that are set aside, and sent again when somebody asks for it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Scene:
         self._admin.incremental_alter_configs([resource])[resource].result(30)
 
     def events(self) -> list[Event]:
-        """What ``read_committed`` readers have got so far."""
+        """Return the events that ``read_committed`` readers have got so far."""
         return read_topics(self._bootstrap, self._prefix).get(self.topic, [])
 
     def places(self) -> list[tuple[int, int]]:

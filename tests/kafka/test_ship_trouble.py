@@ -1,4 +1,4 @@
-"""What can't be shipped: damaged journals, impossible events, missing numbers, two shippers."""
+"""Obstacles to shipping: damaged journals, impossible events, missing numbers, two shippers."""
 
 from __future__ import annotations
 
@@ -509,7 +509,7 @@ def _status_of(folder: Folder) -> list[str]:
 
 
 def _needs(folder: Folder, capsys: pytest.CaptureFixture[str]) -> str:
-    """What status says, which is that something needs somebody."""
+    """Return the output of status, whose exit status says that something needs somebody."""
     capsys.readouterr()
     assert main(_status_of(folder)) == 1
     return capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What an operator sees of a real shipper: over HTTP, in a browser, in the terminal."""
+"""Operator's view of a real shipper: over HTTP, in a browser, in the terminal."""
 
 from __future__ import annotations
 

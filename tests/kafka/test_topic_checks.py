@@ -1,4 +1,4 @@
-"""What ``check`` says of topics that are not there yet."""
+"""Findings of ``check`` about topics that are not there yet."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 
 class Rule(Enum):
-    """What the protocol demands."""
+    """Rule of the protocol."""
 
     BELOW_OIT = "ACTIVE bits and a number below the header's OIT mean committed"
     FROM_FILE = "while an engine process has the database open, only the file decides an orphan"
@@ -123,7 +123,7 @@ class State(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What is wrong, and the steps to it."""
+    """Fault, and the steps to it."""
 
     what: str
     steps: list[str]
@@ -289,7 +289,8 @@ class Protocol:
                 yield f"the engine writes a header whose OIT is above T{oit}", written
 
     def _started(self, state: State) -> State:
-        """What a start finds in the file, and makes of the counter of tickets."""
+        """Return the state after a start, with what it finds in the file and makes of the counter
+        of tickets."""
         counter = state.counter
         if Rule.COUNTER_ABOVE in self._rules:
             left = [
@@ -414,7 +415,7 @@ class Protocol:
         return state.having(i, named)
 
     def _careless_reading(self, state: State, verdicts: dict[int, str]) -> Iterator[Step]:
-        """What a leader does that reads first, and then looks whether processes live."""
+        """Yield the steps of a leader that reads first, and then looks whether processes live."""
         for i, verdict in verdicts.items():
             if state.txns[i].was_active and not state.up:
                 yield f"T{i + 1}: the leader removes the journal", state.put(i, name=GONE)

@@ -30,7 +30,8 @@ Work = Callable[[Path, Sequence[str]], None]
 
 @pytest.fixture(autouse=True)
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the sample has logs written: a folder of the test's own, which is not there yet."""
+    """Return the folder into which the sample has logs written: one of the test's own, which is not
+    there yet."""
     from firebird_cdc.packaging import install
 
     folder, samples = tmp_path / "var/log/firebird-cdc", tmp_path / "samples"

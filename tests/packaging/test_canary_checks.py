@@ -1,4 +1,4 @@
-"""What ``check`` can learn of a canary table."""
+"""Facts that ``check`` can learn about a canary table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What check says of the server's engine."""
+"""Findings of check about the server's engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What replication.log tells counts when it was written, wherever its server's clock hangs."""
+"""Entries of replication.log: they count from their writing, in any time zone of their server."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_entries_of_a_server_in_any_time_zone_are_of_the_moment_when_they_were_w
 
 
 def test_an_acknowledgement_does_not_count_for_the_pause_behind_an_entry(server: Server) -> None:
-    """What is lost in the second of the acknowledgement, or while the plugin says nothing more."""
+    """Report losses in the second of the acknowledgement, or while the plugin says nothing more."""
     moment = int(time.time()) - 60
     _write(server.replication_log, (moment, _nowhere(moment)))
     for since in (moment + 0.5, moment + PAUSE_S + 0.9):

@@ -1,4 +1,4 @@
-"""What the real engine makes of the files that install edits."""
+"""Reading, by the real engine, of the files that install edits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What check says of the place where journals lie, and of who else is there."""
+"""Findings of check about the place where journals lie, and about who else is there."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ ME = Account("root", os.getuid(), os.getgid())
 
 
 def said(folder: Path, account: Account = ME) -> str:
-    """What is found about FOLDER."""
+    """Return the findings about FOLDER."""
     return "\n".join(map(str, journal_place(options(folder), account)))
 
 

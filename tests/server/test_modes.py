@@ -65,7 +65,7 @@ class Site:
 
     @property
     def dsn(self) -> Path:
-        """What a client calls the database; a path, for Client.attach."""
+        """Name by which a client calls the database; a path, for Client.attach."""
         return Path(self.server.dsn(self.database))
 
     def client(self) -> Client:
@@ -111,7 +111,7 @@ class Site:
         return found
 
     def assert_exact(self, tables: list[str]) -> None:
-        """What the journals add up to is what the tables hold."""
+        """Assert that the journals add up to what the tables hold."""
         folded = fold(self.settled())
         reader = self.attach()
         for table in tables:

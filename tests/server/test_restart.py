@@ -1,4 +1,4 @@
-"""What check and status say of a server that runs without what is installed for it."""
+"""Findings of check and status about a server that runs without what is installed for it."""
 
 from __future__ import annotations
 

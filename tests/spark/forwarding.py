@@ -1,4 +1,4 @@
-"""What a process with the engine does for the tests of SQL: backups, and all that a database holds.
+"""Work of a process with the engine for the tests of SQL: backups, and reading a whole database.
 
 Run by ``Client.perform``: what the module imports is there in that process.
 """

@@ -151,7 +151,8 @@ def test_intact_history_passes_again_and_again_under_load(lab: Lab) -> None:
 
 
 def _rows_of_the_engine(lab: Lab, database: Path) -> Callable[[dict[str, Any]], bool]:
-    """What tells whether a finding is on a row with which the engine did something by itself."""
+    """Return a function that tells whether a finding is on a row with which the engine did
+    something by itself."""
     until("all journals to be confirmed", lambda: not lab.capture.live())
     journals = [each for each in lab.capture.read_all() if each.database == str(database)]
     attachment = lab.capture.client().attach(database)

@@ -104,12 +104,12 @@ class JournalFolder:
         path.rename(self.quarantine / path.name)
 
     def archived(self, history: History, number: int) -> Path:
-        """Where a journal lies in the archive."""
+        """Return the path of a journal in the archive."""
         return self.archive / history.paths[number - 1].name
 
     @property
     def folders(self) -> AuditFolders:
-        """What an audit reads by the configuration alone."""
+        """Folders that an audit reads by the configuration alone."""
         return folders_for(None, self.config)
 
 
@@ -294,7 +294,8 @@ def test_real_journals_pass_and_each_of_many_faults_is_found_once(
 
 
 def _kinds(report: AuditReport, engines: set[str]) -> Counter[str]:
-    """How many findings there are, but for rows of ITEM with which the engine did something."""
+    """Return the number of findings of each kind, but for rows of ITEM with which the engine did
+    something."""
     return Counter(
         row["kind"]
         for row in report.findings.collect()

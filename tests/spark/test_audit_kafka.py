@@ -89,7 +89,7 @@ class Case:
         self.raws = raws
 
     def find(self, key: int, op: str, number: int) -> int:
-        """Where the message of this key, operation and value of N is."""
+        """Return the index of the message of this key, operation and value of N."""
         (found,) = (
             index
             for index, raw in enumerate(self.raws)
@@ -269,7 +269,7 @@ class Planted:
     findings: list[Row]
 
     def of(self, case: int) -> list[Row]:
-        """What was found of the keys of a case."""
+        """Return the findings on the keys of a case."""
         return [
             row
             for row in self.findings
@@ -278,7 +278,7 @@ class Planted:
         ]
 
     def in_database(self, name: str) -> list[Row]:
-        """What was found in a database."""
+        """Return the findings in a database."""
         return [row for row in self.findings if row["database"] == f"/data/{name}.fdb"]
 
 
@@ -560,8 +560,8 @@ def test_events_of_both_sides_of_a_restore_are_known(
 def test_journals_of_before_a_restore_may_be_gone(
     spark: SparkSession, restored: tuple[Path, list[Path]], tmp_path: Path
 ) -> None:
-    """Where an absent journal had the number of a message of an earlier version, only its place
-    tells its epoch."""
+    """Take the epoch of an earlier version's message from its place alone where the number was that
+    of an absent journal."""
     config, first = restored
     for journal in first:
         journal.rename(tmp_path / journal.name)
@@ -754,8 +754,8 @@ def _work(path: Path, stack: Stack) -> None:
 def test_real_journals_reshaped_by_the_configuration(
     spark: SparkSession, broker: KafkaBroker, tmp_path: Path, stack: Stack, topic_prefix: str
 ) -> None:
-    """What masks, filters and transforms change is not reported; one lost event is, though
-    its message does not tell where it is from and looks like another one of its key."""
+    """Report no change by masks, filters and transforms, but one lost event, though its message
+    does not tell where it is from and looks like another one of its key."""
     _work(tmp_path, stack)
     journals = len(list((tmp_path / "journals").glob("*.log")))
     config = _config(tmp_path, broker, topic_prefix, **RESHAPED)

@@ -95,7 +95,7 @@ class Cluster:
         return self.folder / f"events-{name}"
 
     def tasks(self, name: str) -> Counter[str]:
-        """How many tasks each executor of a run has done."""
+        """Return the number of tasks that each executor of a run has done."""
         done: Counter[str] = Counter()
         for path in self.events(name).rglob("events_*"):
             for line in path.read_text(encoding="utf-8").splitlines():
@@ -205,7 +205,7 @@ def _outcome(run: subprocess.Popen[str]) -> str:
 
 
 def _here(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """What a command prints in this process, with all that is compiled."""
+    """Return the output of a command in this process, with all that is compiled."""
     assert main(["replay", *map(str, arguments)]) == 0
     return capsys.readouterr().out
 

@@ -275,7 +275,7 @@ def _corrupt_rows(path: Path) -> None:
 
 
 def test_filters_spare_what_they_leave_out(spark: SparkSession, tmp_path: Path) -> None:
-    """What is damaged is not wanted, so whoever reads it in spite of that is found out."""
+    """Damage what is not wanted, so that whoever reads it in spite of that is found out."""
     packed = _history(tmp_path, 6)
     ArchiveKeeper(tmp_path, 1, Retention(0, 0), Statistics()).look()
     segments = sorted(tmp_path.glob("*.zip"), key=lambda path: int(path.stem.split("-")[2]))

@@ -171,7 +171,7 @@ def test_page_of_an_empty_report_stands() -> None:
 
 
 def _summary(what: str) -> dict[str, Any]:
-    """What the page of an audit with one finding is made of."""
+    """Return the data for the page of an audit with one finding."""
     finding = dict.fromkeys(
         ("database", "sequence", "last_sequence", "transaction", "table", "key", "offset")
     )

@@ -82,7 +82,7 @@ Dump = dict[str, Counter[tuple[Any, ...]]]
 
 @dataclass
 class _Moment:
-    """What the tables held, and the three names of the point."""
+    """Contents of the tables, and the three names of the point."""
 
     held: Dump
     columns: dict[str, list[str]]

@@ -1,4 +1,4 @@
-"""What the unit tests share."""
+"""Fixtures that the unit tests share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shipment import Render, renderer_in
 
 @pytest.fixture
 def render(tmp_path: Path) -> Render:
-    """Renders what a function writes into a journal, with lines of configuration."""
+    """Return a renderer of what a function writes into a journal, with lines of configuration."""
     return renderer_in(tmp_path)
 
 

@@ -72,9 +72,10 @@ class _Folder:
 
 
 class LosingDisk:
-    """What of the files below a folder is on disk, by the syncs that this process makes.
+    """Content that is on disk of the files below a folder, by the syncs that this process makes.
 
-    A name is, unless a sync of its folder that failed was to write it; folders' own always are.
+    A name is on disk, unless a sync of its folder that failed was to write it; the names of folders
+    always are.
     """
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,8 @@ Fill = Callable[[JournalWriter], None]
 
 
 def renderer_in(folder: Path) -> Render:
-    """What renders all that FILL writes into a journal in FOLDER, with the options in LINES.
+    """Return a function that renders all that FILL writes into a journal in FOLDER, with the
+    options in LINES.
 
     With LEFT_OUT it leaves out bad events, as the shipper does under ``skip``.
     """

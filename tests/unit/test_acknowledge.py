@@ -1,4 +1,4 @@
-"""What commands leave for the shipper: to whom it belongs, and what is strange among it."""
+"""Files that commands leave for the shipper: their owner, and strange ones among them."""
 
 from __future__ import annotations
 

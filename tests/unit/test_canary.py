@@ -1,4 +1,4 @@
-"""When a canary is an alarm, and when it is not."""
+"""Cases in which a canary is an alarm, and cases in which it is not."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def adapt(tmp_path: Path) -> Adapt:
 
 
 def sent(form: FieldForm, value: Any) -> Any:
-    """What is sent of VALUE."""
+    """Return the value that is sent for VALUE."""
     struct = StructMaker([FormedField("F", 0, "F", form)], 1).struct_of((value,))
     assert struct is not None
     return struct["F"]

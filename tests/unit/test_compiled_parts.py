@@ -1,4 +1,4 @@
-"""What stands in for compiled packages gives the same results as they do."""
+"""Substitutes for compiled packages: they give the same results as the packages do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page of the tickets tells of who confirms, and where that is shown."""
+"""Information in the page of the tickets about who confirms, and the places that show it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the options say of converters: JSON, and a class of the user's own."""
+"""Options for converters: JSON, and a class of the user's own."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def told(build: Build) -> Callable[..., FieldForm]:
 
 
 def convert(form: FieldForm, value: Any) -> Any:
-    """What FORM makes of VALUE, NULL included, as in a row."""
+    """Return the result of FORM for VALUE, NULL included, as in a row."""
     expression = form.of_null if value is None else form.expression
     return eval(expression.replace("{v}", "v").replace("{f}", "f"), {"v": value, "f": form.convert})
 

@@ -1,4 +1,4 @@
-"""What the text of DDL says of tables, and the records where the journal says no more."""
+"""Tables in the text of DDL, and the records where the journal says no more."""
 
 from __future__ import annotations
 

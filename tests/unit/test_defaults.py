@@ -155,7 +155,8 @@ def test_a_field_that_may_be_null_has_none() -> None:
 
 
 def test_the_shape_of_rows_is_the_same_with_any_default() -> None:
-    """What reads rows, and what was compacted by versions before, knows shapes by this digest."""
+    """Keep the digest by which readers of rows, and what earlier versions compacted, know
+    shapes."""
     six, none = (Table(1, "T", 1, (column(Storage.INTEGER, each),)) for each in (integer(6), None))
     assert table_shape(six) == table_shape(none) == "424235f3d44d5395"
 

@@ -1,4 +1,4 @@
-"""What is said of the journals' disk use, and by the shipper."""
+"""Messages about the journals' disk use, and those of the shipper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages say is so: paths, links, commands, options, quoted messages, the example event."""
+"""Truth of the pages: paths, links, commands, options, quoted messages, the example event."""
 
 from __future__ import annotations
 

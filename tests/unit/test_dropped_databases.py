@@ -1,4 +1,4 @@
-"""What is kept of databases that were dropped, and the numbers of one that comes to their path."""
+"""Files kept of databases that were dropped, and the numbers of one that comes to their path."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from firebird_cdc.journal.shipper.repairs import RepairFolder
 
 
 class Syncs:
-    """Which folders were synced, and when they had which names."""
+    """Folders that were synced, and the names that they had then."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._names: dict[Path, set[str]] = {}

@@ -1,4 +1,4 @@
-"""What is remembered of one database on its way, and of the journals that Kafka has."""
+"""State that is kept of one database's delivery, and of the journals that Kafka has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of the files that a process leaves which has ended."""
+"""Files of a process that has ended, and what becomes of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command is about where nobody says it: an option, the environment, or the one there is."""
+"""Subject of a command that names none: from an option, the environment, or the one there is."""
 
 from __future__ import annotations
 

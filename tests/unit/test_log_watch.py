@@ -1,4 +1,4 @@
-"""What status, page and metrics tell of log files that can't be written."""
+"""Messages of status, page and metrics about log files that can't be written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of the metrics, on the page, in the dashboard, in the alarms, is what there is."""
+"""Statements about the metrics, on the page, in the dashboard, in the alarms: they are true."""
 
 from __future__ import annotations
 

@@ -388,7 +388,7 @@ def test_one_look_at_all_locks_at_once_is_enough(server: PlayedServer, locks: Pl
 def test_looks_count_only_with_a_pause_between_them(
     server: PlayedServer, locks: PlayedLocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What hides a lock may last for some looks."""
+    """Keep the orphan: the cause that hides a lock may last for some looks."""
     monkeypatch.setattr(orphans, "_PATIENCE_S", 60.0)
     monkeypatch.setattr(orphans, "_APART_S", 60.0)
     orphan = server.commit_elsewhere(7, owner=uuid4())

@@ -55,7 +55,7 @@ def payload(message: Message) -> Any:
 
 
 def placed(message: Message) -> Any:
-    """What the header says, None without one."""
+    """Return the content of the header, None without one."""
     headers = dict(message.headers)
     return json.loads(headers[OVERSIZED_HEADER]) if OVERSIZED_HEADER in headers else None
 

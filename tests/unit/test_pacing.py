@@ -1,4 +1,4 @@
-"""How long the confirmer pauses between groups, by a clock that is played."""
+"""Pauses of the confirmer between groups, by a clock that is played."""
 
 from __future__ import annotations
 

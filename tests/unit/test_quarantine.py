@@ -1,4 +1,4 @@
-"""What the quarantine remembers of journals, and which newer events it notices."""
+"""Memory of the quarantine for journals, and the newer events that it notices."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Folder:
         database: str = DATABASE,
         epoch: int = 0,
     ) -> None:
-        """An event of another journal is sent."""
+        """Have the quarantine see that an event of another journal is sent."""
         messages = [Message(topic, key, b"", [])]
         self.quarantine.see(Entry(epoch, sequence, uuid4()), database, pos, messages)
 
     def newer(self, entry: Entry) -> str | None:
-        """What is on disk about a newer event."""
+        """Return the note on disk about a newer event, None without one."""
         self.quarantine.flush()
         return self.note(entry.uuid).newer
 

@@ -1,4 +1,4 @@
-"""What a repair is made of: which events go as they are, and of which keys the current state."""
+"""Content of a repair: which events go as they are, and of which keys the current state."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ Made = tuple[str, str, dict[str, Any], list[tuple[int, int]]]
 
 
 def batches(history: History, plan: Plan, token: Place) -> Iterator[list[Made]]:
-    """What each repair has: kind, operation, row, and what it stands for."""
+    """Yield the content of each repair: kind, operation, row, and what it stands for."""
     plan.locate(DATABASE, token, {})
     scanner = plan.scanner(DATABASE)
     scanner.read(token)

@@ -1,4 +1,4 @@
-"""Which shipper a server process replaces, and what is told of processes that disagree."""
+"""Shippers that a server process replaces, and reports on processes that disagree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replay tells of how far Spark is."""
+"""Messages of a replay about the progress of Spark."""
 
 from __future__ import annotations
 

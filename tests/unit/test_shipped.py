@@ -1,4 +1,4 @@
-"""What identifies a journal folder is on disk before Kafka is told of it."""
+"""Identity of a journal folder: on disk before Kafka is told of it."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class _Server:
         return len(self.host.started)
 
     def end_shipper(self, code: int, ago_s: float = 0.0) -> None:
-        """What a shipper leaves that ends with CODE."""
+        """Leave the exit status of a shipper that ends with CODE."""
         changed = exit_status.changed_ns(self.config)
         exit_status.leave(self.words, LastWords(code, "why", changed, time.time() - ago_s))
 

@@ -1,4 +1,4 @@
-"""What counts as shipped of one journal: what was acknowledged, each change once."""
+"""Changes of one journal that count as shipped: those that were acknowledged, each once."""
 
 from __future__ import annotations
 

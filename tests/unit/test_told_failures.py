@@ -1,4 +1,4 @@
-"""What is told of refused and lost transactions, and what an acknowledgement counts for."""
+"""Reports of refused and lost transactions, and the extent of an acknowledgement."""
 
 from __future__ import annotations
 
@@ -244,7 +244,8 @@ def server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _shown(config: Path) -> list[str]:
-    """What a shipper with CONFIG that starts now says on its page that somebody has to look at."""
+    """Return the items on the page of a shipper with CONFIG that starts now that somebody has to
+    look at."""
     options, statistics = load_config(config), Statistics()
     FailureWatch(options.journal_directory, config, statistics).turn(0.0)
     return needs_somebody(Reporter(options, statistics).report())

@@ -148,7 +148,8 @@ def test_a_message_in_another_form_than_its_version_s_is_altered(
 
 
 def test_a_version_after_this_one_is_named_where_its_messages_differ(tmp_path: Path) -> None:
-    """What is written as today is right; for the rest that version has to be asked."""
+    """Accept messages that are written as today; for the rest, name the version that has to be
+    asked."""
     scene = _history(tmp_path)
     sent = scene.shipped(version="99.0")
     assert scene.compare(sent) == []

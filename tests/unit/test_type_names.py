@@ -1,4 +1,4 @@
-"""What Firebird calls the type of a column, from what a journal says of it."""
+"""Firebird's name for the type of a column, from what a journal says of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which journals an audit of a database in use waits for."""
+"""Journals that an audit of a database in use waits for."""
 
 from __future__ import annotations
 

@@ -481,7 +481,8 @@ def defaults(journal: Recorder) -> None:
 
 
 def three_blocks(journal: Recorder) -> None:
-    """What most broken vectors break: three blocks of rows and a seal, not committed."""
+    """Write the journal that most broken vectors break: three blocks of rows and a seal, not
+    committed."""
     goods = journal.table("GOODS", [ID, NAME, PRICE])
     for number in range(1, 11):
         journal.insert(goods, (number, f"number {number}", number * 100))

@@ -1,4 +1,4 @@
-"""What the plugin makes of the version that an engine tells."""
+"""Handling by the plugin of the version that an engine tells."""
 
 from __future__ import annotations
 

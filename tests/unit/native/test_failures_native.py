@@ -1,4 +1,4 @@
-"""What the plugin's C code counts in a state folder, outside an engine."""
+"""Counts of the plugin's C code in a state folder, outside an engine."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_process_that_stopped_with_the_lock_holds_up_no_commit(
 def test_a_count_of_which_a_sync_fails_is_said_to_have_failed(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """What is refused is not synced: the application knows of it."""
+    """Sync no count of refusals: the application knows of them."""
     source = Path(__file__).parents[2] / "engine/failing_sync.c"
     preload = tmp_path / "failing_sync.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", preload, source], check=True)

@@ -25,7 +25,8 @@ def _ask(program: Path, *arguments: object) -> str:
 
 
 def _as_the_engine_does(conf: Path, database: str) -> bool:
-    """What Config::get makes of the entries that our other parser finds."""
+    """Tell whether errors are heeded, as Config::get reads the entries that our other parser
+    finds."""
     flags = {"report_errors": "false", "disable_on_error": "true"}
     for section in ConfFile.read(conf).expanded():
         if section.name.casefold() != "database" or section.value not in ("", database):

@@ -79,6 +79,7 @@ lint: setup ## ruff, mypy and clang-format; changes nothing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -P scripts/docstrings.py
 	$(if $(C_FILES),$(BIN)/clang-format --dry-run --Werror $(C_FILES))
 
 format: setup ## bring Python and C into shape

@@ -195,8 +195,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "connector.journal.max.bytes", _I, "0", "The most bytes that journals may take that wait"
         " to be sent. A transaction that would go beyond is refused, or leaves a gap, as"
-        " connector.capture.failure.mode says, until nine tenths are left. 0: no limit; else at"
-        " least 16777216.", Group.CONNECTOR, unit="bytes",
+        " connector.capture.failure.mode says, until usage falls below nine tenths of it. 0: no"
+        " limit; else at least 16777216.", Group.CONNECTOR, unit="bytes",
     ),
     Option(
         "connector.journal.min.free.bytes", _I, "268435456", "Log and status warn when less than"
@@ -607,8 +607,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     # -- snapshots
     Option(
-        "snapshot.mode", Kind.CHOICE, "initial", "When rows of before are delivered at the start."
-        " Until this is built, they are not: only changes are.", Group.SNAPSHOTS, _LATER,
+        "snapshot.mode", Kind.CHOICE, "initial", "When to take an initial snapshot of existing"
+        " rows. Until this is built, there is none: only changes are delivered.", Group.SNAPSHOTS, _LATER,
         allowed=("initial", "always", "never", "initial_only", "exported", "custom"),
     ),
     Option(

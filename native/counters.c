@@ -464,7 +464,8 @@ int fbc_disk_has_room(int folder, const char *path, uint64_t own, struct fbc_err
                 error, 0,
                 "the journals in %.160s take %llu bytes, %llu of them this transaction's, and "
                 "connector.journal.max.bytes is %llu: have the shipper send them (firebird-cdc "
-                "status tells why it does not) until %llu are left, or raise the limit",
+                "status tells why it does not) until usage falls below %llu bytes, or "
+                "raise the limit",
                 path, (unsigned long long)taken, (unsigned long long)own, (unsigned long long)limit,
                 (unsigned long long)resumed_at(limit));
             return FBC_FAILED;

@@ -78,7 +78,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
     check = subparsers.add_parser(
         "check",
-        help="say what is wrong with an installation",
+        help="diagnose an installation",
         description=(
             "Looks for what would keep changes from being captured or delivered. Each finding "
             "names the file or option and what to do. Exit code 2: an error, 1: no more than "

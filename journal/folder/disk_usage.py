@@ -97,7 +97,7 @@ class Alarm:
             is_full and limits.max_bytes > 0,
             f"the journals in {folder} take {taken} bytes and have reached {name}"
             f" ({limits.max_bytes}): transactions on captured tables {outcome} until"
-            f" {limits.max_bytes - limits.max_bytes // 10} are left",
+            f" usage falls below {limits.max_bytes - limits.max_bytes // 10} bytes",
         )
         name = "connector.journal.min.free.bytes"
         least = limits.min_free_bytes

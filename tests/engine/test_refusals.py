@@ -230,7 +230,7 @@ def test_an_option_of_the_shipper_that_is_wrong_stops_the_shipper_alone(
     for where in (("--config", capture.config), ("--directory", capture.journal_directory)):
         shown = status(*where)
         assert said in shown
-        assert "NEEDS SOMEBODY" in shown
+        assert "ACTION REQUIRED" in shown
     server.end()
     assert said in status("--config", capture.config)
     _assert_captured(capture, [1, 2])

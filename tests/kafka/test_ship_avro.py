@@ -158,7 +158,7 @@ def test_refused_change_of_a_table_stops_its_database_until_the_rule_allows_it(
         shipper.await_that(lambda: seen.row().get("state") == "halted", "the state of the database")
         code, said = seen.ask_status()
         assert code == 1
-        assert refusal in said and "STANDS STILL" in said
+        assert refusal in said and "shipping paused" in said
         assert [refusal in each for each in standing_still(folder.directory)] == [True]
         seen.await_metric(shipper, "database_halted", lambda value: value == 1)
         shipper.await_that(lambda: seen.alarm("halted") == 1, "the alarm")

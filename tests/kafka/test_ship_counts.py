@@ -153,7 +153,7 @@ def test_the_journal_at_which_a_database_stands_still_counts_as_waiting(
     journal.write_bytes(content)
     write(folder, 1, 3, age_s=0)
     shipper = ship.start()
-    shipper.await_log("STANDS STILL")
+    shipper.await_log("shipping paused")
     shipper.await_that(lambda: seen.row(BAD).get("state") == "halted", "a database that stands")
     shipper.await_that(lambda: seen.row(BAD)["pending"] == 1, "its journal to wait")
     assert seen.row(BAD)["lag_s"] >= 100

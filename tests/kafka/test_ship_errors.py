@@ -238,7 +238,7 @@ def test_database_stands_still_after_the_last_retry_until_a_retry_is_asked_for(
     with denied(guarded, ResourceType.TOPIC, topic, AclOperation.WRITE):
         folder.write(1)
         shipper = ship.start()
-        line = shipper.await_log("STANDS STILL")
+        line = shipper.await_log("shipping paused")
         assert "given up after 2 attempts (errors.max.retries)" in line
     folder.write(1, database=OTHER)
     shipper.await_that(lambda: len(folder.waiting) == 1, "the other database shipped")
@@ -261,7 +261,7 @@ def test_brokers_that_never_answer_end_in_a_stand_still_where_retries_are_limite
     }
     folder.write(1)
     shipper = ship.start()
-    assert "errors.max.retries" in shipper.await_log("STANDS STILL")
+    assert "errors.max.retries" in shipper.await_log("shipping paused")
     assert shipper.process.poll() is None
     assert shipper.terminate() == 0
     assert len(folder.waiting) == 1

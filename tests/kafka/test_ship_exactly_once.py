@@ -205,7 +205,7 @@ def test_other_journal_under_a_shipped_number_stops_its_database(
     shipper = ship.once()
     assert shipper.process.returncode == 1
     assert folder.waiting == sorted(waiting)
-    line = shipper.log_lines("STANDS STILL")[0]
+    line = shipper.log_lines("shipping paused")[0]
     assert "under which Kafka has another journal" in line
     assert other.name in line
     assert UUID(before[1].stem).hex in line
@@ -226,7 +226,7 @@ def test_two_journals_under_one_number_are_never_sent_together(
     assert shipper.process.returncode == 1
     sent, other = sorted(twins, key=Path.exists)
     assert folder.waiting == sorted([other, last])
-    line = shipper.log_lines("STANDS STILL")[0]
+    line = shipper.log_lines("shipping paused")[0]
     assert other.name in line
     assert UUID(sent.stem).hex in line
     assert ids(topics.events()) == [*expected(1), 21 + twins.index(sent)]
@@ -240,7 +240,7 @@ def test_old_journal_that_was_put_back_stops_its_database_until_it_is_moved_away
     shipper = ship.start()
     shipper.await_that(lambda: not folder.waiting, "the others shipped")
     late = folder.write(3)
-    line = shipper.await_log("STANDS STILL")
+    line = shipper.await_log("shipping paused")
     assert "Kafka already has all up to sequence 4" in line
     assert late.name in line
     folder.write(5)
@@ -352,10 +352,10 @@ def test_journal_that_lost_its_place_in_the_middle_is_missed(
     large.rename(folder.directory.with_name(large.name))
     other = folder.write(2, 2000)
     shipper = ship.once()
-    assert "another journal" in shipper.log_lines("STANDS STILL")[0]
+    assert "another journal" in shipper.log_lines("shipping paused")[0]
     ship.options["connector.journal.check.interval.ms"] = "200"
     shipper = ship.start()
-    shipper.await_log("STANDS STILL")
+    shipper.await_log("shipping paused")
     other.unlink()
     shipper.await_log("the obstacle is gone")
     assert not shipper.log_lines("it is gone, and")
@@ -530,7 +530,7 @@ def test_database_that_another_folder_has_shipped_stands_still_until_acknowledge
     ship.options["connector.journal.directory"] = str(other.directory)
     other.write(1, first_id=71)
     shipper = ship.start()
-    line = shipper.await_log("STANDS STILL")
+    line = shipper.await_log("shipping paused")
     assert f"from another journal folder, {node()}:{folder.directory}" in line
     acknowledge(ship)
     shipper.await_that(lambda: not other.waiting, "the journal of the new folder shipped")

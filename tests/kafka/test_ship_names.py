@@ -230,7 +230,7 @@ def test_of_tables_that_collide_the_later_one_is_set_aside_and_can_be_sent(
     told = f"table {GOODS} in {DATABASE} is not delivered, events of it in 2 journals are set aside"
     shipper.await_that(lambda: told in depot.needs(), "status to tell of it")
     assert "set topic.name.encoding: escape" in depot.needs()
-    assert "STANDS STILL" not in shipper.log
+    assert "shipping paused" not in shipper.log
     [line] = shipper.log_lines("SET ASIDE")  # once for a table, not for each event
     assert GOODS in line
     shipper.await_that(lambda: depot.not_delivered() == "1.0", "the metric to tell of it")

@@ -165,7 +165,7 @@ def test_blob_above_the_limit_stops_its_database(
     shipper = ship.once()
     assert shipper.process.returncode == 1
     assert folder.waiting == [journal]
-    told = shipper.log_lines("STANDS STILL")[0]
+    told = shipper.log_lines("shipping paused")[0]
     assert "column PHOTO: a blob of 200000 bytes does not fit" in told
     assert 'it is of table DOC, key {"ID":7}' in told
     assert journal.name in told

@@ -152,7 +152,7 @@ def test_database_that_stands_still_goes_on_at_once_and_in_order(
     journal = scene.giant(2)
     scene.folder.write(3, 2)
     shipper = ship.start()
-    shipper.await_log("STANDS STILL")
+    shipper.await_log("shipping paused")
     assert ship.journal("retry") == 1
     assert "stands still again" in capsys.readouterr().out
     scene.widen()

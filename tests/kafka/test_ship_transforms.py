@@ -108,7 +108,7 @@ def test_a_transform_that_raises_is_what_the_failure_mode_says(
     shipper = ship.once()
     assert shipper.process.returncode == 1
     assert folder.waiting == [path]
-    told = shipper.log_lines("STANDS STILL")[0]
+    told = shipper.log_lines("shipping paused")[0]
     for part in (path.name, "event 2", "transform stamp (my_events.Stamp) failed: KeyError"):
         assert part in told
     ship.options["event.processing.failure.handling.mode"] = "warn"

@@ -115,7 +115,7 @@ def test_damaged_journal_stops_its_own_database_only(
     # Journals 4 and 5 must not overtake the damaged one, which stays in its place.
     assert folder.waiting == sorted(paths[2:])
     assert folder.quarantined() == []
-    line = shipper.log_lines("STANDS STILL")[0]
+    line = shipper.log_lines("shipping paused")[0]
     assert DATABASE in line
     assert paths[2].name in line
     # Those before it, which were under way, are no sign of recovery.
@@ -176,7 +176,7 @@ def test_database_goes_on_by_itself_once_the_obstacle_is_moved_away(
     paths = [folder.write(n, 5) for n in (1, 2, 3)]
     damage_a_row(paths[1])
     shipper = ship.start()
-    shipper.await_log("STANDS STILL")
+    shipper.await_log("shipping paused")
     shipper.await_that(lambda: folder.waiting == sorted(paths[1:]), "journal 1 shipped")
     shutil.move(paths[1], tmp_path / "repaired-later")
     shipper.await_that(lambda: not folder.waiting, "journal 3 shipped")
@@ -214,7 +214,7 @@ def test_journals_that_somebody_takes_away_are_told_once_until_acknowledged(
     damaged = write_and_damage_the_last_block(folder, 2)
     behind = {each: folder.write(each) for each in (3, 4, 5)}
     shipper = ship.start()
-    shipper.await_log("STANDS STILL")
+    shipper.await_log("shipping paused")
     behind[number].unlink()  # it is queued by now
     damaged.unlink()
     shipper.await_that(lambda: _tells(folder, capsys, told), "a status that tells of both")
@@ -244,7 +244,7 @@ def test_journals_of_a_folder_that_is_away_for_a_while_are_not_taken_for_gone(
     folder.write(1)
     damaged, behind = write_and_damage_the_last_block(folder, 2), folder.write(3)
     shipper = ship.start()
-    shipper.await_log("STANDS STILL")
+    shipper.await_log("shipping paused")
     left = sorted([damaged, behind])
     shipper.await_that(lambda: folder.waiting == left, "the one before it shipped")
     folder.directory.rename(tmp_path / "elsewhere")
@@ -272,7 +272,7 @@ def test_journals_of_a_folder_that_another_one_replaces_are_not_taken_for_gone(
     write_and_damage_the_last_block(folder, 1)
     folder.write(2)
     shipper = ship.start()
-    shipper.await_log("STANDS STILL")
+    shipper.await_log("shipping paused")
     folder.directory.rename(tmp_path / "elsewhere")
     folder.directory.mkdir()
     shipper.await_log("is back")
@@ -322,7 +322,7 @@ def test_value_that_json_cannot_express_stops_the_database(
     shipper = ship.once()
     assert shipper.process.returncode == 1
     assert folder.waiting == [path]
-    line = shipper.log_lines("STANDS STILL")[0]
+    line = shipper.log_lines("shipping paused")[0]
     assert "event 2" in line
     assert "WEIGHT" in line
     assert 'it is of table ITEM, key {"ID":2000001}' in line
@@ -461,7 +461,7 @@ def test_journal_before_one_that_stands_still_stops_its_database_without_hiding_
     admin.incremental_alter_configs([_no_limit(topic)])[_no_limit(topic)].result(30)
     ship.journal("retry")
     shipper.await_that(
-        lambda: damaged.name in shipper.log_lines("STANDS STILL")[-1], "the second one met again"
+        lambda: damaged.name in shipper.log_lines("shipping paused")[-1], "the second one met again"
     )
     assert shipper.terminate() == 0
     assert folder.waiting == sorted([damaged, last])

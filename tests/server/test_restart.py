@@ -65,7 +65,7 @@ def test_a_server_that_was_not_restarted_after_install_is_an_error(
         assert run(firebird4, "check")[0] == 2
         code, said = run(firebird4, "status", "--directory", str(firebird4.inner(journals)))
         assert code == 1
-        assert "NEEDS SOMEBODY" in said
+        assert "ACTION REQUIRED" in said
         assert f"with {name} open and without the plugin" in said
         assert "; restart the server" in said
     firebird4.stop()

@@ -45,7 +45,7 @@ def test_alarms_end_well_behind_their_bounds_and_the_worst_comes_first() -> None
     assert _wrong(Alarm(DiskLimits()), 10**12, 0, is_full=True) == []
     gap = Alarm(DiskLimits(max_bytes=2000, mode="gap"))
     [text] = gap.judge(DiskState(Path("/j"), 2000, 1, True)).values()
-    assert "leave a marked gap until 1800 are left" in text
+    assert "leave a marked gap until usage falls below 1800 bytes" in text
 
 
 def test_each_change_is_logged_once() -> None:

@@ -231,7 +231,7 @@ def test_options_exist(page: Path) -> None:
 
 def test_readme_lists_as_missing_only_what_is_missing() -> None:
     text = README.read_text("utf-8")
-    section = text.partition("## What it doesn't do yet")[2].partition("\n## ")[0]
+    section = text.partition("## Limitations")[2].partition("\n## ")[0]
     options = [name for name in _SPAN.findall(section) if _OPTION.fullmatch(name)]
     assert options
     for name in options:

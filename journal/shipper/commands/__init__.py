@@ -134,7 +134,7 @@ def _register_status(subparsers: Subparsers) -> None:
 def _register_journal(subparsers: Subparsers) -> None:
     from firebird_cdc.journal.shipper.commands import acknowledge, retry, show
 
-    parser = subparsers.add_parser("journal", help="look into journals, send them again")
+    parser = subparsers.add_parser("journal", help="inspect, retry and discard journals")
     actions = parser.add_subparsers(dest="journal_command", metavar="ACTION", required=True)
     show_parser = actions.add_parser("show", help="print a journal, whole or torn")
     show.add_arguments(show_parser)

@@ -71,7 +71,7 @@ _STATES = {
     "behind": "behind: what waits is older than half a minute",
     "waiting": "waits, and goes on by itself",
     "warning": "works, but see above",
-    "halted": "STANDS STILL",
+    "halted": "shipping paused",
 }
 _CLEAR = "\x1b[H\x1b[2J"
 
@@ -436,17 +436,17 @@ def _oldest_us(directory: Path) -> int | None:
 def lines(status: Mapping[str, Any]) -> Iterator[str]:
     """The lines for a terminal."""
     if status["needs"]:
-        yield f"{status['directory']}: NEEDS SOMEBODY"
+        yield f"{status['directory']}: ACTION REQUIRED"
         yield from (f"  - {need}" for need in status["needs"])
     elif status["running"] and ("kafka" not in status or waits(status)):
-        yield f"{status['directory']}: waiting, goes on by itself"
+        yield f"{status['directory']}: degraded, retrying automatically"
     else:
         yield f"{status['directory']}: all is well"
     yield ""
     yield from _shipper_lines(status)
     backlog = status["backlog"]
     oldest = f", the oldest for {_duration(backlog['oldest_s'])}" if backlog["pending"] else ""
-    yield f"waiting   {backlog['pending']} journals{oldest}; {backlog['live']} transactions open"
+    yield f"backlog   {backlog['pending']} journals{oldest}; {backlog['live']} transactions open"
     yield f"disk      {_size(backlog['bytes'])} in journals, {_size(backlog['free_bytes'])} free"
     yield from _trouble_lines(status)
     yield from _database_lines(status)
@@ -486,10 +486,10 @@ def _shipper_lines(status: Mapping[str, Any]) -> Iterator[str]:
     elif status["running"]:
         yield "shipper   it runs, and has told nothing yet"
     elif status["ended_us"] is None:
-        yield "shipper   NONE RUNS, and none has written a status here"
+        yield "shipper   not running, and none has written a status here"
     else:
-        how = "it ended" if status["orderly"] else "the last sign of life was"
-        yield f"shipper   NONE RUNS; {how} {local_time(status['ended_us'])}"
+        how = "ended" if status["orderly"] else "last seen"
+        yield f"shipper   not running, {how} {local_time(status['ended_us'])}"
 
 
 def _trouble_lines(status: Mapping[str, Any]) -> Iterator[str]:

@@ -291,7 +291,7 @@ class Delivery(ABC):
     def _tell_halt(self, lane: Lane) -> None:
         assert lane.halt is not None
         _log.error(
-            "{database}: shipping of this database STANDS STILL: {}. {} of its journals wait in {}."
+            "{database}: shipping paused: {}. {} of its journals wait in {}."
             " Other databases go on. {}",
             lane.halt.reason,
             lane.pending,

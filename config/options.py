@@ -608,7 +608,8 @@ OPTIONS: tuple[Option, ...] = (
     # -- snapshots
     Option(
         "snapshot.mode", Kind.CHOICE, "initial", "When to take an initial snapshot of existing"
-        " rows. Until this is built, there is none: only changes are delivered.", Group.SNAPSHOTS, _LATER,
+        " rows. Until this is built, there is none: only changes are delivered.",
+        Group.SNAPSHOTS, _LATER,
         allowed=("initial", "always", "never", "initial_only", "exported", "custom"),
     ),
     Option(

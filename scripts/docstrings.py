@@ -1,4 +1,4 @@
-"""Refuse docstrings that begin with a free clause, as CONTRIBUTING.md has it: "What ...", "How ...".
+"""Refuse docstrings that begin with a free clause ("What ...", "How ..."), see CONTRIBUTING.md.
 
 Exits with 1 where there are more of them than there were. Prints each with its file and line.
 """

@@ -22,8 +22,10 @@ PLUGIN = "firebird_cdc.native.libfirebird_cdc"
 EMBEDDING = "firebird_cdc.native._embedding"
 FILES = "firebird_cdc.native._journal_files"
 PLUGIN_SOURCES = (
-    "catalogue", "counters", "crc32c", "engine_version", "host", "journal", "plugin", "policy",
-    "pool", "python", "rows", "session", "spawn", "sync", "threads", "witness",
+    "catalogue", "counters", "crc32c", "ddl_words", "engine_version", "gap", "host", "identify",
+    "journal", "plugin", "policy", "pool", "python", "rows", "savepoints", "sequences", "session",
+    "shapes", "spawn", "sync", "threads", "timing", "transaction", "transaction_journal",
+    "witness",
 )  # fmt: skip
 
 COMPILE = [

@@ -41,7 +41,7 @@ from firebird_cdc.journal.format.ddl_text import parse, text_of
 _log = logbook.Logger("firebird_cdc.bridge.confirm.completion")
 
 _STRUCTURES_MOMENT_S = 0.1  # to read what DDL made of tables takes some milliseconds
-_QUIET_S = 0.3  # after a commit of this process; DDL waits longer (session.c)
+_QUIET_S = 0.3  # after a commit of this process; DDL waits longer (native/transaction.c)
 _STRUCTURES_PATIENCE_S = 30.0  # after the commit, while nobody can be asked
 _MOST_DEFINITIONS = 4096
 

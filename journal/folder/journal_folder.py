@@ -405,7 +405,7 @@ class JournalFolder:
     @property
     def described(self) -> int:
         """The ticket up to which DDL of tables is described, or can't be: the next one that
-        commits waits a moment for that (session.c)."""
+        commits waits a moment for that (host.c)."""
         return int.from_bytes(self.tickets[56:64], "little")
 
     @described.setter
@@ -415,7 +415,7 @@ class JournalFolder:
     @property
     def awaited(self) -> int:
         """The ticket of DDL of tables that a transaction waits for, or has waited for, to be
-        described (session.c)."""
+        described (host.c)."""
         return int.from_bytes(self.tickets[64:72], "little")
 
     @property

@@ -49,11 +49,11 @@ _NOT_REACHED = {
         f"{_FAILED}::test_a_write_is_refused_whose_journal_was_not_made_before_and_cannot_be_made"
         "_for_good",
     ),
-    "native/session.c drop_journal fsync(txn->folder)": (
+    "native/transaction_journal.c fbc_txn_drop_journal fsync(txn->folder)": (
         "only for a gap that no bridge runs for, and that is rolled back after a sync has failed",
         f"{_FAILED}::test_a_gap_without_a_bridge_that_is_rolled_back_may_come_back_and_that_is_said",
     ),
-    "native/session.c leave_ownerless fsync(txn->folder)": (
+    "native/gap.c fbc_txn_leave_ownerless fsync(txn->folder)": (
         "only for a gap that no bridge runs for; it is counted as well, then",
         f"{_FAILED}::test_a_gap_without_a_bridge_whose_name_cannot_be_synced_is_counted",
     ),
@@ -145,7 +145,7 @@ _MENTIONS = {
         "native/pool.c fill sync",
         "native/pool.c make_batch sync",
         "native/pool.h <file> sync",
-        "native/session.c <file> sync",
+        "native/transaction.h <file> sync",
         "native/sync.c fbc_sync_start sync",
         "native/sync.c fbc_sync_wait sync",
         "native/sync.c finish sync",

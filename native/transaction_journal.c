@@ -1,0 +1,177 @@
+/* The journal of a transaction: begun at its first change, sealed and synced in prepare, taken back
+ * or removed where it is not committed. */
+#define _GNU_SOURCE
+#include "transaction.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "failpoint.h"
+#include "host.h"
+#include "pool.h"
+
+void fbc_txn_account_less(struct fbc_transaction *txn, uint64_t left) {
+    struct fbc_journal *journal = &txn->journal;
+    if (txn->folder < 0 && journal->reserved > left) {
+        fbc_disk_grow(-(int64_t)(journal->reserved - left));
+        journal->reserved = left;
+    }
+}
+
+void fbc_txn_shrink(struct fbc_transaction *txn) {
+    if (txn->has_journal && !txn->journal.sealed_at && txn->journal.reserved > FBC_POOL_BYTES &&
+        ftruncate(txn->journal.fd, FBC_POOL_BYTES) == 0)
+        fbc_txn_account_less(txn, FBC_POOL_BYTES);
+}
+
+int fbc_txn_hold_tickets(struct fbc_transaction *txn, struct fbc_error *error) {
+    txn->has_tickets = txn->has_tickets || fbc_host_hold_tickets(error);
+    return txn->has_tickets;
+}
+
+void fbc_txn_release_tickets(struct fbc_transaction *txn) {
+    if (txn->has_tickets)
+        fbc_host_release_tickets();
+    txn->has_tickets = 0;
+}
+
+/* Wait for the sync that a prepare began. */
+static int await_sync(struct fbc_transaction *txn, struct fbc_error *error) {
+    int reason = fbc_sync_wait(&txn->sync);
+    return reason ? fbc_journal_sync_failed(&txn->journal, reason, error) : FBC_OK;
+}
+
+int fbc_txn_needs_sync(const struct fbc_transaction *txn) {
+    return fbc_host_fsync() || txn->folder >= 0;
+}
+
+int fbc_txn_unseal(struct fbc_transaction *txn, struct fbc_error *error) {
+    struct fbc_error ignored;
+    if (!txn->journal.sealed_at)
+        return FBC_OK;
+    int is_synced = await_sync(txn, error);
+    FBC_FAILPOINT("unseal.before");
+    int is_broken = fbc_journal_break_seal(&txn->journal, fbc_txn_needs_sync(txn),
+                                           is_synced ? error : &ignored);
+    FBC_FAILPOINT("unseal.after");
+    fbc_txn_release_tickets(txn);
+    return is_synced && is_broken;
+}
+
+/* Account for a journal that is about to be written up to END. */
+static int reserve(struct fbc_journal *journal, uint64_t end, struct fbc_error *error) {
+    struct fbc_transaction *txn =
+        (struct fbc_transaction *)((char *)journal - offsetof(struct fbc_transaction, journal));
+    fbc_disk_grow((int64_t)(end - journal->reserved));
+    journal->reserved = end;
+    return !txn->is_limited || fbc_host_has_room(end, error);
+}
+
+int fbc_txn_begin_journal(struct fbc_transaction *txn, int fd, const char *name,
+                          const unsigned char *uuid, struct fbc_error *error) {
+    struct fbc_session *session = txn->session;
+    struct fbc_journal_identity identity = {.transaction = txn->number,
+                                            .started_us = fbc_now_us(),
+                                            .database_inode = session->database_inode};
+    memcpy(identity.uuid, uuid, 16);
+    memcpy(identity.database_guid, session->database->guid, 16);
+    if (txn->folder < 0)
+        memcpy(identity.owner, fbc_host_owner(), 16);
+    fbc_journal_open(&txn->journal, fd, name, &identity);
+    txn->has_journal = 1;
+    txn->journal.reserved = FBC_POOL_BYTES;
+    txn->journal.reserve = txn->folder < 0 ? reserve : NULL;
+    /* At once in the file: if the process is killed between the phases of a two-phase commit,
+     * this is all that tells of the transaction. */
+    return fbc_journal_begin(&txn->journal, session->database->path,
+                             strlen(session->database->path), session->user, strlen(session->user),
+                             error) &&
+           fbc_journal_flush(&txn->journal, error);
+}
+
+int fbc_txn_open_journal(struct fbc_transaction *txn, struct fbc_error *error) {
+    char name[40];
+    unsigned char uuid[16];
+    if (txn->broken) {
+        if (txn->has_journal && (fbc_txn_unseal(txn, error) || txn->journal.is_untrusted))
+            txn->is_gap = 0;
+        *error = txn->error;
+        return FBC_FAILED;
+    }
+    if (txn->has_journal)
+        return fbc_txn_unseal(txn, error);
+    int fd = fbc_host_take_journal(name, uuid, error);
+    if (fd < 0)
+        return FBC_FAILED;
+    fbc_count(fbc_txn_tally(txn), FBC_OPENED, 1);
+    return fbc_txn_begin_journal(txn, fd, name, uuid, error);
+}
+
+int fbc_txn_is_empty(const struct fbc_transaction *txn) {
+    return !txn->has_journal || txn->journal.at.records <= 1; /* BEGIN alone */
+}
+
+int fbc_txn_seal(struct fbc_transaction *txn, struct fbc_error *error) {
+    if (!fbc_txn_savepoints_add_up(txn, error) || !fbc_txn_write_sequences(txn, error))
+        return FBC_FAILED;
+    if (fbc_txn_is_empty(txn))
+        return FBC_OK;
+    if (txn->journal.sealed_at) /* a second prepare with nothing in between */
+        return await_sync(txn, error);
+    struct fbc_appendix catalogue = fbc_txn_catalogue(txn);
+    FBC_FAILPOINT("prepare.before_seal");
+    uint32_t floor = fbc_host_floor(); /* of the folder that is looked at next */
+    int done = fbc_host_trusted(txn->session->settings, error) && fbc_host_folder_in_place(error) &&
+               fbc_host_journal_in_place(txn->journal.fd, txn->journal.name, error) &&
+               (!txn->is_limited || fbc_host_has_room(txn->journal.reserved, error)) &&
+               fbc_txn_hold_tickets(txn, error) &&
+               fbc_journal_seal(&txn->journal, fbc_now_us(), floor, &catalogue, error);
+    free(catalogue.block);
+    if (!done) {
+        fbc_txn_release_tickets(txn);
+        return FBC_FAILED;
+    }
+    FBC_FAILPOINT("prepare.sealed");
+    if (fbc_host_fsync())
+        fbc_sync_start(&txn->sync, txn->journal.fd);
+    FBC_FAILPOINT("prepare.sync_started");
+    return FBC_OK;
+}
+
+int fbc_txn_drop_journal(struct fbc_transaction *txn) {
+    struct fbc_error text, error = {"a sync of it had failed before"};
+    fbc_txn_release_tickets(txn);
+    if (!txn->has_journal)
+        return FBC_OK;
+    int is_void = await_sync(txn, &error); /* it has the descriptor */
+    FBC_FAILPOINT("discard.before");
+    is_void = fbc_journal_void(&txn->journal, fbc_txn_needs_sync(txn), &error) && is_void &&
+              !txn->journal.is_untrusted;
+    FBC_FAILPOINT("discard.voided");
+    fbc_txn_account_less(txn, 0);
+    int is_gone = 1, must_go = !is_void && fbc_txn_needs_sync(txn);
+    if (txn->folder >= 0) {
+        char live[64];
+        snprintf(live, sizeof live, "%s.log.live", txn->journal.name);
+        unlinkat(txn->folder, live, 0);
+        is_gone = !must_go || fsync(txn->folder) == 0;
+        close(txn->folder);
+        txn->folder = -1;
+    } else
+        is_gone = fbc_host_discard_journal(txn->journal.name, must_go);
+    FBC_FAILPOINT("discard.after");
+    if (!is_gone) {
+        fbc_error_set(&text, 0,
+                      "the journal of transaction %llu, which is not to be published, could not be "
+                      "removed for good, and a power cut may bring it back: %.300s",
+                      (unsigned long long)txn->number, error.text);
+        fbc_host_distrust(&text);
+        fbc_host_tell(text.text);
+    }
+    fbc_journal_free(&txn->journal);
+    txn->has_journal = 0;
+    return is_gone;
+}

@@ -89,6 +89,6 @@ format: setup ## bring Python and C into shape
 
 clean: ## stop what runs, and remove all that was made: .venv, .cache, .run, builds
 	@[ ! -x $(BIN)/python ] || $(BIN)/python -P -m firebird_cdc.demo --stop
-	rm -rf .venv .cache .run build dist *.egg-info native/*.so native/*.o native/_embedding.c
+	rm -rf .venv .cache .run build dist *.egg-info native/*.so native/*.o native/_embedding.c native/_shared_page.py
 	rm -rf .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

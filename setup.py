@@ -3,6 +3,7 @@
 ``libfirebird_cdc.so`` is the plugin that the engine loads: plain C, nothing but libc.
 ``_embedding.cpython-3XX-*.so`` carries the bridge for the Python that builds it.
 ``_journal_files.abi3.so`` is a module for the shipper, for every Python.
+``_shared_page.py`` knows the layout of the page that the plugin and all commands share.
 FIREBIRD_CDC_PYTHON_INCLUDE names a folder with Python.h where the system has none;
 FIREBIRD_CDC_SANITIZE=address,undefined builds both with sanitizers;
 FIREBIRD_CDC_FAILPOINTS=1 only a plugin, that dies where a test tells it to (native/failpoint.h).
@@ -18,14 +19,17 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "native"))
+import cffi_build  # noqa: E402
+
 PLUGIN = "firebird_cdc.native.libfirebird_cdc"
 EMBEDDING = "firebird_cdc.native._embedding"
 FILES = "firebird_cdc.native._journal_files"
 PLUGIN_SOURCES = (
-    "catalogue", "counters", "crc32c", "ddl_words", "engine_version", "gap", "host", "identify",
-    "journal", "plugin", "policy", "pool", "python", "rows", "savepoints", "sequences", "session",
-    "shapes", "spawn", "sync", "threads", "timing", "transaction", "transaction_journal",
-    "witness",
+    "catalogue", "counters", "crc32c", "databases", "ddl_words", "engine_version", "events",
+    "folder", "gap", "gap_counts", "host", "identify", "journal", "plugin", "policy", "pool",
+    "python", "rows", "savepoints", "sequences", "session", "shapes", "shared_page", "spawn",
+    "sync", "threads", "timing", "transaction", "transaction_journal", "witness",
 )  # fmt: skip
 
 COMPILE = [
@@ -53,10 +57,7 @@ class BuildNative(build_ext):
     """Generates the embedding's source and gives the plugin the name the engine looks for."""
 
     def run(self) -> None:
-        sys.path.insert(0, str(HERE / "native"))
-        import embedding_build
-
-        embedding_build.generate(HERE / "native" / "_embedding.c")
+        cffi_build.generate_embedding(HERE / "native" / "_embedding.c")
         super().run()
 
     def get_ext_filename(self, fullname: str) -> str:
@@ -71,6 +72,7 @@ class BuildNative(build_ext):
 
 
 include = os.environ.get("FIREBIRD_CDC_PYTHON_INCLUDE")
+cffi_build.generate_page(HERE / "native" / "_shared_page.py")
 setup(
     cmdclass={"build_ext": BuildNative},
     ext_modules=[
@@ -86,7 +88,7 @@ setup(
             EMBEDDING,
             ["native/_embedding.c"],
             include_dirs=["native", *([include] if include else [])],
-            depends=["native/bridge_api.h", "native/embedding_build.py"],
+            depends=["native/bridge_api.h", "native/cffi_build.py"],
             extra_compile_args=COMPILE,
             extra_link_args=LINK,
             language="c",

@@ -6,7 +6,6 @@ release the interpreter's lock; the ones that wait say how long.
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -19,6 +18,7 @@ import logbook
 
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder.inventory import Verdict
+from firebird_cdc.journal.folder.shared_page import SharedPage
 
 _log = logbook.Logger("firebird_cdc.bridge.host")
 
@@ -193,7 +193,7 @@ class OpenFolder(Protocol):
     journal_fd: int
     pool_fd: int
     owner: UUID
-    tickets: mmap.mmap  # 4096 bytes, starting with the counter, shared by all processes
+    page: SharedPage
     tickets_fd: int
 
 
@@ -352,18 +352,17 @@ class CffiHost:
         self._api = api
         self._events = ffi.new("struct fbc_event[]", EVENT_BATCH)
         self._questions = ffi.new("struct fbc_question_view[]", _QUESTION_BATCH)
-        self._tickets: list[Any] = []  # also former ones: somebody may be looking at them
+        self._pages: list[SharedPage] = []  # also former ones: somebody may be looking at them
         self.root = Path(ffi.string(api.root).decode())
 
     def configure(self, folder: OpenFolder, fsync: bool, gap: bool) -> None:
-        shared = self._ffi.from_buffer("uint64_t[]", folder.tickets, require_writable=True)
-        self._tickets.append(shared)
+        self._pages.append(folder.page)
         self._api.configure(
             os.fsencode(folder.path),
             folder.journal_fd,
             folder.pool_fd,
             folder.owner.bytes,
-            shared,
+            folder.page.fields,
             folder.tickets_fd,
             fsync,
             gap,

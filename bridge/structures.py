@@ -3,8 +3,8 @@
 What a transaction does to the system tables nobody else sees before its commit, and on the user's
 own attachment nothing may be asked (docs/architecture.md). So it is read after the commit, on an
 attachment of ours, and shows the state then: that of the statement, unless another DDL got in
-between, for which the next DDL waits a moment (native/transaction.c). Of several statements in a transaction,
-each shows the state at its end.
+between, for which the next DDL waits a moment (native/transaction.c). Of several statements in a
+transaction, each shows the state at its end.
 
 A DROP DATABASE right behind the commit must not meet an attachment of ours: it would fail, or, if
 that is half open, leave the file there, unusable (release_attachment and JRD_shutdown_database in

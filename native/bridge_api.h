@@ -4,8 +4,6 @@
 #include <stddef.h>
 #include <stdint.h>
 /* cffi reads from here */
-enum { FBC_SHARED_BYTES = 4096 }; /* of the page that all processes of a folder share */
-
 enum fbc_event_kind {
     FBC_COMMITTED = 1,         /* commit() was called */
     FBC_DATABASE_SEEN = 2,     /* a session that writes there, the first or again the only one */
@@ -71,16 +69,11 @@ struct fbc_host_api {
 
     const char *root; /* the server's root directory */
 
-    /* Where the plugin works from now on; the descriptors stay the bridge's, and open. `shared`
-     * is a page of FBC_SHARED_BYTES that all processes of the folder share: tickets drawn, tickets
-     * decided (the bridge's), generation of the system tables; from byte 40 on the ticket of the
-     * last DDL of tables, its time, up to which ticket such DDL is described (the bridge's), which
-     * ticket somebody waits for, and the database of that DDL; from byte 88 on what
-     * journal/folder/shared_page.py names; from byte 1024 on the plugin's counters of gaps. `gap`:
-     * connector.capture.failure.mode is gap. */
+    /* Where the plugin works from now on; the descriptors stay the bridge's, and open. `page` is a
+     * struct fbc_shared_page, mapped (shared_page.h). `gap`: connector.capture.failure.mode is
+     * gap. */
     void (*configure)(const char *journal_path, int journal_directory, int pool_directory,
-                      const unsigned char *owner, uint64_t *shared, int tickets_fd, int fsync,
-                      int gap);
+                      const unsigned char *owner, void *page, int tickets_fd, int fsync, int gap);
     /* Returns the last ticket drawn by any process. All up to it are marked in their journals
      * and, those of this process, handed over, or their process died in between. */
     uint64_t (*last_ticket)(void);

@@ -8,8 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "folder.h"
+#include "gap_counts.h"
 #include "host.h"
 #include "pool.h"
+#include "shared_page.h"
 
 /* Make TEXT valid UTF-8: it may quote a path in another character set, or be cut off. */
 static void make_utf8(char *text) {
@@ -38,7 +41,7 @@ static int write_gap(struct fbc_transaction *txn, int fd, const char *name,
                      const unsigned char *uuid, const char *reason) {
     struct fbc_error ignored;
     size_t length = strlen(reason);
-    uint32_t floor = txn->folder < 0 ? fbc_host_floor() : 0;
+    uint32_t floor = txn->folder < 0 ? fbc_tickets_floor() : 0;
     struct stat file;
     if (fstat(fd, &file) == 0 && file.st_size > FBC_POOL_BYTES &&
         ftruncate(fd, FBC_POOL_BYTES) != 0)
@@ -75,9 +78,9 @@ static int gap_in_new_file(struct fbc_transaction *txn, const char *reason) {
     char name[40];
     unsigned char uuid[16];
     struct fbc_error ignored;
-    int fd = fbc_host_has_folder() ? fbc_host_take_journal(name, uuid, &ignored)
-                                   : fbc_host_make_ownerless(txn->session->settings, name, uuid,
-                                                             &txn->folder, &ignored);
+    int fd = fbc_has_folder() ? fbc_host_take_journal(name, uuid, &ignored)
+                              : fbc_host_make_ownerless(txn->session->settings, name, uuid,
+                                                        &txn->folder, &ignored);
     return fd >= 0 && write_gap(txn, fd, name, uuid, reason);
 }
 
@@ -96,12 +99,12 @@ void fbc_txn_seal_gap(struct fbc_transaction *txn) {
     make_utf8(reason);
     fbc_host_tell(reason);
     if (txn->session->unidentified.text[0] || txn->session->refusal ||
-        (fbc_host_has_folder() && !fbc_host_folder_in_place(&ignored))) {
+        (fbc_has_folder() && !fbc_host_folder_in_place(&ignored))) {
         fbc_txn_drop_journal(txn); /* nobody could ask what became of it, or find it */
         return;
     }
-    if (txn->has_journal && fbc_host_has_folder() &&
-        !fbc_host_journal_in_place(txn->journal.fd, txn->journal.name, &ignored))
+    if (txn->has_journal && fbc_has_folder() &&
+        !fbc_folder_holds(txn->journal.fd, txn->journal.name, &ignored))
         fbc_txn_drop_journal(txn);
     if (txn->has_journal) {
         txn->is_gap = rewrite_as_gap(txn, reason);
@@ -125,7 +128,7 @@ int fbc_txn_leave_ownerless(struct fbc_transaction *txn, int is_synced) {
     if (is_left) {
         fbc_txn_release_tickets(txn);
         if (!is_synced) /* it may be gone after a power cut */
-            fbc_host_count_gap(txn->session->database, txn->error.text);
+            fbc_gaps_count(txn->session->database, txn->error.text);
         fbc_journal_free(&txn->journal);
         txn->has_journal = 0;
     }

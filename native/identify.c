@@ -91,7 +91,7 @@ void fbc_session_identify(struct fbc_transaction *txn, struct fbc_error *error) 
         memcpy(session->user, item, length);
         session->user[length] = 0;
     }
-    session->database = fbc_host_enter(path, guid, error);
+    session->database = fbc_database_enter(path, guid, error);
     session->heeds_errors = session->database && fbc_host_heeds_errors(session->database);
 }
 

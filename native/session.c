@@ -19,6 +19,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "databases.h"
+#include "events.h"
+#include "gap_counts.h"
 #include "host.h"
 #include "transaction.h"
 
@@ -45,12 +48,12 @@ static int session_release(struct fbi_replicated_session *self) {
     int is_last = --sessions == 0;
     if (session->database && is_last)
         session->last_handed_over =
-            fbc_host_hand_over(&(struct fbc_event){.kind = FBC_LAST_SESSION_LEFT, .fd = -1});
+            fbc_events_hand_over(&(struct fbc_event){.kind = FBC_LAST_SESSION_LEFT, .fd = -1});
     if (session->last_handed_over)
-        fbc_host_await_settled(session->last_handed_over, SETTLE_MS);
+        fbc_events_await_settled(session->last_handed_over, SETTLE_MS);
     if (session->database) {
-        fbc_observe(fbc_host_tally(session->database), FBC_TIME_DETACH, fbc_clock_ns() - since);
-        fbc_host_leave(session->database);
+        fbc_observe(fbc_database_tally(session->database), FBC_TIME_DETACH, fbc_clock_ns() - since);
+        fbc_database_leave(session->database);
     }
     fbc_session_free_shapes(session);
     fbc_session_free_sequences(session);
@@ -81,13 +84,13 @@ session_start_transaction(struct fbi_replicated_session *self, struct fbi_status
     uint64_t since = fbc_clock_ns();
     struct fbc_session *session = session_of(self);
     struct fbc_transaction *txn = fbc_txn_new(session, engine, number, &error);
-    struct fbc_tally *tally = fbc_host_tally(session->database);
+    struct fbc_tally *tally = fbc_database_tally(session->database);
     fbc_observe(tally, FBC_TIME_START, fbc_clock_ns() - since);
     if (txn)
         return &txn->base;
     if (!session->refusal && session->database && fbc_session_is_lenient(session)) { /* no memory */
         fbc_session_count_failure(session, FBC_GAPS);
-        fbc_host_count_gap(session->database, error.text);
+        fbc_gaps_count(session->database, error.text);
         return NULL;
     }
     if (session->last_refused != number) /* each of its changes asks again */
@@ -107,7 +110,7 @@ static void session_cleanup_transaction(struct fbi_replicated_session *self,
     struct fbc_error error;
     (void)status; /* an error here would refuse the first attachment after a crash */
     if (!session->refusal && fbc_host_ready(session->settings, &error))
-        fbc_host_hand_over(
+        fbc_events_hand_over(
             &(struct fbc_event){.kind = FBC_DEAD_TRANSACTIONS,
                                 .database = session->database ? session->database->id : 0,
                                 .transaction = (uint64_t)number,

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "catalogue.h"
-#include "host.h"
+#include "shared_page.h"
 
 void fbc_session_free_shapes(struct fbc_session *session) {
     while (session->shapes) {
@@ -44,7 +44,7 @@ struct fbc_shape *fbc_txn_shape(struct fbc_transaction *txn, const char *table, 
     struct fbc_session *session = txn->session;
     struct fbc_shape **link = find_shape(session, table);
     struct fbc_shape *shape = *link;
-    uint64_t generation = fbc_host_generation();
+    uint64_t generation = fbc_generation();
     if (shape && shape->generation == generation && !is_stale &&
         (shape->is_resolved || shape->version == fbc_catalogue_version()))
         return shape;

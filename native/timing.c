@@ -3,8 +3,6 @@
 #define _GNU_SOURCE
 #include "transaction.h"
 
-#include "host.h"
-
 /* To look at the clock twice takes as long as a twentieth of a short row: of a transaction's calls
  * for rows the first ones are timed, then one in 16, at random, which stands for all. */
 enum { TIMED_CALLS = 16, SAMPLED_BITS = 4 };

@@ -8,8 +8,11 @@
 
 #include "catalogue.h"
 #include "ddl_words.h"
+#include "events.h"
 #include "failpoint.h"
+#include "gap_counts.h"
 #include "host.h"
+#include "shared_page.h"
 
 enum { DESCRIBED_MS = 500 }; /* and a DDL for the one before it to be described */
 
@@ -26,11 +29,11 @@ void fbc_session_count_failure(const struct fbc_session *session, enum fbc_count
 /* Count TXN, of whose changes nothing is left, and have a gap marked for it. */
 static void count_lost(const struct fbc_transaction *txn) {
     fbc_session_count_failure(txn->session, FBC_GAPS);
-    fbc_host_count_gap(txn->session->database, txn->error.text);
+    fbc_gaps_count(txn->session->database, txn->error.text);
 }
 
 struct fbc_tally *fbc_txn_tally(const struct fbc_transaction *txn) {
-    return fbc_host_tally(txn->session->database);
+    return fbc_database_tally(txn->session->database);
 }
 
 void fbc_txn_refuse(struct fbc_transaction *txn, struct fbi_status *status,
@@ -107,7 +110,7 @@ void fbc_txn_execute(struct fbi_replicated_transaction *self, struct fbi_status 
         fbc_put16(body, (uint16_t)charset);
         memcpy(body + 2, sql, length);
         fbc_record_end(&txn->journal, FBC_DDL, 0, 0, 2 + length);
-        fbc_host_new_generation();
+        fbc_new_generation();
         return;
     }
     fbc_txn_refuse(txn, status, &error);
@@ -127,10 +130,10 @@ static void await_described(struct fbc_transaction *txn) {
     size_t length;
     if (txn->broken)
         return;
-    fbc_host_await_described(txn->session->database, txn->changes_tables, DESCRIBED_MS);
+    fbc_await_described(txn->session->database, txn->changes_tables, DESCRIBED_MS);
     struct fbc_question *question =
         txn->changes_indexes ? fbc_question_ask(FBC_KNOW_INDEXES, txn->session->database->id,
-                                                fbc_host_generation(), "", 0)
+                                                fbc_generation(), "", 0)
                              : NULL;
     if (!question)
         return;
@@ -172,7 +175,7 @@ void fbc_txn_commit(struct fbi_replicated_transaction *self, struct fbi_status *
     txn->is_lenient = 1; /* it can't be refused any more */
     txn->is_limited = 0;
     if (txn->has_ddl)
-        fbc_host_new_generation();
+        fbc_new_generation();
     if (!txn->has_journal || !txn->journal.sealed_at) /* the engine did not ask for a prepare, */
         fbc_txn_prepare(self, status);                /* or did not heed the answer */
     set_committing_ddl(txn, 0);
@@ -213,7 +216,7 @@ void fbc_txn_commit(struct fbi_replicated_transaction *self, struct fbi_status *
         .kind = FBC_COMMITTED,
         .database = session->database->id,
         .transaction = txn->number,
-        .ticket = fbc_host_begin_commit(session->database, txn->changes_tables),
+        .ticket = fbc_tickets_begin_commit(session->database, txn->changes_tables),
         .commit_us = fbc_now_us(),
         .length = txn->journal.length,
         .catalogue_offset = txn->journal.catalogue_at,
@@ -236,9 +239,9 @@ void fbc_txn_commit(struct fbi_replicated_transaction *self, struct fbi_status *
         fbc_report(status, error.text);
     FBC_FAILPOINT("commit.marked");
     txn->journal.fd = -1;
-    session->last_handed_over = fbc_host_hand_over(&event);
+    session->last_handed_over = fbc_events_hand_over(&event);
     FBC_FAILPOINT("commit.handed_over");
-    fbc_host_end_commit();
+    fbc_tickets_end_commit();
     fbc_txn_release_tickets(txn);
     FBC_FAILPOINT("commit.end");
     if (!event.is_gap) {
@@ -287,9 +290,9 @@ static void abandon(struct fbc_transaction *txn) {
                               .fd = -1};
     memcpy(event.uuid, txn->journal.uuid, 16);
     /* It has no ticket, but who builds on it once it is resolved needs a higher floor. */
-    fbc_host_begin_commit(txn->session->database, 0);
-    fbc_host_end_commit();
-    txn->session->last_handed_over = fbc_host_hand_over(&event);
+    fbc_tickets_begin_commit(txn->session->database, 0);
+    fbc_tickets_end_commit();
+    txn->session->last_handed_over = fbc_events_hand_over(&event);
     fbc_txn_release_tickets(txn);
     fbc_journal_free(&txn->journal);
     txn->has_journal = 0;

@@ -78,7 +78,7 @@ struct fbc_transaction {
     unsigned savepoint_rollbacks;
     int is_rootless; /* no savepoint is the transaction's own, that is left to the commit */
     int is_ended;    /* commit or rollback was called */
-    int has_tickets; /* it may draw one: see fbc_host_hold_tickets */
+    int has_tickets; /* it may draw one: see fbc_tickets_hold */
     int is_limited;  /* the journal may not take more disk than connector.journal.max.bytes */
     uint64_t calls, calls_ns; /* for rows, statements and savepoints; the time partly sampled */
 };
@@ -158,7 +158,7 @@ void fbc_txn_account_less(struct fbc_transaction *txn, uint64_t left);
 
 int fbc_txn_needs_sync(const struct fbc_transaction *txn);
 
-/* Once per transaction, however often they are called: see fbc_host_hold_tickets. */
+/* Once per transaction, however often they are called: see fbc_tickets_hold. */
 int fbc_txn_hold_tickets(struct fbc_transaction *txn, struct fbc_error *error);
 void fbc_txn_release_tickets(struct fbc_transaction *txn);
 

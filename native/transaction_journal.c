@@ -10,8 +10,10 @@
 #include <unistd.h>
 
 #include "failpoint.h"
+#include "folder.h"
 #include "host.h"
 #include "pool.h"
+#include "shared_page.h"
 
 void fbc_txn_account_less(struct fbc_transaction *txn, uint64_t left) {
     struct fbc_journal *journal = &txn->journal;
@@ -28,13 +30,13 @@ void fbc_txn_shrink(struct fbc_transaction *txn) {
 }
 
 int fbc_txn_hold_tickets(struct fbc_transaction *txn, struct fbc_error *error) {
-    txn->has_tickets = txn->has_tickets || fbc_host_hold_tickets(error);
+    txn->has_tickets = txn->has_tickets || fbc_tickets_hold(error);
     return txn->has_tickets;
 }
 
 void fbc_txn_release_tickets(struct fbc_transaction *txn) {
     if (txn->has_tickets)
-        fbc_host_release_tickets();
+        fbc_tickets_release();
     txn->has_tickets = 0;
 }
 
@@ -45,7 +47,7 @@ static int await_sync(struct fbc_transaction *txn, struct fbc_error *error) {
 }
 
 int fbc_txn_needs_sync(const struct fbc_transaction *txn) {
-    return fbc_host_fsync() || txn->folder >= 0;
+    return fbc_folder.is_synced || txn->folder >= 0;
 }
 
 int fbc_txn_unseal(struct fbc_transaction *txn, struct fbc_error *error) {
@@ -67,7 +69,7 @@ static int reserve(struct fbc_journal *journal, uint64_t end, struct fbc_error *
         (struct fbc_transaction *)((char *)journal - offsetof(struct fbc_transaction, journal));
     fbc_disk_grow((int64_t)(end - journal->reserved));
     journal->reserved = end;
-    return !txn->is_limited || fbc_host_has_room(end, error);
+    return !txn->is_limited || fbc_folder_has_room(end, error);
 }
 
 int fbc_txn_begin_journal(struct fbc_transaction *txn, int fd, const char *name,
@@ -79,7 +81,7 @@ int fbc_txn_begin_journal(struct fbc_transaction *txn, int fd, const char *name,
     memcpy(identity.uuid, uuid, 16);
     memcpy(identity.database_guid, session->database->guid, 16);
     if (txn->folder < 0)
-        memcpy(identity.owner, fbc_host_owner(), 16);
+        memcpy(identity.owner, fbc_folder.owner, 16);
     fbc_journal_open(&txn->journal, fd, name, &identity);
     txn->has_journal = 1;
     txn->journal.reserved = FBC_POOL_BYTES;
@@ -123,10 +125,10 @@ int fbc_txn_seal(struct fbc_transaction *txn, struct fbc_error *error) {
         return await_sync(txn, error);
     struct fbc_appendix catalogue = fbc_txn_catalogue(txn);
     FBC_FAILPOINT("prepare.before_seal");
-    uint32_t floor = fbc_host_floor(); /* of the folder that is looked at next */
+    uint32_t floor = fbc_tickets_floor(); /* of the folder that is looked at next */
     int done = fbc_host_trusted(txn->session->settings, error) && fbc_host_folder_in_place(error) &&
-               fbc_host_journal_in_place(txn->journal.fd, txn->journal.name, error) &&
-               (!txn->is_limited || fbc_host_has_room(txn->journal.reserved, error)) &&
+               fbc_folder_holds(txn->journal.fd, txn->journal.name, error) &&
+               (!txn->is_limited || fbc_folder_has_room(txn->journal.reserved, error)) &&
                fbc_txn_hold_tickets(txn, error) &&
                fbc_journal_seal(&txn->journal, fbc_now_us(), floor, &catalogue, error);
     free(catalogue.block);
@@ -135,7 +137,7 @@ int fbc_txn_seal(struct fbc_transaction *txn, struct fbc_error *error) {
         return FBC_FAILED;
     }
     FBC_FAILPOINT("prepare.sealed");
-    if (fbc_host_fsync())
+    if (fbc_folder.is_synced)
         fbc_sync_start(&txn->sync, txn->journal.fd);
     FBC_FAILPOINT("prepare.sync_started");
     return FBC_OK;
@@ -161,7 +163,7 @@ int fbc_txn_drop_journal(struct fbc_transaction *txn) {
         close(txn->folder);
         txn->folder = -1;
     } else
-        is_gone = fbc_host_discard_journal(txn->journal.name, must_go);
+        is_gone = fbc_folder_discard_journal(txn->journal.name, must_go);
     FBC_FAILPOINT("discard.after");
     if (!is_gone) {
         fbc_error_set(&text, 0,

@@ -322,8 +322,8 @@ build_native() {
 cd "$ROOT"
 shopt -s nullglob
 python_key=$(digest pyproject.toml)
-# Not _embedding.c, which the build itself makes.
-native_sources=(setup[.]py native/[!_]*.c native/*.h native/*.py)
+# Not what the build itself makes.
+native_sources=(setup[.]py native/[!_]*.c native/*.h native/[!_]*.py)
 native_key="$(digest "${native_sources[@]}") ${FIREBIRD_CDC_PYTHON_LIBDIR:-}"
 native_built() {
     [ ! -e setup.py ] || { local built=(native/*.so) && [ ${#built[@]} -ge 2 ]; }

@@ -27,7 +27,7 @@ def built(variant: str, options: Mapping[str, str]) -> Path:
     sources += sorted((SOURCES / "native").glob("*.py"))
     digest = hashlib.sha256(repr((sys.version, sorted(options.items()))).encode())
     for path in sources:
-        if path.name != "_embedding.c":  # which the build makes
+        if path.name not in ("_embedding.c", "_shared_page.py"):  # which the build makes
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
     kept = cache_directory() / "builds" / variant
     target = kept / digest.hexdigest()[:16]

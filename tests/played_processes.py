@@ -29,7 +29,7 @@ def played_processes() -> Iterator[None]:
     for confirmer in confirmers:
         confirmer.let_go()
     for folder in folders:
-        if not folder.tickets.closed:
+        if not folder.page.is_closed:
             folder.close()
 
 

@@ -147,7 +147,7 @@ class Rewriting:
                     ticket = self._folder.last_ticket + 1
                     writer.commit(ticket, commit_us)
                     temporary.rename(self._folder.live(uuid))
-                    self._folder.tickets[:8] = ticket.to_bytes(8, "little")
+                    self._folder.page.fields.ticket = ticket
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise

@@ -26,7 +26,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import mmap
 import os
 import shutil
 import struct
@@ -49,15 +48,7 @@ from firebird_cdc.journal.folder import processes
 from firebird_cdc.journal.folder.disposal import copy_file
 from firebird_cdc.journal.folder.durable import boot_id, replace_file, sync_directory, sync_names
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, is_held
-from firebird_cdc.journal.folder.shared_page import (
-    CONFIRMING_AT,
-    HEARTBEAT_AT,
-    RETIRED_AT,
-    TICKETS,
-    TICKETS_BYTES,
-    UNDECIDED_AT,
-    UNREAD_AT,
-)
+from firebird_cdc.journal.folder.shared_page import TICKETS, SharedPage
 from firebird_cdc.journal.folder.shortage import is_shortage, kept
 from firebird_cdc.journal.format import DATA_OFFSET, JournalReader, write_commit_mark
 
@@ -194,9 +185,8 @@ class JournalFolder:
             self.state / TICKETS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
         )
         undo.callback(os.close, self.tickets_fd)
-        os.posix_fallocate(self.tickets_fd, 0, TICKETS_BYTES)
-        self.tickets = mmap.mmap(self.tickets_fd, TICKETS_BYTES)
-        self.tickets[RETIRED_AT] = bytes(8)  # it has its name, perhaps again
+        self.page = SharedPage(self.tickets_fd)
+        self.page.fields.is_retired = 0  # it has its name, perhaps again
         if writes:
             self._join(undo)
         sync_names(self.path)
@@ -254,7 +244,7 @@ class JournalFolder:
 
     def retire_tickets(self) -> None:
         """Have every process that has this file open refuse what wants to draw tickets from it."""
-        self.tickets[RETIRED_AT] = (1).to_bytes(8, "little")
+        self.page.fields.is_retired = 1
 
     def leave_tickets(self) -> None:
         """Say that this process draws no tickets from this file any more; others may begin with
@@ -303,7 +293,7 @@ class JournalFolder:
         with self.locked_tickets():
             highest = max(highest, self.last_ticket)
             above = [nearest_ticket(each, highest) + 1 for each in floors if each is not None]
-            self.tickets[:8] = max([highest, *above]).to_bytes(8, "little")
+            self.page.fields.ticket = max([highest, *above])
 
     def _unconfirmed(self) -> Iterator[str]:
         """Yield the paths of all journals that may bear a ticket, also of those that a power cut
@@ -331,11 +321,11 @@ class JournalFolder:
     def last_ticket(self) -> int:
         """The last ticket drawn by any process; sure to be marked only inside
         ``locked_tickets``."""
-        return int.from_bytes(self.tickets[:8], "little")
+        return int(self.page.fields.ticket)
 
     def close(self) -> None:
         """Close what is open. Only where no plugin uses it."""
-        self.tickets.close()
+        self.page.close()
         for fd in (self.tickets_fd, self.journal_fd, self.pool_fd, self._owner_fd):
             if fd >= 0:
                 os.close(fd)
@@ -352,39 +342,39 @@ class JournalFolder:
     @property
     def accounted(self) -> int:
         """The ticket up to which every commit was decided or is known to no longer exist."""
-        return int.from_bytes(self.tickets[8:16], "little")
+        return int(self.page.fields.accounted)
 
     @accounted.setter
     def accounted(self, ticket: int) -> None:
-        self.tickets[8:16] = ticket.to_bytes(8, "little")
+        self.page.fields.accounted = ticket
 
     @property
     def undecided(self) -> int:
         """Number of journals that the last leader could not decide, or not publish."""
-        return int.from_bytes(self.tickets[UNDECIDED_AT], "little")
+        return int(self.page.fields.undecided)
 
     @undecided.setter
     def undecided(self, count: int) -> None:
-        self.tickets[UNDECIDED_AT] = count.to_bytes(8, "little")
+        self.page.fields.undecided = count
 
     def tell_heartbeat(self, process: int) -> None:
         """Say that PROCESS confirms and came round just now; 0: nobody confirms."""
-        self.tickets[HEARTBEAT_AT] = (time.monotonic_ns() // 1_000_000).to_bytes(8, "little")
-        self.tickets[CONFIRMING_AT] = process.to_bytes(8, "little")
+        self.page.fields.heartbeat_ms = time.monotonic_ns() // 1_000_000
+        self.page.fields.confirmer = process
 
     def tell_progress(self) -> None:
         """Say that this process comes forward in long work, if it is the one that confirms."""
-        if int.from_bytes(self.tickets[CONFIRMING_AT], "little") == os.getpid():
+        if self.page.fields.confirmer == os.getpid():
             self.tell_heartbeat(os.getpid())
 
     @property
     def is_publishing(self) -> bool:
         """Tell whether a leader is giving numbers and names just now, or died while it did."""
-        return self.tickets[32] != 0
+        return bool(self.page.fields.is_publishing)
 
     @is_publishing.setter
     def is_publishing(self, state: bool) -> None:
-        self.tickets[32] = state
+        self.page.fields.is_publishing = state
 
     @property
     def is_restored(self) -> bool:
@@ -406,17 +396,17 @@ class JournalFolder:
     def described(self) -> int:
         """The ticket up to which DDL of tables is described, or can't be: the next one that
         commits waits a moment for that (host.c)."""
-        return int.from_bytes(self.tickets[56:64], "little")
+        return int(self.page.fields.described)
 
     @described.setter
     def described(self, ticket: int) -> None:
-        self.tickets[56:64] = ticket.to_bytes(8, "little")
+        self.page.fields.described = ticket
 
     @property
     def awaited(self) -> int:
         """The ticket of DDL of tables that a transaction waits for, or has waited for, to be
         described (host.c)."""
-        return int.from_bytes(self.tickets[64:72], "little")
+        return int(self.page.fields.awaited)
 
     @property
     def first_epoch(self) -> int:
@@ -445,33 +435,32 @@ class JournalFolder:
     def failed_syncs(self) -> int:
         """The number of syncs of the whole file system that failed: what they were to write may not
         be on disk, and no later one says so again (sequence)."""
-        return int.from_bytes(self.tickets[80:88], "little")
+        return int(self.page.fields.failed_syncs)
 
     def count_failed_sync(self) -> None:
         """Let all processes know that a sync of the whole file system failed."""
         with self.locked_tickets():
-            self.tickets[80:88] = (self.failed_syncs + 1).to_bytes(8, "little")
+            self.page.fields.failed_syncs += 1
 
     @property
     def unread_since(self) -> float:
         """The moment at which the last leader met a file that it can't read, monotonic; 0: it
         reads all of them."""
-        return int.from_bytes(self.tickets[UNREAD_AT], "little") / 1000
+        return float(self.page.fields.unread_ms / 1000)
 
     @unread_since.setter
     def unread_since(self, moment: float) -> None:
-        self.tickets[UNREAD_AT] = int(moment * 1000).to_bytes(8, "little")
+        self.page.fields.unread_ms = int(moment * 1000)
 
     @property
     def generation(self) -> int:
         """Number that grows when the system tables change, in any database of the folder."""
-        return int.from_bytes(self.tickets[16:24], "little")
+        return int(self.page.fields.generation)
 
     def new_generation(self) -> None:
         """Say that the system tables changed, to the servers of the folder. They count by
         themselves meanwhile: take a step that brings none of them back to where it was."""
-        following = self.generation + _GENERATIONS_AHEAD
-        self.tickets[16:24] = following.to_bytes(8, "little")
+        self.page.fields.generation += _GENERATIONS_AHEAD
 
     def owner_is_gone(self, owner: UUID) -> bool:
         """Tell whether the bridge process that wrote a journal has ended. Raises OSError if this

@@ -1,34 +1,29 @@
-"""The word of the process that confirms journals on itself, and a watch over it in the shipper.
+"""The page that all processes of a journal folder share, and what the confirmer says there.
 
-Whoever holds ``confirmer.lock`` writes its process and the time into the page of the tickets, in
-each turn (bridge/confirm/loop.py). One that is alive but hangs keeps the lock. Nobody works around
-it, as two that confirm would give a number twice: it is reported.
+Its layout is the struct in native/shared_page.h. Whoever holds ``confirmer.lock`` writes its
+process and the time into it, in each turn (bridge/confirm/loop.py). One that is alive but hangs
+keeps the lock. Nobody works around it, as two that confirm would give a number twice: it is
+reported.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic_ns
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, is_held
 from firebird_cdc.journal.folder.subjects import CONFIRMER, UNDECIDED, TroubleKind
+from firebird_cdc.native._shared_page import ffi
 
 TICKETS: Final = "tickets"
 """The file that all processes of a journal folder have mapped."""
 
-TICKETS_BYTES: Final = 4096
-UNDECIDED_AT: Final = slice(24, 32)
-HEARTBEAT_AT: Final = slice(88, 96)
-CONFIRMING_AT: Final = slice(96, 104)
-RETIRED_AT: Final = slice(104, 112)
-UNREAD_AT: Final = slice(112, 120)
-"""Places in it, as u64: how many journals can't be decided or published; when the process
-that confirms last came round, CLOCK_MONOTONIC in milliseconds; that process, 0: none; whether the
-file has lost its name, so that nobody may draw tickets from it; when a journal that can't be read
-was met, CLOCK_MONOTONIC in milliseconds, 0: all can."""
+_STRUCT = "struct fbc_shared_page *"
+PAGE_BYTES: Final[int] = ffi.sizeof("struct fbc_shared_page")
 
 LOCK: Final = "confirmer.lock"
 
@@ -37,6 +32,32 @@ HUNG_S: Final = 30.0
 milliseconds."""
 
 _FRESH_S = 1.0  # younger than this nobody has to be asked whether the process still lives
+
+
+class SharedPage:
+    """The page of the file that ``descriptor`` is of, mapped; a process may write each field at any
+    time. ``fields`` is the struct, through cffi. Raises OSError."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.posix_fallocate(descriptor, 0, PAGE_BYTES)
+        self._map = mmap.mmap(descriptor, PAGE_BYTES)
+        self.fields: Any = ffi.from_buffer(_STRUCT, self._map, require_writable=True)
+
+    @property
+    def is_closed(self) -> bool:
+        """True once nothing may be read or written any more."""
+        return self._map.closed
+
+    def close(self) -> None:
+        """Unmap it. Only where no plugin uses it."""
+        if not self._map.closed:
+            ffi.release(self.fields)
+            self._map.close()
+
+
+def page_in(content: bytes) -> Any:
+    """Return the struct in what was read of the file; zeros where it is shorter."""
+    return ffi.from_buffer(_STRUCT, content.ljust(PAGE_BYTES, b"\0"))
 
 
 class ConfirmerState(NamedTuple):
@@ -79,15 +100,12 @@ def read_confirmer(directory: Path, is_locked: Callable[[Path], bool] = is_held)
     try:
         fd = os.open(state / TICKETS, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            page = os.read(fd, TICKETS_BYTES)
+            page = page_in(os.read(fd, PAGE_BYTES))
         finally:
             os.close(fd)
-        undecided, beat_ms, process = (
-            int.from_bytes(page[at], "little") for at in (UNDECIDED_AT, HEARTBEAT_AT, CONFIRMING_AT)
-        )
-        silent_s = monotonic_ns() / 1e9 - beat_ms / 1e3  # below 0: of the time before a boot
-        if not process or silent_s < _FRESH_S or not is_locked(state / LOCK):
+        silent_s = monotonic_ns() / 1e9 - page.heartbeat_ms / 1e3  # below 0: before a boot
+        if not page.confirmer or silent_s < _FRESH_S or not is_locked(state / LOCK):
             silent_s = 0.0
     except OSError:
         return ConfirmerState()
-    return ConfirmerState(undecided, process, silent_s)
+    return ConfirmerState(page.undecided, page.confirmer, silent_s)

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import closing, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
@@ -18,10 +18,9 @@ from test_two_phase import Pair, pair
 from firebird_cdc.cli import main
 from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.journal.folder.shared_page import (
-    CONFIRMING_AT,
-    HEARTBEAT_AT,
     HUNG_S,
-    TICKETS_BYTES,
+    SharedPage,
+    page_in,
     read_confirmer,
 )
 
@@ -47,8 +46,8 @@ def _state(capture: Capture) -> Path:
     return capture.journal_directory / ".firebird-cdc"
 
 
-def _page(capture: Capture) -> bytes:
-    return (_state(capture) / "tickets").read_bytes()[:TICKETS_BYTES]
+def _confirmer(capture: Capture) -> int:
+    return int(page_in((_state(capture) / "tickets").read_bytes()).confirmer)
 
 
 def _status(capture: Capture) -> tuple[int, str]:
@@ -129,10 +128,11 @@ def test_a_journal_in_limbo_is_not_forgotten_when_the_thread_ends(pair: Pair) ->
 
 def _let_time_pass(capture: Capture, seconds: float) -> None:
     """Have the last heartbeat be that much older; whoever could give another one hangs."""
-    with (_state(capture) / "tickets").open("r+b") as page:
-        page.seek(HEARTBEAT_AT.start)
-        beat_ms = time.monotonic_ns() // 1_000_000 - int(seconds * 1000)
-        page.write(beat_ms.to_bytes(8, "little"))
+    with (
+        (_state(capture) / "tickets").open("r+b") as file,
+        closing(SharedPage(file.fileno())) as page,
+    ):
+        page.fields.heartbeat_ms = time.monotonic_ns() // 1_000_000 - int(seconds * 1000)
 
 
 def test_a_process_that_hangs_is_reported_and_nobody_takes_over_before_it_ends(
@@ -147,10 +147,7 @@ def test_a_process_that_hangs_is_reported_and_nobody_takes_over_before_it_ends(
     hanging = classic.clients.pop(0)
     hanging.perform(_POINTS, "stall", "publish.before")
     _write(first, 3)
-    until(
-        "it to confirm",
-        lambda: int.from_bytes(_page(classic)[CONFIRMING_AT], "little") == hanging.pid,
-    )
+    until("it to confirm", lambda: _confirmer(classic) == hanging.pid)
     until("it to hang", lambda: read_confirmer(classic.journal_directory).silent_s > 1.5)
     assert "confirms the journals" not in _status(classic)[1]
     _let_time_pass(classic, HUNG_S + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from firebird_cdc.journal.events.records import Record
 from firebird_cdc.journal.events.schema_changes import SchemaChanges
+from firebird_cdc.journal.folder.shared_page import SharedPage
 from firebird_cdc.journal.format import DdlChange, TableChange
 
 if TYPE_CHECKING:  # a client runs a function of this file, and has no such module
@@ -448,10 +450,8 @@ def _pretend_ddl_of_elsewhere(capture: Capture, database: int = 0) -> None:
     """Say that another process has committed a DDL now, which nobody describes; in the database
     of the last one, or in that of another key."""
     tickets = capture.journal_directory / ".firebird-cdc/tickets"
-    with tickets.open("r+b") as file:
-        file.seek(40)
-        file.write((2**40).to_bytes(8, "little"))
-        file.write((time.monotonic_ns() // 1_000_000).to_bytes(8, "little"))
+    with tickets.open("r+b") as file, closing(SharedPage(file.fileno())) as page:
+        page.fields.table_ddl = 2**40
+        page.fields.table_ddl_ms = time.monotonic_ns() // 1_000_000
         if database:
-            file.seek(72)
-            file.write(database.to_bytes(8, "little"))
+            page.fields.table_ddl_database = database

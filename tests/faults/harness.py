@@ -51,6 +51,7 @@ from witness import BLOB, WITNESS, Follower, OwnDoings, Witness
 
 from firebird_cdc.demo.processes import Stack, has_input
 from firebird_cdc.errors import SetupError
+from firebird_cdc.journal.folder.shared_page import page_in
 
 HERE = Path(__file__).parent
 _POINTS = HERE / "points.py"
@@ -60,7 +61,6 @@ _WORK_S = (0.0, 0.6)  # until a kill at random
 _PATIENCE_S = 3 * PATIENCE_S  # the machine may have other work
 _POINT_S = 6.0  # until a point that was not reached is given up
 _MOST_HITS = 12  # at which a point kills; one that is rarer in the work has a limit of its own
-_UNDECIDED = slice(24, 32)  # of the tickets page (journal/folder/journal_folder.py)
 _RARE = (
     "unseal",
     "discard",
@@ -534,7 +534,7 @@ class Series:
 
         def is_kept() -> bool:
             tickets = self.capture.journal_directory / ".firebird-cdc/tickets"
-            undecided = int.from_bytes(tickets.read_bytes()[_UNDECIDED], "little")
+            undecided = page_in(tickets.read_bytes()).undecided
             return has_survivors and undecided == len(waiting()) > 0
 
         try:

@@ -14,6 +14,7 @@ from transaction_pages import ACTIVE, on_disk
 from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.locks import is_held
+from firebird_cdc.journal.folder.shared_page import page_in
 from firebird_cdc.journal.format import read_envelope
 
 pytestmark = pytest.mark.engine
@@ -21,7 +22,6 @@ pytestmark = pytest.mark.engine
 _POINTS = HERE / "points.py"
 _TABLE = "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, N INTEGER)"
 _STAMP_AT, _STAMP_BYTES = 1024, 512
-_UNDECIDED = slice(24, 32)  # of the tickets page (journal/folder/journal_folder.py)
 
 
 def _start_held(capture: Capture, libraries: Libraries) -> Client:
@@ -45,7 +45,7 @@ def _state(capture: Capture) -> Path:
 
 
 def _undecided(capture: Capture) -> int:
-    return int.from_bytes((_state(capture) / "tickets").read_bytes()[_UNDECIDED], "little")
+    return int(page_in((_state(capture) / "tickets").read_bytes()).undecided)
 
 
 def _kill(capture: Capture, client: Client) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,20 +13,17 @@ from power_disk import POLICIES, Disk, forget_start, read_records
 from power_loss import compile_recorder
 from server import Server, compile_server
 
+from firebird_cdc.journal.folder.shared_page import page_in
 from firebird_cdc.journal.format import Gap
 
 pytestmark = pytest.mark.engine
 
-_SLOTS_AT = 1024  # native/host.c
-_SLOT = struct.Struct("<QQqq")
 _DISKS = 20
 
 
 def _counted(tickets: Path) -> int:
     """Return how many gaps the page of the tickets counts, of all databases."""
-    page = tickets.read_bytes()
-    slots = _SLOT.iter_unpack(page[_SLOTS_AT:])
-    return sum(count for database, count, _, _ in slots if database)
+    return sum(slot.count for slot in page_in(tickets.read_bytes()).gaps if slot.database)
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ _NOT_REACHED = {
         "only for a transaction that writes more than 8 MiB",
         f"{_FAILED}::test_a_long_transaction_whose_writing_fails_is_refused",
     ),
-    "native/host.c create_journal fsync(folder)": (
+    "native/folder.c create_journal fsync(folder)": (
         "only where journals are used up faster than they are made beforehand",
         f"{_FAILED}::test_a_write_is_refused_whose_journal_was_not_made_before_and_cannot_be_made"
         "_for_good",
@@ -57,15 +57,15 @@ _NOT_REACHED = {
         "only for a gap that no bridge runs for; it is counted as well, then",
         f"{_FAILED}::test_a_gap_without_a_bridge_whose_name_cannot_be_synced_is_counted",
     ),
-    "native/host.c fbc_host_discard_journal fsync(host.journal_directory)": (
+    "native/folder.c fbc_folder_discard_journal fsync(fbc_folder.journals)": (
         "only after another sync of the same journal has failed",
         f"{_FAILED}::test_a_rollback_of_which_nothing_reaches_the_disk_refuses_what_comes_then",
     ),
-    "native/host.c fbc_host_discard_journal fsync(host.pool_directory)": (
+    "native/folder.c fbc_folder_discard_journal fsync(fbc_folder.pool)": (
         "only after another sync of the same journal has failed",
         f"{_FAILED}::test_a_rollback_of_which_nothing_reaches_the_disk_refuses_what_comes_then",
     ),
-    "native/host.c sync_page msync(host.shared, FBC_SHARED_BYTES, MS_SYNC)": (
+    "native/gap_counts.c fbc_gaps_sync msync(fbc_page(), FBC_SHARED_BYTES, MS_SYNC)": (
         "only for gaps that are counted, as none can be written",
         f"{_FAILED}::test_a_count_of_gaps_that_cannot_be_synced_is_said_and_still_marked",
     ),
@@ -135,7 +135,6 @@ _MENTIONS = {
     "a word of an error": ("packaging/files.py __exit__ 'sync'",),
     "a variable of this name": (
         "native/bridge_api.h <file> fsync",
-        "native/host.c <file> fsync",
         "native/host.c configure fsync",
         "native/journal.c fbc_journal_break_seal sync",
         "native/journal.c fbc_journal_void sync",

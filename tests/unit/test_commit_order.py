@@ -84,7 +84,7 @@ def _published(server: PlayedServer) -> list[int | str]:
 
 
 def _set_counter(folder: JournalFolder, ticket: int) -> None:
-    folder.tickets[:8] = ticket.to_bytes(8, "little")
+    folder.page.fields.ticket = ticket
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ class PlayedServer:
         transaction 0."""
         uuid, number = self._journal(transaction)
         ticket = self.folder.last_ticket + 1
-        self.folder.tickets[:8] = ticket.to_bytes(8, "little")
+        self.folder.page.fields.ticket = ticket
         length = self._write(uuid, transaction, ticket, ddl=ddl)
         names = CommittedJournal._fields
         values = dict.fromkeys(names, 0) | {
@@ -145,7 +145,7 @@ class PlayedServer:
         ticket = self.folder.last_ticket + 1
         self._write(uuid, transaction, ticket if has_ticket else None, owner, ddl, **more)
         if has_ticket:
-            self.folder.tickets[:8] = ticket.to_bytes(8, "little")
+            self.folder.page.fields.ticket = ticket
         return uuid
 
     def create_database(self) -> None:
@@ -357,7 +357,7 @@ def test_no_commit_waits_while_a_process_that_starts_looks_for_tickets(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.commit(0)
-    server.folder.tickets[:8] = bytes(8)  # as a power cut does
+    server.folder.page.fields.ticket = 0  # as a power cut does
     unconfirmed, held = JournalFolder._unconfirmed, []
 
     def watched(folder: JournalFolder) -> Iterator[str]:
@@ -691,7 +691,7 @@ def test_ddl_of_two_processes_is_read_for_who_waits_for_the_last(
     other = server.commit_elsewhere(0, server.folder.owner, ddl="DROP INDEX J")
     _work(confirmer)
     assert not server.attachments
-    server.folder.tickets[64:72] = server.folder.last_ticket.to_bytes(8, "little")
+    server.folder.page.fields.awaited = server.folder.last_ticket
     _work_until_committed(confirmer, server.folder, other)
     assert _statement(server.folder, own).table_changes == ()
 

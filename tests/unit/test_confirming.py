@@ -17,7 +17,6 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.locks import try_lock
 from firebird_cdc.journal.folder.shared_page import (
-    HEARTBEAT_AT,
     HUNG_S,
     LOCK,
     ConfirmerState,
@@ -44,7 +43,7 @@ def _beat(folder: JournalFolder, ago_s: float) -> None:
     """Have process 77 confirm, and have come round so long ago."""
     folder.tell_heartbeat(77)
     beat_ms = monotonic_ns() // 1_000_000 - int(ago_s * 1000)
-    folder.tickets[HEARTBEAT_AT] = beat_ms.to_bytes(8, "little")
+    folder.page.fields.heartbeat_ms = beat_ms
 
 
 def test_only_a_process_that_holds_the_lock_and_is_silent_hangs(folder: JournalFolder) -> None:
@@ -110,9 +109,9 @@ def test_it_is_a_trouble_of_the_shippers_and_in_its_metrics(
 
 def test_only_the_process_that_confirms_tells_of_its_progress(folder: JournalFolder) -> None:
     def has_told() -> bool:
-        folder.tickets[HEARTBEAT_AT] = bytes(8)
+        folder.page.fields.heartbeat_ms = 0
         folder.tell_progress()
-        return bytes(folder.tickets[HEARTBEAT_AT]) != bytes(8)
+        return folder.page.fields.heartbeat_ms != 0
 
     folder.tell_heartbeat(77)
     assert not has_told()

@@ -44,7 +44,7 @@ def _leave(folder: JournalFolder, *, is_unsynced: bool) -> UUID:
     """Leave the committed journal of a process that has ended; nobody asks about transaction 0."""
     uuid = uuid4()
     ticket = folder.last_ticket + 1
-    folder.tickets[:8] = ticket.to_bytes(8, "little")
+    folder.page.fields.ticket = ticket
     with JournalWriter(folder.live(uuid), uuid=uuid, owner=uuid4()) as writer:
         writer.flush()  # a block of its own for what comes
         writer.gap("it")

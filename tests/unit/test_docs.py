@@ -112,7 +112,14 @@ def test_architecture_names_every_room_and_every_file_of_the_server_side() -> No
     for room in ROOMS:
         assert f"`{room}/`" in text
     parts = [*ROOT.glob("native/*.c"), *ROOT.glob("bridge/*.py")]
-    helpers = {"__init__.py", "crc32c.c", "plugin.c", "_embedding.c", "embedded.py", "service.py"}
+    helpers = {
+        "__init__.py",
+        "crc32c.c",
+        "plugin.c",
+        "_embedding.c",
+        "embedded.py",
+        "service.py",
+    }
     for part in parts:
         if part.name not in helpers:
             assert f"`{part.parent.name}/{part.name}`" in text, f"{part.name} is not explained"

@@ -1,0 +1,68 @@
+/* The journal folder that the bridge works in: its descriptors, and the files made there. */
+#ifndef FIREBIRD_CDC_FOLDER_H
+#define FIREBIRD_CDC_FOLDER_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "bridge_api.h"
+#include "journal.h"
+#include "shared_page.h"
+
+/* Changed by a new start of the bridge only, between fbc_folder_hold_alone and
+ * fbc_folder_release. Descriptors are the bridge's, and stay open. */
+extern struct fbc_folder {
+    char path[4096];
+    dev_t device;
+    ino_t inode;
+    int journals, pool, tickets; /* descriptors; -1: there is no folder yet */
+    int is_synced;               /* journals are to survive a power cut */
+    unsigned char owner[16];     /* of the journals that this process makes */
+    struct fbc_shared_page *_Atomic page;
+} fbc_folder;
+
+/* fbc_has_folder tells whether journals can be made at all: a bridge ran once. */
+static inline int fbc_has_folder(void) {
+    return fbc_folder.journals >= 0;
+}
+
+/* fbc_folder_hold keeps the folder from being changed, fbc_folder_hold_alone also from being
+ * held. */
+void fbc_folder_hold(void);
+void fbc_folder_hold_alone(void);
+void fbc_folder_release(void);
+
+/* fbc_lock_file takes the lock of the file FD, against other processes, until flock(LOCK_UN). */
+void fbc_lock_file(int fd);
+
+/* fbc_folder_is_in_place tells whether the folder's path still leads to it, and why not. */
+int fbc_folder_is_in_place(struct fbc_error *error);
+
+/* fbc_folder_is tells whether FD is a descriptor of it. */
+int fbc_folder_is(int fd);
+
+/* fbc_folder_holds tells whether <name>.log.live in the folder is the file FD: it was removed, or
+ * the folder was replaced since and the bridge works in another one. */
+int fbc_folder_holds(int fd, const char *name, struct fbc_error *error);
+
+/* fbc_folder_take_journal gives an empty journal file, already named <uuid>.log.live; -1, with
+ * ERROR set, if there is none to be had. */
+int fbc_folder_take_journal(char name[40], unsigned char uuid[16], struct fbc_error *error);
+
+/* fbc_folder_make_ownerless creates a journal where no bridge ran yet, in the folder at PATH, if
+ * that is there. *FOLDER is a descriptor of it, the caller's too. */
+int fbc_folder_make_ownerless(const char *path, char name[40], unsigned char uuid[16], int *folder,
+                              struct fbc_error *error);
+
+/* fbc_folder_discard_journal removes <name>.log.live; its descriptor stays the caller's. DURABLY:
+ * it waits until no power cut can bring it back, and tells whether that is sure. */
+int fbc_folder_discard_journal(const char *name, int durably);
+
+/* fbc_folder_has_room tells whether connector.journal.max.bytes lets a transaction through that has
+ * accounted for OWN bytes. */
+int fbc_folder_has_room(uint64_t own, struct fbc_error *error);
+
+/* fbc_folder_measure measures what journals take there unless somebody did within IF_OLDER_MS. */
+void fbc_folder_measure(uint32_t if_older_ms, struct fbc_disk *disk);
+
+#endif

@@ -16,10 +16,10 @@ from pathlib import Path
 from firebird_cdc import __version__
 from firebird_cdc.config.reading import Reading
 from firebird_cdc.journal.folder.locks import SHIPPER_LOCK, STATE_DIRECTORY
-from firebird_cdc.journal.folder.processes import Party, is_newer, read_servers
+from firebird_cdc.journal.folder.processes import CaptureProcess, is_newer, read_servers
 
 
-def why_replace(directory: Path, shipper: Party, ours: Reading) -> str:
+def why_replace(directory: Path, shipper: CaptureProcess, ours: Reading) -> str:
     """Return why SHIPPER, at work on DIRECTORY, is to be replaced by one with what we have read;
     empty if it is not."""
     theirs, is_older = shipper.reading, is_newer(__version__, shipper.version)

@@ -37,7 +37,7 @@ _NAMED = 5  # of the processes that a sentence is about
 
 
 @dataclass(frozen=True, slots=True)
-class Party:
+class CaptureProcess:
     """A process at work. ``identity``: of this life of it; ``embedded``: a shipper that ends with
     the last server process, and that a server may replace."""
 
@@ -54,7 +54,7 @@ class Party:
         )
 
     @classmethod
-    def from_json(cls, text: str) -> Party | None:
+    def from_json(cls, text: str) -> CaptureProcess | None:
         """Return what ``as_json`` gave; None for any other text."""
         try:
             identity, process, version, embedded, reading = json.loads(text)
@@ -64,9 +64,9 @@ class Party:
             return None
 
 
-def this_process(reading: Reading, *, embedded: bool) -> Party:
+def this_process(reading: Reading, *, embedded: bool) -> CaptureProcess:
     """Return this process as it begins to work with what it has read."""
-    return Party(str(uuid4()), os.getpid(), __version__, embedded, reading)
+    return CaptureProcess(str(uuid4()), os.getpid(), __version__, embedded, reading)
 
 
 def is_newer(version: str, other: str) -> bool:
@@ -82,7 +82,7 @@ class Shipper(NamedTuple):
     """The shipper of a folder. ``party``: None if it is of a version that says nothing more."""
 
     process: int
-    party: Party | None
+    party: CaptureProcess | None
 
     @property
     def name(self) -> str:
@@ -107,7 +107,7 @@ def read_shipper(directory: Path, is_locked: Callable[[Path], bool] = is_held) -
         os.close(fd)
     if not process.isdecimal():
         return None
-    return Shipper(int(process), Party.from_json(word))
+    return Shipper(int(process), CaptureProcess.from_json(word))
 
 
 def server_path(state: Path, owner: UUID) -> Path:
@@ -131,7 +131,7 @@ class Servers(NamedTuple):
     """The server processes of a folder. ``unknown``: how many live that have not said what they
     have read, as an earlier version doesn't."""
 
-    parties: list[Party]
+    parties: list[CaptureProcess]
     unknown: int
 
 
@@ -147,7 +147,7 @@ def read_servers(directory: Path, is_locked: Callable[[Path], bool] = is_held) -
                     continue
                 party = None
                 with contextlib.suppress(FileNotFoundError):
-                    party = Party.from_json(server_path(state, owner).read_text("utf-8"))
+                    party = CaptureProcess.from_json(server_path(state, owner).read_text("utf-8"))
                 if party is not None:
                     parties.append(party)
                 else:
@@ -169,7 +169,7 @@ def configs_at_work(directory: Path) -> list[Path]:
 # Asking a shipper to end
 
 
-def ask_to_end(directory: Path, shipper: Party) -> None:
+def ask_to_end(directory: Path, shipper: CaptureProcess) -> None:
     """Ask an embedded shipper to make room for another one. It names one life of one process, so
     what is left of it after a crash ends no later one. Raises OSError."""
     path = directory / STATE_DIRECTORY / _REQUEST
@@ -179,7 +179,7 @@ def ask_to_end(directory: Path, shipper: Party) -> None:
 class EndRequest:
     """The request to this shipper, an embedded one, to make room; looked for once a second."""
 
-    def __init__(self, directory: Path, shipper: Party) -> None:
+    def __init__(self, directory: Path, shipper: CaptureProcess) -> None:
         self._path = directory / STATE_DIRECTORY / _REQUEST
         self._identity = shipper.identity if shipper.embedded else ""
         self._next_look = 0.0
@@ -230,9 +230,9 @@ def disagreements(
 
 
 def _between_servers(
-    directory: Path, servers: Sequence[Party], shipper: Shipper | None
+    directory: Path, servers: Sequence[CaptureProcess], shipper: Shipper | None
 ) -> Iterator[Disagreement]:
-    latest: dict[tuple[str, str], Party] = {}
+    latest: dict[tuple[str, str], CaptureProcess] = {}
     for party in sorted(servers, key=lambda party: party.reading.read_ns):
         latest[party.reading.place] = party
     if len({party.reading.digest for party in latest.values()}) < 2:
@@ -252,7 +252,9 @@ def _between_servers(
     )
 
 
-def _since_files_changed(servers: Sequence[Party], shipper: Party | None) -> Iterator[Disagreement]:
+def _since_files_changed(
+    servers: Sequence[CaptureProcess], shipper: CaptureProcess | None
+) -> Iterator[Disagreement]:
     """Yield the files that were changed after a process read them, in more than remarks."""
     everybody = [*servers, *([] if shipper is None else [shipper])]
     for place in sorted({party.reading.place for party in everybody}):
@@ -278,7 +280,7 @@ def _since_files_changed(servers: Sequence[Party], shipper: Party | None) -> Ite
         yield Disagreement(f"{place[0]} was changed after {' and '.join(named)} read it", remedy)
 
 
-def _digest_now(latest: Party) -> str:
+def _digest_now(latest: CaptureProcess) -> str:
     """Return the digest of the file of LATEST as it is now; as it was if nobody here can look."""
     reading = latest.reading
     path = _seen_from_here(latest)
@@ -291,7 +293,7 @@ def _digest_now(latest: Party) -> str:
         return ""  # no YAML, which nobody can have read
 
 
-def _seen_from_here(party: Party) -> Path | None:
+def _seen_from_here(party: CaptureProcess) -> Path | None:
     """Return the path by which this process finds the file of PARTY, which may live in a chroot."""
     path = Path(party.reading.path)
     if party.reading.root == root_directory():
@@ -332,7 +334,7 @@ def _of_shipper(shipper: Shipper, servers: Servers) -> Iterator[Disagreement]:
         )
 
 
-def _restart(shipper: Party) -> str:
+def _restart(shipper: CaptureProcess) -> str:
     if shipper.embedded:
         return (
             "a server replaces it by itself; if that takes longer than two minutes, end it"

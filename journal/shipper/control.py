@@ -23,7 +23,7 @@ import logbook
 
 from firebird_cdc.journal.folder.durable import replace_file
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
-from firebird_cdc.journal.shipper.delivery.lane import Lane
+from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue
 from firebird_cdc.journal.shipper.delivery.plain import Delivery
 from firebird_cdc.journal.shipper.delivery.redelivery import Outcome
 from firebird_cdc.journal.shipper.delivery.repair import RepairOutcome
@@ -50,21 +50,21 @@ class _Request:
     path: Path
     wanted: list[str]
     outcomes: dict[str, Outcome] = field(default_factory=dict)
-    tried: list[tuple[Lane, tuple[int, int]]] = field(default_factory=list)
+    tried: list[tuple[DatabaseQueue, tuple[int, int]]] = field(default_factory=list)
 
     @property
     def is_done(self) -> bool:
         return not self.tried and all(each in self.outcomes for each in self.wanted)
 
 
-class RetryDesk:
+class RetryControl:
     """Takes requests and answers them; a periodic task of the shipping thread."""
 
     def __init__(self, journals: Path, delivery: Delivery) -> None:
         self._folder = journals / STATE_DIRECTORY / REQUESTS
         self._delivery = delivery
         self._requests: dict[str, _Request] = {}
-        self._repairs = RepairDesk(delivery)
+        self._repairs = RepairControl(delivery)
         self._of_repairs: set[str] = set()
 
     def turn(self, now: float) -> float:
@@ -116,9 +116,9 @@ class RetryDesk:
             places = {uuid: place for place, uuid in enumerate(in_order(quarantine))}
             wanted.sort(key=lambda uuid: places.get(uuid, -1))
         standing = {
-            lane.halt.entry.uuid: lane
-            for lane in delivery.lanes.values()
-            if lane.halt is not None and lane.halt.entry is not None
+            queue.halt.entry.uuid: queue
+            for queue in delivery.queues.values()
+            if queue.halt is not None and queue.halt.entry is not None
         }
         request = self._requests[path.name] = _Request(path, [])
         late = [uuid for uuid in wanted if uuid not in standing]
@@ -136,18 +136,18 @@ class RetryDesk:
     @staticmethod
     def _follow(request: _Request, now: float) -> None:
         """See what became of the databases that were to go on."""
-        for lane, place in list(request.tried):
-            first = lane.first_place
-            if lane.halt is not None:
-                outcome = Outcome(False, f"stands still again: {lane.halt.reason}")
+        for queue, place in list(request.tried):
+            first = queue.first_place
+            if queue.halt is not None:
+                outcome = Outcome(False, f"stands still again: {queue.halt.reason}")
             elif first is None or first > place:
                 outcome = Outcome(True, "goes on")
-            elif lane.setback and lane.setback.why and lane.retry_at > now:
-                outcome = Outcome(False, f"still not delivered: {lane.setback.why}")
+            elif queue.setback and queue.setback.why and queue.retry_at > now:
+                outcome = Outcome(False, f"still not delivered: {queue.setback.why}")
             else:
                 continue
-            request.tried.remove((lane, place))
-            request.outcomes[lane.database] = outcome
+            request.tried.remove((queue, place))
+            request.outcomes[queue.database] = outcome
 
     def _answer_if_done(self, request: _Request) -> None:
         if not request.is_done or request.path.name not in self._requests:
@@ -176,8 +176,8 @@ def _remove_old_answers(folder: Path) -> None:
                 path.unlink()
 
 
-class RepairDesk:
-    """Takes what the command asks for. A part of ``RetryDesk``, which finds the requests."""
+class RepairControl:
+    """Takes what the command asks for. A part of ``RetryControl``, which finds the requests."""
 
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery

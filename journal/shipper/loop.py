@@ -28,7 +28,7 @@ from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, ShipperLock, brid
 from firebird_cdc.journal.folder.processes import EndRequest, this_process
 from firebird_cdc.journal.folder.subjects import DISK, UNREADABLE
 from firebird_cdc.journal.shipper.delivery.plain import REMIND_S, Delivery, PlainDelivery
-from firebird_cdc.journal.shipper.delivery.send import FlightPlan
+from firebird_cdc.journal.shipper.delivery.send import SendContext
 from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
 from firebird_cdc.journal.shipper.ending import Ending
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog
@@ -38,7 +38,7 @@ from firebird_cdc.journal.shipper.kafka.topic_creation import TopicMaker
 from firebird_cdc.journal.shipper.monitoring.observer import Observer
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.offset_tracker import Standing
-from firebird_cdc.journal.shipper.tasks.schedule import ChoreList, build_chores
+from firebird_cdc.journal.shipper.tasks.schedule import TaskList, build_tasks
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.loop")
 
@@ -93,7 +93,7 @@ class Shipper:
             max(config.poll_interval_ms / 1000, 0.05),
         )
         self._backlog = Backlog(self._directory)
-        self._chores = ChoreList([])
+        self._tasks = TaskList([])
         self._recovery = Recovery(self._directory, config.journal_fsync)
         self.ending = Ending(config.close_timeout_ms / 1000)
         self._server_gone_at: float | None = None
@@ -114,8 +114,8 @@ class Shipper:
             words_path(self._directory).unlink(missing_ok=True)  # of one before: this one works
             delivery = self._make_delivery(link)
             self._load_state(delivery)
-            self._chores = ChoreList(
-                build_chores(self._config, delivery, self.statistics, once=self._once)
+            self._tasks = TaskList(
+                build_tasks(self._config, delivery, self.statistics, once=self._once)
             )
             observer = Observer(
                 self._config, self.statistics, delivery.waiting, self._backlog.knows
@@ -125,13 +125,13 @@ class Shipper:
             self._attach()
             _log.info("shipping journals of {}", self._directory)
             # Before the first status is told, and retries that wait come before newer events.
-            self._chores.turn(monotonic())
+            self._tasks.turn(monotonic())
             observer.start()
             try:
                 self._loop(delivery)
             finally:
                 self.ending.leave()
-                self._chores.close()
+                self._tasks.close()
                 self._recovery.stop()
                 self._watcher.close()
                 left = delivery.in_flight
@@ -150,7 +150,7 @@ class Shipper:
     def _make_delivery(self, link: KafkaLink) -> Delivery:
         config = self._config
         renderer = Renderer(config, max_message_bytes(config.producer))
-        plan = FlightPlan(
+        plan = SendContext(
             self._directory,
             renderer,
             config.charset_none,
@@ -211,7 +211,7 @@ class Shipper:
                 delivery.link.poll(0)
                 moved = False
             now = self.statistics.loop_at = monotonic()
-            self._chores.turn(now)
+            self._tasks.turn(now)
             if self._once and delivery.progress != self._progress:
                 self._progress = delivery.progress
                 self._progress_at = now
@@ -262,7 +262,7 @@ class Shipper:
             self._go_on_scanning(delivery, self._scan)
         if self._backlog.young:
             self._backlog.offer_young()
-        delivery.update_lanes()
+        delivery.update_queues()
         if self._backlog.unreadable or UNREADABLE in self.statistics.troubles:
             delivery.take_unreadable()
 
@@ -308,17 +308,17 @@ class Shipper:
             pause = min(pause, 0.1)
         if delivery.next_retry is not None:
             pause = min(pause, max(delivery.next_retry - monotonic(), 0.01))
-        pause = min(pause, max(self._chores.next_at - monotonic(), 0.01))
+        pause = min(pause, max(self._tasks.next_at - monotonic(), 0.01))
         self._watcher.wait(pause)
 
     @staticmethod
     def _awaits_room(delivery: Delivery) -> bool:
         """Tell whether journals wait that only Kafka's answers can let go on."""
         now = monotonic()
-        for lane in delivery.lanes.values():
-            if lane.halt is None and lane.retry_at <= now and lane.queue:
+        for queue in delivery.queues.values():
+            if queue.halt is None and queue.retry_at <= now and queue.backlog:
                 return True
-            if lane.flights and not lane.flights[-1].read_to_end:
+            if queue.sends and not queue.sends[-1].read_to_end:
                 return True
         return False
 
@@ -409,6 +409,6 @@ class Shipper:
     def _exit_code(self, delivery: Delivery) -> int:
         if not self._once or self.ending.asked:
             return 0
-        halted = [lane for lane in delivery.lanes.values() if lane.halt is not None]
+        halted = [queue for queue in delivery.queues.values() if queue.halt is not None]
         left = len(self._backlog) or self._backlog.unreadable or delivery.in_flight
         return 1 if halted or left or delivery.plan.nameless else 0

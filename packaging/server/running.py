@@ -253,7 +253,9 @@ class _Captured:
         self.is_default = "" in named
         others = {sections.same_path(e.value) for e in find(entries, "database") if e.value}
         self._named = _identities(name for name in named if name)
-        self._aside = _identities([*others.difference(named), *server.root.glob("security*.fdb")])
+        self._out_of_band = _identities(
+            [*others.difference(named), *server.root.glob("security*.fdb")]
+        )
         self.is_any = bool(named)
 
     def has(self, file: Path) -> bool:
@@ -262,7 +264,7 @@ class _Captured:
         identity = (status.st_dev, status.st_ino)
         if identity in self._named:
             return True
-        return self.is_default and identity not in self._aside and _is_database(file)
+        return self.is_default and identity not in self._out_of_band and _is_database(file)
 
 
 def _captured(server: Server) -> _Captured | None:

@@ -291,8 +291,8 @@ def compare(
         for _, event in history.of(journal)
     }
     tags = finding.tags
-    for lane in sorted(expected.keys() | found.keys()):
-        _compare_lane(finding, lane, expected.get(lane, []), found.get(lane, []), bad, exactly)
+    for queue in sorted(expected.keys() | found.keys()):
+        _compare_lane(finding, queue, expected.get(queue, []), found.get(queue, []), bad, exactly)
     if exactly:
         for journal in history.journals:
             if len(tags[journal.number]) > 1:
@@ -382,13 +382,13 @@ def _tag(raw: Any) -> str:
 
 def _compare_lane(
     finding: Finding,
-    lane: tuple[str, str],
+    queue: tuple[str, str],
     expected: list[Event],
     messages: list[Message],
     bad: set[tuple[str, str]],
     exactly: bool,
 ) -> None:
-    where = lane[0]
+    where = queue[0]
     places = {(event.mark, event.op): place for place, event in enumerate(expected)}
     finding.tell("wrong", where, [message.fault for message in messages if message.fault])
     known: defaultdict[int, list[int]] = defaultdict(list)  # places, by partition

@@ -60,8 +60,16 @@ STEPS: dict[str, Step] = {
     "recovery": ("firebird_cdc.bridge.recovery", "Recovery.look", anything),
     "watch": ("firebird_cdc.journal.shipper.inbox.watcher", "JournalWatcher.attach", anything),
     "take_in": (_SHIP, "Shipper._take_in", anything),
-    "open": ("firebird_cdc.journal.shipper.delivery.lane", "Lane.begin", anything),
-    "settle": ("firebird_cdc.journal.shipper.delivery.lane", "Lane._finish", anything),
+    "open": (
+        "firebird_cdc.journal.shipper.delivery.database_queue",
+        "DatabaseQueue.begin",
+        anything,
+    ),
+    "settle": (
+        "firebird_cdc.journal.shipper.delivery.database_queue",
+        "DatabaseQueue._finish",
+        anything,
+    ),
     "dispose": (_DISPOSE, "dispose_shipped", lambda given: bool(given[0])),
     "sync_kept": ("os", "fdatasync", names_any(_JOURNAL)),
     "keep": ("os", "link", names_any(r"/archive/")),
@@ -287,21 +295,21 @@ def watch_client() -> None:
 
 def _plant(fault: str) -> None:
     """Prepare what FAULT needs beside the client."""
-    flight: Any = importlib.import_module("firebird_cdc.journal.shipper.delivery.send")
-    lane: Any = importlib.import_module("firebird_cdc.journal.shipper.delivery.lane")
+    send: Any = importlib.import_module("firebird_cdc.journal.shipper.delivery.send")
+    queue: Any = importlib.import_module("firebird_cdc.journal.shipper.delivery.database_queue")
     if fault == "dispose_unanswered":
-        if not isinstance(flight.Flight.delivered, property):
+        if not isinstance(send.JournalSend.delivered, property):
             raise LookupError("delivery is told in another way now")
-        flight.Flight.delivered = property(lambda self: self.read_to_end)
+        send.JournalSend.delivered = property(lambda self: self.read_to_end)
     elif fault == "dispose_first":
-        begin = lane.Lane.begin
+        begin = queue.DatabaseQueue.begin
 
         def begun(self: Any, *arguments: Any) -> Any:
             made = begin(self, *arguments)
             _begun.append(made.path)
             return made
 
-        lane.Lane.begin = begun
+        queue.DatabaseQueue.begin = begun
 
 
 FAULTS = (

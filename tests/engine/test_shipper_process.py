@@ -289,7 +289,7 @@ def test_a_shipper_of_an_earlier_version_is_replaced(classic: Capture) -> None:
     program = (
         "import sys; from firebird_cdc.journal.folder import processes\n"
         "import firebird_cdc.journal.shipper.loop\n"
-        "processes.Party.as_json = lambda self: ''\n"
+        "processes.CaptureProcess.as_json = lambda self: ''\n"
         "processes.EndRequest.is_made = lambda self, now: False\n"
         "from firebird_cdc.cli import main; sys.exit(main())"
     )

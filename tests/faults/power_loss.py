@@ -572,23 +572,23 @@ def run(
         for first in range(0, cuts, _CUTS_PER_RECORDING)
         for mode in modes
     ]
-    lanes = [
-        (directory, mode, [each for each in parts if each[0] == mode][lane::jobs], lane)
-        for lane in range(jobs)
+    queues = [
+        (directory, mode, [each for each in parts if each[0] == mode][queue::jobs], queue)
+        for queue in range(jobs)
         for mode in modes
     ]
     do = partial(_run_lane, seed=seed, fsync=fsync, scenes=scenes, policies=policies, keep=keep)
     if jobs == 1:
-        return [outcome for lane in lanes for outcome in do(*lane)]
+        return [outcome for queue in queues for outcome in do(*queue)]
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        return [outcome for found in pool.map(do, *zip(*lanes, strict=True)) for outcome in found]
+        return [outcome for found in pool.map(do, *zip(*queues, strict=True)) for outcome in found]
 
 
 def _run_lane(
     directory: Path,
     mode: str,
     parts: list[tuple[str, int, int]],
-    lane: int,
+    queue: int,
     seed: str,
     fsync: bool,
     scenes: Sequence[Scene],
@@ -599,7 +599,7 @@ def _run_lane(
     outcomes: list[Outcome] = []
     if not parts:
         return outcomes
-    place = directory / f"{mode.lower()}-{lane}"
+    place = directory / f"{mode.lower()}-{queue}"
     place.mkdir(parents=True)
     with Stack(place / "stack") as stack:
         power = PowerLoss(place, stack, mode, fsync, keep)

@@ -49,7 +49,7 @@ from firebird_cdc.journal.replay.compact import (
     _Worker,
 )
 from firebird_cdc.journal.shipper.commands.retry import write_request
-from firebird_cdc.journal.shipper.control import RetryDesk
+from firebird_cdc.journal.shipper.control import RetryControl
 from firebird_cdc.journal.shipper.inbox.backlog import Entry
 from firebird_cdc.journal.shipper.local_offsets import Shipped
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
@@ -485,7 +485,7 @@ def asked(root: Path) -> tuple[Step, Step]:
     def act() -> None:
         if not found:
             found.append(write_request(root, {"it": 1}))
-        if not RetryDesk._answer(desk, found[0], {"it": 2}):
+        if not RetryControl._answer(desk, found[0], {"it": 2}):
             raise NotYet("no answer")
 
     def check() -> None:

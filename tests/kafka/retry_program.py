@@ -24,8 +24,8 @@ def _any(arguments: tuple[Any, ...]) -> bool:
 STEPS = {
     "note": (_QUARANTINE, "Quarantine.flush", _any),
     "keep": (_QUARANTINE, "Quarantine.keep", _any),
-    "finish": (_LATE, "LateSending.finish", _any),
-    "let_go": (_LATE, "LateSending._let_go", _any),
+    "finish": (_LATE, "Redelivery.finish", _any),
+    "let_go": (_LATE, "Redelivery._let_go", _any),
     "remove": (_QUARANTINE, "Quarantine.remove", _any),
     "repaired": ("firebird_cdc.journal.shipper.delivery.repair", "Repairs.finish", _any),
     "remember": ("firebird_cdc.journal.shipper.repairs", "RepairFolder.note_sent", _any),

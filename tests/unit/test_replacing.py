@@ -20,10 +20,17 @@ from firebird_cdc.config import Reading, load_capture
 from firebird_cdc.journal.folder import processes
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, ShipperLock, try_lock
-from firebird_cdc.journal.folder.processes import EndRequest, Party, disagreements, read_servers
+from firebird_cdc.journal.folder.processes import (
+    CaptureProcess,
+    EndRequest,
+    disagreements,
+    read_servers,
+)
 
 _OURS = Reading("/etc/a.yaml", "1:2", "d2", "s2", 200, 1)
-_SHIPPER = Party("one", 77, __version__, True, Reading("/etc/a.yaml", "1:2", "d1", "s1", 100, 1))
+_SHIPPER = CaptureProcess(
+    "one", 77, __version__, True, Reading("/etc/a.yaml", "1:2", "d1", "s1", 100, 1)
+)
 
 
 class _Folder:
@@ -44,11 +51,11 @@ class _Folder:
         if reading is not None:
             path = processes.tell_server(self.state, owner, reading)
             if process:
-                said = Party.from_json(path.read_text())
+                said = CaptureProcess.from_json(path.read_text())
                 assert said is not None
                 path.write_text(replace(said, process=process).as_json())
 
-    def shipper(self, party: Party) -> None:
+    def shipper(self, party: CaptureProcess) -> None:
         """Have PARTY hold the shipper's lock."""
         self._undo.enter_context(ShipperLock(self.path, party.as_json()))
 
@@ -88,7 +95,7 @@ def test_so_is_one_if_only_a_secret_was_changed(folder: _Folder) -> None:
     ],
 )
 def test_one_with_the_same_or_later_options_and_an_external_one_are_not(
-    folder: _Folder, shipper: Party, ours: Reading
+    folder: _Folder, shipper: CaptureProcess, ours: Reading
 ) -> None:
     assert why_replace(folder.path, shipper, ours) == ""
 

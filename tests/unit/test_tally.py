@@ -18,7 +18,7 @@ from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.errors import RegistryUnavailable
 from firebird_cdc.journal.events.render import JournalRenderer, Renderer
 from firebird_cdc.journal.format import JournalWriter, Storage
-from firebird_cdc.journal.shipper.delivery.send import Flight, FlightPlan
+from firebird_cdc.journal.shipper.delivery.send import JournalSend, SendContext
 from firebird_cdc.journal.shipper.delivery.tally import PLACED, Tally
 from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
 from firebird_cdc.journal.shipper.inbox.backlog import Entry
@@ -83,7 +83,7 @@ class _Sending:
             "kafka.producer.bootstrap.servers: 127.0.0.1:9\ntable.exclude.list: .*OTHER\n"
         )
         self.statistics = Statistics()
-        self.plan = FlightPlan(
+        self.plan = SendContext(
             journals,
             Renderer(load_config(config), 1_000_000),
             "UTF8",
@@ -93,9 +93,9 @@ class _Sending:
         )
         self.entry = Entry(0, 1, identity)
 
-    def flight(self, former: Flight | None = None) -> Flight:
+    def send(self, former: JournalSend | None = None) -> JournalSend:
         counted = former.tally.told if former is not None else 0
-        return Flight(self.plan, self.entry, DATABASE, counted=counted)
+        return JournalSend(self.plan, self.entry, DATABASE, counted=counted)
 
     @property
     def counted(self) -> tuple[int, int, int]:
@@ -115,37 +115,37 @@ def sending(tmp_path: Path) -> _Sending:
 
 def test_what_was_handed_over_does_not_count(sending: _Sending) -> None:
     producer: Any = _Producer()
-    flight = sending.flight()
-    while not flight.read_to_end:
-        flight.send(producer, 300)
-    assert flight.unacked == ROWS + 2 and sending.counted == (0, 0, 0)
+    send = sending.send()
+    while not send.read_to_end:
+        send.send(producer, 300)
+    assert send.unacked == ROWS + 2 and sending.counted == (0, 0, 0)
     producer.answer(0, len(producer.asked))
-    assert flight.delivered and sending.counted == (ROWS, 1, 1)
+    assert send.delivered and sending.counted == (ROWS, 1, 1)
 
 
 def test_a_large_journal_counts_in_steps_from_its_beginning(sending: _Sending) -> None:
     producer: Any = _Producer()
-    flight = sending.flight()
-    flight.send(producer, 300)
-    flight.send(producer, 300)
+    send = sending.send()
+    send.send(producer, 300)
+    send.send(producer, 300)
     producer.answer(300, 600)  # another partition is faster
-    assert sending.counted == (0, 0, 0) and flight.unacked == 300
+    assert sending.counted == (0, 0, 0) and send.unacked == 300
     producer.answer(0, 299)
     assert sending.counted == (0, 0, 0)
     producer.answer(0, 1)
-    assert sending.counted == (600, 0, 0) and not flight.delivered
+    assert sending.counted == (600, 0, 0) and not send.delivered
 
 
 def test_what_is_sent_again_counts_once(sending: _Sending) -> None:
     producer: Any = _Producer()
-    first = sending.flight()
+    first = sending.send()
     first.send(producer, 300)
     first.send(producer, 300)
     producer.answer(0, 300)
     producer.answer(0, 100, KafkaError(KafkaError._MSG_TIMED_OUT))
     assert sending.counted == (300, 0, 0) and first.failed is not None
     first.close()
-    second = sending.flight(first)
+    second = sending.send(first)
     producer.answer(0, len(producer.asked))  # late ones, for the first attempt
     assert sending.counted == (300, 0, 0)
     while not second.read_to_end:
@@ -161,19 +161,19 @@ def test_a_change_of_which_a_message_is_held_back_waits_for_it(
     sending: _Sending, room: int
 ) -> None:
     producer: Any = _Producer(room)
-    flight = sending.flight()
-    while flight.send(producer, 300):
+    send = sending.send()
+    while send.send(producer, 300):
         pass
-    while flight.send(producer, 300):  # and the queue is full again
+    while send.send(producer, 300):  # and the queue is full again
         pass
     producer.answer(0, room)
     whole = min(room, ROWS)  # of the delete, the tombstone is held back
-    assert sending.counted[:2] == (whole, 0) and flight.unacked == 0 and not flight.delivered
+    assert sending.counted[:2] == (whole, 0) and send.unacked == 0 and not send.delivered
     producer.room = 1_000_000
-    while not flight.read_to_end:
-        flight.send(producer, 300)
+    while not send.read_to_end:
+        send.send(producer, 300)
     producer.answer(0, len(producer.asked))
-    assert flight.delivered and sending.counted == (ROWS, 1, 1)
+    assert send.delivered and sending.counted == (ROWS, 1, 1)
 
 
 def test_placeholders_count_with_the_change_that_has_them() -> None:
@@ -192,13 +192,13 @@ def test_placeholders_count_with_the_change_that_has_them() -> None:
 def test_in_a_kafka_transaction_only_its_commit_counts(tmp_path: Path) -> None:
     sending = _Sending(tmp_path, counts_at_once=False)
     producer: Any = _Producer()
-    flight = sending.flight()
-    while not flight.read_to_end:
-        flight.send(producer, 300)
+    send = sending.send()
+    while not send.read_to_end:
+        send.send(producer, 300)
     producer.answer(0, len(producer.asked))
-    assert flight.delivered and sending.counted == (0, 0, 0)
-    flight.close()  # aborted
-    again = sending.flight(flight)
+    assert send.delivered and sending.counted == (0, 0, 0)
+    send.close()  # aborted
+    again = sending.send(send)
     while not again.read_to_end:
         again.send(producer, 300)
     producer.answer(0, len(producer.asked))
@@ -228,13 +228,13 @@ def test_placeholders_of_a_change_that_a_transform_drops_do_not_count(
     statistics, producer = Statistics(), _Producer()
     taker: Any = producer
     renderer = Renderer(load_config(config), 10_000)
-    plan = FlightPlan(tmp_path, renderer, "UTF8", "fail", statistics)
-    flight = Flight(plan, Entry(0, 1, identity), DATABASE)
-    while not flight.read_to_end:
-        flight.send(taker, 300)
+    plan = SendContext(tmp_path, renderer, "UTF8", "fail", statistics)
+    send = JournalSend(plan, Entry(0, 1, identity), DATABASE)
+    while not send.read_to_end:
+        send.send(taker, 300)
     producer.answer(0, len(producer.asked))
     database = statistics.database(DATABASE)
-    assert flight.delivered and database.filtered == is_dropped
+    assert send.delivered and database.filtered == is_dropped
     assert database.placeholders == (not is_dropped)
 
 
@@ -259,13 +259,13 @@ def test_producer_ends_though_an_error_is_kept_that_came_through_its_use(
 
     monkeypatch.setattr(JournalRenderer, "messages", away)
     others = _client_threads()
-    flight = _Sending(tmp_path).flight()
+    send = _Sending(tmp_path).send()
     link = KafkaLink(load_config(tmp_path / "connector.yaml"), Statistics())
     delivery: Any = Mock()
     held_up = None
     with pytest.raises(KafkaException) as failed:
         try:
-            flight.send(link.producer, 10)
+            send.send(link.producer, 10)
         except RegistryUnavailable as error:
             held_up = error
             TransactionalDelivery._repeat(delivery, link.producer.abort_transaction)
@@ -277,5 +277,5 @@ def test_producer_ends_though_an_error_is_kept_that_came_through_its_use(
         await_condition("the end of the first client", lambda: not its & _client_threads(), 20)
     link.close()
     await_condition("the end of the client", lambda: not _client_threads() - others, 20)
-    flight.close()
+    send.close()
     assert held_up and failed.tb  # until now

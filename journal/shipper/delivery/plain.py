@@ -24,16 +24,16 @@ from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.events.topics import missing_topic
 from firebird_cdc.journal.folder.disposal import dispose_shipped
 from firebird_cdc.journal.folder.subjects import DISK, UNREADABLE, TroubleKind
-from firebird_cdc.journal.shipper.delivery.lane import (
+from firebird_cdc.journal.shipper.delivery.database_queue import (
     MAX_BACKOFF_S,
+    DatabaseQueue,
     Halt,
-    Lane,
     MissingBlocked,
     Setback,
 )
-from firebird_cdc.journal.shipper.delivery.redelivery import LateSending
+from firebird_cdc.journal.shipper.delivery.redelivery import Redelivery
 from firebird_cdc.journal.shipper.delivery.repair import Repairs
-from firebird_cdc.journal.shipper.delivery.send import Flight, FlightPlan
+from firebird_cdc.journal.shipper.delivery.send import JournalSend, SendContext
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog, Entry, Unreadable
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink, failure_of, is_refusal
 from firebird_cdc.journal.shipper.kafka.offset_topic import UNUSABLE, Position, runs_of
@@ -46,13 +46,13 @@ _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.plain")
 EVENTS_PER_TURN = 500
 """Changes of one database, sent or filtered out, before answers are looked after."""
 
-ASIDE_MESSAGES = 1000
+OUT_OF_BAND_MESSAGES = 1000
 """Messages beside journals that may wait; older ones are dropped then."""
 
 POSITIONS_S = 1.0
 """Seconds between two writes of the positions without transactions."""
 
-_ASIDE_PAUSE_S = 60.0  # after a failure
+_OUT_OF_BAND_PAUSE_S = 60.0  # after a failure
 _FORGIVEN_S = 10.0
 
 _RENEW_S = 0.1  # before a producer that gave up is replaced for the first time
@@ -88,7 +88,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 class Delivery(ABC):
-    """Lanes, their journals' end, and what stops them. Subclasses send.
+    """Queues, their journals' end, and what stops them. Subclasses send.
 
     ``stopping``: begin no journal any more. ``scans``: full scans done by the owner;
     ``wants_scan``: called when the whole folder should be looked at. ``max_retries``: failures in
@@ -102,7 +102,7 @@ class Delivery(ABC):
     def __init__(
         self,
         backlog: Backlog,
-        plan: FlightPlan,
+        plan: SendContext,
         link: KafkaLink,
         archive: Path | None,
         backoff_s: float,
@@ -112,7 +112,7 @@ class Delivery(ABC):
         self.plan = plan
         self.statistics = plan.statistics
         self.link = link
-        self.lanes: dict[str, Lane] = {}
+        self.queues: dict[str, DatabaseQueue] = {}
         self.stopping = False
         self.scans = 0
         self.shipped = 0
@@ -124,11 +124,11 @@ class Delivery(ABC):
         self._folder = _identity(backlog.directory)
         self._position_offset = -1
         self._forgiven: dict[str, float] = {}
-        self._aside: deque[Message] = deque(maxlen=ASIDE_MESSAGES)
-        self._aside_unacked = 0
-        self._aside_banned_until = 0.0
-        self._aside_told: set[str] = set()
-        self.late = LateSending(plan, archive, Repairs(plan), self.is_at_rest, self.place_of)
+        self._out_of_band: deque[Message] = deque(maxlen=OUT_OF_BAND_MESSAGES)
+        self._out_of_band_unacked = 0
+        self._out_of_band_banned_until = 0.0
+        self._out_of_band_told: set[str] = set()
+        self.late = Redelivery(plan, archive, Repairs(plan), self.is_at_rest, self.place_of)
         self.on_missing: Callable[[str], str] = missing_topic
         self._archive = archive
         self._backoff_s = backoff_s
@@ -143,23 +143,23 @@ class Delivery(ABC):
     @property
     def unacked(self) -> int:
         """Messages without an answer."""
-        return self.plan.unacked + self._aside_unacked
+        return self.plan.unacked + self._out_of_band_unacked
 
     @property
     def in_flight(self) -> int:
         """Journals that are begun and not disposed of."""
-        begun = sum(len(lane.flights) for lane in self.lanes.values())
-        return begun + len(self._delivered) + (self.late.flight is not None)
+        begun = sum(len(queue.sends) for queue in self.queues.values())
+        return begun + len(self._delivered) + (self.late.send is not None)
 
     def waiting(self) -> dict[str, Waiting]:
         """Return the journals that wait of each database; for any thread."""
-        # Before Kafka has said how far each database is, there are no lanes.
+        # Before Kafka has said how far each database is, there are no queues.
         waiting = {
-            path: Waiting(len(queue), queue.first_name)
-            for path, queue in list(self.backlog.queues.items())
+            path: Waiting(len(backlog), backlog.first_name)
+            for path, backlog in list(self.backlog.queues.items())
         }
-        for path, lane in list(self.lanes.items()):
-            waiting[path] = Waiting(lane.pending, lane.first_name)
+        for path, queue in list(self.queues.items()):
+            waiting[path] = Waiting(queue.pending, queue.first_name)
         for journal in list(self.backlog.unreadable.values()):
             path = journal.database or ""
             known = waiting.get(path, Waiting(0, None))
@@ -172,19 +172,19 @@ class Delivery(ABC):
         return (
             bool(self._delivered)
             or self.late.can_go_on
-            or any(lane.can_go_on for lane in self.lanes.values())
+            or any(queue.can_go_on for queue in self.queues.values())
         )
 
     @property
     def progress(self) -> object:
         """Value that differs only once something has come further than it ever was."""
-        furthest = [lane.furthest for lane in self.lanes.values()]
+        furthest = [queue.furthest for queue in self.queues.values()]
         return self.shipped, furthest, self.late.progress
 
     @property
     def wants_scan(self) -> bool:
         """Tell whether a number is missing that a look at the whole folder might find."""
-        return any(lane.waits_for_scan for lane in self.lanes.values())
+        return any(queue.waits_for_scan for queue in self.queues.values())
 
     @property
     def next_retry(self) -> float | None:
@@ -192,7 +192,7 @@ class Delivery(ABC):
         if self._dispose_trouble:
             return self._dispose_at
         return min(
-            (lane.retry_at for lane in self.lanes.values() if lane.queue and not lane.halt),
+            (queue.retry_at for queue in self.queues.values() if queue.backlog and not queue.halt),
             default=None,
         )
 
@@ -206,39 +206,39 @@ class Delivery(ABC):
         del patience_s
         self.standing.close()
         self.late.start_over()
-        for lane in self.lanes.values():
-            lane.start_over()
+        for queue in self.queues.values():
+            queue.start_over()
 
-    # Lanes
+    # Queues
 
-    def update_lanes(self) -> None:
-        """Make lanes for databases that have journals now."""
-        for database, queue in self.backlog.queues.items():
-            if database not in self.lanes:
-                lane = Lane(database, queue, self._backoff_s, self.standing.miss)
-                self.lanes[database] = lane
-                self._place(lane)
+    def update_queues(self) -> None:
+        """Make queues for databases that have journals now."""
+        for database, backlog in self.backlog.queues.items():
+            if database not in self.queues:
+                queue = DatabaseQueue(database, backlog, self._backoff_s, self.standing.miss)
+                self.queues[database] = queue
+                self._place(queue)
 
     @abstractmethod
-    def _place(self, lane: Lane) -> None:
+    def _place(self, queue: DatabaseQueue) -> None:
         """Tell LANE what Kafka is known to have."""
 
     def is_at_rest(self, database: str) -> bool:
         """Tell whether no journal of DATABASE is under way, and its place is known."""
-        lane = self.lanes.get(database)
-        return self._is_placed and (lane is None or not lane.flights)
+        queue = self.queues.get(database)
+        return self._is_placed and (queue is None or not queue.sends)
 
     def place_of(self, database: str) -> Place | None:
         """The last place of DATABASE that was shipped, None if nothing says so; at rest."""
-        lane = self.lanes.get(database)
+        queue = self.queues.get(database)
         places = []
-        for known in (self.standing.known.get(database), None if lane is None else lane.known):
+        for known in (self.standing.known.get(database), None if queue is None else queue.known):
             if known is not None and known.position.folder == self.standing.folder:
                 position = known.position
                 pos = WHOLE if position.complete else position.pos
                 places.append(Place(*position.number, pos))
-        if lane is not None and lane.settled is not None:
-            places.append(Place(*lane.settled[0][:2]))
+        if queue is not None and queue.settled is not None:
+            places.append(Place(*queue.settled[0][:2]))
         if (number := self.standing.remembered(database)) is not None:
             places.append(Place(*number))
         return max(places, default=None)
@@ -248,20 +248,20 @@ class Delivery(ABC):
     def _is_placed(self) -> bool:
         """Tell whether it is known which journals Kafka has."""
 
-    def _ready(self, lane: Lane) -> bool:
-        if self.stopping or self._dispose_trouble or self.late.holds(lane.database):
+    def _ready(self, queue: DatabaseQueue) -> bool:
+        if self.stopping or self._dispose_trouble or self.late.holds(queue.database):
             return False
         suspects: Sequence[Unreadable] = ()
         if self.backlog.unreadable and self.plan.failure_mode == "fail":
-            suspects = self._suspects(lane)
+            suspects = self._suspects(queue)
         try:
-            return lane.ready(self.scans, len(suspects), self.backlog.young)
+            return queue.ready(self.scans, len(suspects), self.backlog.young)
         except MissingBlocked as blocked:
             names = ", ".join(journal.name for journal in suspects[:3])
             self.halt(
-                lane,
+                queue,
                 Halt(
-                    lane.queue.first()[:2],
+                    queue.backlog.first()[:2],
                     None,
                     f"journal {blocked.missing} of this database is not there, and it may be one"
                     f" that can't be read ({names})",
@@ -270,113 +270,115 @@ class Delivery(ABC):
             )
             return False
 
-    def _suspects(self, lane: Lane) -> list[Unreadable]:
+    def _suspects(self, queue: DatabaseQueue) -> list[Unreadable]:
         """The unreadable journals that may belong to LANE."""
         return [
             journal
             for journal in self.backlog.unreadable.values()
-            if journal.database in (None, lane.database)
+            if journal.database in (None, queue.database)
         ]
 
-    def halt(self, lane: Lane, halt: Halt) -> None:
+    def halt(self, queue: DatabaseQueue, halt: Halt) -> None:
         """Stop LANE, loudly."""
-        former = lane.halt
+        former = queue.halt
         if former is not None and former.entry is not None and former.entry != halt.entry:
-            lane.queue.push(former.entry)  # it comes behind, and is met again
-        lane.halt = halt
-        lane.setback = Setback(halt.place)
-        self.statistics.trouble(lane.database, "halted", halt.reason)
-        self._tell_halt(lane)
+            queue.backlog.push(former.entry)  # it comes behind, and is met again
+        queue.halt = halt
+        queue.setback = Setback(halt.place)
+        self.statistics.trouble(queue.database, "halted", halt.reason)
+        self._tell_halt(queue)
 
-    def _tell_halt(self, lane: Lane) -> None:
-        assert lane.halt is not None
+    def _tell_halt(self, queue: DatabaseQueue) -> None:
+        assert queue.halt is not None
         _log.error(
             "{database}: shipping paused: {}. {} of its journals wait in {}."
             " Other databases go on. {}",
-            lane.halt.reason,
-            lane.pending,
+            queue.halt.reason,
+            queue.pending,
             self.backlog.directory,
-            lane.halt.advice,
-            database=lane.database,
+            queue.halt.advice,
+            database=queue.database,
         )
 
     def remind(self) -> None:
         """Report databases again that stand still or whose journal is refused."""
-        for lane in self.lanes.values():
-            if lane.halt is not None:
-                self._tell_halt(lane)
-            elif lane.setback and lane.setback.why:
+        for queue in self.queues.values():
+            if queue.halt is not None:
+                self._tell_halt(queue)
+            elif queue.setback and queue.setback.why:
                 _log.error(
-                    "{database}: still not delivered: {}", lane.setback.why, database=lane.database
+                    "{database}: still not delivered: {}",
+                    queue.setback.why,
+                    database=queue.database,
                 )
         self._told_unreadable.clear()
 
     def recheck_halts(self) -> None:
-        """Let lanes go on whose obstacle was removed or changed."""
-        for lane in self.lanes.values():
-            halt = lane.halt
+        """Let queues go on whose obstacle was removed or changed."""
+        for queue in self.queues.values():
+            halt = queue.halt
             if halt is None:
                 continue
-            if halt.stays or (halt.entry is None and self._suspects(lane)):
+            if halt.stays or (halt.entry is None and self._suspects(queue)):
                 continue
             if halt.entry is not None:
                 signature = self._signature(halt.entry)
                 if signature is None:
                     if not self._is_same_folder:
                         continue
-                    self._pass_over(lane, halt.entry)
+                    self._pass_over(queue, halt.entry)
                 elif signature == halt.signature:
                     continue
                 else:
-                    lane.queue.push(halt.entry)
-            lane.halt = None
-            self.statistics.clear(lane.database)
+                    queue.backlog.push(halt.entry)
+            queue.halt = None
+            self.statistics.clear(queue.database)
             _log.notice(
-                "{database}: the obstacle is gone, shipping goes on", database=lane.database
+                "{database}: the obstacle is gone, shipping goes on", database=queue.database
             )
 
-    def try_again(self) -> list[tuple[Lane, tuple[int, int]]]:
+    def try_again(self) -> list[tuple[DatabaseQueue, tuple[int, int]]]:
         """Have databases that stand still, or wait before the next attempt, go on at once.
 
         Returns them, each with the place of the journal that is in the way.
         """
         tried = []
-        for lane in self.lanes.values():
-            halt = lane.halt
+        for queue in self.queues.values():
+            halt = queue.halt
             if halt is not None:
                 if halt.entry is not None:
-                    lane.queue.push(halt.entry)
-                lane.halt = None
-                lane.failures = 0
-                self.statistics.clear(lane.database)
-                _log.notice("{database}: shipping is tried again", database=lane.database)
-                tried.append((lane, halt.place))
-            elif lane.setback and (first := lane.first_place) is not None:
-                tried.append((lane, first))
-            lane.retry_at = 0.0
+                    queue.backlog.push(halt.entry)
+                queue.halt = None
+                queue.failures = 0
+                self.statistics.clear(queue.database)
+                _log.notice("{database}: shipping is tried again", database=queue.database)
+                tried.append((queue, halt.place))
+            elif queue.setback and (first := queue.first_place) is not None:
+                tried.append((queue, first))
+            queue.retry_at = 0.0
         self._told_unreadable.clear()
         return tried
 
     def _take_acknowledgements(self) -> None:
-        """Let lanes go on of which somebody says that it is all right."""
+        """Let queues go on of which somebody says that it is all right."""
         for database in self.standing.turn():
             # At the start it may come before what it is about.
             self._forgiven[database] = monotonic() + _FORGIVEN_S
-            lane = self.lanes.get(database)
-            if lane is None or lane.halt is None or not lane.halt.acknowledgeable:
+            queue = self.queues.get(database)
+            if queue is None or queue.halt is None or not queue.halt.acknowledgeable:
                 continue
-            if lane.halt.entry is not None:
-                lane.queue.push(lane.halt.entry)
-            lane.forgiven = True
-            lane.halt = None
+            if queue.halt.entry is not None:
+                queue.backlog.push(queue.halt.entry)
+            queue.forgiven = True
+            queue.halt = None
             self.statistics.clear(database)
             _log.notice("{}: shipping goes on, as was acknowledged", database)
 
-    def _forgives(self, lane: Lane) -> bool:
+    def _forgives(self, queue: DatabaseQueue) -> bool:
         """Tell whether somebody has said that LANE may send what does not fit."""
-        if not lane.forgiven and self._forgiven.get(lane.database, 0.0) > monotonic():
-            lane.forgiven = True
-        return lane.forgiven
+        if not queue.forgiven and self._forgiven.get(queue.database, 0.0) > monotonic():
+            queue.forgiven = True
+        return queue.forgiven
 
     def _signature(self, entry: Entry) -> tuple[int, ...] | None:
         """Return what differs once the file of ENTRY is another one, or can't be looked at; None:
@@ -402,25 +404,25 @@ class Delivery(ABC):
         if self._is_same_folder:
             return
         self._folder = _identity(self.backlog.directory)
-        for lane in self.lanes.values():
-            waiting = [lane.queue.pop() for _ in range(len(lane.queue))]
-            if lane.halt is not None and lane.halt.entry is not None:
-                waiting.append(lane.halt.entry)
-                lane.halt = None
-                self.statistics.clear(lane.database)
+        for queue in self.queues.values():
+            waiting = [queue.backlog.pop() for _ in range(len(queue.backlog))]
+            if queue.halt is not None and queue.halt.entry is not None:
+                waiting.append(queue.halt.entry)
+                queue.halt = None
+                self.statistics.clear(queue.database)
             for entry in waiting:
                 if self._signature(entry) is None:
                     self.backlog.forget(entry)
                 else:
-                    lane.queue.push(entry)
+                    queue.backlog.push(entry)
 
-    def _pass_over(self, lane: Lane, entry: Entry) -> None:
+    def _pass_over(self, queue: DatabaseQueue, entry: Entry) -> None:
         """Go on without ENTRY, the next journal of LANE, which somebody has taken away, and without
         what went with it."""
         self.backlog.forget(entry)
-        if not lane.fits(entry):
+        if not queue.fits(entry):
             return  # it was one too many: Kafka has that number
-        behind = lane.take_gone(entry, lambda each: self._signature(each) is None)
+        behind = queue.take_gone(entry, lambda each: self._signature(each) is None)
         for each in behind:
             self.backlog.forget(each)
         _log.warning(
@@ -429,46 +431,46 @@ class Delivery(ABC):
             self.backlog.directory / entry.name,
             f", as are {len(behind)} behind it" if behind else "",
         )
-        self.standing.miss(lane.database, *((each[:2], each[:2]) for each in (entry, *behind)))
+        self.standing.miss(queue.database, *((each[:2], each[:2]) for each in (entry, *behind)))
 
-    def back_off(self, lane: Lane, why: str | Obstacle, flight: Flight) -> None:
+    def back_off(self, queue: DatabaseQueue, why: str | Obstacle, send: JournalSend) -> None:
         """Pause LANE after a failure of FLIGHT that may pass, loudly the first time; or for good,
         if it was the last attempt that ``errors.max.retries`` allows."""
-        pause, path = lane.back_off(), flight.path
-        if 0 <= self.max_retries < lane.failures:
-            self.give_up(lane, f"{path.name} was not delivered: {why}")
+        pause, path = queue.back_off(), send.path
+        if 0 <= self.max_retries < queue.failures:
+            self.give_up(queue, f"{path.name} was not delivered: {why}")
             return
-        if lane.setback is None:
+        if queue.setback is None:
             _log.error(
                 "{database}: {journal} was not delivered: {}; it is sent again until it is, first"
                 " in {:.1f} s",
                 why,
                 pause,
-                database=lane.database,
+                database=queue.database,
                 journal=path.name,
             )
-        lane.setback = Setback(flight.entry[:2], f"{path.name}: {why}")
-        self.statistics.database(lane.database).retries += 1
+        queue.setback = Setback(send.entry[:2], f"{path.name}: {why}")
+        self.statistics.database(queue.database).retries += 1
         needs_somebody = isinstance(why, Obstacle) and why.needs_somebody
         kind: TroubleKind = "halted" if needs_somebody else "waiting"
-        self.statistics.trouble(lane.database, kind, lane.setback.why)
+        self.statistics.trouble(queue.database, kind, queue.setback.why)
 
-    def _why(self, failed: Flight) -> str:
+    def _why(self, failed: JournalSend) -> str:
         """Return the reason why a message of FAILED was not taken, as a text for messages."""
         error, topic = failed.failed, failed.failed_topic
         assert error is not None
         text = f"topic {topic}: {error.str()}"
         return f"{text}; {self.on_missing(topic)}" if is_missing(error) else text
 
-    def give_up(self, lane: Lane, why: str) -> None:
+    def give_up(self, queue: DatabaseQueue, why: str) -> None:
         """Stop LANE after too many failures that might have passed."""
-        lane.start_over()
-        reason = f"given up after {lane.failures} attempts (errors.max.retries): {why}"
+        queue.start_over()
+        reason = f"given up after {queue.failures} attempts (errors.max.retries): {why}"
         advice = (
             "Mend that, and have it tried again: firebird-cdc journal retry --config FILE, or a"
             " restart of the shipper"
         )
-        self.halt(lane, Halt((0, 0), None, reason, None, advice, stays=True))
+        self.halt(queue, Halt((0, 0), None, reason, None, advice, stays=True))
 
     def _waits_too_long(self) -> bool:
         """Tell whether Kafka has not answered for as long as all allowed attempts together take."""
@@ -478,31 +480,31 @@ class Delivery(ABC):
 
     # What can't be sent
 
-    def take_bad(self, lane: Lane, flight: Flight, error: Exception) -> None:
+    def take_bad(self, queue: DatabaseQueue, send: JournalSend, error: Exception) -> None:
         """Deal with a journal or event of LANE that can't be read or sent, as the mode says."""
         if isinstance(error, FileNotFoundError) and self._is_same_folder:
-            lane.drop(flight)
-            self._pass_over(lane, flight.entry)
+            queue.drop(send)
+            self._pass_over(queue, send.entry)
         elif isinstance(error, OSError):
-            lane.start_over()
-            pause = lane.back_off()
-            _log.error("{}: can't be read: {}; next attempt in {:.1f} s", flight.path, error, pause)
+            queue.start_over()
+            pause = queue.back_off()
+            _log.error("{}: can't be read: {}; next attempt in {:.1f} s", send.path, error, pause)
         elif self.plan.failure_mode == "fail":
             place = f" {error.where}:" if isinstance(error, BadEvent) else ""
-            where = "" if isinstance(error, JournalError) else f"{flight.path}:{place} "
-            signature = self._signature(flight.entry)
-            lane.drop(flight, comes_again=True)
+            where = "" if isinstance(error, JournalError) else f"{send.path}:{place} "
+            signature = self._signature(send.entry)
+            queue.drop(send, comes_again=True)
             what = error.told if isinstance(error, BadEvent) else str(error)
-            self.halt(lane, Halt(flight.entry[:2], flight.entry, f"{where}{what}", signature))
+            self.halt(queue, Halt(send.entry[:2], send.entry, f"{where}{what}", signature))
         elif isinstance(error, BadEvent):
-            flight.report_left_out(error)
-            lane.leave_out(flight.entry, error.pos, str(error))
-            lane.start_over()
+            send.report_left_out(error)
+            queue.leave_out(send.entry, error.pos, str(error))
+            queue.start_over()
         else:
-            self._take_damaged(lane, flight, str(error))
+            self._take_damaged(queue, send, str(error))
 
     @abstractmethod
-    def _take_damaged(self, lane: Lane, flight: Flight, reason: str) -> None:
+    def _take_damaged(self, queue: DatabaseQueue, send: JournalSend, reason: str) -> None:
         """FLIGHT can't be read any further, and is to be set aside."""
 
     def take_unreadable(self) -> None:
@@ -510,7 +512,7 @@ class Delivery(ABC):
         for journal in self.backlog.recheck_unreadable():
             path = self.backlog.directory / journal.name
             if self.plan.failure_mode != "fail":
-                self._set_aside(path, None, journal.database, journal.reason)
+                self._quarantine(path, None, journal.database, journal.reason)
                 self.backlog.unreadable.pop(journal.name, None)
             elif journal.name not in self._told_unreadable:
                 self._told_unreadable.add(journal.name)
@@ -529,7 +531,7 @@ class Delivery(ABC):
         else:
             self.statistics.clear(UNREADABLE)
 
-    def _set_aside(
+    def _quarantine(
         self, path: Path, entry: Entry | None, database: str | None, reason: str, after: int = 0
     ) -> None:
         """Set a journal aside of which nothing behind event AFTER was sent."""
@@ -546,44 +548,44 @@ class Delivery(ABC):
 
     # What is sent beside journals
 
-    def produce_aside(self, message: Message) -> None:
+    def produce_out_of_band(self, message: Message) -> None:
         """Send MESSAGE, which is no event: a heartbeat. Once at most, and lost if that fails.
 
         In transactions it goes out with the next one, for which it is reason enough.
         """
-        if self._aside_banned_until <= monotonic():
-            self._aside.append(message)
+        if self._out_of_band_banned_until <= monotonic():
+            self._out_of_band.append(message)
 
-    def _send_aside(self) -> int:
+    def _send_out_of_band(self) -> int:
         """Hand over what is to be sent beside journals; how many messages."""
         taken = 0
-        while self._aside and self._aside_unacked < ASIDE_MESSAGES:
-            message = self._aside.popleft()
+        while self._out_of_band and self._out_of_band_unacked < OUT_OF_BAND_MESSAGES:
+            message = self._out_of_band.popleft()
             try:
                 self.link.producer.produce(
                     message.topic,
                     message.value,
                     message.key,
                     headers=message.headers,
-                    on_delivery=self._take_aside_answer,
+                    on_delivery=self._take_out_of_band_answer,
                 )
             except BufferError:
-                self._aside.appendleft(message)
+                self._out_of_band.appendleft(message)
                 break
-            self._aside_unacked += 1
+            self._out_of_band_unacked += 1
             taken += 1
         return taken
 
-    def _take_aside_answer(self, error: KafkaError | None, message: Any) -> None:
-        self._aside_unacked -= 1
+    def _take_out_of_band_answer(self, error: KafkaError | None, message: Any) -> None:
+        self._out_of_band_unacked -= 1
         topic = message.topic()
         if error is None:
             self.link.note_progress()
-            self._aside_told.discard(topic)
+            self._out_of_band_told.discard(topic)
             return
-        self._aside_banned_until = monotonic() + _ASIDE_PAUSE_S
-        if topic not in self._aside_told:
-            self._aside_told.add(topic)
+        self._out_of_band_banned_until = monotonic() + _OUT_OF_BAND_PAUSE_S
+        if topic not in self._out_of_band_told:
+            self._out_of_band_told.add(topic)
             _log.error("topic {}: a heartbeat was not delivered: {}", topic, error.str())
 
     def _produce_record(self, key: bytes, value: bytes | None, position: Position | None) -> None:
@@ -596,12 +598,12 @@ class Delivery(ABC):
             partition=0,
             on_delivery=partial(self._take_record_answer, position),
         )
-        self._aside_unacked += 1
+        self._out_of_band_unacked += 1
 
     def _take_record_answer(
         self, position: Position | None, error: KafkaError | None, message: Any
     ) -> None:
-        self._aside_unacked -= 1
+        self._out_of_band_unacked -= 1
         if (failure := failure_of(error, message)) is not None:
             self._position_failed(failure)
             return
@@ -628,34 +630,32 @@ class Delivery(ABC):
 
     def settle(self) -> bool:
         """Dispose of the journals that are wholly acknowledged, each database's in order."""
-        for lane in self.lanes.values():
-            settled: list[Flight] = []
-            while (flight := lane.settle()) is not None:
-                self._delivered.append(flight.entry)
-                settled.append(flight)
-                if lane.recovers(flight):
-                    self.statistics.clear(lane.database)
-                    _log.notice("{database}: journals are delivered again", database=lane.database)
+        for queue in self.queues.values():
+            settled: list[JournalSend] = []
+            while (send := queue.settle()) is not None:
+                self._delivered.append(send.entry)
+                settled.append(send)
+                if queue.recovers(send):
+                    self.statistics.clear(queue.database)
+                    _log.notice("{database}: journals are delivered again", database=queue.database)
             if settled:
-                self._count(lane, settled)
+                self._count(queue, settled)
         return self._dispose()
 
-    def _count(self, lane: Lane, settled: Sequence[Flight]) -> None:
+    def _count(self, queue: DatabaseQueue, settled: Sequence[JournalSend]) -> None:
         """Journals of LANE were acknowledged: tell the statistics."""
-        statistics = self.statistics.database(lane.database)
-        if any(flight.has_placeholders for flight in settled):
+        statistics = self.statistics.database(queue.database)
+        if any(send.has_placeholders for send in settled):
             self.standing.keep_counts()
-        left_out = [
-            place for flight in settled if flight.left_out for place in flight.take_left_out()
-        ]
+        left_out = [place for send in settled if send.left_out for place in send.take_left_out()]
         if left_out:
-            self.standing.leave_out(lane.database, left_out)
+            self.standing.leave_out(queue.database, left_out)
         is_whole = self.plan.quarantine.is_whole
-        lengths = [flight.length for flight in settled if is_whole(flight.entry.uuid)]
+        lengths = [send.length for send in settled if is_whole(send.entry.uuid)]
         statistics.transactions += len(lengths)
         statistics.journals_shipped += len(lengths)
         statistics.bytes_shipped += sum(lengths)
-        last = next((flight.last_event for flight in reversed(settled) if flight.last_event), None)
+        last = next((send.last_event for send in reversed(settled) if send.last_event), None)
         if last is not None:
             statistics.handled(last)
 
@@ -705,7 +705,7 @@ class Delivery(ABC):
         """Go on with a new producer; answers to the old one's messages no longer come."""
         self.link.recreate()
         self.plan.unacked = 0
-        self._aside_unacked = 0
+        self._out_of_band_unacked = 0
         self.standing.forget()
 
     def _note_answers(self) -> bool:
@@ -732,15 +732,15 @@ class PlainDelivery(Delivery):
         """Send, take answers, dispose."""
         if self.link.fatal is not None:
             return self._renew()
-        moved = self._send_aside() > 0
+        moved = self._send_out_of_band() > 0
         if self._is_to_read:
             self._read_positions()
         idle = self.unacked == 0
         failures = self.plan.failures
-        for lane in self.lanes.values():
-            moved = self._advance(lane) or moved
+        for queue in self.queues.values():
+            moved = self._advance(queue) or moved
         self._failures_seen = failures
-        if self.late.is_busy and not (self.stopping and self.late.flight is None):
+        if self.late.is_busy and not (self.stopping and self.late.send is None):
             moved = self.late.advance(self.link.producer) or moved
         if idle:
             self.link.note_start()
@@ -762,12 +762,12 @@ class PlainDelivery(Delivery):
         """Stop: tell Kafka where each database stands, and leave the rest."""
         if patience_s and not self.link.away:
             until = monotonic() + patience_s
-            if any(lane.settled for lane in self.lanes.values()):
+            if any(queue.settled for queue in self.queues.values()):
                 while self._is_to_read and self._next_read <= monotonic() < until:
                     self._read_positions()
             self._next_positions = 0.0
             self._write_positions()
-            while self._aside_unacked and monotonic() < until:
+            while self._out_of_band_unacked and monotonic() < until:
                 self.link.poll(0.05)
         super().abandon(patience_s)
 
@@ -792,8 +792,8 @@ class PlainDelivery(Delivery):
             if self.standing.advance(_READ_STEP_S):
                 self._read_since = None
                 self._position_offset = self.standing.end - 1
-                for lane in self.lanes.values():
-                    self._place(lane)
+                for queue in self.queues.values():
+                    self._place(queue)
             elif now - self._read_since > _READ_MOST_S:
                 self._go_without_positions("it can't be read to its end")
         except KafkaException as error:
@@ -813,20 +813,20 @@ class PlainDelivery(Delivery):
         self._positions_usable = False
         self._read_since = None
 
-    def _place(self, lane: Lane) -> None:
-        lane.stand(None, self.standing.passed(lane.database))
-        known = self.standing.known.get(lane.database)
+    def _place(self, queue: DatabaseQueue) -> None:
+        queue.stand(None, self.standing.passed(queue.database))
+        known = self.standing.known.get(queue.database)
         if known is None:
             return
         position = known.position
         if position.folder == self.standing.folder:
-            lane.done = position.number
+            queue.done = position.number
         else:
             _log.warning(
                 "{}: its last journal in Kafka (sequence {}) came from another journal folder, {}."
                 " If that one is still in use, two servers feed the same topics: give each a"
                 " kafka.topic.prefix of its own",
-                lane.database,
+                queue.database,
                 position.sequence,
                 position.place,
             )
@@ -837,24 +837,24 @@ class PlainDelivery(Delivery):
         if now < self._next_positions or not self.standing.is_read:
             return
         self._next_positions = now + POSITIONS_S
-        for lane in self.lanes.values():
-            if lane.settled is None or lane.settled[0][:2] <= lane.done:
+        for queue in self.queues.values():
+            if queue.settled is None or queue.settled[0][:2] <= queue.done:
                 continue
-            (epoch, sequence, uuid), pos = entry, _ = lane.settled
+            (epoch, sequence, uuid), pos = entry, _ = queue.settled
             position = Position(
-                lane.database, epoch, sequence, uuid, pos, True, now_us(), runs_of([entry]),
+                queue.database, epoch, sequence, uuid, pos, True, now_us(), runs_of([entry]),
                 self.standing.folder, self.standing.place,
             )  # fmt: skip
             try:
                 self._produce_record(*position.record(), position)
             except BufferError:
                 return
-            lane.done = position.number
+            queue.done = position.number
 
     def _look_again(self) -> None:
         self.standing.forget()
-        for lane in self.lanes.values():
-            lane.done = (-1, -1)
+        for queue in self.queues.values():
+            queue.done = (-1, -1)
 
     def _position_taken(self, position: Position) -> None:
         self.standing.note(position)
@@ -864,70 +864,70 @@ class PlainDelivery(Delivery):
             self.standing.forget()
             self._go_without_positions(error.str())
 
-    def _advance(self, lane: Lane) -> bool:
+    def _advance(self, queue: DatabaseQueue) -> bool:
         """Give LANE its turn; True if it moved."""
-        if self.plan.failures != self._failures_seen or lane.failing:
-            failed = next((flight for flight in lane.flights if flight.failed is not None), None)
-            lane.failing = failed is not None
+        if self.plan.failures != self._failures_seen or queue.failing:
+            failed = next((send for send in queue.sends if send.failed is not None), None)
+            queue.failing = failed is not None
             if failed is not None:
-                if lane.unacked:
+                if queue.unacked:
                     return False
-                lane.failing = False
-                self._take_failure(lane, failed)
+                queue.failing = False
+                self._take_failure(queue, failed)
                 return True
         moved = False
         budget = self.events_per_turn
         room = JOURNALS_IN_FLIGHT - self.in_flight
         while budget > 0:
-            flight = lane.flights[-1] if lane.flights else None
-            if flight is not None and monotonic() < lane.retry_at:
+            send = queue.sends[-1] if queue.sends else None
+            if send is not None and monotonic() < queue.retry_at:
                 break
-            if flight is None or flight.read_to_end:
-                if room <= 0 or not self._ready(lane):
+            if send is None or send.read_to_end:
+                if room <= 0 or not self._ready(queue):
                     break
-                flight = lane.begin(self.plan)
+                send = queue.begin(self.plan)
                 room -= 1
-            if lane.careful is not None and lane.careful == flight.entry.uuid:
-                if flight.unacked:
+            if queue.careful is not None and queue.careful == send.entry.uuid:
+                if send.unacked:
                     break
                 budget = 1
-            before = flight.messages
+            before = send.messages
             try:
-                took_all = flight.send(self.link.producer, budget)
+                took_all = send.send(self.link.producer, budget)
             except (BadEvent, JournalError, OSError) as error:
-                self.take_bad(lane, flight, error)
+                self.take_bad(queue, send, error)
                 return True
             except Obstacle as error:
                 # What was sent of the journal stays sent, and the next turn goes on behind it.
-                self.back_off(lane, error, flight)
+                self.back_off(queue, error, send)
                 return True
             except KafkaException as error:
-                flight.refuse(error.args[0])
+                send.refuse(error.args[0])
                 return True
-            moved = moved or took_all or flight.messages > before
-            if not took_all or not flight.read_to_end:
+            moved = moved or took_all or send.messages > before
+            if not took_all or not send.read_to_end:
                 break
             # An empty journal costs a turn's time too.
-            budget -= flight.messages - before + 1
+            budget -= send.messages - before + 1
         return moved
 
-    def _take_damaged(self, lane: Lane, flight: Flight, reason: str) -> None:
-        del lane  # it goes on with the next one
-        flight.end_early(reason)  # what was sent of it has to be acknowledged first
+    def _take_damaged(self, queue: DatabaseQueue, send: JournalSend, reason: str) -> None:
+        del queue  # it goes on with the next one
+        send.end_early(reason)  # what was sent of it has to be acknowledged first
 
-    def _take_failure(self, lane: Lane, failed: Flight) -> None:
+    def _take_failure(self, queue: DatabaseQueue, failed: JournalSend) -> None:
         """All of LANE's messages are answered, one of them with a refusal or a failure."""
         error = failed.failed
         assert error is not None
-        if is_refusal(error) and lane.careful == failed.entry.uuid:
-            self.take_bad(lane, failed, BadEvent(failed.place, f"Kafka refuses it: {error.str()}"))
+        if is_refusal(error) and queue.careful == failed.entry.uuid:
+            self.take_bad(queue, failed, BadEvent(failed.place, f"Kafka refuses it: {error.str()}"))
         elif is_refusal(error):
             # A batch shares the fate of one message; sent one by one, the culprit shows itself.
-            lane.careful = failed.entry.uuid
-            lane.start_over()
+            queue.careful = failed.entry.uuid
+            queue.start_over()
         else:
-            lane.start_over()
-            self.back_off(lane, self._why(failed), failed)
+            queue.start_over()
+            self.back_off(queue, self._why(failed), failed)
 
     def _renew(self) -> bool:
         """The producer has given up for good: make a new one, after a pause, and send all again
@@ -943,21 +943,21 @@ class PlainDelivery(Delivery):
             return False
         self._renew_at = 0.0
         _log.info("the Kafka client gave up ({}); going on with a new one", fatal.str())
-        for lane in self.lanes.values():
-            begun = list(lane.flights)
-            lane.start_over()
+        for queue in self.queues.values():
+            begun = list(queue.sends)
+            queue.start_over()
             if begun:
-                self.back_off(lane, fatal.str(), begun[0])
+                self.back_off(queue, fatal.str(), begun[0])
         self.late.start_over()
         self._replace_producer()
         return True
 
     def _give_up_all(self) -> None:
         """Kafka has not answered for too long."""
-        for lane in self.lanes.values():
-            if lane.pending and lane.halt is None:
-                lane.failures = self.max_retries + 1
-                self.give_up(lane, f"Kafka has not answered for {self.attempt_s:.0f} s each time")
+        for queue in self.queues.values():
+            if queue.pending and queue.halt is None:
+                queue.failures = self.max_retries + 1
+                self.give_up(queue, f"Kafka has not answered for {self.attempt_s:.0f} s each time")
         self.late.start_over()
         self._replace_producer()
         self.link.note_start()

@@ -22,9 +22,9 @@ import logbook
 
 from firebird_cdc.journal.folder.disposal import dispose_shipped
 from firebird_cdc.journal.folder.notes import Note
-from firebird_cdc.journal.shipper.delivery.repair import RepairFlight, RepairOutcome, Repairs
-from firebird_cdc.journal.shipper.delivery.resend import LateFlight
-from firebird_cdc.journal.shipper.delivery.send import FlightPlan
+from firebird_cdc.journal.shipper.delivery.repair import RepairOutcome, Repairs, RepairSend
+from firebird_cdc.journal.shipper.delivery.resend import RedeliverySend
+from firebird_cdc.journal.shipper.delivery.send import SendContext
 from firebird_cdc.journal.shipper.delivery.tally import PLACED
 from firebird_cdc.journal.shipper.kafka.client import Sender
 from firebird_cdc.journal.shipper.quarantine import refusal
@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
     text: str
 
 
-class _Wish(NamedTuple):
+class _Request(NamedTuple):
     """``answer``: takes an `Outcome`, of a repair a ``RepairOutcome``. ``held``: the database of
     which no journal begins meanwhile."""
 
@@ -54,56 +54,58 @@ class _Wish(NamedTuple):
     held: str | None = None
 
 
-class LateSending:
+class Redelivery:
     """The retries and repairs that were asked for, one after the other.
 
-    ``flight``: the one under way. ``place_of``: the last place of a database that was shipped,
+    ``send``: the one under way. ``place_of``: the last place of a database that was shipped,
     asked once ``is_at_rest`` says that nothing of it is under way.
     """
 
     def __init__(
         self,
-        plan: FlightPlan,
+        plan: SendContext,
         archive: Path | None,
         repairs: Repairs,
         is_at_rest: Callable[[str], bool],
         place_of: Callable[[str], Place | None],
     ) -> None:
-        self.flight: LateFlight | None = None
+        self.send: RedeliverySend | None = None
         self.repairs = repairs
         self._is_at_rest = is_at_rest
         self._place_of = place_of
         self._plan = plan
         self._archive = archive
-        self._wishes: deque[_Wish] = deque()
-        self._wish: _Wish | None = None
+        self._requests: deque[_Request] = deque()
+        self._request: _Request | None = None
         self._held: Counter[str] = Counter()
         self._sent: set[UUID] = set()
         self._gone: set[UUID] = set()
-        self._doubtful: dict[UUID, LateFlight] = {}
+        self._doubtful: dict[UUID, RedeliverySend] = {}
 
     @property
     def is_busy(self) -> bool:
         """Tell whether anything is left to do."""
-        return self.flight is not None or bool(self._wishes)
+        return self.send is not None or bool(self._requests)
 
     @property
     def progress(self) -> int:
         """Number that grows while a retry goes on: events that Kafka took."""
-        return 0 if self.flight is None else self.flight.sent
+        return 0 if self.send is None else self.send.sent
 
     @property
     def can_go_on(self) -> bool:
         """Tell whether something is left to do that waits for nothing else."""
         is_draft = self._plan.quarantine.is_draft
-        return self.flight is not None or any(not is_draft(wish.uuid) for wish in self._wishes)
+        return self.send is not None or any(
+            not is_draft(request.uuid) for request in self._requests
+        )
 
     def ask(self, uuid: UUID, answer: Callable[[Outcome], None], *, is_forced: bool) -> None:
         """Have a journal sent when its turn comes; ANSWER is called with what became of it."""
         held = self._held_for(uuid)
         if held is not None:
             self._held[held] += 1
-        self._wishes.append(_Wish(uuid, answer, is_forced, held=held))
+        self._requests.append(_Request(uuid, answer, is_forced, held=held))
 
     def holds(self, database: str) -> bool:
         """Tell whether no journal of DATABASE may be begun: its events come behind late ones, or
@@ -123,25 +125,25 @@ class LateSending:
 
     def ask_repair(self, uuid: UUID, answer: Callable[[RepairOutcome], None]) -> None:
         """Have a repair sent once nothing of its database is under way; as ``ask``."""
-        self._wishes.append(_Wish(uuid, answer, is_repair=True))
+        self._requests.append(_Request(uuid, answer, is_repair=True))
 
-    def begin(self) -> LateFlight | None:
+    def begin(self) -> RedeliverySend | None:
         """The retry that is under way, or the next one that is not refused."""
-        for _ in range(len(self._wishes)):
-            if self.flight is not None:
+        for _ in range(len(self._requests)):
+            if self.send is not None:
                 break
-            wish = self._wish = self._wishes.popleft()
-            if wish.is_repair:
-                self._begin_repair(wish)
-            elif self._plan.quarantine.is_draft(wish.uuid):
+            request = self._request = self._requests.popleft()
+            if request.is_repair:
+                self._begin_repair(request)
+            elif self._plan.quarantine.is_draft(request.uuid):
                 # A crash left it in both places: first it ends in the journal folder.
-                self._wishes.append(wish._replace(was_draft=True))
+                self._requests.append(request._replace(was_draft=True))
             else:
-                self._begin(wish)
-        return self.flight
+                self._begin(request)
+        return self.send
 
-    def _begin(self, wish: _Wish) -> None:
-        quarantine, uuid = self._plan.quarantine, wish.uuid
+    def _begin(self, request: _Request) -> None:
+        quarantine, uuid = self._plan.quarantine, request.uuid
         if uuid in self._sent:
             self.note_sent(uuid)
         if uuid in self._sent or uuid in self._gone:
@@ -152,37 +154,37 @@ class LateSending:
         except (OSError, ValueError) as error:
             self._answer(Outcome(False, f"its note can't be read: {error}"))
             return
-        why = refusal(note, uuid, quarantine.folder, is_forced=wish.is_forced)
+        why = refusal(note, uuid, quarantine.folder, is_forced=request.is_forced)
         if note is not None and why is None:
-            self.flight = LateFlight(self._plan, note)
-        elif note is None and wish.was_draft:
+            self.send = RedeliverySend(self._plan, note)
+        elif note is None and request.was_draft:
             self._answer(Outcome(True, "all of it was sent, with its journal"))
         else:
             self._answer(Outcome(False, f"refused: {why}"))
 
-    def _begin_repair(self, wish: _Wish) -> None:
-        database = self.repairs.database_of(wish.uuid)
+    def _begin_repair(self, request: _Request) -> None:
+        database = self.repairs.database_of(request.uuid)
         if database is not None and not self._is_at_rest(database):
-            self._wishes.append(wish)
+            self._requests.append(request)
             return
         place = None if database is None else self._place_of(database)
-        begun = self.repairs.begin(wish.uuid, place)
-        if isinstance(begun, LateFlight):
-            self.flight = begun
+        begun = self.repairs.begin(request.uuid, place)
+        if isinstance(begun, RedeliverySend):
+            self.send = begun
         else:
             self._answer(begun)
 
-    def _finish_repair(self, flight: RepairFlight, *, is_aborted: bool) -> bool:
+    def _finish_repair(self, send: RepairSend, *, is_aborted: bool) -> bool:
         try:
             self._plan.quarantine.flush()
         except OSError as error:
             _log.error("what comes behind newer events can't be noted: {}", error)
-        is_noted, outcome = self.repairs.finish(flight, is_aborted=is_aborted)
-        self._doubtful.pop(flight.note.uuid, None)
+        is_noted, outcome = self.repairs.finish(send, is_aborted=is_aborted)
+        self._doubtful.pop(send.note.uuid, None)
         if outcome.is_sent or outcome.taken:
-            self._count(flight)
-        flight.close()
-        self.flight = None
+            self._count(send)
+        send.close()
+        self.send = None
         self._answer(outcome)
         return is_noted
 
@@ -210,73 +212,73 @@ class LateSending:
 
     def start_over(self) -> None:
         """The producer is gone, and no answers will come: begin the same retry anew."""
-        if self.flight is not None and self._wish is not None:
-            if self.flight.is_sent:  # perhaps; Kafka tells
-                self._doubtful[self._wish.uuid] = self.flight
-            self.flight.close()
-            self.flight = None
-            self._wishes.appendleft(self._wish)
+        if self.send is not None and self._request is not None:
+            if self.send.is_sent:  # perhaps; Kafka tells
+                self._doubtful[self._request.uuid] = self.send
+            self.send.close()
+            self.send = None
+            self._requests.appendleft(self._request)
 
     def advance(self, producer: Sender) -> bool:
         """Send, without transactions; whether anything went on."""
-        flight = self.begin()
-        if flight is None:
+        send = self.begin()
+        if send is None:
             return False
-        moved = flight.send(producer)
-        if not flight.is_over:
+        moved = send.send(producer)
+        if not send.is_over:
             return moved
-        if flight.wants_care:
-            self.take_care(flight, is_aborted=False)
+        if send.wants_care:
+            self.take_care(send, is_aborted=False)
         else:
-            self.finish(flight)
+            self.finish(send)
         return True
 
-    def take_care(self, flight: LateFlight, *, is_aborted: bool) -> None:
+    def take_care(self, send: RedeliverySend, *, is_aborted: bool) -> None:
         """A batch shares the fate of one message: one by one, the culprit shows itself."""
-        self.flight = flight.again(is_aborted=is_aborted)
-        flight.close()
+        self.send = send.again(is_aborted=is_aborted)
+        send.close()
 
-    def finish(self, flight: LateFlight, *, is_aborted: bool = False) -> bool:
+    def finish(self, send: RedeliverySend, *, is_aborted: bool = False) -> bool:
         """Everything is answered: let the journal go, or note what is left of it.
 
         ``is_aborted``: nothing of it becomes visible. Returns whether the journal is gone.
         """
-        if self._wish is not None and self._wish.is_repair:
-            return self._finish_repair(cast(RepairFlight, flight), is_aborted=is_aborted)
+        if self._request is not None and self._request.is_repair:
+            return self._finish_repair(cast(RepairSend, send), is_aborted=is_aborted)
         is_gone = False
         quarantine = self._plan.quarantine
-        sent = 0 if is_aborted else flight.sent
+        sent = 0 if is_aborted else send.sent
         text = f"{sent} late event{'' if sent == 1 else 's'} sent"
         try:
             quarantine.flush()
-            if flight.is_sent and not is_aborted:
-                self._sent.add(flight.note.uuid)
-                self._let_go(flight.note)
-                self._sent.discard(flight.note.uuid)
+            if send.is_sent and not is_aborted:
+                self._sent.add(send.note.uuid)
+                self._let_go(send.note)
+                self._sent.discard(send.note.uuid)
                 is_gone = True
                 outcome = Outcome(True, text)
             else:
                 if sent:
-                    quarantine.update(flight.rest())
-                outcome = Outcome(False, f"{text}, the rest stays: {flight.trouble}")
+                    quarantine.update(send.rest())
+                outcome = Outcome(False, f"{text}, the rest stays: {send.trouble}")
         except OSError as error:
             outcome = Outcome(False, f"{text}, which could not be noted: {error}")
-        self._doubtful.pop(flight.note.uuid, None)
+        self._doubtful.pop(send.note.uuid, None)
         if sent:
-            self._count(flight)
-        flight.close()
-        self.flight = None
+            self._count(send)
+        send.close()
+        self.send = None
         self._answer(outcome)
         return is_gone
 
     def _count_known(self, uuid: UUID) -> None:
         """Count a late sending that Kafka turned out to have."""
-        if (flight := self._doubtful.pop(uuid, None)) is not None:
-            self._count(flight)
+        if (send := self._doubtful.pop(uuid, None)) is not None:
+            self._count(send)
 
-    def _count(self, flight: LateFlight) -> None:
-        statistics = self._plan.statistics.database(flight.database)
-        for kind, count in flight.counts.items():
+    def _count(self, send: RedeliverySend) -> None:
+        statistics = self._plan.statistics.database(send.database)
+        for kind, count in send.counts.items():
             if kind is PLACED:
                 statistics.placeholders += count
             else:
@@ -291,10 +293,10 @@ class LateSending:
         quarantine.remove(note.uuid)
 
     def _answer(self, outcome: Outcome | RepairOutcome) -> None:
-        wish, self._wish = self._wish, None
-        assert wish is not None
-        if wish.held is not None:
-            self._held[wish.held] -= 1
-        what = f"repair {wish.uuid}" if wish.is_repair else f"retry of {wish.uuid}.log"
+        request, self._request = self._request, None
+        assert request is not None
+        if request.held is not None:
+            self._held[request.held] -= 1
+        what = f"repair {request.uuid}" if request.is_repair else f"retry of {request.uuid}.log"
         (_log.notice if outcome.is_sent else _log.error)("{}: {}", what, outcome.text)
-        wish.answer(outcome)
+        request.answer(outcome)

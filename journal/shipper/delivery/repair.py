@@ -28,8 +28,8 @@ from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.events.render import JournalRenderer
 from firebird_cdc.journal.folder.notes import Note
 from firebird_cdc.journal.format import Gap, JournalReader, RowChange, SequenceChange
-from firebird_cdc.journal.shipper.delivery.resend import CHANGES_PER_TURN, LateFlight
-from firebird_cdc.journal.shipper.delivery.send import FlightPlan, seen_of
+from firebird_cdc.journal.shipper.delivery.resend import CHANGES_PER_TURN, RedeliverySend
+from firebird_cdc.journal.shipper.delivery.send import SendContext, seen_of
 from firebird_cdc.journal.shipper.delivery.tally import counted_as
 from firebird_cdc.journal.shipper.inbox.backlog import Entry
 from firebird_cdc.journal.shipper.repairs import (
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.repair")
 
 
-class RepairFlight(LateFlight):
+class RepairSend(RedeliverySend):
     """The messages of one repair on their way. ``skipped``: events that are not sent again."""
 
     def __init__(
         self,
-        plan: FlightPlan,
+        plan: SendContext,
         repair: Repair,
         folder: RepairFolder,
         *,
@@ -120,11 +120,9 @@ class RepairFlight(LateFlight):
                     self.taken.add(number)  # as the configuration has it, it gives no message
         check_count(self.path, repair, count)
 
-    def again(self, *, is_aborted: bool) -> RepairFlight:
+    def again(self, *, is_aborted: bool) -> RepairSend:
         skipped = frozenset() if is_aborted else frozenset(self.taken)
-        again = RepairFlight(
-            self._plan, self.repair, self._folder, is_careful=True, skipped=skipped
-        )
+        again = RepairSend(self._plan, self.repair, self._folder, is_careful=True, skipped=skipped)
         if not is_aborted:
             again.counts = self.counts
         return again
@@ -145,7 +143,7 @@ class RepairOutcome(NamedTuple):
 class Repairs:
     """The repairs that wait, and the databases that are held for them."""
 
-    def __init__(self, plan: FlightPlan) -> None:
+    def __init__(self, plan: SendContext) -> None:
         self.files = RepairFolder(plan.directory)
         self._plan = plan
         self._waiting: dict[UUID, str] = {}
@@ -197,7 +195,7 @@ class Repairs:
             del self._holds[database]
         return database in self._waiting.values()
 
-    def begin(self, uuid: UUID, place: Place | None) -> RepairFlight | RepairOutcome:
+    def begin(self, uuid: UUID, place: Place | None) -> RepairSend | RepairOutcome:
         """The sending of a repair, or why it is not sent; PLACE: the last one of its database."""
         if uuid in self._done:
             self.note_sent(uuid)
@@ -214,7 +212,7 @@ class Repairs:
         if place is not None and (repair.token is None or place > repair.token):
             why = "was not sent: newer events came since it was made; run replay repair again"
             return self._refuse(uuid, why)._replace(is_stale=True)
-        return RepairFlight(self._plan, repair, self.files)
+        return RepairSend(self._plan, repair, self.files)
 
     def _refuse(self, uuid: UUID, why: str) -> RepairOutcome:
         self._remove(uuid)
@@ -249,19 +247,19 @@ class Repairs:
         self._waiting.pop(uuid, None)
         return True
 
-    def finish(self, flight: RepairFlight, *, is_aborted: bool) -> tuple[bool, RepairOutcome]:
+    def finish(self, send: RepairSend, *, is_aborted: bool) -> tuple[bool, RepairOutcome]:
         """Everything of FLIGHT is answered. Returns whether it is noted that Kafka has all of it,
         and what became of it. IS_ABORTED: nothing of it becomes visible."""
-        repair = flight.repair
-        taken = set() if is_aborted else flight.taken
+        repair = send.repair
+        taken = set() if is_aborted else send.taken
         text = f"{len(taken)} event{'' if len(taken) == 1 else 's'} sent"
-        if flight.is_sent and not is_aborted:
+        if send.is_sent and not is_aborted:
             return self.note_sent(repair.uuid), RepairOutcome(True, text, [], {})
         outcome = RepairOutcome(
             False,
-            f"{text}, the rest not: {flight.trouble}",
+            f"{text}, the rest not: {send.trouble}",
             sorted(taken),
-            {pos: flight.problems[pos] for pos in sorted(flight.problems)},
+            {pos: send.problems[pos] for pos in sorted(send.problems)},
         )
         rest = {pos for pos in range(1, len(repair.events) + 1) if pos not in taken}
         part = repair.without(rest) if taken else None

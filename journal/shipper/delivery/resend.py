@@ -17,7 +17,7 @@ from firebird_cdc.journal.events.headers import HeaderWriter
 from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.folder.notes import Note
 from firebird_cdc.journal.format import Gap, JournalReader, SequenceChange
-from firebird_cdc.journal.shipper.delivery.send import FlightPlan, seen_of
+from firebird_cdc.journal.shipper.delivery.send import SendContext, seen_of
 from firebird_cdc.journal.shipper.delivery.tally import PLACED, Kind, counted_as
 from firebird_cdc.journal.shipper.inbox.backlog import Entry
 from firebird_cdc.journal.shipper.kafka.client import Sender, is_refusal
@@ -44,7 +44,7 @@ class _Open:
     is_refused: bool = False
 
 
-class LateFlight:
+class RedeliverySend:
     """The late events of one journal on their way.
 
     ``is_careful``: one after the other, each answered before the next is sent. ``unacked``:
@@ -53,7 +53,7 @@ class LateFlight:
     """
 
     def __init__(
-        self, plan: FlightPlan, note: Note, *, is_careful: bool = False, sent: int = 0
+        self, plan: SendContext, note: Note, *, is_careful: bool = False, sent: int = 0
     ) -> None:
         self.note = note
         self.path = plan.quarantine.folder / f"{note.uuid}.log"
@@ -259,11 +259,11 @@ class LateFlight:
             rest.newer = f"event {self._taken} of the same journal, by a retry"
         return rest
 
-    def again(self, *, is_aborted: bool) -> LateFlight:
+    def again(self, *, is_aborted: bool) -> RedeliverySend:
         """The same once more, with care; ``is_aborted``: nothing of it became visible."""
         if is_aborted:
-            return LateFlight(self._plan, self.note, is_careful=True)
-        again = LateFlight(self._plan, self.rest(), is_careful=True, sent=self.sent)
+            return RedeliverySend(self._plan, self.note, is_careful=True)
+        again = RedeliverySend(self._plan, self.rest(), is_careful=True, sent=self.sent)
         again.counts = self.counts
         return again
 

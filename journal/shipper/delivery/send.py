@@ -47,12 +47,12 @@ _LEFT_OUT: Sequence[Message] = []
 _NOTHING: Mapping[int, str] = {}
 
 
-class FlightPlan:
+class SendContext:
     """State that all journals share: how they are read and rendered, and what a bad event means.
 
     ``failure_mode``: as ``event.processing.failure.handling.mode``. ``acknowledged`` counts
     the messages that Kafka took, ``failures`` those it did not, ``unacked`` those without an
-    answer yet: all over all flights, ended ones included. ``statistics``: what is told outside.
+    answer yet: all over all sends, ended ones included. ``statistics``: what is told outside.
     ``folder``: the directory's path, to put a name behind. ``acks``: whether brokers answer at all.
     ``counts_at_once``: what is acknowledged counts, before any commit of a Kafka transaction.
     ``nameless``: databases and tables without names of which the log has told.
@@ -94,14 +94,14 @@ class FlightPlan:
 class _Step:
     """The messages of one journal that were handed over in one go, and what they count as."""
 
-    __slots__ = ("_flight", "_plan", "counts", "has_failed", "pos", "unacked")
+    __slots__ = ("_plan", "_send", "counts", "has_failed", "pos", "unacked")
 
-    def __init__(self, flight: Flight, plan: FlightPlan) -> None:
+    def __init__(self, send: JournalSend, plan: SendContext) -> None:
         self.unacked = 0
         self.has_failed = False
         self.counts: Mapping[Kind, int] = NOTHING
         self.pos = 0
-        self._flight = flight
+        self._send = send
         self._plan = plan
 
     def report(self, error: KafkaError | None, message: Any) -> None:
@@ -113,10 +113,10 @@ class _Step:
         if error is None:
             plan.acknowledged += 1
             if not self.unacked:
-                self._flight.take_steps()
+                self._send.take_steps()
             return
         self.has_failed = True
-        self._flight.refuse(error, message.topic())
+        self._send.refuse(error, message.topic())
 
 
 class Part:
@@ -147,7 +147,7 @@ class Part:
         return self.sent_to > self._begun_at
 
 
-class Flight:
+class JournalSend:
     """The sending of one journal, from its first event or after ``resume_after``.
 
     ``skipped``: positions of events to leave out, those of ASIDE among them, and why. Holds one
@@ -161,7 +161,7 @@ class Flight:
 
     def __init__(
         self,
-        plan: FlightPlan,
+        plan: SendContext,
         entry: Entry,
         database: str,
         *,

@@ -24,9 +24,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from firebird_cdc.errors import JournalError, Obstacle, ShipperFenced
 from firebird_cdc.journal.events.bad_event import BadEvent
-from firebird_cdc.journal.shipper.delivery.lane import MAX_BACKOFF_S, Halt, Lane
+from firebird_cdc.journal.shipper.delivery.database_queue import MAX_BACKOFF_S, DatabaseQueue, Halt
 from firebird_cdc.journal.shipper.delivery.plain import EVENTS_PER_TURN, Delivery, is_missing
-from firebird_cdc.journal.shipper.delivery.send import Flight, FlightPlan
+from firebird_cdc.journal.shipper.delivery.send import JournalSend, SendContext
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog, Entry
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink, is_refusal
 from firebird_cdc.journal.shipper.kafka.offset_topic import (
@@ -130,7 +130,7 @@ class TransactionalDelivery(Delivery):
     def __init__(
         self,
         backlog: Backlog,
-        plan: FlightPlan,
+        plan: SendContext,
         link: KafkaLink,
         archive: Path | None,
         backoff_s: float,
@@ -142,7 +142,7 @@ class TransactionalDelivery(Delivery):
         self._ready_for_transactions = False
         self._registered = False
         self._position_error: KafkaError | None = None
-        self._asides_fail = False
+        self._out_of_band_fails = False
         self._awaits_start = False
         self._attempts = 0
         self._alone_until = 0.0
@@ -165,7 +165,7 @@ class TransactionalDelivery(Delivery):
         self._failures_seen = 0
         self._turn = 0
 
-    def try_again(self) -> list[tuple[Lane, tuple[int, int]]]:
+    def try_again(self) -> list[tuple[DatabaseQueue, tuple[int, int]]]:
         """Have databases that stand still, or wait before the next attempt, go on at once."""
         self._retry_at = 0.0
         self._attempts = 0
@@ -202,14 +202,14 @@ class TransactionalDelivery(Delivery):
             if late is False:
                 return True
             self._take_acknowledgements()
-            lanes = [lane for lane in self._rotation() if self._ready(lane)]
-            if self._aside and (self._asides_fail or not lanes):
-                self._send_asides_alone()
-            if not lanes:
+            queues = [queue for queue in self._rotation() if self._ready(queue)]
+            if self._out_of_band and (self._out_of_band_fails or not queues):
+                self._send_out_of_band_alone()
+            if not queues:
                 return self.settle() or disposed or late is not None
             # Where a topic of one database is in the way, it shows which one that is.
             alone = monotonic() < self._alone_until
-            self._transaction(lanes[:1] if alone else lanes)
+            self._transaction(queues[:1] if alone else queues)
         except _Interrupted:
             return False
         except KafkaException as error:
@@ -228,12 +228,12 @@ class TransactionalDelivery(Delivery):
             except KafkaException as error:
                 _log.debug("abort while stopping: {}", error)
 
-    def _rotation(self) -> list[Lane]:
-        """All lanes, another one first each time."""
-        lanes = list(self.lanes.values())
+    def _rotation(self) -> list[DatabaseQueue]:
+        """All queues, another one first each time."""
+        queues = list(self.queues.values())
         self._turn += 1
-        start = self._turn % len(lanes) if lanes else 0
-        return lanes[start:] + lanes[:start]
+        start = self._turn % len(queues) if queues else 0
+        return queues[start:] + queues[:start]
 
     # Where Kafka is
 
@@ -249,8 +249,8 @@ class TransactionalDelivery(Delivery):
         self._awaits_start = False
         self._position_offset = self.standing.end - 1
         self._take_known_late(self.standing.late)
-        for lane in self.lanes.values():
-            self._place(lane)
+        for queue in self.queues.values():
+            self._place(queue)
         self._ready_for_transactions = True
         self.link.note_progress()
 
@@ -277,10 +277,10 @@ class TransactionalDelivery(Delivery):
             text = f"topic {self.standing.topic}, in which positions are kept: {what.str()}"
             raise KafkaException(KafkaError(what.code(), text)) from error
 
-    def _place(self, lane: Lane) -> None:
-        known = self.standing.known.get(lane.database)
+    def _place(self, queue: DatabaseQueue) -> None:
+        known = self.standing.known.get(queue.database)
         is_foreign = known is not None and known.position.folder != self.standing.folder
-        lane.stand(known, self.standing.passed(lane.database), is_foreign=is_foreign)
+        queue.stand(known, self.standing.passed(queue.database), is_foreign=is_foreign)
 
     def _repeat(self, call: Callable[[float], None]) -> None:
         """Repeat a call of the client until it succeeds or fails for good."""
@@ -296,38 +296,38 @@ class TransactionalDelivery(Delivery):
             else:
                 return
 
-    def _ready(self, lane: Lane) -> bool:
-        while super()._ready(lane):
-            entry = lane.queue.first()
-            if lane.flights and entry[:2] <= lane.flights[-1].entry[:2]:
+    def _ready(self, queue: DatabaseQueue) -> bool:
+        while super()._ready(queue):
+            entry = queue.backlog.first()
+            if queue.sends and entry[:2] <= queue.sends[-1].entry[:2]:
                 return False  # whether it fits shows once those before it are in Kafka
-            if lane.foreign and not self._forgives(lane):
-                self._halt_foreign(lane)
+            if queue.foreign and not self._forgives(queue):
+                self._halt_foreign(queue)
                 return False
-            if lane.fits(entry):
+            if queue.fits(entry):
                 return True
-            assert lane.known is not None
-            names = lane.known.names.find(entry.epoch, entry.sequence)
+            assert queue.known is not None
+            names = queue.known.names.find(entry.epoch, entry.sequence)
             if entry.uuid.bytes in names:
                 _log.info("{}: Kafka has it already, as the position topic says", entry.name)
-                former = lane.take_known(entry)
+                former = queue.take_known(entry)
                 if former is not None:
-                    self._count(lane, [former])
+                    self._count(queue, [former])
                 self._delivered.append(entry)
-            elif self._forgives(lane):
+            elif self._forgives(queue):
                 return True
             else:
-                position = lane.known.position
+                position = queue.known.position
                 if not position.complete and entry[:2] == position.number:
                     names.add(position.uuid.bytes)
-                self._halt_for(lane, entry, names)
+                self._halt_for(queue, entry, names)
                 return False
         return False
 
-    def _halt_foreign(self, lane: Lane) -> None:
+    def _halt_foreign(self, queue: DatabaseQueue) -> None:
         """Stop LANE, whose database Kafka has from another journal folder."""
-        assert lane.known is not None
-        position = lane.known.position
+        assert queue.known is not None
+        position = queue.known.position
         reason = (
             f"Kafka has it up to sequence {position.sequence} (epoch {position.epoch}) from another"
             f" journal folder, {position.place}, and {self.backlog.directory} may not go on where"
@@ -336,14 +336,14 @@ class TransactionalDelivery(Delivery):
         advice = (
             "If both are in use, give each server a kafka.topic.prefix of its own. If this folder"
             " takes the other one's place, ship what that one still holds first, then run:"
-            f" firebird-cdc journal acknowledge --config FILE {lane.database}"
+            f" firebird-cdc journal acknowledge --config FILE {queue.database}"
         )
-        self.halt(lane, Halt((0, 0), None, reason, None, advice, acknowledgeable=True))
+        self.halt(queue, Halt((0, 0), None, reason, None, advice, acknowledgeable=True))
 
-    def _halt_for(self, lane: Lane, entry: Entry, names: set[bytes]) -> None:
+    def _halt_for(self, queue: DatabaseQueue, entry: Entry, names: set[bytes]) -> None:
         """Stop LANE at ENTRY, whose number is that of something else in Kafka."""
-        assert lane.known is not None
-        position = lane.known.position
+        assert queue.known is not None
+        position = queue.known.position
         path = self.backlog.directory / entry.name
         if names:
             other = " or ".join(f"{uuid.hex()}" for uuid in names)
@@ -356,7 +356,7 @@ class TransactionalDelivery(Delivery):
                 " topics under the same name of a database: give each server a kafka.topic.prefix"
                 " of its own. If the journal is not to be shipped, move it away, and shipping goes"
                 " on by itself; if it is, in spite of that, run: firebird-cdc journal acknowledge"
-                f" --config FILE {lane.database}"
+                f" --config FILE {queue.database}"
             )
         else:
             reason = (
@@ -370,40 +370,40 @@ class TransactionalDelivery(Delivery):
                 " send them again"
             )
         signature = self._signature(entry)
-        lane.queue.pop()
+        queue.backlog.pop()
         halt = Halt(entry[:2], entry, reason, signature, advice, acknowledgeable=bool(names))
-        self.halt(lane, halt)
+        self.halt(queue, halt)
 
     # One transaction
 
-    def _transaction(self, lanes: list[Lane]) -> None:
+    def _transaction(self, queues: list[DatabaseQueue]) -> None:
         """Send whole journals in turn, commit, and dispose of them."""
         self._begin()
-        self._send_aside()
+        self._send_out_of_band()
         left = self._batch_journals
-        while lanes and left > 0 and not self._is_full():
+        while queues and left > 0 and not self._is_full():
             going = []
-            for lane in lanes:
-                taken = self._send_journals(lane, min(left, _TURN_JOURNALS))
+            for queue in queues:
+                taken = self._send_journals(queue, min(left, _TURN_JOURNALS))
                 left -= taken
-                if taken and lane.careful is None:
-                    going.append(lane)
-            lanes = going
+                if taken and queue.careful is None:
+                    going.append(queue)
+            queues = going
         self._commit()
         self.settle()
 
-    def _send_asides_alone(self) -> None:
+    def _send_out_of_band_alone(self) -> None:
         """Send what is no event in a transaction of its own, which may fail."""
         self._begin()
-        self._send_aside()
+        self._send_out_of_band()
         try:
             self._commit()
         except KafkaException as error:
-            if error.args[0].code() in _FENCED or not self._asides_fail:
+            if error.args[0].code() in _FENCED or not self._out_of_band_fails:
                 raise
             self._begin_anew()
             raise _Aborted from error
-        self._asides_fail = False
+        self._out_of_band_fails = False
 
     def _begin(self) -> None:
         self.link.producer.begin_transaction()
@@ -422,56 +422,56 @@ class TransactionalDelivery(Delivery):
             or now - self._began_at >= self._timeout_s / 8
         )
 
-    def _send_journals(self, lane: Lane, limit: int) -> int:
+    def _send_journals(self, queue: DatabaseQueue, limit: int) -> int:
         """Send up to LIMIT journals of LANE; how many it was."""
         taken = 0
-        while taken < limit and ((taken and lane.goes_on()) or self._ready(lane)):
-            if lane.must_come_first:
+        while taken < limit and ((taken and queue.goes_on()) or self._ready(queue)):
+            if queue.must_come_first:
                 break
-            self._send_whole(lane)
+            self._send_whole(queue)
             taken += 1
-            if lane.careful is not None or self._is_full():
+            if queue.careful is not None or self._is_full():
                 break
         return taken
 
-    def _send_whole(self, lane: Lane) -> None:
-        flight = lane.begin(self.plan)
-        flight.part.begin(flight.messages, SPLIT_MESSAGES)
-        careful = lane.careful is not None and lane.careful == flight.entry.uuid
+    def _send_whole(self, queue: DatabaseQueue) -> None:
+        send = queue.begin(self.plan)
+        send.part.begin(send.messages, SPLIT_MESSAGES)
+        careful = queue.careful is not None and queue.careful == send.entry.uuid
         self._journal_began_at = monotonic()
         while True:
-            before = flight.messages
+            before = send.messages
             try:
-                took_all = flight.send(self.link.producer, 1 if careful else EVENTS_PER_TURN)
+                took_all = send.send(self.link.producer, 1 if careful else EVENTS_PER_TURN)
             except (BadEvent, JournalError, OSError) as error:
                 is_gone = isinstance(error, FileNotFoundError) and self._is_same_folder
-                if is_gone and not flight.messages:  # nothing of it is in the transaction
-                    lane.drop(flight)
-                    self._pass_over(lane, flight.entry)
+                if is_gone and not send.messages:  # nothing of it is in the transaction
+                    queue.drop(send)
+                    self._pass_over(queue, send.entry)
                     return
                 self._abort()
-                self._restart_others(lane, flight)
-                self.take_bad(lane, flight, error)
+                self._restart_others(queue, send)
+                self.take_bad(queue, send, error)
                 raise _Aborted from error
             except Obstacle as error:
                 self._abort()
-                self._restart_others(lane, None)
-                self.back_off(lane, error, flight)
+                self._restart_others(queue, None)
+                self.back_off(queue, error, send)
                 raise _Aborted from error
-            sent = flight.messages - before
+            sent = send.messages - before
             self._sent += sent
             self._unserved += sent + 1
-            if flight.read_to_end and not careful and self._unserved < _SERVE_MESSAGES:
+            if send.read_to_end and not careful and self._unserved < _SERVE_MESSAGES:
                 return
             self._unserved = 0
             self._serve(0 if took_all else 0.05)
             if careful:
                 self._await_answers()
             self._check()
-            if flight.read_to_end:
+            if send.read_to_end:
                 return
-            if flight.part.is_full or (flight.between_changes and self._takes_too_long()):
-                self._split(lane, flight)
+            if send.part.is_full or (send.between_changes and self._takes_too_long()):
+                self._split(queue, send)
 
     def _serve(self, seconds: float) -> None:
         """Take answers; leave if the owner has to."""
@@ -499,10 +499,10 @@ class TransactionalDelivery(Delivery):
     def _check(self) -> None:
         """Abort if a message of this transaction was refused or failed."""
         if self.plan.failures != self._failures_seen:
-            for lane in self.lanes.values():
-                for flight in lane.flights:
-                    if flight.failed is not None:
-                        self._take_failure(lane, flight)
+            for queue in self.queues.values():
+                for send in queue.sends:
+                    if send.failed is not None:
+                        self._take_failure(queue, send)
         # A refusal takes the record with it: what was refused comes first.
         if self._position_error is not None:
             self._take_position_error(self._position_error)
@@ -514,27 +514,27 @@ class TransactionalDelivery(Delivery):
         text = f"beside events: {error.str()}"
         raise KafkaException(KafkaError(error.code(), text))
 
-    def _take_failure(self, lane: Lane, failed: Flight) -> None:
+    def _take_failure(self, queue: DatabaseQueue, failed: JournalSend) -> None:
         error = failed.failed
         assert error is not None
         if error.code() in _PURGED:
             self.link.producer.commit_transaction(_STEP_S)  # which fails, and says why
         if is_missing(error):
             self._abort()
-            self._restart_others(lane, None)
-            self.back_off(lane, self._why(failed), failed)
+            self._restart_others(queue, None)
+            self.back_off(queue, self._why(failed), failed)
             raise _Aborted
         if not is_refusal(error):
             raise KafkaException(error)
-        careful = lane.careful == failed.entry.uuid
+        careful = queue.careful == failed.entry.uuid
         self._abort()
-        self._restart_others(lane, failed if careful else None)
+        self._restart_others(queue, failed if careful else None)
         if careful:
             bad = BadEvent(failed.place, f"Kafka refuses it: {error.str()}")
-            self.take_bad(lane, failed, bad)
+            self.take_bad(queue, failed, bad)
         else:
             # A batch shares the fate of one message; sent one by one, the culprit shows itself.
-            lane.careful = failed.entry.uuid
+            queue.careful = failed.entry.uuid
         # Behind a message that Kafka has refused, the client leaves a hole in its numbers.
         self._begin_anew()
         raise _Aborted
@@ -543,29 +543,29 @@ class TransactionalDelivery(Delivery):
         """Tell whether a journal has to be split lest the open transaction expires."""
         return self._sent > 0 and monotonic() - self._journal_began_at >= self._split_after_s
 
-    def _take_damaged(self, lane: Lane, flight: Flight, reason: str) -> None:
-        lane.drop(flight)
-        self.backlog.forget(flight.entry)
+    def _take_damaged(self, queue: DatabaseQueue, send: JournalSend, reason: str) -> None:
+        queue.drop(send)
+        self.backlog.forget(send.entry)
         # What was sent of it behind the last split is aborted.
-        self._set_aside(flight.path, flight.entry, lane.database, reason, flight.resume_after)
+        self._quarantine(send.path, send.entry, queue.database, reason, send.resume_after)
 
-    def _split(self, lane: Lane, flight: Flight) -> None:
+    def _split(self, queue: DatabaseQueue, send: JournalSend) -> None:
         """Commit in the middle of a journal that is too large for one Kafka transaction."""
-        pos = flight.part.sent_to
+        pos = send.part.sent_to
         self._commit()
-        lane.resume_after(flight.entry, pos)
-        if flight.left_out:
-            self.standing.leave_out(lane.database, flight.take_left_out())
-        if flight.messages:
+        queue.resume_after(send.entry, pos)
+        if send.left_out:
+            self.standing.leave_out(queue.database, send.take_left_out())
+        if send.messages:
             _log.warning(
                 "{}: too large for one Kafka transaction, events up to {} are committed and visible"
                 " before the rest",
-                flight.path,
+                send.path,
                 pos,
             )
         self.settle()
         self._begin()
-        flight.part.begin(flight.messages, SPLIT_MESSAGES)
+        send.part.begin(send.messages, SPLIT_MESSAGES)
         self._journal_began_at = self._began_at
 
     # What was left out
@@ -575,36 +575,36 @@ class TransactionalDelivery(Delivery):
 
         Returns whether the producer is still good for others; None if nothing could be sent.
         """
-        flight = self.late.begin()
-        if flight is None:
+        send = self.late.begin()
+        if send is None:
             return None
         self._begin()
-        while not flight.is_over:
-            moved = flight.send(self.link.producer)
+        while not send.is_over:
+            moved = send.send(self.link.producer)
             self._serve(0 if moved else 0.05)
             if monotonic() - self._began_at > self._late_timeout_s:
-                flight.give_up(
+                send.give_up(
                     f"Kafka did not take all of it within {self._late_timeout_s:.0f} s, and it has"
                     " to fit into one Kafka transaction; raise"
                     " kafka.producer.transaction.timeout.ms if it is large"
                 )
                 break
-        if flight.is_sent:
-            key, value = late_record(flight.database, flight.note.uuid)
+        if send.is_sent:
+            key, value = late_record(send.database, send.note.uuid)
             try:
                 self._hand_over(key, value, None)
                 self._commit()
             except _Aborted:
                 self.late.start_over()
                 raise
-            if self.late.finish(flight):
+            if self.late.finish(send):
                 self._late_keys.append(key)
             return True
         self._abort()
-        if flight.wants_care:
-            self.late.take_care(flight, is_aborted=True)
+        if send.wants_care:
+            self.late.take_care(send, is_aborted=True)
         else:
-            self.late.finish(flight, is_aborted=True)
+            self.late.finish(send, is_aborted=True)
         # Behind a message that Kafka has refused, the client leaves a hole in its numbers.
         self._begin_anew()
         return False
@@ -617,11 +617,11 @@ class TransactionalDelivery(Delivery):
 
     def _commit(self) -> None:
         positions = []
-        for lane in self.lanes.values():
-            position = lane.reached(self.standing.folder, self.standing.place)
+        for queue in self.queues.values():
+            position = queue.reached(self.standing.folder, self.standing.place)
             if position is not None:
                 self._hand_over(*position.record(), position)
-                positions.append((lane, position))
+                positions.append((queue, position))
         late_keys, self._late_keys = self._late_keys, []
         for key in late_keys:  # what they speak of is gone from the quarantine
             self._hand_over(key, None, None)
@@ -634,9 +634,9 @@ class TransactionalDelivery(Delivery):
         self._attempts = 0
         self._patience_s = PATIENCE_S
         self.link.note_progress()
-        for lane, position in positions:
-            lane.count()
-            lane.advance(position)
+        for queue, position in positions:
+            queue.count()
+            queue.advance(position)
             self.standing.note(position)
 
     def _hand_over(self, key: bytes, value: bytes | None, position: Position | None) -> None:
@@ -664,12 +664,12 @@ class TransactionalDelivery(Delivery):
         if error.code() not in _PURGED:
             self._position_error = error
 
-    def _take_aside_answer(self, error: KafkaError | None, message: Any) -> None:
+    def _take_out_of_band_answer(self, error: KafkaError | None, message: Any) -> None:
         if error is not None and error.code() not in _PURGED:
             # It must not take journals with it again.
-            self._asides_fail = True
+            self._out_of_band_fails = True
             self._position_error = error
-        super()._take_aside_answer(error, message)
+        super()._take_out_of_band_answer(error, message)
 
     def _write_notes(self) -> None:
         """Have on disk what is left out, before what goes with it becomes visible."""
@@ -677,8 +677,8 @@ class TransactionalDelivery(Delivery):
             self.plan.quarantine.flush()
         except OSError as error:
             self._abort()
-            for lane in self.lanes.values():
-                lane.start_over()
+            for queue in self.queues.values():
+                queue.start_over()
             self._retry_at = monotonic() + MAX_BACKOFF_S
             _log.error(
                 "{}: can't be written: {}; next attempt in {:.0f} s, nothing is lost",
@@ -694,14 +694,14 @@ class TransactionalDelivery(Delivery):
         self._repeat(self.link.producer.abort_transaction)
         self._began_at = 0.0
 
-    def _restart_others(self, lane: Lane, flight: Flight | None) -> None:
+    def _restart_others(self, queue: DatabaseQueue, send: JournalSend | None) -> None:
         """Put back all journals of the aborted transaction but FLIGHT of LANE."""
-        for other in self.lanes.values():
-            if flight is not None and other is lane:
-                other.flights.remove(flight)
+        for other in self.queues.values():
+            if send is not None and other is queue:
+                other.sends.remove(send)
             other.start_over()
-        if flight is not None:
-            lane.flights.append(flight)
+        if send is not None:
+            queue.sends.append(send)
 
     def _fail(self, error: KafkaError) -> None:
         """The transaction failed, or may even be committed: all its journals go back, and a new
@@ -716,20 +716,20 @@ class TransactionalDelivery(Delivery):
                 " each server an id of its own, and start this shipper again. Nothing is lost, its"
                 f" journals stay in {self.backlog.directory}"
             )
-        begun = [(lane, lane.flights[0]) for lane in self.lanes.values() if lane.flights]
+        begun = [(queue, queue.sends[0]) for queue in self.queues.values() if queue.sends]
         refused = self.link.take_refused_topic()
         of_positions = self._position_error is not None or refused == self.standing.topic
         why = f"topic {refused}: {error.str()}" if refused else error.str()
-        for lane in self.lanes.values():
-            lane.start_over()
+        for queue in self.queues.values():
+            queue.start_over()
         self.late.start_over()
         if begun and error.code() in _OF_TOPICS and not of_positions:
             self._alone_until = monotonic() + _ALONE_S
             if len(begun) == 1:
-                ((lane, flight),) = begun
-                if flight.failed is not None and flight.failed.code() in _OF_TOPICS:
-                    why = self._why(flight)
-                self.back_off(lane, why, flight)
+                ((queue, send),) = begun
+                if send.failed is not None and send.failed.code() in _OF_TOPICS:
+                    why = self._why(send)
+                self.back_off(queue, why, send)
         else:
             self._retry_at = monotonic() + self._pause_s
             self._pause_s = min(self._pause_s * 2, MAX_BACKOFF_S)
@@ -742,10 +742,10 @@ class TransactionalDelivery(Delivery):
         self._attempts += 1
         if not (0 <= self.max_retries < self._attempts or self._waits_too_long()):
             return
-        for lane in self.lanes.values():
-            if lane.queue and lane.halt is None:
-                lane.failures = max(self._attempts, 1)
-                self.give_up(lane, why)
+        for queue in self.queues.values():
+            if queue.backlog and queue.halt is None:
+                queue.failures = max(self._attempts, 1)
+                self.give_up(queue, why)
 
     def _begin_anew(self) -> None:
         """Go on with a new producer, which begins with asking where Kafka is."""

@@ -101,7 +101,7 @@ class Canary:
             while len(self._seen) > _SEEN_KEPT:
                 self._seen.popitem(last=False)
 
-    # The chore
+    # The task
 
     def turn(self, now: float) -> float:
         """Write when it is time, and look for what was written; return when to be called again."""

@@ -50,7 +50,7 @@ class Heartbeat:
             )
             if message is not None:
                 self._renderer.writer.require_topic(message.topic)
-                delivery.produce_aside(message)
+                delivery.produce_out_of_band(message)
         except (BadValue, Obstacle) as error:
             self._tell(str(error))
         else:

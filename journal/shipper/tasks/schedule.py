@@ -1,6 +1,6 @@
 """Periodic tasks of the shipping thread, beside shipping: heartbeats, canaries, a status file.
 
-``build_chores`` is the one place that knows which of them a configuration asks for.
+``build_tasks`` is the one place that knows which of them a configuration asks for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import logbook
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.journal.folder.disk_usage import DiskLimits
-from firebird_cdc.journal.shipper.control import RetryDesk
+from firebird_cdc.journal.shipper.control import RetryControl
 from firebird_cdc.journal.shipper.delivery.plain import Delivery
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.nameless import NamelessWatch
@@ -27,7 +27,7 @@ from firebird_cdc.journal.shipper.tasks.watches import (
     ConfirmerWatch,
     DoubtWatch,
     LogWatch,
-    PartyWatch,
+    ProcessWatch,
 )
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.tasks.schedule")
@@ -36,7 +36,7 @@ LEAST_PAUSE_S = 1.0
 """A periodic task is not called more often, whatever it asks for."""
 
 
-class Chore(Protocol):
+class PeriodicTask(Protocol):
     """Periodic task on the shipping thread, which waits meanwhile.
 
     So a call takes a few milliseconds at most; what takes longer runs on a thread of the
@@ -52,21 +52,21 @@ class Chore(Protocol):
         ...
 
 
-def build_chores(
+def build_tasks(
     config: ConnectorConfig, delivery: Delivery, statistics: Statistics, *, once: bool = False
-) -> list[Chore]:
+) -> list[PeriodicTask]:
     """Return the periodic tasks that CONFIG asks for; ONCE: of a shipper that only sends what is
     there."""
     limits = DiskLimits.of(config)
-    chores: list[Chore] = [
+    tasks: list[PeriodicTask] = [
         DiskWatch(config.journal_directory, limits, statistics),
         ConfirmerWatch(config.journal_directory, statistics),
         DoubtWatch(config.journal_directory, statistics),
-        PartyWatch(config.journal_directory, statistics),
+        ProcessWatch(config.journal_directory, statistics),
         LogWatch(config.journal_directory, statistics),
         NamelessWatch(config.journal_directory, statistics),
         FailureWatch(config.journal_directory, config.path, statistics),
-        RetryDesk(config.journal_directory, delivery),
+        RetryControl(config.journal_directory, delivery),
     ]
     archive = config.journal_archive_directory
     if archive is not None:
@@ -74,11 +74,11 @@ def build_chores(
             config.journal_archive_retention_ms, config.journal_archive_retention_bytes
         )
         segment_bytes = config.journal_archive_segment_bytes
-        chores.append(ArchiveKeeper(archive, segment_bytes, retention, statistics))
+        tasks.append(ArchiveKeeper(archive, segment_bytes, retention, statistics))
     if once:
-        return chores
+        return tasks
     if config.heartbeat_interval_ms:
-        chores.append(Heartbeat(config, delivery))
+        tasks.append(Heartbeat(config, delivery))
     canaries = [
         Canary(config, table, statistics, partial(_waiting, delivery, table.database))
         for table in config.canary_tables
@@ -88,43 +88,43 @@ def build_chores(
         str(Path(canary.table.database).resolve()): canary
         for canary in canaries
     }
-    return [*chores, *canaries]
+    return [*tasks, *canaries]
 
 
 def _waiting(delivery: Delivery, database: str) -> int:
     """Return the number of journals of DATABASE that wait or are on their way."""
     database = str(Path(database).resolve())
-    if lane := delivery.lanes.get(database):
-        return lane.pending
+    if queue := delivery.queues.get(database):
+        return queue.pending
     return len(delivery.backlog.queues.get(database, ()))
 
 
-class ChoreList:
+class TaskList:
     """Calls each periodic task when it is due. An error of one ends neither it nor the shipper: it
     is logged once, and the task is called again later."""
 
-    def __init__(self, chores: Sequence[Chore]) -> None:
-        self._chores = chores
-        self._due = [0.0] * len(chores)
-        self._troubles = [""] * len(chores)
-        self.next_at = 0.0 if chores else float("inf")
+    def __init__(self, tasks: Sequence[PeriodicTask]) -> None:
+        self._tasks = tasks
+        self._due = [0.0] * len(tasks)
+        self._troubles = [""] * len(tasks)
+        self.next_at = 0.0 if tasks else float("inf")
 
     def turn(self, now: float) -> None:
         """Call those that are due at NOW (monotonic); ``next_at`` tells when others will be."""
         if now < self.next_at:
             return
-        for index, chore in enumerate(self._chores):
+        for index, task in enumerate(self._tasks):
             if now >= self._due[index]:
-                self._due[index] = max(self._call(index, chore, now), now + LEAST_PAUSE_S)
+                self._due[index] = max(self._call(index, task, now), now + LEAST_PAUSE_S)
         self.next_at = min(self._due, default=float("inf"))
 
-    def _call(self, index: int, chore: Chore, now: float) -> float:
+    def _call(self, index: int, task: PeriodicTask, now: float) -> float:
         try:
-            due = chore.turn(now)
+            due = task.turn(now)
         except Exception as error:
             trouble = f"{type(error).__name__}: {error}"
             if trouble != self._troubles[index]:
-                _log.exception("{} failed and is tried again", type(chore).__name__)
+                _log.exception("{} failed and is tried again", type(task).__name__)
             self._troubles[index] = trouble
             return now
         self._troubles[index] = ""
@@ -132,8 +132,8 @@ class ChoreList:
 
     def close(self) -> None:
         """Have all of them end, whatever one of them raises."""
-        for chore in self._chores:
+        for task in self._tasks:
             try:
-                chore.close()
+                task.close()
             except Exception:
-                _log.exception("{} failed to end", type(chore).__name__)
+                _log.exception("{} failed to end", type(task).__name__)

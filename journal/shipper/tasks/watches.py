@@ -49,7 +49,7 @@ class ConfirmerWatch:
         """There is nothing to give back."""
 
 
-class PartyWatch:
+class ProcessWatch:
     """A periodic task of the shipper: has the statistics tell of ``disagreements``."""
 
     def __init__(self, directory: Path, statistics: Statistics) -> None:

@@ -17,13 +17,13 @@ n-th of equal messages is taken for the n-th. Only where messages don't tell whe
 
 
 class Wanted(NamedTuple):
-    """A message that the journals ask for. ``lane``: whose order it belongs to, its database.
+    """A message that the journals ask for. ``database``: whose order it belongs to, its database.
     ``place``: journal and number of the event; ``is_due``: whether its absence is a fault."""
 
     digest: bytes
     block: int
     op: str
-    lane: str | None
+    database: str | None
     place: tuple[bytes, int]
     is_due: bool = True
 
@@ -254,17 +254,17 @@ def _disorder(
     wanted: Sequence[Wanted], seen: Sequence[Seen], pairs: Sequence[int]
 ) -> Iterator[Difference]:
     """One difference for each stretch of a partition whose messages are not in their order."""
-    lanes: dict[tuple[int, str | None], list[tuple[int, int]]] = defaultdict(list)
+    by_database: dict[tuple[int, str | None], list[tuple[int, int]]] = defaultdict(list)
     for index, found in enumerate(pairs):
         if found >= 0 and not seen[index].is_loose:
-            lanes[seen[index].partition, wanted[found].lane].append((found, index))
-    for lane in lanes.values():
-        ranks = {found: rank for rank, (found, _) in enumerate(sorted(lane))}
+            by_database[seen[index].partition, wanted[found].database].append((found, index))
+    for database in by_database.values():
+        ranks = {found: rank for rank, (found, _) in enumerate(sorted(database))}
         start, highest = 0, -1
-        for at, (found, _) in enumerate(lane):
+        for at, (found, _) in enumerate(database):
             highest = max(highest, ranks[found])
             if highest == at:  # all up to here are in the stretches up to here
                 if at > start:
-                    late, index = min(lane[start : at + 1])
-                    yield Difference("order", late, index, lane[start][0])
+                    late, index = min(database[start : at + 1])
+                    yield Difference("order", late, index, database[start][0])
                 start = at + 1

@@ -1,6 +1,6 @@
 """One database's way to Kafka: its journals strictly in order, and what stops it.
 
-A lane takes journals from its queue by (epoch, sequence). It stops at a journal that can't be
+A queue takes journals from its queue by (epoch, sequence). It stops at a journal that can't be
 shipped (``halt``), waits after a failure (``retry_at``) and notices missing numbers.
 """
 
@@ -16,11 +16,11 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc.clock import now_us
-from firebird_cdc.journal.shipper.delivery.send import Flight, FlightPlan
+from firebird_cdc.journal.shipper.delivery.send import JournalSend, SendContext
 from firebird_cdc.journal.shipper.inbox.backlog import Entry, Queue
 from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Position, runs_of
 
-_log = logbook.Logger("firebird_cdc.journal.shipper.delivery.lane")
+_log = logbook.Logger("firebird_cdc.journal.shipper.delivery.database_queue")
 
 HOLE_WAIT_S = 1.0
 """Time for a missing number to come. Renames come in order, so normally none is missing."""
@@ -31,7 +31,7 @@ MAX_BACKOFF_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Reason why a lane stands still, and the place.
+    """Reason why a queue stands still, and the place.
 
     ``place``: epoch and sequence from which on nothing is sent. ``entry``: the journal that
     is at fault, None if the fault is that one is missing. ``signature``: its file as it was.
@@ -73,10 +73,10 @@ class _Hole:
     told: bool = False
 
 
-class Lane:
+class DatabaseQueue:
     """The journals of one database on their way.
 
-    ``flights``: begun and not yet disposed of, in order. ``halt``: set while it stands still.
+    ``sends``: begun and not yet disposed of, in order. ``halt``: set while it stands still.
     ``failing``: one of its messages failed, the answers to the others are awaited.
     ``setback``: the journal that was not delivered when it should, until it or a later one is.
     ``careful``: the journal that is sent one message at a time.
@@ -87,10 +87,10 @@ class Lane:
     settled, and its last event. ``failures``: attempts that failed since then.
     """
 
-    def __init__(self, database: str, queue: Queue, backoff_s: float, on_missing: Missed) -> None:
+    def __init__(self, database: str, backlog: Queue, backoff_s: float, on_missing: Missed) -> None:
         self.database = database
-        self.queue = queue
-        self.flights: deque[Flight] = deque()
+        self.backlog = backlog
+        self.sends: deque[JournalSend] = deque()
         self.halt: Halt | None = None
         self.retry_at = 0.0
         self.careful: UUID | None = None
@@ -105,7 +105,7 @@ class Lane:
         self.failures = 0
         self._skipped: dict[UUID, dict[int, str]] = {}
         self._resume_after: dict[UUID, int] = {}
-        self._former: dict[UUID, Flight] = {}  # the last attempts at journals that come again
+        self._former: dict[UUID, JournalSend] = {}  # the last attempts at journals that come again
         self._previous: Entry | None = None
         # The epoch that consumers know of, None if nobody can tell.
         self._epoch: int | None = None
@@ -117,8 +117,8 @@ class Lane:
 
     @property
     def unacked(self) -> int:
-        """Messages of this lane that Kafka has not answered."""
-        return sum(flight.unacked for flight in self.flights)
+        """Messages of this queue that Kafka has not answered."""
+        return sum(send.unacked for send in self.sends)
 
     @property
     def pending(self) -> int:
@@ -126,30 +126,30 @@ class Lane:
         those under way."""
         halt = self.halt
         stopped = halt is not None and halt.entry is not None
-        return len(self.queue) + len(self.flights) + stopped
+        return len(self.backlog) + len(self.sends) + stopped
 
     @property
     def first_place(self) -> tuple[int, int] | None:
         """Epoch and sequence of the first journal that is not shipped yet."""
-        if self.flights:
-            return self.flights[0].entry[:2]
-        return self.queue.first()[:2] if self.queue else None
+        if self.sends:
+            return self.sends[0].entry[:2]
+        return self.backlog.first()[:2] if self.backlog else None
 
     @property
     def first_name(self) -> str | None:
         """The file of the journal that was committed first; for any thread."""
         with suppress(IndexError):
-            return self.flights[0].entry.name
+            return self.sends[0].entry.name
         halt = self.halt
         if halt is not None and halt.entry is not None:
             return halt.entry.name
-        return self.queue.first_name
+        return self.backlog.first_name
 
     @property
     def furthest(self) -> tuple[UUID | None, int]:
         """The first journal under way, and how far the best attempt at it has come so far."""
-        if self.flights:
-            first = self.flights[0]
+        if self.sends:
+            first = self.sends[0]
             reached = first.entry.uuid, first.progress
             if reached[0] != self._furthest[0] or reached[1] > self._furthest[1]:
                 self._furthest = reached
@@ -157,14 +157,14 @@ class Lane:
 
     @property
     def can_go_on(self) -> bool:
-        """Tell whether journals are on their way, or wait before the place where the lane stands
+        """Tell whether journals are on their way, or wait before the place where the queue stands
         still."""
-        return bool(self.flights) or (bool(self.queue) and not self._stands_before_next)
+        return bool(self.sends) or (bool(self.backlog) and not self._stands_before_next)
 
     @property
     def _stands_before_next(self) -> bool:
-        """Tell whether the lane stands still before the first journal of its queue."""
-        return self.halt is not None and self.queue.first()[:2] >= self.halt.place
+        """Tell whether the queue stands still before the first journal of its queue."""
+        return self.halt is not None and self.backlog.first()[:2] >= self.halt.place
 
     def ready(self, scans: int, suspects: int, young: bool) -> bool:
         """Tell whether the next journal may be begun.
@@ -174,11 +174,11 @@ class Lane:
         to be one or the other first. Raises ``MissingBlocked`` if one of them may be the one
         that is missing here.
         """
-        if not self.queue or self._stands_before_next or monotonic() < self.retry_at:
+        if not self.backlog or self._stands_before_next or monotonic() < self.retry_at:
             return False
-        if self.careful is not None and self.flights:
+        if self.careful is not None and self.sends:
             return False
-        entry, previous = self.queue.first(), self._previous
+        entry, previous = self.backlog.first(), self._previous
         if previous is None:
             if entry.sequence == 1:
                 return True
@@ -232,19 +232,19 @@ class Lane:
     def goes_on(self) -> bool:
         """Tell whether the next journal directly follows one just begun, so that ``ready`` and
         ``fits`` hold; a check at little cost. False says nothing."""
-        previous, queue = self._previous, self.queue
-        if not queue or previous is None or self.halt is not None or self.careful is not None:
+        previous, backlog = self._previous, self.backlog
+        if not backlog or previous is None or self.halt is not None or self.careful is not None:
             return False
         if self.foreign:  # what Kafka has may be ahead
             return False
-        entry = queue.first()
+        entry = backlog.first()
         if entry.sequence != previous.sequence + 1 or entry.epoch != previous.epoch:
             return False
         return self.known is None or self.known.position.complete
 
-    def begin(self, plan: FlightPlan) -> Flight:
+    def begin(self, plan: SendContext) -> JournalSend:
         """Begin the next journal; ``ready`` must have said yes."""
-        entry = self.queue.pop()
+        entry = self.backlog.pop()
         uuid = entry.uuid
         self._hole = None
         # All nearly always empty, and hashing a uuid takes its time.
@@ -252,7 +252,7 @@ class Lane:
         former = self._former.get(uuid) if self._former else None
         if former is not None and former.part.sent_to == resume_after:
             former.tally.tell()  # Kafka turned out to have that, so it is not sent again
-        flight = Flight(
+        send = JournalSend(
             plan,
             entry,
             self.database,
@@ -262,8 +262,8 @@ class Lane:
             opens_epoch=resume_after == 0 and self._opens_epoch(entry),
         )
         self._go_past(entry)
-        self.flights.append(flight)
-        return flight
+        self.sends.append(send)
+        return send
 
     def _opens_epoch(self, entry: Entry) -> bool:
         """Tell whether ENTRY is the first of an epoch that begins with a restore: by its number,
@@ -274,20 +274,18 @@ class Lane:
             return True
         if self._epoch is None or entry.epoch <= self._epoch:
             return False
-        return not any(
-            flight.opens_epoch and flight.entry.epoch >= entry.epoch for flight in self.flights
-        )
+        return not any(send.opens_epoch and send.entry.epoch >= entry.epoch for send in self.sends)
 
     def take_gone(self, entry: Entry, is_gone: Callable[[Entry], bool]) -> list[Entry]:
         """Take the journals out that come right behind ENTRY and are gone like it; none is missing
         then."""
         gone: list[Entry] = []
         last = entry
-        while self.queue:
-            following = self.queue.first()
+        while self.backlog:
+            following = self.backlog.first()
             if following[:2] != (last.epoch, last.sequence + 1) or not is_gone(following):
                 break
-            last = self.queue.pop()
+            last = self.backlog.pop()
             gone.append(last)
         self._go_past(last)
         return gone
@@ -354,14 +352,14 @@ class Lane:
 
         None: as now. All journals under way are part of it; FOLDER and PLACE say where they are.
         """
-        flights = list(self.flights)
-        if flights and not flights[-1].read_to_end and not flights[-1].part.sent_to:
-            flights.pop()  # begun, and nothing of it sent yet
-        if not flights:
+        sends = list(self.sends)
+        if sends and not sends[-1].read_to_end and not sends[-1].part.sent_to:
+            sends.pop()  # begun, and nothing of it sent yet
+        if not sends:
             return None
-        last = flights[-1]
+        last = sends[-1]
         complete = last.read_to_end
-        runs = runs_of([flight.entry for flight in flights if flight.read_to_end])
+        runs = runs_of([send.entry for send in sends if send.read_to_end])
         epoch, sequence, uuid = last.entry
         return Position(
             self.database, epoch, sequence, uuid, last.part.sent_to, complete, now_us(), runs,
@@ -378,65 +376,65 @@ class Lane:
         self.foreign = self.forgiven = False
         self._note(position)
 
-    def settle(self) -> Flight | None:
-        """Take the first flight if all of it is acknowledged."""
-        if not self.flights or not self.flights[0].delivered:
+    def settle(self) -> JournalSend | None:
+        """Take the first send if all of it is acknowledged."""
+        if not self.sends or not self.sends[0].delivered:
             return None
-        flight = self.flights.popleft()
-        self._epoch = max(flight.entry.epoch, self._epoch or 0)
-        if self.settled is None or flight.entry > self.settled[0]:
-            self.settled = flight.entry, flight.pos
-        self._finish(flight)
+        send = self.sends.popleft()
+        self._epoch = max(send.entry.epoch, self._epoch or 0)
+        if self.settled is None or send.entry > self.settled[0]:
+            self.settled = send.entry, send.pos
+        self._finish(send)
         self.failures = 0
         self._backoff_s = self._first_backoff_s
-        return flight
+        return send
 
     @property
     def must_come_first(self) -> bool:
         """Tell whether the next journal was not delivered when it should, and others are ahead: in
         one Kafka transaction it would hold them up again."""
         setback = self.setback
-        if setback is None or not self.flights or not self.queue:
+        if setback is None or not self.sends or not self.backlog:
             return False
-        return self.queue.first()[:2] == setback.place
+        return self.backlog.first()[:2] == setback.place
 
-    def recovers(self, flight: Flight) -> bool:
-        """Tell whether FLIGHT, which is delivered, ends what the lane met: those before the
+    def recovers(self, send: JournalSend) -> bool:
+        """Tell whether FLIGHT, which is delivered, ends what the queue met: those before the
         journal in question were under way and say nothing, nor do any while it stands still."""
         setback = self.setback
-        if setback is None or self.halt is not None or flight.entry[:2] < setback.place:
+        if setback is None or self.halt is not None or send.entry[:2] < setback.place:
             return False
         self.setback = None
         return True
 
-    def drop(self, flight: Flight, *, comes_again: bool = False) -> None:
+    def drop(self, send: JournalSend, *, comes_again: bool = False) -> None:
         """FLIGHT ends here without being delivered: set aside, gone, or to be mended first."""
-        flight.close()
+        send.close()
         # So the next one does, unless Kafka has a part of this one, and with it that message.
-        if flight.opens_epoch and not self._resume_after.get(flight.entry.uuid):
-            self._epoch = flight.entry.epoch - 1
-        self.flights.remove(flight)
-        self._finish(flight)
+        if send.opens_epoch and not self._resume_after.get(send.entry.uuid):
+            self._epoch = send.entry.epoch - 1
+        self.sends.remove(send)
+        self._finish(send)
         if comes_again:
-            self._former[flight.entry.uuid] = flight
+            self._former[send.entry.uuid] = send
 
     def count(self) -> None:
         """Count what is acknowledged of all journals under way: it is committed."""
-        for flight in self.flights:
-            flight.tally.tell()
+        for send in self.sends:
+            send.tally.tell()
 
-    def take_known(self, entry: Entry) -> Flight | None:
-        """Take ENTRY, the next journal, out: Kafka turned out to have it. Returns the flight of
+    def take_known(self, entry: Entry) -> JournalSend | None:
+        """Take ENTRY, the next journal, out: Kafka turned out to have it. Returns the send of
         this shipper that it was on, of which nothing is counted yet."""
-        self._go_past(self.queue.pop())
+        self._go_past(self.backlog.pop())
         former = self._former.pop(entry.uuid, None)
         if former is None or not former.delivered:
             return None
         former.tally.tell()
         return former
 
-    def _finish(self, flight: Flight) -> None:
-        uuid = flight.entry.uuid
+    def _finish(self, send: JournalSend) -> None:
+        uuid = send.entry.uuid
         for remembered in (self._skipped, self._resume_after, self._former):
             if remembered:
                 remembered.pop(uuid, None)
@@ -445,11 +443,11 @@ class Lane:
 
     def start_over(self) -> None:
         """Put all journals on their way back into the queue."""
-        for flight in self.flights:
-            flight.close()
-            self._former[flight.entry.uuid] = flight
-            self.queue.push(flight.entry)
-        self.flights.clear()
+        for send in self.sends:
+            send.close()
+            self._former[send.entry.uuid] = send
+            self.backlog.push(send.entry)
+        self.sends.clear()
 
     def back_off(self) -> float:
         """Pause before the next attempt, longer each time; returns the seconds."""

@@ -1,11 +1,11 @@
-"""The shipping thread's chores: called when they are due, and never the shipper's end."""
+"""The shipping thread's tasks: called when they are due, and never the shipper's end."""
 
 from __future__ import annotations
 
 import logbook
 import pytest
 
-from firebird_cdc.journal.shipper.tasks.schedule import ChoreList
+from firebird_cdc.journal.shipper.tasks.schedule import TaskList
 
 
 class _Chore:
@@ -29,48 +29,48 @@ class _Chore:
             raise self.fault
 
 
-def _turn(chores: ChoreList, until: float, step: float = 0.25) -> None:
+def _turn(tasks: TaskList, until: float, step: float = 0.25) -> None:
     """Turn the loop every STEP seconds from 0 until UNTIL."""
     for number in range(int(until / step) + 1):
-        chores.turn(number * step)
+        tasks.turn(number * step)
 
 
 def test_each_chore_is_called_when_it_asked_for_it() -> None:
     often, seldom = _Chore(2), _Chore(5)
-    chores = ChoreList([often, seldom])
-    _turn(chores, 10)
+    tasks = TaskList([often, seldom])
+    _turn(tasks, 10)
     assert often.calls == [0, 2, 4, 6, 8, 10]
     assert seldom.calls == [0, 5, 10]
-    assert chores.next_at == 12
+    assert tasks.next_at == 12
 
 
 def test_no_chore_is_called_more_often_than_once_a_second() -> None:
     eager = _Chore(-1)
-    _turn(ChoreList([eager]), 3)
+    _turn(TaskList([eager]), 3)
     assert eager.calls == [0, 1, 2, 3]
 
 
 def test_a_chore_that_fails_is_logged_once_and_called_again() -> None:
     broken, sound = _Chore(1, OSError("no")), _Chore(1)
-    chores = ChoreList([broken, sound])
+    tasks = TaskList([broken, sound])
     with logbook.TestHandler() as log:
-        _turn(chores, 3)
+        _turn(tasks, 3)
         assert len(log.records) == 1
         broken.fault = None
-        _turn(chores, 5)
+        _turn(tasks, 5)
         assert len(log.records) == 1
     assert len(broken.calls) == len(sound.calls)
 
 
 @pytest.mark.parametrize("fault", [None, ValueError("no")])
 def test_all_chores_are_closed(fault: Exception | None) -> None:
-    chores = [_Chore(1, fault), _Chore(1)]
+    tasks = [_Chore(1, fault), _Chore(1)]
     with logbook.TestHandler():
-        ChoreList(chores).close()
-    assert [chore.closed for chore in chores] == [1, 1]
+        TaskList(tasks).close()
+    assert [task.closed for task in tasks] == [1, 1]
 
 
 def test_without_chores_nothing_is_ever_due() -> None:
-    chores = ChoreList([])
-    chores.turn(5)
-    assert chores.next_at == float("inf")
+    tasks = TaskList([])
+    tasks.turn(5)
+    assert tasks.next_at == float("inf")

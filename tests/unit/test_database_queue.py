@@ -15,10 +15,10 @@ import pytest
 
 from firebird_cdc.config import load_config
 from firebird_cdc.errors import ShipError
-from firebird_cdc.journal.shipper.delivery import lane as lane_module
+from firebird_cdc.journal.shipper.delivery import queue as lane_module
 from firebird_cdc.journal.shipper.delivery import transactional
-from firebird_cdc.journal.shipper.delivery.lane import Lane
-from firebird_cdc.journal.shipper.delivery.send import FlightPlan
+from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue
+from firebird_cdc.journal.shipper.delivery.send import SendContext
 from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
 from firebird_cdc.journal.shipper.inbox.backlog import Entry, Queue
 from firebird_cdc.journal.shipper.kafka import offset_topic
@@ -31,80 +31,80 @@ DATABASE = "/srv/a.fdb"
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> FlightPlan:
+def plan(tmp_path: Path) -> SendContext:
     """A plan by which nothing is rendered."""
     renderer: Any = None
-    return FlightPlan(tmp_path, renderer, "none", "fail", Statistics())
+    return SendContext(tmp_path, renderer, "none", "fail", Statistics())
 
 
 def _nothing_is_missing(*missing: object) -> None:
     pytest.fail(f"told as missing: {missing}")
 
 
-def _is_ready(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> bool:
+def _is_ready(queue: DatabaseQueue, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Tell whether LANE goes on, once what is missing has had its time to come."""
     later = iter(range(10, 1000, 10))
     monkeypatch.setattr(lane_module, "monotonic", lambda: next(later))
-    return any(lane.ready(scans, 0, False) for scans in range(5))
+    return any(queue.ready(scans, 0, False) for scans in range(5))
 
 
 def entries(first: int, count: int) -> list[Entry]:
     return [Entry(0, sequence, uuid4()) for sequence in range(first, first + count)]
 
 
-def test_cluster_without_the_beginning_of_a_journal_gets_all_of_it(plan: FlightPlan) -> None:
+def test_cluster_without_the_beginning_of_a_journal_gets_all_of_it(plan: SendContext) -> None:
     (entry,) = entries(4, 1)
-    lane = Lane(DATABASE, Queue(), 1.0, _nothing_is_missing)
-    lane.queue.push(entry)
+    queue = DatabaseQueue(DATABASE, Queue(), 1.0, _nothing_is_missing)
+    queue.backlog.push(entry)
     half = Position(DATABASE, 0, 4, entry.uuid, 1000, complete=False, shipped_us=0)
-    lane.stand(Known(half))
-    assert lane.begin(plan).resume_after == 1000
-    lane.start_over()
-    lane.stand(None)  # a broker came back without its disk
-    assert lane.begin(plan).resume_after == 0
+    queue.stand(Known(half))
+    assert queue.begin(plan).resume_after == 1000
+    queue.start_over()
+    queue.stand(None)  # a broker came back without its disk
+    assert queue.begin(plan).resume_after == 0
 
 
 @pytest.mark.parametrize("is_dropped", [False, True])
 def test_an_epoch_of_which_kafka_has_a_part_is_not_announced_again(
-    plan: FlightPlan, is_dropped: bool
+    plan: SendContext, is_dropped: bool
 ) -> None:
-    lane = Lane(DATABASE, Queue(), 1.0, _nothing_is_missing)
-    lane.stand(Known(Position(DATABASE, 0, 9, uuid4(), 1, complete=True, shipped_us=0)))
+    queue = DatabaseQueue(DATABASE, Queue(), 1.0, _nothing_is_missing)
+    queue.stand(Known(Position(DATABASE, 0, 9, uuid4(), 1, complete=True, shipped_us=0)))
     first, second = Entry(1, 2, uuid4()), Entry(1, 3, uuid4())  # the very first one was lost
-    lane.queue.push(first)
-    lane.queue.push(second)
-    flight = lane.begin(plan)
-    assert flight.opens_epoch
-    lane.advance(Position(DATABASE, 1, 2, first.uuid, 500, complete=False, shipped_us=0))
+    queue.backlog.push(first)
+    queue.backlog.push(second)
+    send = queue.begin(plan)
+    assert send.opens_epoch
+    queue.advance(Position(DATABASE, 1, 2, first.uuid, 500, complete=False, shipped_us=0))
     if is_dropped:
-        lane.drop(flight)
+        queue.drop(send)
     else:
-        lane.start_over()
-        assert not lane.begin(plan).opens_epoch
-    assert not lane.begin(plan).opens_epoch
+        queue.start_over()
+        assert not queue.begin(plan).opens_epoch
+    assert not queue.begin(plan).opens_epoch
 
 
 def test_what_is_sent_again_of_the_epoch_before_has_no_holes_in_front(
-    plan: FlightPlan, monkeypatch: pytest.MonkeyPatch
+    plan: SendContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lane = Lane(DATABASE, Queue(), 1.0, _nothing_is_missing)
-    lane.stand(Known(Position(DATABASE, 0, 54, uuid4(), 1, complete=True, shipped_us=0)))
+    queue = DatabaseQueue(DATABASE, Queue(), 1.0, _nothing_is_missing)
+    queue.stand(Known(Position(DATABASE, 0, 54, uuid4(), 1, complete=True, shipped_us=0)))
     for entry in [*entries(55, 3), Entry(1, 1, uuid4())]:
-        lane.queue.push(entry)
-        lane.begin(plan)
-    lane.start_over()
+        queue.backlog.push(entry)
+        queue.begin(plan)
+    queue.start_over()
     for _ in range(4):
-        assert _is_ready(lane, monkeypatch)
-        lane.begin(plan)
+        assert _is_ready(queue, monkeypatch)
+        queue.begin(plan)
 
 
 def test_what_is_left_of_the_epoch_before_that_kafka_has_has_no_holes_in_front(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lane = Lane(DATABASE, Queue(), 1.0, _nothing_is_missing)
-    lane.stand(Known(Position(DATABASE, 1, 1, uuid4(), 1, complete=True, shipped_us=0)))
-    lane.queue.push(Entry(0, 57, uuid4()))
-    assert _is_ready(lane, monkeypatch)
+    queue = DatabaseQueue(DATABASE, Queue(), 1.0, _nothing_is_missing)
+    queue.stand(Known(Position(DATABASE, 1, 1, uuid4(), 1, complete=True, shipped_us=0)))
+    queue.backlog.push(Entry(0, 57, uuid4()))
+    assert _is_ready(queue, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -124,24 +124,24 @@ def test_only_what_is_not_told_yet_and_of_this_folder_is_missing(
     missing: list[tuple[tuple[int, int], tuple[int, int]]],
 ) -> None:
     told = []
-    lane = Lane(DATABASE, Queue(), 1.0, lambda _, missed: told.append(missed))
+    queue = DatabaseQueue(DATABASE, Queue(), 1.0, lambda _, missed: told.append(missed))
     position = Position(DATABASE, 0, 4, uuid4(), 1, complete=True, shipped_us=0)
-    lane.stand(Known(position), passed, is_foreign=is_foreign)
-    lane.queue.push(Entry(0, 7, uuid4()))
-    assert _is_ready(lane, monkeypatch)
+    queue.stand(Known(position), passed, is_foreign=is_foreign)
+    queue.backlog.push(Entry(0, 7, uuid4()))
+    assert _is_ready(queue, monkeypatch)
     assert told == missing
 
 
 def test_without_positions_what_is_told_is_not_missing_again(
-    plan: FlightPlan, monkeypatch: pytest.MonkeyPatch
+    plan: SendContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lane = Lane(DATABASE, Queue(), 1.0, _nothing_is_missing)
-    lane.stand(None, (0, 3))
+    queue = DatabaseQueue(DATABASE, Queue(), 1.0, _nothing_is_missing)
+    queue.stand(None, (0, 3))
     for entry in [*entries(1, 2), *entries(4, 1)]:
-        lane.queue.push(entry)
+        queue.backlog.push(entry)
     for _ in range(3):
-        assert _is_ready(lane, monkeypatch)
-        lane.begin(plan)
+        assert _is_ready(queue, monkeypatch)
+        queue.begin(plan)
 
 
 def test_names_of_single_journals_are_kept_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_identity_of_a_folder_is_on_disk_before_it_is_used(
 
 
 def test_sleep_of_the_machine_counts_as_age_of_a_transaction(
-    plan: FlightPlan, monkeypatch: pytest.MonkeyPatch
+    plan: SendContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     anything: Any = Mock()
     delivery = TransactionalDelivery(

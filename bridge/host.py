@@ -17,7 +17,7 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc.errors import CaptureError
-from firebird_cdc.journal.folder.inventory import Verdict
+from firebird_cdc.journal.folder.inventory import TransactionState
 from firebird_cdc.journal.folder.shared_page import SharedPage
 
 _log = logbook.Logger("firebird_cdc.bridge.host")
@@ -30,7 +30,7 @@ _COMPLETED_FACTOR = 51  # a column takes 23 bytes at least, and is completed by 
 
 
 class CommittedJournal(NamedTuple):
-    """A transaction's commit was called: its sealed journal waits for the engine's verdict."""
+    """A transaction's commit was called: its sealed journal waits for the engine's state."""
 
     number: int  # grows by one with every event of the plugin
     database: int
@@ -131,7 +131,12 @@ class DiskUse(NamedTuple):
     cost_ms: int  # how long it took to measure them
 
 
-_VERDICTS = {0: Verdict.ACTIVE, -1: Verdict.LIMBO, -2: Verdict.DEAD, -3: Verdict.UNKNOWN}
+_VERDICTS = {
+    0: TransactionState.ACTIVE,
+    -1: TransactionState.LIMBO,
+    -2: TransactionState.DEAD,
+    -3: TransactionState.UNKNOWN,
+}
 
 
 class QuestionKind(IntEnum):
@@ -156,8 +161,8 @@ class Witness(Protocol):
     """An attachment of ours to one database. Used by one thread, and open only while there is
     something to ask: it stands in the way of DROP DATABASE and of a shutdown."""
 
-    def ask(self, transactions: Sequence[int]) -> list[Verdict]:
-        """Return the verdict on each transaction number, in order, once it is on disk.
+    def ask(self, transactions: Sequence[int]) -> list[TransactionState]:
+        """Return the state on each transaction number, in order, once it is on disk.
 
         Raises CaptureError with the engine's words; close the witness then.
         """
@@ -289,14 +294,14 @@ class CffiWitness:
         self._api = api
         self._handle = handle
 
-    def ask(self, transactions: Sequence[int]) -> list[Verdict]:
+    def ask(self, transactions: Sequence[int]) -> list[TransactionState]:
         count = len(transactions)
         answers = self._ffi.new("int64_t[]", count)
         error = self._ffi.new("char[]", _ERROR_BYTES)
         numbers = self._ffi.new("uint64_t[]", list(transactions))
         if not self._api.witness_ask(self._handle, numbers, answers, count, error, _ERROR_BYTES):
             raise CaptureError(self._ffi.string(error).decode("utf-8", "replace"))
-        return [_VERDICTS.get(answer, Verdict.COMMITTED) for answer in answers]
+        return [_VERDICTS.get(answer, TransactionState.COMMITTED) for answer in answers]
 
     @contextmanager
     def reading(self) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 Threads, all of them daemons that the server neither sees nor waits for:
 
-    fbc-confirm    verdict, stamp and name of what the plugin handed over  (confirmer)
+    fbc-confirm    state, stamp and name of what the plugin handed over  (confirmer)
     fbc-definitions  asks for what records don't show of their tables     (definitions)
     fbc-shipper    keeps an embedded shipper running                       (shipper)
     fbc-disk       measures what journals take, and warns                  (disk)

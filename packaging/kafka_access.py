@@ -18,7 +18,7 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.filters import TableFilter
 from firebird_cdc.journal.events.topics import BadName, TopicNames
 from firebird_cdc.journal.shipper.kafka.client import admin_settings, librdkafka_logger
-from firebird_cdc.journal.shipper.kafka.offset_topic import PositionReader
+from firebird_cdc.journal.shipper.kafka.offset_topic import OffsetReader
 from firebird_cdc.journal.shipper.kafka.topic_creation import HINTS, new_topic
 from firebird_cdc.journal.shipper.local_offsets import read_folder_identity
 from firebird_cdc.packaging.server.findings import Finding, Findings, Severity
@@ -178,7 +178,7 @@ def _other_folders(options: ConnectorConfig) -> Findings:
     """Yield findings on databases that were shipped lately from another journal folder with our
     transactional id, as the offset topic tells."""
     own = read_folder_identity(options.journal_directory)
-    reader = PositionReader(options.producer, options.position_topic, librdkafka_logger())
+    reader = OffsetReader(options.producer, options.position_topic, librdkafka_logger())
     try:
         if not reader.advance(_TIMEOUT_S):
             return

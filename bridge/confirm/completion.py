@@ -17,7 +17,7 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc.bridge.confirm.pending import LIMBO_TICKET, Pending
-from firebird_cdc.bridge.confirm.verdicts import Verdicts
+from firebird_cdc.bridge.confirm.transaction_states import TransactionStates
 from firebird_cdc.bridge.host import Witness
 from firebird_cdc.bridge.structures import (
     Job,
@@ -63,12 +63,12 @@ class Completion:
         host: _Surroundings,
         folder: JournalFolder,
         fsync: bool,
-        verdicts: Verdicts,
+        states: TransactionStates,
         tell_trouble: Callable[[str, Sequence[Pending], Exception], None],
     ) -> None:
         """``tell_trouble``: hears which journals of a database wait, as it can't be asked."""
         self._host = host
-        self._verdicts = verdicts
+        self._states = states
         self._tell_trouble = tell_trouble
         self._numbers: dict[str, list[int]] = {}  # the plugin's numbers of a database path
         # completed table definitions by database and shown form, with their generation
@@ -293,7 +293,7 @@ class Completion:
     def _is_gone(self, database: str, guid: UUID) -> bool:
         """Tell whether the file at the path is not the database any more that a journal is of."""
         try:
-            inventory = self._verdicts.inventory(database, guid)
+            inventory = self._states.inventory(database, guid)
             return inventory.is_being_dropped or not inventory.is_in_place
         except (DatabaseReplaced, FileNotFoundError):
             return True
@@ -315,14 +315,14 @@ class Completion:
         """Have the engine be asked for DEFINITIONS in one transaction, if for any."""
         if all(self._known(database, generation, shown) is not None for shown in definitions):
             return nullcontext()
-        return self._verdicts.witness_for(database).reading()
+        return self._states.witness_for(database).reading()
 
     def _described(self, database: str, generation: int, shown: bytes) -> bytes:
         """Return the complete form of a definition, and let later transactions know it."""
         known = self._known(database, generation, shown)
         if known is not None:
             return known
-        complete = self._verdicts.witness_for(database).describe(shown)
+        complete = self._states.witness_for(database).describe(shown)
         if not complete:
             return complete
         self._definitions[database, shown] = (generation, complete)

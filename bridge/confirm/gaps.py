@@ -12,7 +12,7 @@ import logbook
 
 from firebird_cdc.bridge.confirm.pending import Pending, found
 from firebird_cdc.bridge.confirm.rewriting import Rewriting
-from firebird_cdc.bridge.confirm.verdicts import Verdicts
+from firebird_cdc.bridge.confirm.transaction_states import TransactionStates
 from firebird_cdc.bridge.host import (
     CountedGap,
     DatabaseIdentity,
@@ -23,7 +23,7 @@ from firebird_cdc.bridge.host import (
     LastSessionLeft,
 )
 from firebird_cdc.errors import CaptureError, JournalError
-from firebird_cdc.journal.folder.inventory import Verdict
+from firebird_cdc.journal.folder.inventory import TransactionState
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.format import JournalReader
 
@@ -46,9 +46,9 @@ class GapMarker:
     Belongs to the confirmer's thread.
     """
 
-    def __init__(self, host: Surroundings, verdicts: Verdicts, rewriting: Rewriting) -> None:
+    def __init__(self, host: Surroundings, states: TransactionStates, rewriting: Rewriting) -> None:
         self._host = host
-        self._verdicts = verdicts
+        self._states = states
         self._rewriting = rewriting
         self._again_at = 0.0  # when to try again what could not be marked, monotonic
         # databases whose counters of gaps are to be read, and which event first said so
@@ -117,10 +117,10 @@ class GapMarker:
                 pending = found(reader, is_orphan=False)
         except (FileNotFoundError, JournalError):
             return False  # found and decided already, by a scan of another process
-        (verdict,) = self._verdicts.ask(database.path, [pending])
-        if verdict is Verdict.COMMITTED:  # undone, or resolved meanwhile: nobody can tell
+        (state,) = self._states.ask(database.path, [pending])
+        if state is TransactionState.COMMITTED:  # undone, or resolved meanwhile: nobody can tell
             self._rewriting.replace_by_gap(pending)
-        elif verdict in (Verdict.DEAD, Verdict.ACTIVE):
+        elif state in (TransactionState.DEAD, TransactionState.ACTIVE):
             _log.error(
                 "the engine let transaction {transaction} of {database} go before its end, as "
                 "publication was switched off: its changes are not captured",

@@ -13,9 +13,9 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc.bridge.confirm.descriptors import IDLE_S, most_idle
-from firebird_cdc.bridge.confirm.verdicts import Verdicts
+from firebird_cdc.bridge.confirm.transaction_states import TransactionStates
 from firebird_cdc.errors import CaptureError, JournalEmpty, JournalError
-from firebird_cdc.journal.folder.inventory import TransactionInventory, Verdict
+from firebird_cdc.journal.folder.inventory import TransactionInventory, TransactionState
 from firebird_cdc.journal.folder.journal_folder import JournalFolder, is_live_name
 from firebird_cdc.journal.folder.ledger import (
     SequenceLedger,
@@ -78,11 +78,11 @@ class History:
         self,
         folder: JournalFolder,
         fsync: bool,
-        verdicts: Verdicts,
+        states: TransactionStates,
         sync_file_system: Callable[[int], None],
     ) -> None:
         """``sync_file_system``: puts all on disk that the descriptor's file system holds."""
-        self._verdicts = verdicts
+        self._states = states
         self._sync_file_system = sync_file_system
         self._ledgers: dict[str, SequenceLedger] = {}  # last used last
         self.use(folder, fsync)
@@ -227,7 +227,7 @@ class History:
 
     def begin_epoch_if_replaced(self, database: str, guid: UUID, ledger: SequenceLedger) -> None:
         try:
-            inventory = self._verdicts.inventory(database, guid)
+            inventory = self._states.inventory(database, guid)
             seen = inventory.identify()
             is_other = ledger.incarnation is not None and (
                 ledger.is_ahead_of(seen) or self._has_lost_its_last(inventory, ledger)
@@ -254,8 +254,8 @@ class History:
         is_due, ledger.compared_at = now - ledger.compared_at > _COMPARE_S, now
         if not is_due or not ledger.highest_transaction:
             return False
-        (verdict,) = inventory.verdicts([ledger.highest_transaction], durable=False)
-        return verdict is not Verdict.COMMITTED
+        (state,) = inventory.states([ledger.highest_transaction], durable=False)
+        return state is not TransactionState.COMMITTED
 
     def is_restore_due(self) -> bool:
         """Tell whether the stamps that a power cut took are still to be written again, and that

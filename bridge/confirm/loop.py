@@ -53,8 +53,8 @@ from firebird_cdc.bridge.confirm.pending import (
     in_order,
 )
 from firebird_cdc.bridge.confirm.rewriting import Rewriting
+from firebird_cdc.bridge.confirm.transaction_states import TransactionStates
 from firebird_cdc.bridge.confirm.troubles import DatabaseTroubles, UnreadableFiles
-from firebird_cdc.bridge.confirm.verdicts import Verdicts
 from firebird_cdc.bridge.host import (
     CommittedJournal,
     CountedGap,
@@ -68,7 +68,7 @@ from firebird_cdc.bridge.host import (
 )
 from firebird_cdc.errors import CaptureError, JournalError
 from firebird_cdc.journal.folder.counters import ConfirmerCounts
-from firebird_cdc.journal.folder.inventory import Verdict
+from firebird_cdc.journal.folder.inventory import TransactionState
 from firebird_cdc.journal.folder.journal_folder import (
     JournalFolder,
     check_name,
@@ -139,9 +139,9 @@ class Confirmer:
         self._left_undecided = 0  # how often in a row
         self._accounted = -1  # by whoever leads, when it was last looked around
         self._last_number = 0
-        self._verdicts = Verdicts(folder, fsync, host.open_witness)
+        self._states = TransactionStates(folder, fsync, host.open_witness)
         self._rewriting = Rewriting(folder, fsync)
-        self._history = History(folder, fsync, self._verdicts, host.sync_file_system)
+        self._history = History(folder, fsync, self._states, host.sync_file_system)
         self._troubles = DatabaseTroubles()
         self._unreadable = UnreadableFiles()
         self._follow_until = 0.0  # another process may be able to do what failed here, monotonic
@@ -149,9 +149,9 @@ class Confirmer:
         self._pacing = Pacing()
         self._published = 0  # in this turn
         self._published_ddl = False  # in this turn, too
-        self._completion = Completion(host, folder, fsync, self._verdicts, self._tell_trouble)
+        self._completion = Completion(host, folder, fsync, self._states, self._tell_trouble)
         self._times = ConfirmerCounts(folder.state)
-        self._gaps = GapMarker(host, self._verdicts, self._rewriting)
+        self._gaps = GapMarker(host, self._states, self._rewriting)
 
     def use(self, folder: JournalFolder, fsync: bool) -> None:
         """Work in another folder as soon as nothing is pending in the present one."""
@@ -186,7 +186,7 @@ class Confirmer:
         for pending in list(self._pending.values()):
             self._forget(pending)
         self._rest()
-        self._verdicts.close_inventories(self._waiting())
+        self._states.close_inventories(self._waiting())
         self._history.close()
 
     def is_restore_due(self) -> bool:
@@ -234,7 +234,7 @@ class Confirmer:
         if not self._pending:
             self._rest()
             if self._let_go:
-                self._verdicts.close_inventories(self._waiting())
+                self._states.close_inventories(self._waiting())
                 self._let_go = False
         self._settle()
         self._tidy()
@@ -245,7 +245,7 @@ class Confirmer:
     def _tidy(self) -> None:
         """Close what is open of databases in which nothing happens, and remove what was kept of
         those that are gone."""
-        self._verdicts.close_idle(self._waiting)
+        self._states.close_idle(self._waiting)
         self._history.close_idle()
         is_idle = not self._pending and not self._scan_wanted
         if is_idle and self._history.is_look_for_gone_due() and self._is_leader():
@@ -273,7 +273,7 @@ class Confirmer:
             elif isinstance(event, DatabaseSeen):
                 self._meet(event.database)
             elif isinstance(event, DatabaseLeft):
-                self._verdicts.leave(*self._host.database(event.database))
+                self._states.leave(*self._host.database(event.database))
             elif isinstance(event, DeadTransactions):
                 self._scan_wanted = True
             elif isinstance(event, LastSessionLeft):
@@ -287,7 +287,7 @@ class Confirmer:
         path, guid = self._host.database(number)
         self._completion.meet(path, number)
         with contextlib.suppress(OSError, CaptureError):
-            self._verdicts.enter(path, guid)
+            self._states.enter(path, guid)
 
     def _accept(self, event: CommittedJournal) -> None:
         if event.is_gap:
@@ -354,7 +354,7 @@ class Confirmer:
     def _work_in(self, folder: JournalFolder, fsync: bool) -> None:
         self._folder, self._fsync = folder, fsync
         self._times = ConfirmerCounts(folder.state)
-        for part in (self._verdicts, self._completion, self._rewriting, self._history):
+        for part in (self._states, self._completion, self._rewriting, self._history):
             part.use(folder, fsync)
 
     # -- who confirms ---------------------------------------------------------------------------
@@ -381,9 +381,9 @@ class Confirmer:
 
     def _rest(self) -> None:
         """Nothing is left to do: stand in nobody's way."""
-        self._verdicts.close_witnesses()
+        self._states.close_witnesses()
         self._release()
-        self._verdicts.close_inventories(self._waiting(), only_replaced=True)
+        self._states.close_inventories(self._waiting(), only_replaced=True)
 
     def _release(self) -> None:
         """Let others confirm."""
@@ -498,7 +498,7 @@ class Confirmer:
         self._left_undecided = self._left_undecided + 1 if left else 0
         if left:
             pause = min(2.0**self._left_undecided, _LOOK_AGAIN_MOST_S)
-            if self._verdicts.is_counting_looks():
+            if self._states.is_counting_looks():
                 pause = _WAIT_MS / 1000  # some more, and one of them is decided
             self._look_at = time.monotonic() + pause
 
@@ -540,17 +540,17 @@ class Confirmer:
         decided, and is still active. Raises CaptureError, JournalError, OSError."""
         decided = database in self._unfinished and self._complete(database)
         waiting = [each for each in waiting if each.uuid in self._pending]
-        verdicts = self._verdicts.ask(database, waiting)
+        states = self._states.ask(database, waiting)
         committed: list[Pending] = []
         blocked = False
-        for pending, verdict in zip(waiting, verdicts, strict=True):
-            pending.is_stuck = verdict is Verdict.LIMBO
-            if verdict is Verdict.COMMITTED and not blocked:
+        for pending, state in zip(waiting, states, strict=True):
+            pending.is_stuck = state is TransactionState.LIMBO
+            if state is TransactionState.COMMITTED and not blocked:
                 committed.append(pending)
-            elif verdict is Verdict.ACTIVE or verdict is Verdict.COMMITTED:
+            elif state is TransactionState.ACTIVE or state is TransactionState.COMMITTED:
                 blocked = True  # strictly in ticket order
-            elif verdict in (Verdict.DEAD, Verdict.UNKNOWN):
-                (self._delete if verdict is Verdict.DEAD else self._set_aside)(pending)
+            elif state in (TransactionState.DEAD, TransactionState.UNKNOWN):
+                (self._delete if state is TransactionState.DEAD else self._set_aside)(pending)
                 decided = True
         for together in groups(committed, _MOST_OPEN):
             last_uuid = together[-1].uuid
@@ -562,7 +562,7 @@ class Confirmer:
     def _tell_trouble(self, database: str, waiting: Sequence[Pending], error: Exception) -> None:
         pause = _LEDGER_TROUBLE_S if database in self._unfinished else _TROUBLE_S
         self._troubles.tell(database, len(waiting), error, pause)
-        self._verdicts.close_witness(database)  # it may have ended, and is in the way if not
+        self._states.close_witness(database)  # it may have ended, and is in the way if not
         for pending in waiting:
             pending.is_stuck, pending.is_unread = True, False
 

@@ -34,7 +34,7 @@ import logbook
 from firebird_cdc.bridge.confirm.pending import Pending
 from firebird_cdc.bridge.host import Witness
 from firebird_cdc.errors import CaptureError
-from firebird_cdc.journal.folder.inventory import Verdict
+from firebird_cdc.journal.folder.inventory import TransactionState
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 
 _log = logbook.Logger("firebird_cdc.bridge.confirm.orphans")
@@ -83,26 +83,34 @@ class Orphans:
         self._looks = 0
         self._is_hidden = False  # who has databases open, and it was said
 
-    def verdict(self, orphan: Pending, told: Verdict, inode: int | None) -> Verdict:
+    def state_of(
+        self, orphan: Pending, told: TransactionState, inode: int | None
+    ) -> TransactionState:
         """Return what ORPHAN comes to, which is TOLD to be active, dead or committed by the
         database file INODE, or by an engine alone (None). Raises OSError.
 
         ACTIVE: look again soon, and let nothing pass; LIMBO: keep it, and let others pass.
         """
-        if told is Verdict.DEAD or (told is Verdict.COMMITTED and inode is not None):
+        if told is TransactionState.DEAD or (
+            told is TransactionState.COMMITTED and inode is not None
+        ):
             return self._decided(orphan, told)
         if orphan.is_alone:
-            return self._decided(orphan, Verdict.DEAD if told is Verdict.ACTIVE else told)
+            return self._decided(
+                orphan, TransactionState.DEAD if told is TransactionState.ACTIVE else told
+            )
         watch = self._watch(orphan.uuid)
         if watch.absences < _ENOUGH and time.monotonic() >= watch.next_at:
             self._look_for_survivors(watch, orphan, inode)
         orphan.is_alone = watch.absences >= _ENOUGH
         if orphan.is_alone:
-            return Verdict.ACTIVE  # what they wrote before they went, the next reading shows
+            return (
+                TransactionState.ACTIVE
+            )  # what they wrote before they went, the next reading shows
         if watch.is_held:
-            return Verdict.LIMBO
+            return TransactionState.LIMBO
         if watch.absences and time.monotonic() < watch.since + _PATIENCE_S:
-            return Verdict.ACTIVE  # some more looks, and it is certain
+            return TransactionState.ACTIVE  # some more looks, and it is certain
         if not orphan.is_asked:
             orphan.is_asked = True
             with (
@@ -110,12 +118,12 @@ class Orphans:
                 contextlib.closing(self._open_witness(orphan.database)) as witness,
             ):
                 witness.ask([orphan.transaction])
-            return Verdict.ACTIVE
+            return TransactionState.ACTIVE
         if orphan.is_sealed and not _has_waited(orphan):
-            return Verdict.ACTIVE
+            return TransactionState.ACTIVE
         watch.is_held = True
         self._tell_held(orphan)
-        return Verdict.LIMBO
+        return TransactionState.LIMBO
 
     def is_counting(self) -> bool:
         """Tell whether some looks more may decide one that is kept."""
@@ -133,9 +141,9 @@ class Orphans:
             watch = self._watched[uuid] = _Watch(now, now)
         return watch
 
-    def _decided(self, orphan: Pending, verdict: Verdict) -> Verdict:
+    def _decided(self, orphan: Pending, state: TransactionState) -> TransactionState:
         watch = self._watched.pop(orphan.uuid, None)
-        if watch is not None and watch.is_held and verdict is Verdict.COMMITTED:
+        if watch is not None and watch.is_held and state is TransactionState.COMMITTED:
             _log.error(
                 "journal {journal} of transaction {transaction} of {database}, whose process "
                 "was killed during its commit, is published late: changes that were made upon "
@@ -145,7 +153,7 @@ class Orphans:
                 transaction=orphan.transaction,
                 database=orphan.database,
             )
-        return verdict
+        return state
 
     def _tell_held(self, orphan: Pending) -> None:
         _log.error(

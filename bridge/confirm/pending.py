@@ -1,4 +1,4 @@
-"""Journals that wait for the verdict on their transactions, and their order."""
+"""Journals that wait for the state on their transactions, and their order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOBODY = UUID(int=0)  # unknown: an owner, a database
 
 @dataclass(slots=True)
 class Pending:
-    """A journal that waits for its verdict."""
+    """A journal that waits for its state."""
 
     uuid: UUID
     database: str

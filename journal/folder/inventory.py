@@ -62,7 +62,7 @@ _ALIGNMENT = 4096  # of direct reads
 _ANY = UUID(int=0)
 
 
-class Verdict(Enum):
+class TransactionState(Enum):
     """Transaction state, as the engine tells it."""
 
     ACTIVE = "active"
@@ -72,7 +72,12 @@ class Verdict(Enum):
     COMMITTED = "committed"
 
 
-_VERDICTS = (Verdict.ACTIVE, Verdict.LIMBO, Verdict.DEAD, Verdict.COMMITTED)
+_STATES = (
+    TransactionState.ACTIVE,
+    TransactionState.LIMBO,
+    TransactionState.DEAD,
+    TransactionState.COMMITTED,
+)
 
 
 class InventoryUnreadable(CaptureError):
@@ -188,7 +193,7 @@ class TransactionInventory:
         committed for good; 0: not known. A power cut can't take that back."""
         return self._attachments
 
-    def verdicts(self, transactions: Sequence[int], durable: bool) -> list[Verdict]:
+    def states(self, transactions: Sequence[int], durable: bool) -> list[TransactionState]:
         """Return what is on disk about each transaction, in order.
 
         ``durable``: return only when what is answered survives a power cut. Without forced
@@ -203,28 +208,30 @@ class TransactionInventory:
             self._pages.clear()  # an older copy of it: its later pages will be elsewhere
         self._last_transaction = header.last_transaction
         pages: dict[int, bytes] = {}  # one reading of each for all questions
-        found = [self._verdict(header, pages, transaction) for transaction in transactions]
-        if durable and header.has_forced_writes and Verdict.COMMITTED in found:
+        found = [self._state(header, pages, transaction) for transaction in transactions]
+        if durable and header.has_forced_writes and TransactionState.COMMITTED in found:
             self._sync()  # a state can be read before the engine's own sync has ended
             self._attachments = header.attachments
         if self._is_doubted and not self._reads_disk:
             self._compare_with_disk(transactions, found)
         return found
 
-    def _compare_with_disk(self, transactions: Sequence[int], found: list[Verdict]) -> None:
+    def _compare_with_disk(
+        self, transactions: Sequence[int], found: list[TransactionState]
+    ) -> None:
         """Raise CaptureError unless every end of a transaction that was found is on disk. Else
         neither can be acted upon: the engine reads the one, and the other is all that a power cut
         leaves. What had not ended may have done so between the two readings."""
         if self._direct is None:
             self._direct = self._open_directly()
         ends = {
-            transaction: verdict
-            for transaction, verdict in zip(transactions, found, strict=True)
-            if verdict in (Verdict.COMMITTED, Verdict.DEAD)
+            transaction: state
+            for transaction, state in zip(transactions, found, strict=True)
+            if state in (TransactionState.COMMITTED, TransactionState.DEAD)
         }
         self._reads_disk = True
         try:
-            on_disk = self.verdicts(list(ends), durable=False)
+            on_disk = self.states(list(ends), durable=False)
         finally:
             self._reads_disk = False
         if on_disk != list(ends.values()):
@@ -259,31 +266,35 @@ class TransactionInventory:
                 f"does not show what is on disk ({error.strerror}): restart the machine"
             ) from error
 
-    def _verdict(self, header: _Header, pages: dict[int, bytes], transaction: int) -> Verdict:
+    def _state(
+        self, header: _Header, pages: dict[int, bytes], transaction: int
+    ) -> TransactionState:
         """Return what the engine would take TRANSACTION for if it opened this file.
 
         HEADER was read before the page, so what it says was true of the page's states.
         """
         if transaction > header.last_transaction:
-            return Verdict.UNKNOWN
-        state = self._state(header, pages, transaction)
+            return TransactionState.UNKNOWN
+        state = self._page_state(header, pages, transaction)
         # A dead one below it was swept away: nothing of it is left.
-        is_passed = state is not Verdict.DEAD and transaction < header.oldest_interesting
-        return Verdict.COMMITTED if is_passed else state
+        is_passed = state is not TransactionState.DEAD and transaction < header.oldest_interesting
+        return TransactionState.COMMITTED if is_passed else state
 
-    def _state(self, header: _Header, pages: dict[int, bytes], transaction: int) -> Verdict:
+    def _page_state(
+        self, header: _Header, pages: dict[int, bytes], transaction: int
+    ) -> TransactionState:
         """Return what the two bits say."""
         index, place = divmod(transaction, (header.page_size - _STATES_AT) * 4)
         if index not in pages:
             page = self._page(header, index)
             if page is None:
-                return Verdict.ACTIVE  # the page is being added
+                return TransactionState.ACTIVE  # the page is being added
             content = self._read(header.page_size, page * header.page_size)
             if content[0] != _INVENTORY_PAGE:  # at least the next time it is looked up anew
                 self._pages.clear()
                 raise InventoryUnreadable(f"page {page} of {self.path} is no inventory page")
             pages[index] = content
-        return _VERDICTS[pages[index][_STATES_AT + place // 4] >> 2 * (place % 4) & 3]
+        return _STATES[pages[index][_STATES_AT + place // 4] >> 2 * (place % 4) & 3]
 
     def _page(self, header: _Header, index: int) -> int | None:
         """The page number of the inventory's page INDEX, None if there is none yet."""

@@ -1047,7 +1047,7 @@ class JournalReader:
         for event in unmet:
             self._malformed(offset, f"the catalogue says of event {event} that it is a DDL")
 
-    # Verdicts.
+    # TransactionStates.
 
     def _malformed(self, offset: int, what: str) -> NoReturn:
         raise JournalCorrupt(self._source.path, offset, what)

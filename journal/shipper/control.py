@@ -115,13 +115,13 @@ class RetryControl:
             # In another order the one would be in the way of the other.
             places = {uuid: place for place, uuid in enumerate(in_order(quarantine))}
             wanted.sort(key=lambda uuid: places.get(uuid, -1))
-        standing = {
+        halted = {
             queue.halt.entry.uuid: queue
             for queue in delivery.queues.values()
             if queue.halt is not None and queue.halt.entry is not None
         }
         request = self._requests[path.name] = _Request(path, [])
-        late = [uuid for uuid in wanted if uuid not in standing]
+        late = [uuid for uuid in wanted if uuid not in halted]
         if is_all or len(late) < len(wanted) or not wanted:
             request.tried = delivery.try_again()
         request.wanted = [str(uuid) for uuid in late]

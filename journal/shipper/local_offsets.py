@@ -35,7 +35,7 @@ from firebird_cdc.journal.folder.durable import (
 from firebird_cdc.journal.folder.ledger import database_key
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.subjects import LEFT_OUT, LOST, MISSING
-from firebird_cdc.journal.shipper.kafka.offset_topic import Position
+from firebird_cdc.journal.shipper.kafka.offset_topic import Offset
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.local_offsets")
 
@@ -266,7 +266,7 @@ class Shipped:
                     _log.warning("{}: can't be kept aside: {}", path, error)
         self.unreadable = unreadable(self._directory)
 
-    def note(self, position: Position) -> None:
+    def note(self, position: Offset) -> None:
         """POSITION is in Kafka."""
         memory = self._memory(position.database)
         if memory.archive != self._archive:
@@ -319,7 +319,7 @@ class Shipped:
             memory = self.databases[database] = Memory(database, self._topic)
         return memory
 
-    def compare(self, database: str, position: Position | None) -> JournalRange | None:
+    def compare(self, database: str, position: Offset | None) -> JournalRange | None:
         """Return the range of journals of DATABASE that are lost if Kafka has POSITION; note it, so
         that it is told once."""
         memory = self.databases.get(database)

@@ -37,7 +37,7 @@ from firebird_cdc.journal.shipper.kafka.client import KafkaLink
 from firebird_cdc.journal.shipper.kafka.topic_creation import TopicMaker
 from firebird_cdc.journal.shipper.monitoring.observer import Observer
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
-from firebird_cdc.journal.shipper.offset_tracker import Standing
+from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
 from firebird_cdc.journal.shipper.tasks.schedule import TaskList, build_tasks
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.loop")
@@ -160,7 +160,9 @@ class Shipper:
             counts_at_once=not config.transactional,
         )
         archive, backoff_s = config.journal_archive_directory, config.retry_backoff_ms / 1000
-        standing = Standing(self._directory, config.position_topic, link, self.statistics, archive)
+        offsets = OffsetTracker(
+            self._directory, config.position_topic, link, self.statistics, archive
+        )
         delivery: Delivery
         if config.transactional:
             timeout_ms = int(config.producer.get("transaction.timeout.ms", "60000"))
@@ -170,12 +172,12 @@ class Shipper:
                 link,
                 archive,
                 backoff_s,
-                standing,
+                offsets,
                 timeout_ms / 1000,
                 max_message_bytes(config.producer),
             )
         else:
-            delivery = PlainDelivery(self._backlog, plan, link, archive, backoff_s, standing)
+            delivery = PlainDelivery(self._backlog, plan, link, archive, backoff_s, offsets)
         delivery.max_retries = config.errors_max_retries
         delivery.attempt_s = int(config.producer.get("delivery.timeout.ms", "120000")) / 1000
         delivery.events_per_turn = config.max_batch_size

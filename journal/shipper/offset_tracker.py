@@ -18,14 +18,14 @@ import logbook
 from firebird_cdc.journal.events.bad_event import ASIDE
 from firebird_cdc.journal.folder.subjects import LEFT_OUT, LOST, MISSING
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink
-from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Position, PositionReader
+from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Offset, OffsetReader
 from firebird_cdc.journal.shipper.local_offsets import WRITE_S, JournalRange, Memory, Shipped
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.offset_tracker")
 
 
-class Standing:
+class OffsetTracker:
     """The position topic TOPIC and the memory of the journal folder DIRECTORY.
 
     ``known``: by database, what the topic said when it was last read; ``late``: of which journals
@@ -51,7 +51,7 @@ class Standing:
         self._link = link
         self._statistics = statistics
         self._shipped = Shipped(directory, topic, archive)
-        self._reader: PositionReader | None = None
+        self._reader: OffsetReader | None = None
         self._next_count = 0.0
         self._unreadable: set[str] = set()  # of which is told
         self._show_all()
@@ -100,7 +100,7 @@ class Standing:
         self._show_all()
         self._take_counts()
 
-    def note(self, position: Position) -> None:
+    def note(self, position: Offset) -> None:
         """POSITION is in Kafka for good."""
         self._shipped.note(position)
 

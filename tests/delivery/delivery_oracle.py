@@ -306,7 +306,7 @@ def compare(
     return finding
 
 
-class Position(NamedTuple):
+class Offset(NamedTuple):
     """A record of how far a database is in Kafka, by features of its own alone."""
 
     database: str
@@ -317,13 +317,13 @@ class Position(NamedTuple):
     tag: str
 
 
-def understood_position(raw: Any) -> Position:
+def understood_position(raw: Any) -> Offset:
     """Return what a record of the position topic says."""
     value = json.loads(raw.value())
     assert json.loads(raw.key()) == value["database"]
     uuids = "".join(run["uuids"] for run in value["journals"])
     named = (str(UUID(uuids[at : at + 32])) for at in range(0, len(uuids), 32))
-    return Position(
+    return Offset(
         value["database"],
         value["epoch"],
         value["sequence"],
@@ -334,7 +334,7 @@ def understood_position(raw: Any) -> Position:
 
 
 def compare_positions(
-    history: History, positions: list[Position], tags: Tags, *, whole_up_to: int
+    history: History, positions: list[Offset], tags: Tags, *, whole_up_to: int
 ) -> list[str]:
     """Return what is wrong with the positions: each journal is named once, by the record in the
     Kafka transaction with its last event, and the last record of each database is of its end.

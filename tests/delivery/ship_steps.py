@@ -82,7 +82,7 @@ STEPS: dict[str, Step] = {
     "name_segment": ("os", "rename", names_any(r"/archive/[^/]*[.]zip")),
     "read_back": (
         "firebird_cdc.journal.shipper.kafka.offset_topic",
-        "PositionReader.advance",
+        "OffsetReader.advance",
         anything,
     ),
     "name_folder": ("os", "replace", names_any(r"/shipped/")),

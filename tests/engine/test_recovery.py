@@ -11,7 +11,7 @@ import pytest
 from capture import Attachment, Capture, fold, until
 
 from firebird_cdc.bridge.recovery import Recovery
-from firebird_cdc.journal.folder.inventory import TransactionInventory, Verdict
+from firebird_cdc.journal.folder.inventory import TransactionInventory, TransactionState
 
 pytestmark = pytest.mark.engine
 
@@ -113,13 +113,13 @@ def test_the_inventory_tells_what_the_engine_tells(capture: Capture, tmp_path: P
     killed = [attachment.execute("SELECT CURRENT_TRANSACTION N FROM RDB$DATABASE")[0]["N"]]
     _kill(capture)
     inventory = TransactionInventory(capture.database)
-    assert inventory.verdicts(killed, durable=True) == [Verdict.ACTIVE]
+    assert inventory.states(killed, durable=True) == [TransactionState.ACTIVE]
     attachment = capture.attach()
     attachment.execute("SELECT COUNT(*) FROM T")
     attachment.commit()
-    assert inventory.verdicts(committed, durable=True) == [Verdict.COMMITTED] * 6
+    assert inventory.states(committed, durable=True) == [TransactionState.COMMITTED] * 6
     seen = inventory.identify()
-    assert inventory.verdicts([seen.last_transaction + 1], durable=True) == [Verdict.UNKNOWN]
+    assert inventory.states([seen.last_transaction + 1], durable=True) == [TransactionState.UNKNOWN]
     assert seen.last_transaction > 2 * per_page
     guid = attachment.execute("SELECT RDB$GET_CONTEXT('SYSTEM', 'DB_GUID') G FROM RDB$DATABASE")[0][
         "G"

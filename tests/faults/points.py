@@ -49,7 +49,7 @@ def anything(arguments: tuple[Any, ...]) -> bool:
 # The first ones are steps of confirming, the second ones those of a start after a crash.
 CONFIRMING: dict[str, Step] = {
     "decide": (_CONFIRMER, "Confirmer._decide", anything),
-    "ask": ("firebird_cdc.bridge.confirm.verdicts", "Verdicts.ask", anything),
+    "ask": ("firebird_cdc.bridge.confirm.transaction_states", "TransactionStates.ask", anything),
     "publish": (_CONFIRMER, "Confirmer._publish", anything),
     "number": (_CONFIRMER, "Confirmer._stamp", anything),
     "write_stamp": ("firebird_cdc.journal.format", "write_stamp", anything),
@@ -159,12 +159,14 @@ def hold_marks(us: int) -> None:
 
 def confirm_everything() -> None:
     """Have the confirmer take every transaction as committed: what the harness has to notice."""
-    from firebird_cdc.journal.folder.inventory import Verdict
+    from firebird_cdc.journal.folder.inventory import TransactionState
 
-    verdicts: Any = importlib.import_module("firebird_cdc.bridge.confirm.verdicts")
-    if not callable(verdicts.Verdicts.ask):
+    states: Any = importlib.import_module("firebird_cdc.bridge.confirm.transaction_states")
+    if not callable(states.TransactionStates.ask):
         raise LookupError("the confirmer asks in another way now")
-    verdicts.Verdicts.ask = lambda _self, _database, asked: [Verdict.COMMITTED] * len(asked)
+    states.TransactionStates.ask = lambda _self, _database, asked: (
+        [TransactionState.COMMITTED] * len(asked)
+    )
 
 
 def wrap(

@@ -170,10 +170,10 @@ def test_client_that_gives_up_is_replaced_without_haste_and_goes_on(
         return make(link)
 
     # The pause begins with the verdict: how long the old client then takes to end varies.
-    def noting(link: KafkaLink, why: str, *, is_verdict: bool = True) -> None:
-        if is_verdict:
+    def noting(link: KafkaLink, why: str, *, is_state: bool = True) -> None:
+        if is_state:
             given_up.append(failed_at)
-        note_away(link, why, is_verdict=is_verdict)
+        note_away(link, why, is_state=is_state)
 
     monkeypatch.setattr(KafkaLink, "poll", failing)
     monkeypatch.setattr(KafkaLink, "_make", making)

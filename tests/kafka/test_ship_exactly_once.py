@@ -22,7 +22,7 @@ from firebird_cdc.journal.shipper import local_offsets
 from firebird_cdc.journal.shipper.delivery import plain
 from firebird_cdc.journal.shipper.delivery import transactional as transactions
 from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
-from firebird_cdc.journal.shipper.kafka.offset_topic import Position
+from firebird_cdc.journal.shipper.kafka.offset_topic import Offset
 
 pytestmark = pytest.mark.kafka
 
@@ -61,7 +61,7 @@ class Topics:
         """Everything but positions."""
         return read_topics(self._bootstrap, self._prefix, settled=settled)
 
-    def positions(self, *, settled: bool = True) -> list[Position]:
+    def positions(self, *, settled: bool = True) -> list[Offset]:
         """All records of the position topic, none while there is no such topic."""
         name = f"__firebird-cdc-positions.{self._prefix}"
         read = read_topics(
@@ -70,7 +70,7 @@ class Topics:
             decode=lambda content, _topic, _part: content,
             settled=settled,
         )
-        return [Position.parse(record.value) for record in read.get(name, [])]
+        return [Offset.parse(record.value) for record in read.get(name, [])]
 
 
 @pytest.fixture

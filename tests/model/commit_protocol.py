@@ -325,17 +325,17 @@ class Protocol:
                 yield f"T{i + 1}: the leader restores the stamp {number}", state.put(i, stamp=True)
                 return
         found = [i for i, txn in enumerate(state.txns) if self._is_found(state, i, txn)]
-        verdicts = {i: self._verdict(state, i) for i in found}
+        states = {i: self._state(state, i) for i in found}
         for i in found:
-            if verdicts[i] == DEAD:
+            if states[i] == DEAD:
                 yield f"T{i + 1}: the leader removes the journal", state.put(i, name=GONE)
                 return
         if Rule.LOOK_FIRST not in self._rules:
-            yield from self._careless_reading(state, verdicts)
+            yield from self._careless_reading(state, states)
         orders = list(self._orders(state, found))
         if Rule.ORPHANS_FIRST not in self._rules:
             orders += self._orders(state, [i for i in found if state.txns[i].ticket])
-        for following in {self._next(order, verdicts) for order in orders} - {None}:
+        for following in {self._next(order, states) for order in orders} - {None}:
             assert following is not None
             label = f"T{following + 1}: the leader gives number {len(state.ledger) + 1}"
             yield label, self._numbered(state, following)
@@ -345,7 +345,7 @@ class Protocol:
         is_waiting = txn.name == LIVE and state.ledger.count(i) <= most
         return is_waiting and (txn.ticket > 0 or txn.phase == LEFT)
 
-    def _verdict(self, state: State, i: int) -> str:
+    def _state(self, state: State, i: int) -> str:
         txn = state.txns[i]
         if txn.seal == VOIDED:
             return DEAD
@@ -370,13 +370,13 @@ class Protocol:
             if by_clocks or Rule.TICKET_ORDER not in self._rules or keys == sorted(keys):
                 yield order
 
-    def _next(self, order: tuple[int, ...], verdicts: dict[int, str]) -> int | None:
+    def _next(self, order: tuple[int, ...], states: dict[int, str]) -> int | None:
         """Return what gets the next number. What is undecided is waited for some seconds, or not:
         as any other step may come first, both are explored."""
         for i in order:
-            if verdicts[i] == COMMITTED:
+            if states[i] == COMMITTED:
                 return i
-            if verdicts[i] == ACTIVE and Rule.NEVER_PAST in self._rules:
+            if states[i] == ACTIVE and Rule.NEVER_PAST in self._rules:
                 return None
         return None
 
@@ -414,9 +414,9 @@ class Protocol:
         )
         return state.having(i, named)
 
-    def _careless_reading(self, state: State, verdicts: dict[int, str]) -> Iterator[Step]:
+    def _careless_reading(self, state: State, states: dict[int, str]) -> Iterator[Step]:
         """Yield the steps of a leader that reads first, and then looks whether processes live."""
-        for i, verdict in verdicts.items():
+        for i, verdict in states.items():
             if state.txns[i].was_active and not state.up:
                 yield f"T{i + 1}: the leader removes the journal", state.put(i, name=GONE)
             elif verdict == ACTIVE and not state.txns[i].was_active:

@@ -34,7 +34,7 @@ from firebird_cdc.journal.replay.audit.findings import Finding
 from firebird_cdc.journal.replay.audit.folders import AuditFolders, folders_for
 from firebird_cdc.journal.replay.audit.journals import run_audit
 from firebird_cdc.journal.replay.audit.report import AuditReport
-from firebird_cdc.journal.shipper.kafka.offset_topic import Position
+from firebird_cdc.journal.shipper.kafka.offset_topic import Offset
 from firebird_cdc.journal.shipper.local_offsets import Shipped
 
 pytestmark = pytest.mark.spark
@@ -89,7 +89,7 @@ class JournalFolder:
         for number in range(first, last + 1):
             path = history.paths[number - 1]
             self.memory.note(
-                Position(history.database, 0, number, UUID(path.stem), 1, True, number, ())
+                Offset(history.database, 0, number, UUID(path.stem), 1, True, number, ())
             )
         self.memory.write()
         paths = history.paths[first - 1 : last]

@@ -10,7 +10,6 @@ import pytest
 
 from firebird_cdc.journal.shipper.local_offsets import Shipped, acknowledge
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
-from firebird_cdc.journal.shipper.offset_tracker import Standing
 
 
 def test_shipper_can_read_what_root_acknowledges(
@@ -44,11 +43,11 @@ def test_a_running_shipper_goes_on_to_tell_what_it_noticed_after_the_acknowledge
 ) -> None:
     link: Any = None  # nothing is read from Kafka here
     statistics = Statistics()
-    standing = Standing(tmp_path, "positions", link, statistics)
-    standing.miss("/srv/a.fdb", ((0, 3), (0, 3)))
+    offsets = OffsetTracker(tmp_path, "positions", link, statistics)
+    offsets.miss("/srv/a.fdb", ((0, 3), (0, 3)))
     acknowledge(tmp_path, "/srv/a.fdb")
     (wish,) = (tmp_path / ".firebird-cdc/shipped").glob("*.acknowledged")
     early = wish.stat().st_mtime_ns - 60_000_000_000
     os.utime(wish, ns=(early, early))
-    assert standing.turn() == ["/srv/a.fdb"]
+    assert offsets.turn() == ["/srv/a.fdb"]
     assert list(statistics.troubles) == ["missing:/srv/a.fdb"]

@@ -36,7 +36,7 @@ from firebird_cdc.bridge.structures import KeyIndexFile
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder import ledger
 from firebird_cdc.journal.folder.failed_syncs import Doubt
-from firebird_cdc.journal.folder.inventory import Verdict
+from firebird_cdc.journal.folder.inventory import TransactionState
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.locks import is_held, try_lock
 from firebird_cdc.journal.folder.shared_page import LOCK
@@ -65,10 +65,10 @@ class Attachment:
         self.is_ended = is_ended
         self.is_closed = False
 
-    def ask(self, transactions: Sequence[int]) -> list[Verdict]:
+    def ask(self, transactions: Sequence[int]) -> list[TransactionState]:
         if self.is_ended:
             raise CaptureError("connection shutdown")
-        return [Verdict.COMMITTED] * len(transactions)
+        return [TransactionState.COMMITTED] * len(transactions)
 
     def reading(self) -> AbstractContextManager[None]:
         return contextlib.nullcontext()

@@ -575,14 +575,14 @@ def test_an_error_that_nobody_expected_holds_up_one_database(
     damaged = str(server.database_path)
     server.database_path = server.database_path.with_name("other.fdb")
     other = server.commit(0)
-    ask = confirmer._verdicts.ask
+    ask = confirmer._states.ask
 
     def fail(database: str, waiting: Any) -> Any:
         if database == damaged:
             raise ValueError("a fault of ours")
         return ask(database, waiting)
 
-    monkeypatch.setattr(confirmer._verdicts, "ask", fail)
+    monkeypatch.setattr(confirmer._states, "ask", fail)
     _work_until(confirmer, server.folder.committed(other).exists)
     assert read_confirmer(server.folder.path).undecided == 1
 

@@ -23,7 +23,7 @@ from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDel
 from firebird_cdc.journal.shipper.inbox.backlog import Entry, Queue
 from firebird_cdc.journal.shipper.kafka import offset_topic
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink
-from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Names, Position, Run, runs_of
+from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Names, Offset, Run, runs_of
 from firebird_cdc.journal.shipper.local_offsets import Shipped
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 
@@ -42,7 +42,7 @@ def _nothing_is_missing(*missing: object) -> None:
 
 
 def _is_ready(queue: DatabaseQueue, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Tell whether LANE goes on, once what is missing has had its time to come."""
+    """Tell whether QUEUE goes on, once what is missing has had its time to come."""
     later = iter(range(10, 1000, 10))
     monkeypatch.setattr(lane_module, "monotonic", lambda: next(later))
     return any(queue.ready(scans, 0, False) for scans in range(5))
@@ -56,7 +56,7 @@ def test_cluster_without_the_beginning_of_a_journal_gets_all_of_it(plan: SendCon
     (entry,) = entries(4, 1)
     queue = DatabaseQueue(DATABASE, Queue(), 1.0, _nothing_is_missing)
     queue.backlog.push(entry)
-    half = Position(DATABASE, 0, 4, entry.uuid, 1000, complete=False, shipped_us=0)
+    half = Offset(DATABASE, 0, 4, entry.uuid, 1000, complete=False, shipped_us=0)
     queue.stand(Known(half))
     assert queue.begin(plan).resume_after == 1000
     queue.start_over()
@@ -69,13 +69,13 @@ def test_an_epoch_of_which_kafka_has_a_part_is_not_announced_again(
     plan: SendContext, is_dropped: bool
 ) -> None:
     queue = DatabaseQueue(DATABASE, Queue(), 1.0, _nothing_is_missing)
-    queue.stand(Known(Position(DATABASE, 0, 9, uuid4(), 1, complete=True, shipped_us=0)))
+    queue.stand(Known(Offset(DATABASE, 0, 9, uuid4(), 1, complete=True, shipped_us=0)))
     first, second = Entry(1, 2, uuid4()), Entry(1, 3, uuid4())  # the very first one was lost
     queue.backlog.push(first)
     queue.backlog.push(second)
     send = queue.begin(plan)
     assert send.opens_epoch
-    queue.advance(Position(DATABASE, 1, 2, first.uuid, 500, complete=False, shipped_us=0))
+    queue.advance(Offset(DATABASE, 1, 2, first.uuid, 500, complete=False, shipped_us=0))
     if is_dropped:
         queue.drop(send)
     else:
@@ -88,7 +88,7 @@ def test_what_is_sent_again_of_the_epoch_before_has_no_holes_in_front(
     plan: SendContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = DatabaseQueue(DATABASE, Queue(), 1.0, _nothing_is_missing)
-    queue.stand(Known(Position(DATABASE, 0, 54, uuid4(), 1, complete=True, shipped_us=0)))
+    queue.stand(Known(Offset(DATABASE, 0, 54, uuid4(), 1, complete=True, shipped_us=0)))
     for entry in [*entries(55, 3), Entry(1, 1, uuid4())]:
         queue.backlog.push(entry)
         queue.begin(plan)
@@ -102,7 +102,7 @@ def test_what_is_left_of_the_epoch_before_that_kafka_has_has_no_holes_in_front(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     queue = DatabaseQueue(DATABASE, Queue(), 1.0, _nothing_is_missing)
-    queue.stand(Known(Position(DATABASE, 1, 1, uuid4(), 1, complete=True, shipped_us=0)))
+    queue.stand(Known(Offset(DATABASE, 1, 1, uuid4(), 1, complete=True, shipped_us=0)))
     queue.backlog.push(Entry(0, 57, uuid4()))
     assert _is_ready(queue, monkeypatch)
 
@@ -125,7 +125,7 @@ def test_only_what_is_not_told_yet_and_of_this_folder_is_missing(
 ) -> None:
     told = []
     queue = DatabaseQueue(DATABASE, Queue(), 1.0, lambda _, missed: told.append(missed))
-    position = Position(DATABASE, 0, 4, uuid4(), 1, complete=True, shipped_us=0)
+    position = Offset(DATABASE, 0, 4, uuid4(), 1, complete=True, shipped_us=0)
     queue.stand(Known(position), passed, is_foreign=is_foreign)
     queue.backlog.push(Entry(0, 7, uuid4()))
     assert _is_ready(queue, monkeypatch)

@@ -178,9 +178,9 @@ def test_set_up_environment_imports_the_rooms_from_their_folders(tmp_path: Path)
 def test_type_checker_follows_the_package(tmp_path: Path) -> None:
     probe = tmp_path / "probe.py"
     probe.write_text(
-        "from firebird_cdc.journal.folder.inventory import Verdict\n"
-        "number: int = Verdict.ACTIVE\n"
-        "text: str = Verdict.ACTIVE.value\n",
+        "from firebird_cdc.journal.folder.inventory import TransactionState\n"
+        "number: int = TransactionState.ACTIVE\n"
+        "text: str = TransactionState.ACTIVE.value\n",
         encoding="utf-8",
     )
     done = subprocess.run(

@@ -18,7 +18,7 @@ from firebird_cdc.journal.folder.inventory import (
     DatabaseReplaced,
     InventoryUnreadable,
     TransactionInventory,
-    Verdict,
+    TransactionState,
 )
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
@@ -50,11 +50,14 @@ def test_an_older_copy_of_a_database_over_its_file(tmp_path: Path) -> None:
     number = FIRST_OF_SECOND_PAGE + 5
     _database(path, number, second_at=2)
     inventory = TransactionInventory(path, GUID)
-    assert inventory.verdicts([number], durable=True) == [Verdict.COMMITTED]
+    assert inventory.states([number], durable=True) == [TransactionState.COMMITTED]
     _database(path, 100)
-    assert inventory.verdicts([50, number], durable=True) == [Verdict.ACTIVE, Verdict.UNKNOWN]
+    assert inventory.states([50, number], durable=True) == [
+        TransactionState.ACTIVE,
+        TransactionState.UNKNOWN,
+    ]
     _database(path, number, second_at=4)
-    assert inventory.verdicts([number], durable=True) == [Verdict.COMMITTED]
+    assert inventory.states([number], durable=True) == [TransactionState.COMMITTED]
     inventory.close()
 
 
@@ -63,11 +66,11 @@ def test_a_copy_over_its_file_that_went_on_unseen(tmp_path: Path) -> None:
     number = FIRST_OF_SECOND_PAGE + 5
     _database(path, number, second_at=2)
     inventory = TransactionInventory(path, GUID)
-    inventory.verdicts([number], durable=True)
+    inventory.states([number], durable=True)
     _database(path, number + 1, second_at=4)
     with pytest.raises(InventoryUnreadable, match="no inventory page"):
-        inventory.verdicts([number], durable=True)
-    assert inventory.verdicts([number], durable=True) == [Verdict.COMMITTED]
+        inventory.states([number], durable=True)
+    assert inventory.states([number], durable=True) == [TransactionState.COMMITTED]
     inventory.close()
 
 
@@ -75,10 +78,10 @@ def test_another_database_over_its_file(tmp_path: Path) -> None:
     path = tmp_path / "test.fdb"
     _database(path, 100)
     inventory = TransactionInventory(path, GUID)
-    assert inventory.verdicts([50], durable=True) == [Verdict.ACTIVE]
+    assert inventory.states([50], durable=True) == [TransactionState.ACTIVE]
     _database(path, 100, guid=UUID(int=8))
     with pytest.raises(DatabaseReplaced):
-        inventory.verdicts([50], durable=True)
+        inventory.states([50], durable=True)
     inventory.close()
 
 
@@ -99,21 +102,23 @@ def test_an_oldest_interesting_transaction_above_32_bits_passes_all_below_it(
     _database(path, 100)
     _set_oldest(path, 2**32 + 10)
     inventory = TransactionInventory(path, GUID)
-    assert inventory.verdicts([50], durable=False) == [Verdict.COMMITTED]
+    assert inventory.states([50], durable=False) == [TransactionState.COMMITTED]
     inventory.close()
 
 
 @pytest.mark.parametrize(
-    ("before_sweep", "verdict"), [(1, Verdict.DEAD), (2, Verdict.ACTIVE)], ids=["one", "both"]
+    ("before_sweep", "verdict"),
+    [(1, TransactionState.DEAD), (2, TransactionState.ACTIVE)],
+    ids=["one", "both"],
 )
 def test_one_that_a_sweep_passes_between_two_readings_is_not_committed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before_sweep: int, verdict: Verdict
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before_sweep: int, verdict: TransactionState
 ) -> None:
     """The header has to be read first: what it says was true of the states then."""
     path = tmp_path / "test.fdb"
     _database(path, 100)
     inventory = TransactionInventory(path, GUID)
-    assert inventory.verdicts([50], durable=False) == [Verdict.ACTIVE]
+    assert inventory.states([50], durable=False) == [TransactionState.ACTIVE]
     real, readings = os.pread, []
 
     def read_and_sweep(fd: int, length: int, offset: int) -> bytes:
@@ -125,7 +130,7 @@ def test_one_that_a_sweep_passes_between_two_readings_is_not_committed(
         return content
 
     monkeypatch.setattr(os, "pread", read_and_sweep)
-    assert inventory.verdicts([50], durable=False) == [verdict]
+    assert inventory.states([50], durable=False) == [verdict]
     assert len(readings) >= 2
     inventory.close()
 
@@ -189,13 +194,16 @@ def test_what_a_failed_sync_left_in_memory_is_not_taken_for_committed(
     doubt = Doubt(tmp_path / "doubt")
     inventory = TransactionInventory(tmp_path / "test.fdb", GUID, doubt)
     with pytest.raises(OSError, match="Input/output error"):
-        inventory.verdicts([50], durable=True)
+        inventory.states([50], durable=True)
     for _ in range(3):
         with pytest.raises(CaptureError, match="the disk tells another thing"):
-            inventory.verdicts([50], durable=True)
-    assert inventory.verdicts([51], durable=True) == [Verdict.ACTIVE]
+            inventory.states([50], durable=True)
+    assert inventory.states([51], durable=True) == [TransactionState.ACTIVE]
     disk.takes_it_after_all()
-    assert inventory.verdicts([50, 51], durable=True) == [Verdict.COMMITTED, Verdict.ACTIVE]
+    assert inventory.states([50, 51], durable=True) == [
+        TransactionState.COMMITTED,
+        TransactionState.ACTIVE,
+    ]
     inventory.close()
 
 
@@ -208,7 +216,7 @@ def test_a_commit_between_the_two_readings_is_no_disagreement(
     doubt = Doubt(tmp_path / "doubt")
     doubt.note(path)
     inventory = TransactionInventory(path, GUID, doubt)
-    inventory.verdicts([50], durable=True)
+    inventory.states([50], durable=True)
     real, commits = os.preadv, iter(range(51, 100))
 
     def read_later(fd: int, buffers: list[mmap.mmap], offset: int) -> int:
@@ -219,8 +227,8 @@ def test_a_commit_between_the_two_readings_is_no_disagreement(
 
     monkeypatch.setattr(os, "preadv", read_later)
     for last in (51, 52, 53):  # there is load
-        found = inventory.verdicts([50, *range(51, last + 1)], durable=True)
-        assert found == [Verdict.COMMITTED] * (last - 50) + [Verdict.ACTIVE]
+        found = inventory.states([50, *range(51, last + 1)], durable=True)
+        assert found == [TransactionState.COMMITTED] * (last - 50) + [TransactionState.ACTIVE]
     inventory.close()
 
 
@@ -228,11 +236,11 @@ def test_another_process_knows_of_a_sync_that_failed(tmp_path: Path, disk: Faili
     doubt = Doubt(tmp_path / "doubt")
     first = TransactionInventory(tmp_path / "test.fdb", GUID, doubt)
     with pytest.raises(OSError, match="Input/output error"):
-        first.verdicts([50], durable=True)
+        first.states([50], durable=True)
     first.close()
     second = TransactionInventory(tmp_path / "test.fdb", GUID, doubt)
     with pytest.raises(CaptureError, match="the disk tells another thing"):
-        second.verdicts([50], durable=True)
+        second.states([50], durable=True)
     second.close()
 
 
@@ -243,7 +251,7 @@ def test_after_a_start_of_the_machine_what_can_be_read_counts(
     doubt = Doubt(tmp_path / "doubt")
     (tmp_path / "doubt").write_text("another boot\n/data/test.fdb")
     inventory = TransactionInventory(tmp_path / "test.fdb", GUID, doubt)
-    assert inventory.verdicts([50], durable=True) == [Verdict.COMMITTED]
+    assert inventory.states([50], durable=True) == [TransactionState.COMMITTED]
     inventory.close()
 
 
@@ -253,10 +261,10 @@ def test_a_file_system_that_shows_nothing_but_its_memory(
     inventory = TransactionInventory(tmp_path / "test.fdb", GUID, Doubt(tmp_path / "doubt"))
     monkeypatch.setattr(os, "open", _without_direct(os.open))
     with pytest.raises(OSError, match="Input/output error"):
-        inventory.verdicts([50], durable=True)
+        inventory.states([50], durable=True)
     for _ in range(2):
         with pytest.raises(CaptureError, match="does not show what is on disk"):
-            inventory.verdicts([50], durable=True)
+            inventory.states([50], durable=True)
     inventory.close()
 
 
@@ -276,7 +284,10 @@ def test_the_disk_itself_can_be_read(tmp_path: Path) -> None:
     doubt = Doubt(tmp_path / "doubt")
     doubt.note(path)
     inventory = TransactionInventory(path, GUID, doubt)
-    assert inventory.verdicts([50, 51], durable=True) == [Verdict.COMMITTED, Verdict.ACTIVE]
+    assert inventory.states([50, 51], durable=True) == [
+        TransactionState.COMMITTED,
+        TransactionState.ACTIVE,
+    ]
     inventory.close()
 
 

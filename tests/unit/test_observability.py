@@ -68,7 +68,6 @@ from firebird_cdc.journal.shipper.monitoring.statistics import (
     LastEvent,
     Statistics,
 )
-from firebird_cdc.journal.shipper.offset_tracker import Standing
 
 DEPOT = "/srv/depot.fdb"
 SECRET = "correct-horse-battery"
@@ -589,7 +588,7 @@ def test_status_tells_of_a_memory_that_can_not_be_read_until_it_is_acknowledged(
     assert code == 1 and f"can't be read in {path}" in text
     link: Any = None
     with ShipperLock(config.journal_directory):
-        standing = Standing(config.journal_directory, "positions", link, statistics)
+        offsets = OffsetTracker(config.journal_directory, "positions", link, statistics)
         observer = observe(config)
         await_that("a status", status_path(config.journal_directory).exists)
         code, text = told(capsys, "--directory", folder)
@@ -597,7 +596,7 @@ def test_status_tells_of_a_memory_that_can_not_be_read_until_it_is_acknowledged(
         assert code == 1 and f"can't be read in {aside}" in text and aside.exists()
         assert main(["journal", "acknowledge", "--config", str(config.path)]) == 0
         assert "acknowledged: what was shipped of a database" in capsys.readouterr().out
-        standing.turn()
+        offsets.turn()
         assert not statistics.troubles and not aside.exists()
         observer.stop()
     code, text = told(capsys, "--directory", folder)

@@ -25,7 +25,7 @@ from firebird_cdc.bridge.host import Witness
 from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder import journal_folder
-from firebird_cdc.journal.folder.inventory import Verdict
+from firebird_cdc.journal.folder.inventory import TransactionState
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.format import JournalReader, Stamp, read_envelope
 
@@ -170,12 +170,12 @@ def test_the_word_of_an_engine_publishes_nothing_of_a_process_that_died_meanwhil
     journal = server.commit_elsewhere(7, owner)
     is_alive = True
 
-    def ask(_: Attachment, transactions: Sequence[int]) -> list[Verdict]:
+    def ask(_: Attachment, transactions: Sequence[int]) -> list[TransactionState]:
         nonlocal is_alive
         if is_alive:
             os.close(mark)
         is_alive = False
-        return [Verdict.COMMITTED] * len(transactions)
+        return [TransactionState.COMMITTED] * len(transactions)
 
     monkeypatch.setattr(Attachment, "ask", ask)
     with _open_as(server.database_path, fcntl.LOCK_SH):
@@ -426,7 +426,7 @@ def test_what_was_seen_for_journals_that_others_have_decided_is_forgotten(
     kept = server.commit_elsewhere(7, owner=uuid4())
     watching = Orphans(server.folder, _no_witness)
     for uuid in (kept, *(uuid4() for _ in range(300))):
-        watching.verdict(_orphan(uuid), Verdict.ACTIVE, 4711)
+        watching.state_of(_orphan(uuid), TransactionState.ACTIVE, 4711)
     assert kept in watching._watched
     assert len(watching._watched) <= 64
 
@@ -463,7 +463,7 @@ def test_of_many_locks_none_that_is_held_is_taken_for_released(
             until = time.monotonic() + 1.5
             while time.monotonic() < until:
                 for orphan, inode in held:
-                    watching.verdict(orphan, Verdict.ACTIVE, inode)
+                    watching.state_of(orphan, TransactionState.ACTIVE, inode)
                     assert not orphan.is_alone
         finally:
             holder.kill()

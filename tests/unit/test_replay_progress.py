@@ -12,7 +12,7 @@ import pytest
 from firebird_cdc.journal.replay.cluster import progress
 from firebird_cdc.journal.replay.cluster.progress import (
     Progress,
-    Standing,
+    StageProgress,
     add_up,
     describe,
     doing,
@@ -105,7 +105,7 @@ def test_descriptions_of_jobs_nest() -> None:
 
 def test_texts_and_pauses() -> None:
     assert add_up([None]) is None
-    told = describe("x", Standing(1, 2, 3, 9), 75.9)
+    told = describe("x", StageProgress(1, 2, 3, 9), 75.9)
     assert told == "x: 1 of 9 tasks done, 2 running, 3 failed and tried again, 1:15 min"
     assert [pause(seconds) for seconds in (0, 200, 9999)] == [5.0, 10.0, 60.0]
 

@@ -117,7 +117,7 @@ def test_what_was_handed_over_does_not_count(sending: _Sending) -> None:
     producer: Any = _Producer()
     send = sending.send()
     while not send.read_to_end:
-        send.send(producer, 300)
+        send.produce(producer, 300)
     assert send.unacked == ROWS + 2 and sending.counted == (0, 0, 0)
     producer.answer(0, len(producer.asked))
     assert send.delivered and sending.counted == (ROWS, 1, 1)
@@ -126,8 +126,8 @@ def test_what_was_handed_over_does_not_count(sending: _Sending) -> None:
 def test_a_large_journal_counts_in_steps_from_its_beginning(sending: _Sending) -> None:
     producer: Any = _Producer()
     send = sending.send()
-    send.send(producer, 300)
-    send.send(producer, 300)
+    send.produce(producer, 300)
+    send.produce(producer, 300)
     producer.answer(300, 600)  # another partition is faster
     assert sending.counted == (0, 0, 0) and send.unacked == 300
     producer.answer(0, 299)
@@ -162,16 +162,16 @@ def test_a_change_of_which_a_message_is_held_back_waits_for_it(
 ) -> None:
     producer: Any = _Producer(room)
     send = sending.send()
-    while send.send(producer, 300):
+    while send.produce(producer, 300):
         pass
-    while send.send(producer, 300):  # and the queue is full again
+    while send.produce(producer, 300):  # and the queue is full again
         pass
     producer.answer(0, room)
     whole = min(room, ROWS)  # of the delete, the tombstone is held back
     assert sending.counted[:2] == (whole, 0) and send.unacked == 0 and not send.delivered
     producer.room = 1_000_000
     while not send.read_to_end:
-        send.send(producer, 300)
+        send.produce(producer, 300)
     producer.answer(0, len(producer.asked))
     assert send.delivered and sending.counted == (ROWS, 1, 1)
 
@@ -194,7 +194,7 @@ def test_in_a_kafka_transaction_only_its_commit_counts(tmp_path: Path) -> None:
     producer: Any = _Producer()
     send = sending.send()
     while not send.read_to_end:
-        send.send(producer, 300)
+        send.produce(producer, 300)
     producer.answer(0, len(producer.asked))
     assert send.delivered and sending.counted == (0, 0, 0)
     send.close()  # aborted
@@ -231,7 +231,7 @@ def test_placeholders_of_a_change_that_a_transform_drops_do_not_count(
     plan = SendContext(tmp_path, renderer, "UTF8", "fail", statistics)
     send = JournalSend(plan, Entry(0, 1, identity), DATABASE)
     while not send.read_to_end:
-        send.send(taker, 300)
+        send.produce(taker, 300)
     producer.answer(0, len(producer.asked))
     database = statistics.database(DATABASE)
     assert send.delivered and database.filtered == is_dropped
@@ -265,7 +265,7 @@ def test_producer_ends_though_an_error_is_kept_that_came_through_its_use(
     held_up = None
     with pytest.raises(KafkaException) as failed:
         try:
-            send.send(link.producer, 10)
+            send.produce(link.producer, 10)
         except RegistryUnavailable as error:
             held_up = error
             TransactionalDelivery._repeat(delivery, link.producer.abort_transaction)

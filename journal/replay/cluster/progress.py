@@ -53,7 +53,7 @@ def doing(spark: SparkSession, what: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StageProgress:
     """Progress of the stages that run now, in tasks."""
 
     done: int
@@ -99,12 +99,12 @@ class Progress:
 
     def _draw(self) -> None:
         while not self._stopping.wait(_DRAW_S):
-            standing = self.standing()
-            if standing is None:
+            progress = self.progress()
+            if progress is None:
                 self._clear()
                 continue
             width = shutil.get_terminal_size().columns - 1
-            self._stream.write(f"\r{self._line(standing)[:width]}\x1b[K")
+            self._stream.write(f"\r{self._line(progress)[:width]}\x1b[K")
             self._stream.flush()
             self._drawn = True
 
@@ -117,19 +117,19 @@ class Progress:
     def _write_lines(self) -> None:
         told: object = None
         while not self._stopping.wait(pause(monotonic() - self._began)):
-            standing = self.standing()
-            if standing is not None and (standing, _doing[-1:]) != told:
-                print(self._line(standing), file=self._stream, flush=True)
-                told = standing, _doing[-1:]
+            progress = self.progress()
+            if progress is not None and (progress, _doing[-1:]) != told:
+                print(self._line(progress), file=self._stream, flush=True)
+                told = progress, _doing[-1:]
 
-    def standing(self) -> Standing | None:
+    def progress(self) -> StageProgress | None:
         """Return the progress of Spark, None if it does nothing just now."""
         stages = [self._tracker.getStageInfo(stage) for stage in self._tracker.getActiveStageIds()]
         return add_up(stages)
 
-    def _line(self, standing: Standing) -> str:
+    def _line(self, progress: StageProgress) -> str:
         what = f"{self._name}: {_doing[-1]}" if _doing else self._name
-        return describe(what, standing, monotonic() - self._began)
+        return describe(what, progress, monotonic() - self._began)
 
 
 def pause(elapsed_s: float) -> float:
@@ -137,12 +137,12 @@ def pause(elapsed_s: float) -> float:
     return min(max(_FIRST_LINE_S, elapsed_s / _SHARE), _LONGEST_S)
 
 
-def add_up(stages: list[Any]) -> Standing | None:
+def add_up(stages: list[Any]) -> StageProgress | None:
     """Add up what Spark's status tracker tells of stages; a stage it has forgotten is None."""
     known = [stage for stage in stages if stage is not None]
     if not known:
         return None
-    return Standing(
+    return StageProgress(
         done=sum(stage.numCompletedTasks for stage in known),
         running=sum(stage.numActiveTasks for stage in known),
         failed=sum(stage.numFailedTasks for stage in known),
@@ -150,11 +150,11 @@ def add_up(stages: list[Any]) -> Standing | None:
     )
 
 
-def describe(what: str, standing: Standing, elapsed_s: float) -> str:
-    """Return the line for a standing."""
+def describe(what: str, progress: StageProgress, elapsed_s: float) -> str:
+    """Return the line for a progress."""
     minutes, seconds = divmod(int(elapsed_s), 60)
-    failed = f", {standing.failed} failed and tried again" if standing.failed else ""
+    failed = f", {progress.failed} failed and tried again" if progress.failed else ""
     return (
-        f"{what}: {standing.done} of {standing.tasks} tasks done,"
-        f" {standing.running} running{failed}, {minutes}:{seconds:02} min"
+        f"{what}: {progress.done} of {progress.tasks} tasks done,"
+        f" {progress.running} running{failed}, {minutes}:{seconds:02} min"
     )

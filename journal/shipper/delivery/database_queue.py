@@ -18,7 +18,7 @@ import logbook
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.shipper.delivery.send import JournalSend, SendContext
 from firebird_cdc.journal.shipper.inbox.backlog import Entry, Queue
-from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Position, runs_of
+from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Offset, runs_of
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.database_queue")
 
@@ -331,7 +331,7 @@ class DatabaseQueue:
         last = position.sequence if position.complete else position.sequence - 1
         self._go_past(Entry(position.epoch, last, position.uuid))
 
-    def _note(self, position: Position) -> None:
+    def _note(self, position: Offset) -> None:
         if position.complete:
             self.done = position.number
             return
@@ -347,7 +347,7 @@ class DatabaseQueue:
         position = self.known.position
         return position.complete or entry[:2] != position.number or entry.uuid == position.uuid
 
-    def reached(self, folder: str, place: str) -> Position | None:
+    def reached(self, folder: str, place: str) -> Offset | None:
         """Return the position of this database after the commit of the open Kafka transaction.
 
         None: as now. All journals under way are part of it; FOLDER and PLACE say where they are.
@@ -361,12 +361,12 @@ class DatabaseQueue:
         complete = last.read_to_end
         runs = runs_of([send.entry for send in sends if send.read_to_end])
         epoch, sequence, uuid = last.entry
-        return Position(
+        return Offset(
             self.database, epoch, sequence, uuid, last.part.sent_to, complete, now_us(), runs,
             folder, place,
         )  # fmt: skip
 
-    def advance(self, position: Position) -> None:
+    def advance(self, position: Offset) -> None:
         """POSITION is committed."""
         if self.known is None:
             self.known = Known(position)
@@ -399,7 +399,7 @@ class DatabaseQueue:
         return self.backlog.first()[:2] == setback.place
 
     def recovers(self, send: JournalSend) -> bool:
-        """Tell whether FLIGHT, which is delivered, ends what the queue met: those before the
+        """Tell whether SEND, which is delivered, ends what the queue met: those before the
         journal in question were under way and say nothing, nor do any while it stands still."""
         setback = self.setback
         if setback is None or self.halt is not None or send.entry[:2] < setback.place:
@@ -408,7 +408,7 @@ class DatabaseQueue:
         return True
 
     def drop(self, send: JournalSend, *, comes_again: bool = False) -> None:
-        """FLIGHT ends here without being delivered: set aside, gone, or to be mended first."""
+        """SEND ends here without being delivered: set aside, gone, or to be mended first."""
         send.close()
         # So the next one does, unless Kafka has a part of this one, and with it that message.
         if send.opens_epoch and not self._resume_after.get(send.entry.uuid):

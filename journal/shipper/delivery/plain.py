@@ -36,9 +36,9 @@ from firebird_cdc.journal.shipper.delivery.repair import Repairs
 from firebird_cdc.journal.shipper.delivery.send import JournalSend, SendContext
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog, Entry, Unreadable
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink, failure_of, is_refusal
-from firebird_cdc.journal.shipper.kafka.offset_topic import UNUSABLE, Position, runs_of
+from firebird_cdc.journal.shipper.kafka.offset_topic import UNUSABLE, Offset, runs_of
 from firebird_cdc.journal.shipper.monitoring.folder import Waiting
-from firebird_cdc.journal.shipper.offset_tracker import Standing
+from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
 from firebird_cdc.journal.shipper.repairs import WHOLE, Place
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.plain")
@@ -106,7 +106,7 @@ class Delivery(ABC):
         link: KafkaLink,
         archive: Path | None,
         backoff_s: float,
-        standing: Standing,
+        offsets: OffsetTracker,
     ) -> None:
         self.backlog = backlog
         self.plan = plan
@@ -120,7 +120,7 @@ class Delivery(ABC):
         self.attempt_s = 120.0
         self.events_per_turn = EVENTS_PER_TURN
         self.should_leave: Callable[[], bool] = lambda: False
-        self.standing = standing
+        self.offsets = offsets
         self._folder = _identity(backlog.directory)
         self._position_offset = -1
         self._forgiven: dict[str, float] = {}
@@ -204,7 +204,7 @@ class Delivery(ABC):
         """Stop: what is not acknowledged stays in its journal. A last wait for Kafka may take
         PATIENCE_S."""
         del patience_s
-        self.standing.close()
+        self.offsets.close()
         self.late.start_over()
         for queue in self.queues.values():
             queue.start_over()
@@ -215,13 +215,13 @@ class Delivery(ABC):
         """Make queues for databases that have journals now."""
         for database, backlog in self.backlog.queues.items():
             if database not in self.queues:
-                queue = DatabaseQueue(database, backlog, self._backoff_s, self.standing.miss)
+                queue = DatabaseQueue(database, backlog, self._backoff_s, self.offsets.miss)
                 self.queues[database] = queue
                 self._place(queue)
 
     @abstractmethod
     def _place(self, queue: DatabaseQueue) -> None:
-        """Tell LANE what Kafka is known to have."""
+        """Tell QUEUE what Kafka is known to have."""
 
     def is_at_rest(self, database: str) -> bool:
         """Tell whether no journal of DATABASE is under way, and its place is known."""
@@ -232,14 +232,14 @@ class Delivery(ABC):
         """The last place of DATABASE that was shipped, None if nothing says so; at rest."""
         queue = self.queues.get(database)
         places = []
-        for known in (self.standing.known.get(database), None if queue is None else queue.known):
-            if known is not None and known.position.folder == self.standing.folder:
+        for known in (self.offsets.known.get(database), None if queue is None else queue.known):
+            if known is not None and known.position.folder == self.offsets.folder:
                 position = known.position
                 pos = WHOLE if position.complete else position.pos
                 places.append(Place(*position.number, pos))
         if queue is not None and queue.settled is not None:
             places.append(Place(*queue.settled[0][:2]))
-        if (number := self.standing.remembered(database)) is not None:
+        if (number := self.offsets.remembered(database)) is not None:
             places.append(Place(*number))
         return max(places, default=None)
 
@@ -271,7 +271,7 @@ class Delivery(ABC):
             return False
 
     def _suspects(self, queue: DatabaseQueue) -> list[Unreadable]:
-        """The unreadable journals that may belong to LANE."""
+        """The unreadable journals that may belong to QUEUE."""
         return [
             journal
             for journal in self.backlog.unreadable.values()
@@ -279,7 +279,7 @@ class Delivery(ABC):
         ]
 
     def halt(self, queue: DatabaseQueue, halt: Halt) -> None:
-        """Stop LANE, loudly."""
+        """Stop QUEUE, loudly."""
         former = queue.halt
         if former is not None and former.entry is not None and former.entry != halt.entry:
             queue.backlog.push(former.entry)  # it comes behind, and is met again
@@ -361,7 +361,7 @@ class Delivery(ABC):
 
     def _take_acknowledgements(self) -> None:
         """Let queues go on of which somebody says that it is all right."""
-        for database in self.standing.turn():
+        for database in self.offsets.turn():
             # At the start it may come before what it is about.
             self._forgiven[database] = monotonic() + _FORGIVEN_S
             queue = self.queues.get(database)
@@ -375,7 +375,7 @@ class Delivery(ABC):
             _log.notice("{}: shipping goes on, as was acknowledged", database)
 
     def _forgives(self, queue: DatabaseQueue) -> bool:
-        """Tell whether somebody has said that LANE may send what does not fit."""
+        """Tell whether somebody has said that QUEUE may send what does not fit."""
         if not queue.forgiven and self._forgiven.get(queue.database, 0.0) > monotonic():
             queue.forgiven = True
         return queue.forgiven
@@ -400,7 +400,7 @@ class Delivery(ABC):
     def follow_folder(self) -> None:
         """Go on where the journal folder is back, or another one is in its place: journals of the
         former one may come back with it. Raises ShipError."""
-        self.standing.follow_folder()
+        self.offsets.follow_folder()
         if self._is_same_folder:
             return
         self._folder = _identity(self.backlog.directory)
@@ -417,8 +417,9 @@ class Delivery(ABC):
                     queue.backlog.push(entry)
 
     def _pass_over(self, queue: DatabaseQueue, entry: Entry) -> None:
-        """Go on without ENTRY, the next journal of LANE, which somebody has taken away, and without
-        what went with it."""
+        """Go on without ENTRY, the next journal of QUEUE, which somebody has taken away, and
+        without what went with it."""
+
         self.backlog.forget(entry)
         if not queue.fits(entry):
             return  # it was one too many: Kafka has that number
@@ -431,10 +432,10 @@ class Delivery(ABC):
             self.backlog.directory / entry.name,
             f", as are {len(behind)} behind it" if behind else "",
         )
-        self.standing.miss(queue.database, *((each[:2], each[:2]) for each in (entry, *behind)))
+        self.offsets.miss(queue.database, *((each[:2], each[:2]) for each in (entry, *behind)))
 
     def back_off(self, queue: DatabaseQueue, why: str | Obstacle, send: JournalSend) -> None:
-        """Pause LANE after a failure of FLIGHT that may pass, loudly the first time; or for good,
+        """Pause QUEUE after a failure of SEND that may pass, loudly the first time; or for good,
         if it was the last attempt that ``errors.max.retries`` allows."""
         pause, path = queue.back_off(), send.path
         if 0 <= self.max_retries < queue.failures:
@@ -463,7 +464,7 @@ class Delivery(ABC):
         return f"{text}; {self.on_missing(topic)}" if is_missing(error) else text
 
     def give_up(self, queue: DatabaseQueue, why: str) -> None:
-        """Stop LANE after too many failures that might have passed."""
+        """Stop QUEUE after too many failures that might have passed."""
         queue.start_over()
         reason = f"given up after {queue.failures} attempts (errors.max.retries): {why}"
         advice = (
@@ -481,7 +482,7 @@ class Delivery(ABC):
     # What can't be sent
 
     def take_bad(self, queue: DatabaseQueue, send: JournalSend, error: Exception) -> None:
-        """Deal with a journal or event of LANE that can't be read or sent, as the mode says."""
+        """Deal with a journal or event of QUEUE that can't be read or sent, as the mode says."""
         if isinstance(error, FileNotFoundError) and self._is_same_folder:
             queue.drop(send)
             self._pass_over(queue, send.entry)
@@ -505,7 +506,7 @@ class Delivery(ABC):
 
     @abstractmethod
     def _take_damaged(self, queue: DatabaseQueue, send: JournalSend, reason: str) -> None:
-        """FLIGHT can't be read any further, and is to be set aside."""
+        """SEND can't be read any further, and is to be set aside."""
 
     def take_unreadable(self) -> None:
         """Deal with the journals whose place in the order can't be told."""
@@ -539,12 +540,12 @@ class Delivery(ABC):
             self.plan.quarantine.set_aside(path, entry, database, reason, after)
         except FileNotFoundError:
             if entry is not None and database is not None and self._is_same_folder:
-                self.standing.miss(database, (entry[:2], entry[:2]))
+                self.offsets.miss(database, (entry[:2], entry[:2]))
         except OSError as error:
             _log.error("{}: can't be shipped ({}) nor set aside: {}", path, reason, error)
         else:
             if entry is not None and database is not None:
-                self.standing.pass_over(database, entry[:2])
+                self.offsets.pass_over(database, entry[:2])
 
     # What is sent beside journals
 
@@ -588,11 +589,11 @@ class Delivery(ABC):
             self._out_of_band_told.add(topic)
             _log.error("topic {}: a heartbeat was not delivered: {}", topic, error.str())
 
-    def _produce_record(self, key: bytes, value: bytes | None, position: Position | None) -> None:
+    def _produce_record(self, key: bytes, value: bytes | None, position: Offset | None) -> None:
         """Hand over a record of the position topic, which tells POSITION if it is one. Raises
         BufferError if the producer is full."""
         self.link.producer.produce(
-            self.standing.topic,
+            self.offsets.topic,
             value,
             key,
             partition=0,
@@ -601,14 +602,14 @@ class Delivery(ABC):
         self._out_of_band_unacked += 1
 
     def _take_record_answer(
-        self, position: Position | None, error: KafkaError | None, message: Any
+        self, position: Offset | None, error: KafkaError | None, message: Any
     ) -> None:
         self._out_of_band_unacked -= 1
         if (failure := failure_of(error, message)) is not None:
             self._position_failed(failure)
             return
         if message.offset() <= self._position_offset:
-            self.standing.note_emptied()
+            self.offsets.note_emptied()
             self._look_again()
         self._position_offset = message.offset()
         if position is not None:
@@ -619,7 +620,7 @@ class Delivery(ABC):
         """The position topic was emptied."""
 
     @abstractmethod
-    def _position_taken(self, position: Position) -> None:
+    def _position_taken(self, position: Offset) -> None:
         """Kafka has taken the record of POSITION."""
 
     @abstractmethod
@@ -643,13 +644,13 @@ class Delivery(ABC):
         return self._dispose()
 
     def _count(self, queue: DatabaseQueue, settled: Sequence[JournalSend]) -> None:
-        """Journals of LANE were acknowledged: tell the statistics."""
+        """Journals of QUEUE were acknowledged: tell the statistics."""
         statistics = self.statistics.database(queue.database)
         if any(send.has_placeholders for send in settled):
-            self.standing.keep_counts()
+            self.offsets.keep_counts()
         left_out = [place for send in settled if send.left_out for place in send.take_left_out()]
         if left_out:
-            self.standing.leave_out(queue.database, left_out)
+            self.offsets.leave_out(queue.database, left_out)
         is_whole = self.plan.quarantine.is_whole
         lengths = [send.length for send in settled if is_whole(send.entry.uuid)]
         statistics.transactions += len(lengths)
@@ -668,7 +669,7 @@ class Delivery(ABC):
             if self.plan.quarantine.is_busy:
                 whole = self.plan.quarantine.keep(whole)
                 for database, entry in self.plan.quarantine.take_gone():
-                    self.standing.miss(database, (entry[:2], entry[:2]))
+                    self.offsets.miss(database, (entry[:2], entry[:2]))
             missing = dispose_shipped(
                 [folder + entry.name for entry in whole],
                 self._archive,
@@ -706,7 +707,7 @@ class Delivery(ABC):
         self.link.recreate()
         self.plan.unacked = 0
         self._out_of_band_unacked = 0
-        self.standing.forget()
+        self.offsets.forget()
 
     def _note_answers(self) -> bool:
         """Tell the link what came; True if something did."""
@@ -779,7 +780,7 @@ class PlainDelivery(Delivery):
 
     @property
     def _is_to_read(self) -> bool:
-        return not self.standing.is_read and self._positions_usable
+        return not self.offsets.is_read and self._positions_usable
 
     def _read_positions(self) -> None:
         """Read on what Kafka has; journals go out meanwhile."""
@@ -789,9 +790,9 @@ class PlainDelivery(Delivery):
         if self._read_since is None:
             self._read_since = now
         try:
-            if self.standing.advance(_READ_STEP_S):
+            if self.offsets.advance(_READ_STEP_S):
                 self._read_since = None
-                self._position_offset = self.standing.end - 1
+                self._position_offset = self.offsets.end - 1
                 for queue in self.queues.values():
                     self._place(queue)
             elif now - self._read_since > _READ_MOST_S:
@@ -807,19 +808,19 @@ class PlainDelivery(Delivery):
         _log.warning(
             "topic {}, in which positions are kept, can't be used: {}. Shipping goes on without it,"
             " but a cluster that has lost journals will not be noticed",
-            self.standing.topic,
+            self.offsets.topic,
             why,
         )
         self._positions_usable = False
         self._read_since = None
 
     def _place(self, queue: DatabaseQueue) -> None:
-        queue.stand(None, self.standing.passed(queue.database))
-        known = self.standing.known.get(queue.database)
+        queue.stand(None, self.offsets.passed(queue.database))
+        known = self.offsets.known.get(queue.database)
         if known is None:
             return
         position = known.position
-        if position.folder == self.standing.folder:
+        if position.folder == self.offsets.folder:
             queue.done = position.number
         else:
             _log.warning(
@@ -834,16 +835,16 @@ class PlainDelivery(Delivery):
     def _write_positions(self) -> None:
         """Let Kafka know, now and then, how far each database has come."""
         now = monotonic()
-        if now < self._next_positions or not self.standing.is_read:
+        if now < self._next_positions or not self.offsets.is_read:
             return
         self._next_positions = now + POSITIONS_S
         for queue in self.queues.values():
             if queue.settled is None or queue.settled[0][:2] <= queue.done:
                 continue
             (epoch, sequence, uuid), pos = entry, _ = queue.settled
-            position = Position(
+            position = Offset(
                 queue.database, epoch, sequence, uuid, pos, True, now_us(), runs_of([entry]),
-                self.standing.folder, self.standing.place,
+                self.offsets.folder, self.offsets.place,
             )  # fmt: skip
             try:
                 self._produce_record(*position.record(), position)
@@ -852,20 +853,20 @@ class PlainDelivery(Delivery):
             queue.done = position.number
 
     def _look_again(self) -> None:
-        self.standing.forget()
+        self.offsets.forget()
         for queue in self.queues.values():
             queue.done = (-1, -1)
 
-    def _position_taken(self, position: Position) -> None:
-        self.standing.note(position)
+    def _position_taken(self, position: Offset) -> None:
+        self.offsets.note(position)
 
     def _position_failed(self, error: KafkaError) -> None:
         if error.code() in UNUSABLE:
-            self.standing.forget()
+            self.offsets.forget()
             self._go_without_positions(error.str())
 
     def _advance(self, queue: DatabaseQueue) -> bool:
-        """Give LANE its turn; True if it moved."""
+        """Give QUEUE its turn; True if it moved."""
         if self.plan.failures != self._failures_seen or queue.failing:
             failed = next((send for send in queue.sends if send.failed is not None), None)
             queue.failing = failed is not None
@@ -893,7 +894,7 @@ class PlainDelivery(Delivery):
                 budget = 1
             before = send.messages
             try:
-                took_all = send.send(self.link.producer, budget)
+                took_all = send.produce(self.link.producer, budget)
             except (BadEvent, JournalError, OSError) as error:
                 self.take_bad(queue, send, error)
                 return True
@@ -916,7 +917,7 @@ class PlainDelivery(Delivery):
         send.end_early(reason)  # what was sent of it has to be acknowledged first
 
     def _take_failure(self, queue: DatabaseQueue, failed: JournalSend) -> None:
-        """All of LANE's messages are answered, one of them with a refusal or a failure."""
+        """All of QUEUE's messages are answered, one of them with a refusal or a failure."""
         error = failed.failed
         assert error is not None
         if is_refusal(error) and queue.careful == failed.entry.uuid:

@@ -224,7 +224,7 @@ class Redelivery:
         send = self.begin()
         if send is None:
             return False
-        moved = send.send(producer)
+        moved = send.produce(producer)
         if not send.is_over:
             return moved
         if send.wants_care:

@@ -248,7 +248,7 @@ class Repairs:
         return True
 
     def finish(self, send: RepairSend, *, is_aborted: bool) -> tuple[bool, RepairOutcome]:
-        """Everything of FLIGHT is answered. Returns whether it is noted that Kafka has all of it,
+        """Everything of SEND is answered. Returns whether it is noted that Kafka has all of it,
         and what became of it. IS_ABORTED: nothing of it becomes visible."""
         repair = send.repair
         taken = set() if is_aborted else send.taken

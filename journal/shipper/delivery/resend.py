@@ -105,7 +105,7 @@ class RedeliverySend:
         self._batches.close()
         self.is_read = True
 
-    def send(self, producer: Sender) -> bool:
+    def produce(self, producer: Sender) -> bool:
         """Hand over some more; whether that went on."""
         moved = False
         for _ in range(CHANGES_PER_TURN):

@@ -226,7 +226,7 @@ class JournalSend:
         self._is_closed = True
         self._changes.close()
 
-    def send(self, producer: Sender, limit: int) -> bool:
+    def produce(self, producer: Sender, limit: int) -> bool:
         """Hand over the messages of the next LIMIT changes, or of those that the part has room
         for; False if the queue is full.
 

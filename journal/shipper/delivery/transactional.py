@@ -32,10 +32,10 @@ from firebird_cdc.journal.shipper.kafka.client import KafkaLink, is_refusal
 from firebird_cdc.journal.shipper.kafka.offset_topic import (
     FRAME_BYTES,
     NAME_BYTES,
-    Position,
+    Offset,
     late_record,
 )
-from firebird_cdc.journal.shipper.offset_tracker import Standing
+from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.transactional")
 
@@ -134,11 +134,11 @@ class TransactionalDelivery(Delivery):
         link: KafkaLink,
         archive: Path | None,
         backoff_s: float,
-        standing: Standing,
+        offsets: OffsetTracker,
         transaction_timeout_s: float,
         max_message_bytes: int,
     ) -> None:
-        super().__init__(backlog, plan, link, archive, backoff_s, standing)
+        super().__init__(backlog, plan, link, archive, backoff_s, offsets)
         self._ready_for_transactions = False
         self._registered = False
         self._position_error: KafkaError | None = None
@@ -247,8 +247,8 @@ class TransactionalDelivery(Delivery):
             self.link.note_waiting()
             return
         self._awaits_start = False
-        self._position_offset = self.standing.end - 1
-        self._take_known_late(self.standing.late)
+        self._position_offset = self.offsets.end - 1
+        self._take_known_late(self.offsets.late)
         for queue in self.queues.values():
             self._place(queue)
         self._ready_for_transactions = True
@@ -269,18 +269,18 @@ class TransactionalDelivery(Delivery):
     def _read_positions(self) -> bool:
         """Read on in the positions, and tell whether all are read by now."""
         try:
-            return self.standing.advance(_READ_STEP_S)
+            return self.offsets.advance(_READ_STEP_S)
         except KafkaException as error:
             what = error.args[0]
             if what.code() in _PASSING and not self._waits_too_long():
                 return False
-            text = f"topic {self.standing.topic}, in which positions are kept: {what.str()}"
+            text = f"topic {self.offsets.topic}, in which positions are kept: {what.str()}"
             raise KafkaException(KafkaError(what.code(), text)) from error
 
     def _place(self, queue: DatabaseQueue) -> None:
-        known = self.standing.known.get(queue.database)
-        is_foreign = known is not None and known.position.folder != self.standing.folder
-        queue.stand(known, self.standing.passed(queue.database), is_foreign=is_foreign)
+        known = self.offsets.known.get(queue.database)
+        is_foreign = known is not None and known.position.folder != self.offsets.folder
+        queue.stand(known, self.offsets.passed(queue.database), is_foreign=is_foreign)
 
     def _repeat(self, call: Callable[[float], None]) -> None:
         """Repeat a call of the client until it succeeds or fails for good."""
@@ -325,7 +325,7 @@ class TransactionalDelivery(Delivery):
         return False
 
     def _halt_foreign(self, queue: DatabaseQueue) -> None:
-        """Stop LANE, whose database Kafka has from another journal folder."""
+        """Stop QUEUE, whose database Kafka has from another journal folder."""
         assert queue.known is not None
         position = queue.known.position
         reason = (
@@ -341,7 +341,7 @@ class TransactionalDelivery(Delivery):
         self.halt(queue, Halt((0, 0), None, reason, None, advice, acknowledgeable=True))
 
     def _halt_for(self, queue: DatabaseQueue, entry: Entry, names: set[bytes]) -> None:
-        """Stop LANE at ENTRY, whose number is that of something else in Kafka."""
+        """Stop QUEUE at ENTRY, whose number is that of something else in Kafka."""
         assert queue.known is not None
         position = queue.known.position
         path = self.backlog.directory / entry.name
@@ -423,7 +423,7 @@ class TransactionalDelivery(Delivery):
         )
 
     def _send_journals(self, queue: DatabaseQueue, limit: int) -> int:
-        """Send up to LIMIT journals of LANE; how many it was."""
+        """Send up to LIMIT journals of QUEUE; how many it was."""
         taken = 0
         while taken < limit and ((taken and queue.goes_on()) or self._ready(queue)):
             if queue.must_come_first:
@@ -442,7 +442,7 @@ class TransactionalDelivery(Delivery):
         while True:
             before = send.messages
             try:
-                took_all = send.send(self.link.producer, 1 if careful else EVENTS_PER_TURN)
+                took_all = send.produce(self.link.producer, 1 if careful else EVENTS_PER_TURN)
             except (BadEvent, JournalError, OSError) as error:
                 is_gone = isinstance(error, FileNotFoundError) and self._is_same_folder
                 if is_gone and not send.messages:  # nothing of it is in the transaction
@@ -555,7 +555,7 @@ class TransactionalDelivery(Delivery):
         self._commit()
         queue.resume_after(send.entry, pos)
         if send.left_out:
-            self.standing.leave_out(queue.database, send.take_left_out())
+            self.offsets.leave_out(queue.database, send.take_left_out())
         if send.messages:
             _log.warning(
                 "{}: too large for one Kafka transaction, events up to {} are committed and visible"
@@ -580,7 +580,7 @@ class TransactionalDelivery(Delivery):
             return None
         self._begin()
         while not send.is_over:
-            moved = send.send(self.link.producer)
+            moved = send.produce(self.link.producer)
             self._serve(0 if moved else 0.05)
             if monotonic() - self._began_at > self._late_timeout_s:
                 send.give_up(
@@ -618,7 +618,7 @@ class TransactionalDelivery(Delivery):
     def _commit(self) -> None:
         positions = []
         for queue in self.queues.values():
-            position = queue.reached(self.standing.folder, self.standing.place)
+            position = queue.reached(self.offsets.folder, self.offsets.place)
             if position is not None:
                 self._hand_over(*position.record(), position)
                 positions.append((queue, position))
@@ -637,9 +637,9 @@ class TransactionalDelivery(Delivery):
         for queue, position in positions:
             queue.count()
             queue.advance(position)
-            self.standing.note(position)
+            self.offsets.note(position)
 
-    def _hand_over(self, key: bytes, value: bytes | None, position: Position | None) -> None:
+    def _hand_over(self, key: bytes, value: bytes | None, position: Offset | None) -> None:
         """Hand over a record of the position topic."""
         while True:
             try:
@@ -657,7 +657,7 @@ class TransactionalDelivery(Delivery):
     def _look_again(self) -> None:
         """The topic was made anew: what was read of it counts no longer."""
 
-    def _position_taken(self, position: Position) -> None:
+    def _position_taken(self, position: Offset) -> None:
         """Counts once it is committed."""
 
     def _position_failed(self, error: KafkaError) -> None:
@@ -695,7 +695,7 @@ class TransactionalDelivery(Delivery):
         self._began_at = 0.0
 
     def _restart_others(self, queue: DatabaseQueue, send: JournalSend | None) -> None:
-        """Put back all journals of the aborted transaction but FLIGHT of LANE."""
+        """Put back all journals of the aborted transaction but SEND of QUEUE."""
         for other in self.queues.values():
             if send is not None and other is queue:
                 other.sends.remove(send)
@@ -718,7 +718,7 @@ class TransactionalDelivery(Delivery):
             )
         begun = [(queue, queue.sends[0]) for queue in self.queues.values() if queue.sends]
         refused = self.link.take_refused_topic()
-        of_positions = self._position_error is not None or refused == self.standing.topic
+        of_positions = self._position_error is not None or refused == self.offsets.topic
         why = f"topic {refused}: {error.str()}" if refused else error.str()
         for queue in self.queues.values():
             queue.start_over()

@@ -26,7 +26,7 @@ from firebird_cdc.config.options import is_secret
 from firebird_cdc.config.producer import PREFIX
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.folder.subjects import KAFKA
-from firebird_cdc.journal.shipper.kafka.offset_topic import PositionReader
+from firebird_cdc.journal.shipper.kafka.offset_topic import OffsetReader
 from firebird_cdc.journal.shipper.monitoring.statistics import QueueFigures, Statistics
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.kafka.client")
@@ -263,11 +263,11 @@ class KafkaLink:
         settings = self._settings | {"error_cb": self._on_error, "stats_cb": self._on_statistics}
         return Producer(settings, logger=librdkafka_logger())
 
-    def position_reader(self, topic: str) -> PositionReader:
+    def position_reader(self, topic: str) -> OffsetReader:
         """A reader of TOPIC at the same brokers, with the same rights."""
         creation = self._topic_creation
         settings = None if creation is None else creation.settings(topic)
-        return PositionReader(self._settings, topic, librdkafka_logger(), settings)
+        return OffsetReader(self._settings, topic, librdkafka_logger(), settings)
 
     @property
     def admin(self) -> AdminClient:
@@ -370,12 +370,12 @@ class KafkaLink:
         limit = _QUIET_AFTER_ERROR_S if error_is_new else _QUIET_S
         if now - self.progress_at >= limit:
             why = self._error if error_is_new else "connected, but it does not answer"
-            self.note_away(why, is_verdict=error_is_new and self._has_no_entry)
+            self.note_away(why, is_state=error_is_new and self._has_no_entry)
 
-    def note_away(self, why: str, *, is_verdict: bool = True) -> None:
+    def note_away(self, why: str, *, is_state: bool = True) -> None:
         """Report that Kafka can't be used and what that means, once until it answers.
 
-        ``is_verdict``: it was refused; each such cause is told once, whatever was told before.
+        ``is_state``: it was refused; each such cause is told once, whatever was told before.
         """
         why = why or "no broker can be reached"
         self._statistics.trouble(KAFKA, "waiting", f"Kafka at {self._servers}: {why}")
@@ -383,7 +383,7 @@ class KafkaLink:
             self._away_since = monotonic()
             self._told_causes.clear()
         cause = _DIFFERS_EACH_TIME.sub("", why)
-        if not self._told_causes or (is_verdict and cause not in self._told_causes):
+        if not self._told_causes or (is_state and cause not in self._told_causes):
             self._told_causes.add(cause)
             _log.error(
                 "Kafka at {} does not take messages: {}. Journals stay in {} and are shipped when"

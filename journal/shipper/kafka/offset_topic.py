@@ -131,7 +131,7 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class Offset:
     """Up to where a database is in Kafka.
 
     All journals up to (``epoch``, ``sequence``) are; of the last one, ``uuid``, all events if
@@ -184,7 +184,7 @@ class Position:
         return record_key(self.database), json.dumps(value).encode()
 
     @classmethod
-    def parse(cls, value: bytes) -> Position:
+    def parse(cls, value: bytes) -> Offset:
         """Return the position of a record's VALUE; raises ValueError, KeyError or TypeError."""
         content = json.loads(value)
         if content["version"] != _VERSION:
@@ -302,11 +302,11 @@ class Names:
 class Known:
     """Content of the topic for one database."""
 
-    position: Position
+    position: Offset
     names: Names = field(default_factory=Names)
 
 
-class PositionReader:
+class OffsetReader:
     """Reads the position topic to its end, in steps; makes the topic if it is missing.
 
     Its end is what there is when reading begins: records behind it are of nobody who matters
@@ -445,7 +445,7 @@ class PositionReader:
             if value is None:
                 self.known.pop(json.loads(key or b""), None)
                 return
-            position = Position.parse(value)
+            position = Offset.parse(value)
         except (ValueError, KeyError, TypeError) as error:
             _log.warning(
                 "topic {} holds a record that is no position of ours ({}); it is left alone",

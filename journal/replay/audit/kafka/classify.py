@@ -20,7 +20,7 @@ from firebird_cdc.journal.replay.source.arrow import Columns, arrow_schema
 VERDICTS: Columns = (*SCHEMA.items(), ("reason", "string"))
 """Columns of what `Judge` says: those of findings, and why one is excused."""
 
-Verdict = tuple[str, str | None, str | None]
+TransactionState = tuple[str, str | None, str | None]
 """Kind, why it is excused (the kind begins with a minus then), sentence."""
 
 
@@ -88,9 +88,9 @@ class Judge:
                     row["partition"] = None
             yield pa.RecordBatch.from_pylist(found, schema=schema)
 
-    def _judge(self, row: dict[str, Any]) -> Verdict:
+    def _judge(self, row: dict[str, Any]) -> TransactionState:
         """Kind, why it is excused, sentence."""
-        judge: Callable[[dict[str, Any]], Verdict]
+        judge: Callable[[dict[str, Any]], TransactionState]
         judge = {
             "missing": self._missing,
             "extra": self._extra,
@@ -138,7 +138,7 @@ class Judge:
             is_older = all((epoch, row["newest_sequence"]) <= number for epoch in epochs)
         return None if is_older else "compaction"
 
-    def _missing(self, row: dict[str, Any]) -> Verdict:
+    def _missing(self, row: dict[str, Any]) -> TransactionState:
         excuse = self._is_due(row) or self._is_superseded(row)
         if excuse is not None:
             return "-missing", excuse, None
@@ -149,7 +149,7 @@ class Judge:
             + ("" if row["topic"] in self._facts.topics else ", which does not exist"),
         )
 
-    def _doubled(self, row: dict[str, Any]) -> Verdict:
+    def _doubled(self, row: dict[str, Any]) -> TransactionState:
         if not self._is_told(row):
             return "-doubled", "no place", None
         return "doubled event", None, f"{_event(row)} is more than once in {_at(row)}"
@@ -167,7 +167,7 @@ class Judge:
             facts.has_end or (sure is not None and last <= sure[1])
         )
 
-    def _altered(self, row: dict[str, Any]) -> Verdict:
+    def _altered(self, row: dict[str, Any]) -> TransactionState:
         if not self._is_told(row):  # it may be another event, and this one is missing
             return self._missing(row)
         if row["placed"] is not None:
@@ -183,7 +183,7 @@ class Judge:
         by = _BY_LATER if row["note"] == LATER else ""
         return "altered event", None, f"{_event(row)} has {what} in {_at(row)}{by}"
 
-    def _order(self, row: dict[str, Any]) -> Verdict:
+    def _order(self, row: dict[str, Any]) -> TransactionState:
         other = {
             "table": None,
             "position": row["other_position"],
@@ -196,10 +196,10 @@ class Judge:
             f"{_event(row)} stands behind {_event(other)} of the same key in {_at(row)}",
         )
 
-    def _quarantined(self, row: dict[str, Any]) -> Verdict:
+    def _quarantined(self, row: dict[str, Any]) -> TransactionState:
         return "quarantined", None, f"{_event(row)} was not sent: {row['note']}"
 
-    def _falsified(self, row: dict[str, Any]) -> Verdict:
+    def _falsified(self, row: dict[str, Any]) -> TransactionState:
         if row["placed"] is not None:
             return self._placed(row, "; by the options in force it would not be sent")
         return (
@@ -210,12 +210,12 @@ class Judge:
             " message was made with other options",
         )
 
-    def _placed(self, row: dict[str, Any], but: str = "") -> Verdict:
+    def _placed(self, row: dict[str, Any], but: str = "") -> TransactionState:
         what = f"{_event(row)} has placeholders in {_at(row)}, as values were too large:"
         rest = f"{but}, so the rest of it was not compared" if but else ""
         return "placeholder", None, f"{what} {_fields(row['placed'])}{rest}"
 
-    def _late(self, row: dict[str, Any]) -> Verdict:
+    def _late(self, row: dict[str, Any]) -> TransactionState:
         how = (
             "was sent again as a repair"
             if (row["note"] or "").startswith("repair:")
@@ -223,7 +223,7 @@ class Judge:
         )
         return "late", None, f"{_event(row)} {how}, in {_at(row)}"
 
-    def _extra(self, row: dict[str, Any]) -> Verdict:
+    def _extra(self, row: dict[str, Any]) -> TransactionState:
         excuse = self._excuse(row)
         if excuse is not None:
             return "-unknown", excuse, None

@@ -1,4 +1,4 @@
-"""Verdicts on transactions: the database files, the engine where they can't tell, and the rules.
+"""States of transactions: the database files, the engine where they can't tell, and the rules.
 
 A database's file is opened once and kept open while something waits in it, or somebody works there,
 so that it can be read after a DROP DATABASE too. Of the others only few are open, and not for long.
@@ -22,13 +22,13 @@ from firebird_cdc.journal.folder.inventory import (
     DatabaseReplaced,
     InventoryUnreadable,
     TransactionInventory,
-    Verdict,
+    TransactionState,
 )
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.ledger import database_key
 
 
-class Verdicts:
+class TransactionStates:
     """Tells what became of the transactions of pending journals. Belongs to one thread."""
 
     def __init__(
@@ -52,62 +52,66 @@ class Verdicts:
         """Tell whether looking again soon may decide a journal that is kept."""
         return self._orphans.is_counting()
 
-    def ask(self, database: str, journals: list[Pending]) -> list[Verdict]:
-        """Return the verdict on each, from the file, or from the engine if that can't tell."""
+    def ask(self, database: str, journals: list[Pending]) -> list[TransactionState]:
+        """Return the state on each, from the file, or from the engine if that can't tell."""
         # A gap of ours is of no transaction, and perhaps of a database that can't be opened.
         asked = [pending for pending in journals if pending.transaction]
-        found = dict.fromkeys((pending.uuid for pending in journals), Verdict.COMMITTED)
+        found = dict.fromkeys((pending.uuid for pending in journals), TransactionState.COMMITTED)
         for guid in {pending.guid for pending in asked}:
             group = [pending for pending in asked if pending.guid == guid]
-            verdicts, inode = self._ask_incarnation(database, guid, group)
-            if Verdict.LIMBO in verdicts and Verdict.COMMITTED in verdicts:
+            states, inode = self._ask_incarnation(database, guid, group)
+            if TransactionState.LIMBO in states and TransactionState.COMMITTED in states:
                 # One that waited for another's limbo to end may have been committed meanwhile.
                 for index, again in enumerate(self._ask_incarnation(database, guid, group)[0]):
-                    if verdicts[index] is Verdict.LIMBO:
-                        verdicts[index] = again
-            for pending, verdict in zip(group, verdicts, strict=True):
-                found[pending.uuid] = self._final_verdict(pending, verdict, inode)
+                    if states[index] is TransactionState.LIMBO:
+                        states[index] = again
+            for pending, state in zip(group, states, strict=True):
+                found[pending.uuid] = self._final_state(pending, state, inode)
         return [found[pending.uuid] for pending in journals]
 
     def _ask_incarnation(
         self, database: str, guid: UUID, journals: list[Pending]
-    ) -> tuple[list[Verdict], int | None]:
+    ) -> tuple[list[TransactionState], int | None]:
         """Return what is said of each, and the inode of the file that says it; None: the engine
         alone does."""
         transactions = [pending.transaction for pending in journals]
         try:
             inventory = self.inventory(database, guid)
-            verdicts = inventory.verdicts(transactions, self._fsync)
+            states = inventory.states(transactions, self._fsync)
         except DatabaseReplaced:
-            return [Verdict.UNKNOWN] * len(journals), None
+            return [TransactionState.UNKNOWN] * len(journals), None
         except InventoryUnreadable:
             return self.witness_for(database).ask(transactions), None
         inode = inventory.inode
         for index, pending in enumerate(journals):
             if pending.header is not None and pending.header.database_inode not in (0, inode):
-                verdicts[index] = Verdict.UNKNOWN
-        return verdicts, inode
+                states[index] = TransactionState.UNKNOWN
+        return states, inode
 
-    def _final_verdict(self, pending: Pending, verdict: Verdict, inode: int | None) -> Verdict:
+    def _final_state(
+        self, pending: Pending, state: TransactionState, inode: int | None
+    ) -> TransactionState:
         """Return what the state means, now that we know who asks, and who answers."""
         if not pending.is_orphan:
-            is_word = verdict is Verdict.COMMITTED and inode is None  # of an engine alone
-            if verdict not in (Verdict.ACTIVE, Verdict.UNKNOWN) and not is_word:
-                return verdict
+            is_word = state is TransactionState.COMMITTED and inode is None  # of an engine alone
+            if state not in (TransactionState.ACTIVE, TransactionState.UNKNOWN) and not is_word:
+                return state
             # Its process may have ended since it was found, but also have committed before that
             # and since we asked: what the state means then, the next answer tells. If it lives
             # now, the page with a commit that an engine told of is written: to end its own
             # transaction that engine had to wait for it (witness.c).
             if pending.header is not None:
                 pending.is_orphan = self._folder.owner_is_gone(pending.header.owner)
-            return Verdict.ACTIVE if pending.is_orphan else verdict
-        if verdict is Verdict.LIMBO:
-            return verdict
-        if verdict is Verdict.UNKNOWN:
-            return verdict if pending.is_sealed else Verdict.DEAD
-        if verdict is Verdict.ACTIVE and pending.header and pending.header.owner == NOBODY:
-            return Verdict.LIMBO  # written while no bridge ran: somebody may work in it yet
-        return self._orphans.verdict(pending, verdict, inode)
+            return TransactionState.ACTIVE if pending.is_orphan else state
+        if state is TransactionState.LIMBO:
+            return state
+        if state is TransactionState.UNKNOWN:
+            return state if pending.is_sealed else TransactionState.DEAD
+        if state is TransactionState.ACTIVE and pending.header and pending.header.owner == NOBODY:
+            return (
+                TransactionState.LIMBO
+            )  # written while no bridge ran: somebody may work in it yet
+        return self._orphans.state_of(pending, state, inode)
 
     def inventory(self, database: str, guid: UUID) -> TransactionInventory:
         """Return the inventory of the database with GUID at a path, opened once. Raises

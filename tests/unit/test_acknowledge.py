@@ -10,6 +10,7 @@ import pytest
 
 from firebird_cdc.journal.shipper.local_offsets import Shipped, acknowledge
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
 
 
 def test_shipper_can_read_what_root_acknowledges(

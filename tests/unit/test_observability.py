@@ -63,6 +63,7 @@ from firebird_cdc.journal.shipper.monitoring.report import (
     needs_somebody,
 )
 from firebird_cdc.journal.shipper.monitoring.statistics import (
+from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
     BacklogFigures,
     DatabaseBacklog,
     LastEvent,

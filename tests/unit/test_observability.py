@@ -63,12 +63,12 @@ from firebird_cdc.journal.shipper.monitoring.report import (
     needs_somebody,
 )
 from firebird_cdc.journal.shipper.monitoring.statistics import (
-from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
     BacklogFigures,
     DatabaseBacklog,
     LastEvent,
     Statistics,
 )
+from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
 
 DEPOT = "/srv/depot.fdb"
 SECRET = "correct-horse-battery"

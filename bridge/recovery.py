@@ -19,64 +19,14 @@ from pathlib import Path
 import logbook
 
 from firebird_cdc.bridge.confirm.loop import Confirmer
-from firebird_cdc.bridge.host import CountedGap, DatabaseIdentity, Event, Witness
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
-from firebird_cdc.native._journal_files import sync_file_system
 
 _log = logbook.Logger("firebird_cdc.bridge.recovery")
 
 _LOOK_S = 1.0
 _MOMENT_S = 0.02
 _FIRST_LOOK_S = 30.0  # for what one look may take before shipping begins
-
-
-class _NoServer:
-    """The surroundings of a confirmer in a process without the engine."""
-
-    def __init__(self, folder: JournalFolder, stopping: threading.Event) -> None:
-        self._folder = folder
-        self._stopping = stopping
-
-    def last_ticket(self) -> int:
-        with self._folder.locked_tickets():
-            return self._folder.last_ticket
-
-    def take_events(self, timeout_ms: int) -> list[Event]:
-        self._stopping.wait(timeout_ms / 1000)
-        return []
-
-    def settle(self, number: int) -> None:
-        """Nobody waits here."""
-
-    def database(self, database: int) -> DatabaseIdentity:
-        raise KeyError(database)  # no event brought a number
-
-    def open_witness(self, database: str) -> Witness:
-        raise CaptureError(
-            f"only a server can tell more of {database}, and does so at the next change there"
-        )
-
-    def store_definition(
-        self, database: int, generation: int, shown: bytes, complete: bytes
-    ) -> None:
-        """No transaction writes here."""
-
-    def new_generation(self) -> None:
-        """Servers that live may have to read their system tables anew."""
-        self._folder.new_generation()
-
-    def read_gap(self, database: int) -> CountedGap | None:  # noqa: ARG002
-        return None  # counted by database numbers, which only a server has
-
-    def clear_gap(self, database: int, gap: CountedGap) -> None:
-        """Nothing was read."""
-
-    def count_prepared(self) -> int:
-        return 0
-
-    def sync_file_system(self, fd: int) -> None:
-        sync_file_system(fd)
 
 
 class Recovery:
@@ -156,8 +106,7 @@ class Recovery:
         if self._confirmer is None:
             self._check_user()
             self._folder = JournalFolder(self._directory, writes=False)
-            surroundings = _NoServer(self._folder, self._stopping)
-            self._confirmer = Confirmer(surroundings, self._folder, self._fsync)
+            self._confirmer = Confirmer(None, self._folder, self._fsync, self._stopping.wait)
         return self._confirmer
 
     def _check_user(self) -> None:

@@ -46,10 +46,9 @@ _STRUCTURES_PATIENCE_S = 30.0  # after the commit, while nobody can be asked
 _MOST_DEFINITIONS = 4096
 
 
-class _Surroundings(Protocol):
-    """The process, as far as it is needed; ``Host`` tells more."""
+class Server(Protocol):
+    """The plugin of this process, as far as it is needed; ``Host`` tells more."""
 
-    def open_witness(self, database: str) -> Witness: ...
     def store_definition(
         self, database: int, generation: int, shown: bytes, complete: bytes
     ) -> None: ...
@@ -60,20 +59,23 @@ class Completion:
 
     def __init__(
         self,
-        host: _Surroundings,
+        open_witness: Callable[[str], Witness],
+        server: Server | None,
         folder: JournalFolder,
         fsync: bool,
         states: TransactionStates,
         tell_trouble: Callable[[str, Sequence[Pending], Exception], None],
     ) -> None:
-        """``tell_trouble``: hears which journals of a database wait, as it can't be asked."""
-        self._host = host
+        """``open_witness``: opens the engine as a witness on a database; raises CaptureError.
+        ``server``: None where no transaction writes. ``tell_trouble``: hears which
+        journals of a database wait, as it can't be asked."""
+        self._server = server
         self._states = states
         self._tell_trouble = tell_trouble
         self._numbers: dict[str, list[int]] = {}  # the plugin's numbers of a database path
         # completed table definitions by database and shown form, with their generation
         self._definitions: dict[tuple[str, bytes], tuple[int, bytes]] = {}
-        self._structures = StructureReader(host.open_witness)
+        self._structures = StructureReader(open_witness)
         self._jobs: dict[str, Job] = {}  # what is asked about DDL that is committed, by database
         self.use(folder, fsync)
 
@@ -329,5 +331,6 @@ class Completion:
         if len(self._definitions) > _MOST_DEFINITIONS:
             self._definitions.pop(next(iter(self._definitions)))
         for number in self._numbers.get(database, ()):
-            self._host.store_definition(number, generation, shown, complete)
+            if self._server is not None:
+                self._server.store_definition(number, generation, shown, complete)
         return complete

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import logbook
 
+from firebird_cdc.bridge.confirm.decisions import Action
 from firebird_cdc.bridge.confirm.pending import Pending, found
 from firebird_cdc.bridge.confirm.rewriting import Rewriting
 from firebird_cdc.bridge.confirm.transaction_states import TransactionStates
@@ -23,7 +24,6 @@ from firebird_cdc.bridge.host import (
     LastSessionLeft,
 )
 from firebird_cdc.errors import CaptureError, JournalError
-from firebird_cdc.journal.folder.inventory import TransactionState
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.format import JournalReader
 
@@ -32,8 +32,8 @@ _log = logbook.Logger("firebird_cdc.bridge.confirm.gaps")
 _TROUBLE_S = 1.0  # pause when nothing can be marked: the disk is full, a database can't be asked
 
 
-class Surroundings(Protocol):
-    """Functions that `GapMarker` needs of the process that it works in; ``Host`` tells more."""
+class Server(Protocol):
+    """The plugin of this process, as far as it is needed; ``Host`` tells more."""
 
     def database(self, database: int) -> DatabaseIdentity: ...
     def read_gap(self, database: int) -> CountedGap | None: ...
@@ -46,8 +46,8 @@ class GapMarker:
     Belongs to the confirmer's thread.
     """
 
-    def __init__(self, host: Surroundings, states: TransactionStates, rewriting: Rewriting) -> None:
-        self._host = host
+    def __init__(self, server: Server, states: TransactionStates, rewriting: Rewriting) -> None:
+        self._server = server
         self._states = states
         self._rewriting = rewriting
         self._again_at = 0.0  # when to try again what could not be marked, monotonic
@@ -110,17 +110,17 @@ class GapMarker:
         """Mark the journal of a transaction that is in limbo now, so that whoever leads keeps it
         until that is resolved. What is not goes: publication was switched off. Return whether
         there is a journal to be looked after."""
-        database = self._host.database(event.database)
+        database = self._server.database(event.database)
         live = folder.live(event.uuid)
         try:
             with JournalReader(live) as reader:
                 pending = found(reader, is_orphan=False)
         except (FileNotFoundError, JournalError):
             return False  # found and decided already, by a scan of another process
-        (state,) = self._states.ask(database.path, [pending])
-        if state is TransactionState.COMMITTED:  # undone, or resolved meanwhile: nobody can tell
+        (action,) = self._states.decide(database.path, [pending])
+        if action in (Action.PUBLISH, Action.MARK_GAP):  # undone, or resolved meanwhile: which?
             self._rewriting.replace_by_gap(pending)
-        elif state in (TransactionState.DEAD, TransactionState.ACTIVE):
+        elif action in (Action.REMOVE, Action.WAIT):
             _log.error(
                 "the engine let transaction {transaction} of {database} go before its end, as "
                 "publication was switched off: its changes are not captured",
@@ -138,11 +138,11 @@ class GapMarker:
     def _mark_gap(self, number: int, take_up: Callable[[Pending | None], None]) -> None:
         """Leave a gap for transactions that could leave nothing themselves. Raises OSError;
         what is counted stays so until the gap is on disk."""
-        gap = self._host.read_gap(number)
+        gap = self._server.read_gap(number)
         if gap is None:
             del self._uncounted[number]
             return
-        path, guid = self._host.database(number)
+        path, guid = self._server.database(number)
         first, last = (
             datetime.fromtimestamp(us / 1_000_000, UTC).isoformat(timespec="milliseconds")
             for us in (gap.first_us, gap.last_us)
@@ -155,4 +155,4 @@ class GapMarker:
         _log.error("{database}: a gap: {reason}", database=path, reason=reason)
         take_up(self._rewriting.new_gap(path, guid, reason, gap.last_us, self._uncounted[number]))
         # Read once more in the next turn: only the first one that is counted tells us.
-        self._host.clear_gap(number, gap)
+        self._server.clear_gap(number, gap)

@@ -31,10 +31,10 @@ from uuid import UUID
 
 import logbook
 
+from firebird_cdc.bridge.confirm.decisions import Action
 from firebird_cdc.bridge.confirm.pending import Pending
 from firebird_cdc.bridge.host import Witness
 from firebird_cdc.errors import CaptureError
-from firebird_cdc.journal.folder.inventory import TransactionState
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 
 _log = logbook.Logger("firebird_cdc.bridge.confirm.orphans")
@@ -70,7 +70,8 @@ class _Watch:
 
 
 class Orphans:
-    """Decides journals whose process is gone, for one folder. Belongs to one thread."""
+    """Looks for those who may know more of journals whose process is gone, in one folder. Belongs
+    to one thread."""
 
     def __init__(self, folder: JournalFolder, open_witness: Callable[[str], Witness]) -> None:
         """``open_witness``: opens the engine as a witness on a database; raises CaptureError."""
@@ -83,34 +84,22 @@ class Orphans:
         self._looks = 0
         self._is_hidden = False  # who has databases open, and it was said
 
-    def state_of(
-        self, orphan: Pending, told: TransactionState, inode: int | None
-    ) -> TransactionState:
-        """Return what ORPHAN comes to, which is TOLD to be active, dead or committed by the
-        database file INODE, or by an engine alone (None). Raises OSError.
+    def look(self, orphan: Pending, inode: int | None) -> Action:
+        """Look whether others may have learnt more of ORPHAN's transaction than the database file
+        INODE, or an engine alone (None), tells. Raises OSError.
 
-        ACTIVE: look again soon, and let nothing pass; LIMBO: keep it, and let others pass.
+        WAIT: ask again soon, and let nothing pass; KEEP: let others pass.
         """
-        if told is TransactionState.DEAD or (
-            told is TransactionState.COMMITTED and inode is not None
-        ):
-            return self._decided(orphan, told)
-        if orphan.is_alone:
-            return self._decided(
-                orphan, TransactionState.DEAD if told is TransactionState.ACTIVE else told
-            )
         watch = self._watch(orphan.uuid)
         if watch.absences < _ENOUGH and time.monotonic() >= watch.next_at:
             self._look_for_survivors(watch, orphan, inode)
         orphan.is_alone = watch.absences >= _ENOUGH
         if orphan.is_alone:
-            return (
-                TransactionState.ACTIVE
-            )  # what they wrote before they went, the next reading shows
+            return Action.WAIT  # what they wrote before they went, the next reading shows
         if watch.is_held:
-            return TransactionState.LIMBO
+            return Action.KEEP
         if watch.absences and time.monotonic() < watch.since + _PATIENCE_S:
-            return TransactionState.ACTIVE  # some more looks, and it is certain
+            return Action.WAIT  # some more looks, and it is certain
         if not orphan.is_asked:
             orphan.is_asked = True
             with (
@@ -118,12 +107,12 @@ class Orphans:
                 contextlib.closing(self._open_witness(orphan.database)) as witness,
             ):
                 witness.ask([orphan.transaction])
-            return TransactionState.ACTIVE
+            return Action.WAIT
         if orphan.is_sealed and not _has_waited(orphan):
-            return TransactionState.ACTIVE
+            return Action.WAIT
         watch.is_held = True
         self._tell_held(orphan)
-        return TransactionState.LIMBO
+        return Action.KEEP
 
     def is_counting(self) -> bool:
         """Tell whether some looks more may decide one that is kept."""
@@ -141,19 +130,19 @@ class Orphans:
             watch = self._watched[uuid] = _Watch(now, now)
         return watch
 
-    def _decided(self, orphan: Pending, state: TransactionState) -> TransactionState:
+    def decided(self, orphan: Pending, action: Action) -> None:
+        """Forget ORPHAN, of which ACTION is taken, and say so if that comes late."""
         watch = self._watched.pop(orphan.uuid, None)
-        if watch is not None and watch.is_held and state is TransactionState.COMMITTED:
-            _log.error(
-                "journal {journal} of transaction {transaction} of {database}, whose process "
-                "was killed during its commit, is published late: changes that were made upon "
-                "its own may have been published before. Compare with: firebird-cdc replay "
-                "audit",
-                journal=orphan.uuid,
-                transaction=orphan.transaction,
-                database=orphan.database,
-            )
-        return state
+        if watch is None or not watch.is_held or action is Action.REMOVE:
+            return
+        _log.error(
+            "journal {journal} of transaction {transaction} of {database}, whose process was "
+            "killed during its commit, is published late: changes that were made upon its own may "
+            "have been published before. Compare with: firebird-cdc replay audit",
+            journal=orphan.uuid,
+            transaction=orphan.transaction,
+            database=orphan.database,
+        )
 
     def _tell_held(self, orphan: Pending) -> None:
         _log.error(

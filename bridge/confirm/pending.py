@@ -1,14 +1,15 @@
-"""Journals that wait for the state on their transactions, and their order."""
+"""Journals that wait to be decided, and their order."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from uuid import UUID
 
+from firebird_cdc.bridge.confirm.decisions import Writer
 from firebird_cdc.bridge.structures import JournalStatements
 from firebird_cdc.journal.folder.journal_folder import nearest_ticket
 from firebird_cdc.journal.format import Header, JournalReader
@@ -20,7 +21,7 @@ NOBODY = UUID(int=0)  # unknown: an owner, a database
 
 @dataclass(slots=True)
 class Pending:
-    """A journal that waits for its state."""
+    """A journal that waits to be decided."""
 
     uuid: UUID
     database: str
@@ -55,9 +56,57 @@ class Pending:
         self.fd = -1
 
     @property
+    def writer(self) -> Writer:
+        """What was known of its process when the state of its transaction was last read."""
+        if not self.is_orphan:
+            return Writer.UNCHECKED
+        if self.is_alone:
+            return Writer.ALONE
+        is_nobody = self.header is not None and self.header.owner == NOBODY
+        return Writer.NOBODY if is_nobody else Writer.GONE
+
+    @property
     def has_ticket(self) -> bool:
         """True if its place among the commits is known."""
         return self.ticket != LAST_TICKET
+
+
+class PendingJournals:
+    """Journals of one folder that wait to be decided. Belongs to one thread."""
+
+    def __init__(self) -> None:
+        self._by_uuid: dict[UUID, Pending] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_uuid)
+
+    def __iter__(self) -> Iterator[Pending]:
+        return iter(self._by_uuid.values())
+
+    def __contains__(self, uuid: UUID) -> bool:
+        return uuid in self._by_uuid
+
+    def get(self, uuid: UUID) -> Pending | None:
+        """Return the journal of that UUID; None: it does not wait."""
+        return self._by_uuid.get(uuid)
+
+    def add(self, pending: Pending) -> None:
+        """Have PENDING wait."""
+        self._by_uuid[pending.uuid] = pending
+
+    def forget(self, pending: Pending) -> None:
+        """Close PENDING, which waits no longer; its file stays as it is."""
+        del self._by_uuid[pending.uuid]
+        pending.close()
+
+    def forget_all(self, is_meant: Callable[[Pending], bool]) -> None:
+        """Forget those that IS_MEANT tells of."""
+        for pending in [each for each in self if is_meant(each)]:
+            self.forget(pending)
+
+    def databases(self) -> set[tuple[str, UUID]]:
+        """Return path and GUID of the databases in which journals wait."""
+        return {(pending.database, pending.guid) for pending in self}
 
 
 def found(reader: JournalReader, is_orphan: bool) -> Pending:

@@ -1,4 +1,4 @@
-"""States of transactions: the database files, the engine where they can't tell, and the rules.
+"""States of transactions: the database files, and the engine where they can't tell.
 
 A database's file is opened once and kept open while something waits in it, or somebody works there,
 so that it can be read after a DROP DATABASE too. Of the others only few are open, and not for long.
@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from uuid import UUID
 
+from firebird_cdc.bridge.confirm.decisions import Action, Writer, decide
 from firebird_cdc.bridge.confirm.descriptors import IDLE_S, most_idle
 from firebird_cdc.bridge.confirm.orphans import Orphans
-from firebird_cdc.bridge.confirm.pending import NOBODY, Pending
+from firebird_cdc.bridge.confirm.pending import Pending
 from firebird_cdc.bridge.host import Witness
 from firebird_cdc.journal.folder.failed_syncs import Doubt
 from firebird_cdc.journal.folder.inventory import (
@@ -29,7 +30,7 @@ from firebird_cdc.journal.folder.ledger import database_key
 
 
 class TransactionStates:
-    """Tells what became of the transactions of pending journals. Belongs to one thread."""
+    """Decides on pending journals by what became of their transactions. Belongs to one thread."""
 
     def __init__(
         self, folder: JournalFolder, fsync: bool, open_witness: Callable[[str], Witness]
@@ -52,13 +53,12 @@ class TransactionStates:
         """Tell whether looking again soon may decide a journal that is kept."""
         return self._orphans.is_counting()
 
-    def ask(self, database: str, journals: list[Pending]) -> list[TransactionState]:
-        """Return the state on each, from the file, or from the engine if that can't tell."""
-        # A gap of ours is of no transaction, and perhaps of a database that can't be opened.
-        asked = [pending for pending in journals if pending.transaction]
-        found = dict.fromkeys((pending.uuid for pending in journals), TransactionState.COMMITTED)
-        for guid in {pending.guid for pending in asked}:
-            group = [pending for pending in asked if pending.guid == guid]
+    def decide(self, database: str, journals: list[Pending]) -> list[Action]:
+        """Return what becomes of each, by the database file, or by the engine if that can't
+        tell. Raises CaptureError, OSError."""
+        found: dict[UUID, Action] = {}
+        for guid in {pending.guid for pending in journals if pending.transaction}:
+            group = [each for each in journals if each.transaction and each.guid == guid]
             states, inode = self._ask_incarnation(database, guid, group)
             if TransactionState.LIMBO in states and TransactionState.COMMITTED in states:
                 # One that waited for another's limbo to end may have been committed meanwhile.
@@ -66,8 +66,9 @@ class TransactionStates:
                     if states[index] is TransactionState.LIMBO:
                         states[index] = again
             for pending, state in zip(group, states, strict=True):
-                found[pending.uuid] = self._final_state(pending, state, inode)
-        return [found[pending.uuid] for pending in journals]
+                found[pending.uuid] = self._decide(pending, state, inode)
+        # A gap of ours is of no transaction, and perhaps of a database that can't be opened.
+        return [found.get(pending.uuid, Action.PUBLISH) for pending in journals]
 
     def _ask_incarnation(
         self, database: str, guid: UUID, journals: list[Pending]
@@ -88,30 +89,30 @@ class TransactionStates:
                 states[index] = TransactionState.UNKNOWN
         return states, inode
 
-    def _final_state(
-        self, pending: Pending, state: TransactionState, inode: int | None
-    ) -> TransactionState:
-        """Return what the state means, now that we know who asks, and who answers."""
-        if not pending.is_orphan:
-            is_word = state is TransactionState.COMMITTED and inode is None  # of an engine alone
-            if state not in (TransactionState.ACTIVE, TransactionState.UNKNOWN) and not is_word:
-                return state
-            # Its process may have ended since it was found, but also have committed before that
-            # and since we asked: what the state means then, the next answer tells. If it lives
-            # now, the page with a commit that an engine told of is written: to end its own
-            # transaction that engine had to wait for it (witness.c).
-            if pending.header is not None:
-                pending.is_orphan = self._folder.owner_is_gone(pending.header.owner)
-            return TransactionState.ACTIVE if pending.is_orphan else state
-        if state is TransactionState.LIMBO:
-            return state
-        if state is TransactionState.UNKNOWN:
-            return state if pending.is_sealed else TransactionState.DEAD
-        if state is TransactionState.ACTIVE and pending.header and pending.header.owner == NOBODY:
-            return (
-                TransactionState.LIMBO
-            )  # written while no bridge ran: somebody may work in it yet
-        return self._orphans.state_of(pending, state, inode)
+    def _decide(self, pending: Pending, state: TransactionState, inode: int | None) -> Action:
+        """Decide on one, looking at processes and locks where the table asks for it."""
+        action = self._by_table(pending, state, inode, pending.writer)
+        if action is Action.CHECK_WRITER:
+            action = self._by_table(pending, state, inode, self._checked_writer(pending))
+        if action is Action.LOOK_FOR_OTHERS:
+            return self._orphans.look(pending, inode)
+        if pending.is_orphan and action in (Action.PUBLISH, Action.MARK_GAP, Action.REMOVE):
+            self._orphans.decided(pending, action)
+        return action
+
+    def _by_table(
+        self, pending: Pending, state: TransactionState, inode: int | None, writer: Writer
+    ) -> Action:
+        return decide(state, writer, is_sealed=pending.is_sealed, is_on_disk=inode is not None)
+
+    def _checked_writer(self, pending: Pending) -> Writer:
+        """Look whether the process of PENDING, which lived when that was found, still does.
+
+        If so, the page with a commit that an engine told of is written: to end its own transaction
+        that engine had to wait for it (witness.c)."""
+        if pending.header is not None:
+            pending.is_orphan = self._folder.owner_is_gone(pending.header.owner)
+        return Writer.ENDED if pending.is_orphan else Writer.ALIVE
 
     def inventory(self, database: str, guid: UUID) -> TransactionInventory:
         """Return the inventory of the database with GUID at a path, opened once. Raises

@@ -335,6 +335,14 @@ class JournalFolder:
         """Return the path of a journal that is not confirmed."""
         return self.path / f"{uuid}.log.live"
 
+    def has_live(self, uuid: UUID) -> bool:
+        """Tell whether a journal is there that is not confirmed. Raises OSError."""
+        try:
+            os.stat(f"{uuid}.log.live", dir_fd=self.journal_fd)
+        except FileNotFoundError:
+            return False
+        return True
+
     def committed(self, uuid: UUID) -> Path:
         """Return the path of a confirmed journal."""
         return self.path / f"{uuid}.log"

@@ -21,7 +21,8 @@ from typing import Any
 
 _NATIVE = Path(__file__).parents[2] / "native"
 _INVENTORY = "inventory.write"
-_CONFIRMER = "firebird_cdc.bridge.confirm.loop"
+_PUBLISHER = "firebird_cdc.bridge.confirm.publisher"
+_STATES = "firebird_cdc.bridge.confirm.transaction_states"
 _GAPS = "firebird_cdc.bridge.confirm.gaps"
 
 Step = tuple[str, str, Callable[[tuple[Any, ...]], bool]]
@@ -46,12 +47,17 @@ def anything(arguments: tuple[Any, ...]) -> bool:
     return True
 
 
+def _is_unfinished(arguments: tuple[Any, ...]) -> bool:
+    publisher, database = arguments
+    return database in publisher.unfinished
+
+
 # The first ones are steps of confirming, the second ones those of a start after a crash.
 CONFIRMING: dict[str, Step] = {
-    "decide": (_CONFIRMER, "Confirmer._decide", anything),
-    "ask": ("firebird_cdc.bridge.confirm.transaction_states", "TransactionStates.ask", anything),
-    "publish": (_CONFIRMER, "Confirmer._publish", anything),
-    "number": (_CONFIRMER, "Confirmer._stamp", anything),
+    "decide": ("firebird_cdc.bridge.confirm.loop", "Confirmer.decide", anything),
+    "ask": (_STATES, "TransactionStates.decide", anything),
+    "publish": (_PUBLISHER, "Publisher.publish", anything),
+    "number": (_PUBLISHER, "Publisher.stamp", anything),
     "write_stamp": ("firebird_cdc.journal.format", "write_stamp", anything),
     "record": (
         "firebird_cdc.journal.folder.ledger",
@@ -63,9 +69,9 @@ CONFIRMING: dict[str, Step] = {
 }
 RECOVERING: dict[str, Step] = {
     "mark_owner": ("os", "rename", names_any(r"/owners/")),
-    "scan": (_CONFIRMER, "Confirmer._scan", anything),
-    "complete": (_CONFIRMER, "Confirmer._complete", anything),
-    "delete": (_CONFIRMER, "Confirmer._delete", anything),
+    "scan": ("firebird_cdc.bridge.confirm.scan", "FolderScan.scan", anything),
+    "complete": (_PUBLISHER, "Publisher.finish", _is_unfinished),
+    "delete": (_PUBLISHER, "Publisher.remove", anything),
     "unlink": ("os", "unlink", names_any(r"\.log\.live$")),
     "forget_owner": (
         "firebird_cdc.journal.folder.journal_folder",
@@ -159,14 +165,14 @@ def hold_marks(us: int) -> None:
 
 def confirm_everything() -> None:
     """Have the confirmer take every transaction as committed: what the harness has to notice."""
-    from firebird_cdc.journal.folder.inventory import TransactionState
+    from firebird_cdc.bridge.confirm.decisions import Action
 
-    states: Any = importlib.import_module("firebird_cdc.bridge.confirm.transaction_states")
-    if not callable(states.TransactionStates.ask):
-        raise LookupError("the confirmer asks in another way now")
-    states.TransactionStates.ask = lambda _self, _database, asked: (
-        [TransactionState.COMMITTED] * len(asked)
-    )
+    states: Any = importlib.import_module(_STATES)
+    if not callable(states.TransactionStates.decide):
+        raise LookupError("the confirmer decides in another way now")
+    states.TransactionStates.decide = lambda _self, _database, asked: [
+        Action.PUBLISH if each.is_sealed else Action.MARK_GAP for each in asked
+    ]
 
 
 def wrap(

@@ -6,7 +6,6 @@ and what has to be there after a power cut then.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,6 @@ from firebird_cdc.bridge.confirm import gaps
 from firebird_cdc.bridge.confirm import loop as confirmer_module
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.host import CommittedJournal, CountedGap, GapsCounted
-from firebird_cdc.bridge.recovery import _NoServer
 from firebird_cdc.journal.events.topics import SHARED_TOPICS, TopicNames, read_owners
 from firebird_cdc.journal.folder import ledger
 from firebird_cdc.journal.folder.disposal import dispose_shipped
@@ -56,6 +54,7 @@ from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.quarantine import Quarantine, journals_in, read_note
 from firebird_cdc.journal.shipper.repairs import Place, Repair, RepairFolder, RepairWriter
 from firebird_cdc.journal.shipper.tasks.archive import ArchiveKeeper, Retention
+from firebird_cdc.native._journal_files import sync_file_system
 from firebird_cdc.packaging.files import FileChanges
 
 Step = Callable[[], None]
@@ -86,10 +85,8 @@ def _hurry() -> None:
 
 def _shippers(folder: Path) -> Confirmer:
     """Return the confirmer of a shipper's recovery."""
-    waits_for_nothing = threading.Event()
-    waits_for_nothing.set()
     opened = JournalFolder(folder, writes=False)
-    return Confirmer(_NoServer(opened, waits_for_nothing), opened, fsync=True)
+    return Confirmer(None, opened, fsync=True, pause=lambda _: None)
 
 
 def _ship_last(folder: Path) -> None:
@@ -113,7 +110,7 @@ def _assert_numbered(folder: Path, count: int) -> None:
         if is_next:
             server.commit_elsewhere(0, uuid4())
         for _ in range(5):
-            confirmer._scan_wanted = True
+            confirmer._scan.is_wanted = True
             confirmer.turn()
     confirmer.let_go()
     numbers = []
@@ -218,7 +215,7 @@ def left_journals(root: Path) -> tuple[Step, Step]:
             confirmer,
             lambda: len(list(folder.path.glob("*.log"))) == 4 and not pool.exists(),
         )
-        confirmer._host.sync_file_system(folder.journal_fd)
+        sync_file_system(folder.journal_fd)
         _ship_last(folder.path)
 
     def check() -> None:

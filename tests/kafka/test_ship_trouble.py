@@ -29,7 +29,7 @@ from shipping import (
 from firebird_cdc.cli import main
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.journal.format import JournalWriter, Storage
-from firebird_cdc.journal.shipper.delivery import queue
+from firebird_cdc.journal.shipper.delivery import database_queue
 from firebird_cdc.journal.shipper.delivery import transactional as transactions
 
 pytestmark = pytest.mark.kafka
@@ -606,7 +606,7 @@ def test_once_ends_when_nothing_goes_on_any_more(
     transactional: bool,
 ) -> None:
     # Else the longest pause would have to be waited for twice.
-    monkeypatch.setattr(queue, "MAX_BACKOFF_S", 0.2)
+    monkeypatch.setattr(database_queue, "MAX_BACKOFF_S", 0.2)
     monkeypatch.setattr(transactions, "MAX_BACKOFF_S", 0.2)
     ship = make_ship("127.0.0.1:1" if away == "kafka" else broker.bootstrap)
     use_transactions(ship, topic_prefix, transactional)

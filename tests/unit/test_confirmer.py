@@ -10,7 +10,7 @@ import shutil
 import struct
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from uuid import UUID
 
 import pytest
 
-from firebird_cdc.bridge.confirm import completion, gaps, history, troubles
+from firebird_cdc.bridge.confirm import completion, gaps, history, scan, troubles
 from firebird_cdc.bridge.confirm import loop as module
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.host import (
@@ -31,7 +31,6 @@ from firebird_cdc.bridge.host import (
     LastSessionLeft,
     Witness,
 )
-from firebird_cdc.bridge.recovery import _NoServer
 from firebird_cdc.bridge.structures import KeyIndexFile
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder import ledger
@@ -259,10 +258,18 @@ def _statement(folder: JournalFolder, uuid: UUID) -> DdlChange:
 
 
 def _work_until_committed(confirmer: Confirmer, folder: JournalFolder, uuid: UUID) -> None:
+    _work_until(confirmer, folder.committed(uuid).exists)
+
+
+def _work_until(confirmer: Confirmer, is_done: Callable[[], bool]) -> None:
     until = time.monotonic() + 10
-    while not folder.committed(uuid).exists():
+    while not is_done():
         assert time.monotonic() < until
         confirmer.turn()
+
+
+def _wait_for_nothing(seconds: float) -> None:
+    pass
 
 
 def _work(confirmer: Confirmer, turns: int = 5) -> None:
@@ -348,9 +355,13 @@ def test_a_journal_that_is_copied_is_readable_by_its_owner_only(server: PlayedSe
 
 def test_servers_hear_of_a_ddl_that_the_shipper_confirms(server: PlayedServer) -> None:
     before = server.folder.generation
+    server.create_database()
+    server.commit_elsewhere(0, UUID(int=5, version=4), "CREATE ROLE R")
     shippers = JournalFolder(server.folder.path, writes=False)
-    _NoServer(shippers, threading.Event()).new_generation()
-    assert server.folder.generation > before
+    _work_until(
+        Confirmer(None, shippers, fsync=True, pause=_wait_for_nothing),
+        lambda: server.folder.generation > before,
+    )
 
 
 def test_no_commit_waits_while_a_process_that_starts_looks_for_tickets(
@@ -470,7 +481,7 @@ def test_each_process_that_leads_does_not_wait_anew_for_a_file_that_cannot_be_re
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         return JournalReader(path)
 
-    monkeypatch.setattr(module, "JournalReader", read)
+    monkeypatch.setattr(scan, "JournalReader", read)
     monkeypatch.setattr(troubles, "_PATIENCE_S", 0.05)
     _work_until_committed(
         Confirmer(server, server.folder, fsync=True), server.folder, server.commit(0)
@@ -755,9 +766,7 @@ def test_what_a_dead_process_told_of_its_ddl_is_taken_over(server: PlayedServer)
     dead = UUID(int=5, version=4)
     known = server.commit_elsewhere(0, dead, "ALTER TABLE T ADD N INTEGER", changes=changes)
     shippers = JournalFolder(server.folder.path, writes=False)
-    stopping = threading.Event()
-    stopping.set()  # wait for nothing
-    confirmer = Confirmer(_NoServer(shippers, stopping), shippers, fsync=True)
+    confirmer = Confirmer(None, shippers, fsync=True, pause=_wait_for_nothing)
     _work(confirmer)
     assert _statement(server.folder, known).table_changes == changes
     unknown = server.commit_elsewhere(0, dead, "DROP INDEX I")

@@ -15,7 +15,7 @@ import logbook
 import pytest
 from test_confirmer import PlayedServer
 
-from firebird_cdc.bridge.confirm import completion, gaps, history, troubles
+from firebird_cdc.bridge.confirm import completion, gaps, history, leadership, scan, troubles
 from firebird_cdc.bridge.confirm import loop as module
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.host import LastSessionLeft
@@ -272,7 +272,7 @@ def unreadable(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) 
                 raise OSError(number, os.strerror(number), str(path))
             super().__init__(path)
 
-    monkeypatch.setattr(module, "JournalReader", Reader)
+    monkeypatch.setattr(scan, "JournalReader", Reader)
     monkeypatch.setattr(folder_module, "JournalReader", Reader)
     return names
 
@@ -301,14 +301,14 @@ def test_a_journal_that_cannot_be_read_holds_up_the_others_for_some_seconds_and_
         _work_until(confirmer, folder.committed(other).exists)
         for _ in range(3):
             monkeypatch.setattr(confirmer, "_look_at", 0.0)
-            monkeypatch.setattr(confirmer, "_scanned_at", 0.0)
+            monkeypatch.setattr(confirmer._scan, "scanned_at", 0.0)
             confirmer.turn()
     assert sum("can't be read or moved (Input/output error)" in text for text in _texts(log)) == 1
     assert read_confirmer(folder.path).undecided == 1
 
     unreadable.clear()
     monkeypatch.setattr(confirmer, "_look_at", 0.0)
-    monkeypatch.setattr(confirmer, "_scanned_at", 0.0)
+    monkeypatch.setattr(confirmer._scan, "scanned_at", 0.0)
     _work_until(confirmer, folder.committed(lost).exists)
     _work_until(confirmer, lambda: read_confirmer(folder.path).undecided == 0)
     assert not folder.dead_owners()
@@ -342,20 +342,20 @@ def test_all_others_in_a_pool_are_brought_to_their_place_before_later_commits(
 
     unreadable.clear()
     monkeypatch.setattr(confirmer, "_look_at", 0.0)
-    monkeypatch.setattr(confirmer, "_scanned_at", 0.0)
+    monkeypatch.setattr(confirmer._scan, "scanned_at", 0.0)
     _work_until(confirmer, folder.committed(UUID(first)).exists)
     assert not folder.dead_owners()
 
 
 def _count_scans(confirmer: Confirmer, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     scans: list[int] = []
-    scan = confirmer._scan
+    original = confirmer._scan.scan
 
-    def counted(last: int) -> None:
+    def counted(last: int) -> list[UUID]:
         scans.append(last)
-        scan(last)
+        return original(last)
 
-    monkeypatch.setattr(confirmer, "_scan", counted)
+    monkeypatch.setattr(confirmer._scan, "scan", counted)
     return scans
 
 
@@ -418,7 +418,7 @@ def test_a_process_without_descriptors_takes_none_that_ended_for_alive(
 def test_a_database_that_may_not_be_opened_does_not_make_others_wait_for_a_leader(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_WAIT_MS", 3_600_000)
+    monkeypatch.setattr(leadership, "_STAND_BACK_S", 7200.0)
     another = PlayedServer.__new__(PlayedServer)
     another.__dict__ = {**server.__dict__, "folder": JournalFolder(server.folder.path)}
     confirmer = Confirmer(server, server.folder, fsync=True)
@@ -497,7 +497,7 @@ def test_why_stamps_are_not_restored_is_told_once(
     confirmer = Confirmer(server, server.folder, fsync=True)
     with logbook.TestHandler() as log:
         for _ in range(5):
-            confirmer._scan_wanted = True
+            confirmer._scan.is_wanted = True
             confirmer.turn()
     assert sum("cannot restore the stamps" in text for text in _texts(log)) == 1
 
@@ -575,14 +575,14 @@ def test_an_error_that_nobody_expected_holds_up_one_database(
     damaged = str(server.database_path)
     server.database_path = server.database_path.with_name("other.fdb")
     other = server.commit(0)
-    ask = confirmer._states.ask
+    decide = confirmer._states.decide
 
     def fail(database: str, waiting: Any) -> Any:
         if database == damaged:
             raise ValueError("a fault of ours")
-        return ask(database, waiting)
+        return decide(database, waiting)
 
-    monkeypatch.setattr(confirmer._states, "ask", fail)
+    monkeypatch.setattr(confirmer._states, "decide", fail)
     _work_until(confirmer, server.folder.committed(other).exists)
     assert read_confirmer(server.folder.path).undecided == 1
 

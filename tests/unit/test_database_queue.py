@@ -15,8 +15,7 @@ import pytest
 
 from firebird_cdc.config import load_config
 from firebird_cdc.errors import ShipError
-from firebird_cdc.journal.shipper.delivery import queue as lane_module
-from firebird_cdc.journal.shipper.delivery import transactional
+from firebird_cdc.journal.shipper.delivery import database_queue, transactional
 from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue
 from firebird_cdc.journal.shipper.delivery.send import SendContext
 from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
@@ -44,7 +43,7 @@ def _nothing_is_missing(*missing: object) -> None:
 def _is_ready(queue: DatabaseQueue, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Tell whether QUEUE goes on, once what is missing has had its time to come."""
     later = iter(range(10, 1000, 10))
-    monkeypatch.setattr(lane_module, "monotonic", lambda: next(later))
+    monkeypatch.setattr(database_queue, "monotonic", lambda: next(later))
     return any(queue.ready(scans, 0, False) for scans in range(5))
 
 

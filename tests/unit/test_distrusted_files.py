@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -12,7 +11,6 @@ from losing_disk import LosingDisk, once
 
 from firebird_cdc.bridge.confirm import loop as module
 from firebird_cdc.bridge.confirm.loop import Confirmer
-from firebird_cdc.bridge.recovery import _NoServer
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.disposal import dispose_shipped
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
@@ -64,9 +62,7 @@ def _damage(journal: Path) -> None:
 def _confirm(folder: JournalFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     for pause in ("_TROUBLE_S", "_LEDGER_TROUBLE_S", "_PAUSE_S"):
         monkeypatch.setattr(module, pause, 0.0)
-    waits_for_nothing = threading.Event()
-    waits_for_nothing.set()
-    confirmer = Confirmer(_NoServer(folder, waits_for_nothing), folder, fsync=True)
+    confirmer = Confirmer(None, folder, fsync=True, pause=lambda _: None)
     for _ in range(5):
         confirmer._look_at = 0.0
         confirmer.turn()

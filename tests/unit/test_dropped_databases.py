@@ -145,7 +145,7 @@ def test_nothing_goes_while_a_journal_of_the_database_is_there(days: Days, place
     folder = days.server.folder
     [journal] = folder.path.glob("*.log")
     if place == "undecided":
-        days.confirmer._scan_wanted = False
+        days.confirmer._scan.is_wanted = False
         journal.rename(journal.with_suffix(".log.live"))
     elif place == "quarantined":
         journal.rename(folder.quarantine / journal.name)

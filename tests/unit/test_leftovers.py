@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -13,7 +12,6 @@ import pytest
 from losing_disk import LosingDisk, once
 
 from firebird_cdc.bridge.confirm.loop import Confirmer
-from firebird_cdc.bridge.recovery import _NoServer
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.format import STAMP_OFFSET, JournalReader, JournalWriter
 from firebird_cdc.journal.shipper.quarantine import journals_in
@@ -32,9 +30,7 @@ class Leavings:
         mark = self.folder.owners / str(self.owner)
         self._mark = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._mark, fcntl.LOCK_EX)
-        waits_for_nothing = threading.Event()
-        waits_for_nothing.set()
-        self._confirmer = Confirmer(_NoServer(self.folder, waits_for_nothing), self.folder, True)
+        self._confirmer = Confirmer(None, self.folder, True, pause=lambda _: None)
 
     def end_process(self) -> None:
         if self._mark >= 0:

@@ -426,7 +426,7 @@ def test_what_was_seen_for_journals_that_others_have_decided_is_forgotten(
     kept = server.commit_elsewhere(7, owner=uuid4())
     watching = Orphans(server.folder, _no_witness)
     for uuid in (kept, *(uuid4() for _ in range(300))):
-        watching.state_of(_orphan(uuid), TransactionState.ACTIVE, 4711)
+        watching.look(_orphan(uuid), 4711)
     assert kept in watching._watched
     assert len(watching._watched) <= 64
 
@@ -463,7 +463,7 @@ def test_of_many_locks_none_that_is_held_is_taken_for_released(
             until = time.monotonic() + 1.5
             while time.monotonic() < until:
                 for orphan, inode in held:
-                    watching.state_of(orphan, TransactionState.ACTIVE, inode)
+                    watching.look(orphan, inode)
                     assert not orphan.is_alone
         finally:
             holder.kill()

@@ -1,0 +1,173 @@
+"""Journals that nobody handed over: found in the folder, of other processes and of dead ones."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import logbook
+
+from firebird_cdc.bridge.confirm.pending import LIMBO_TICKET, Pending, PendingJournals, found
+from firebird_cdc.bridge.confirm.troubles import UnreadableFiles
+from firebird_cdc.errors import JournalError
+from firebird_cdc.journal.folder.journal_folder import (
+    JournalFolder,
+    check_name,
+    is_live_name,
+    is_unfilled,
+)
+from firebird_cdc.journal.folder.shortage import kept
+from firebird_cdc.journal.format import JournalReader
+
+_log = logbook.Logger("firebird_cdc.bridge.confirm.scan")
+
+
+class FolderScan:
+    """Takes up pending journals from one folder. Belongs to one thread, and its calls to whoever
+    leads."""
+
+    def __init__(
+        self,
+        folder: JournalFolder,
+        fsync: bool,
+        pending: PendingJournals,
+        on_found: Callable[[Pending], None],
+    ) -> None:
+        """``on_found``: hears of each journal that is taken up."""
+        self.is_wanted = True
+        """True if a crash may have left something: once per process, and after each failure."""
+        self.unreadable = UnreadableFiles()
+        self.ended: list[UUID] = []
+        """Processes that have ended, whose journals were found."""
+        self.scanned_at = 0.0
+        """The moment of the last scan, monotonic."""
+        self._pending = pending
+        self._on_found = on_found
+        self.use(folder, fsync)
+
+    def use(self, folder: JournalFolder, fsync: bool) -> None:
+        """Go on with the journals of another folder."""
+        self._folder = folder
+        self._fsync = fsync
+
+    def scan(self, last: int) -> list[UUID]:
+        """Take up every journal marked up to ticket LAST, whoever wrote it, and what dead
+        processes left; remove what they never prepared. Return those processes, for ``done``.
+        Raises OSError of a file that can't be read and that others wait for, when all have been
+        looked at."""
+        seen: list[Path] = []
+        failed: list[OSError] = []
+        # Before the first scan since the machine started it is a moment of the time before.
+        goes_on = not self.unreadable and self._folder.is_restored
+        self.unreadable.go_on(self._folder.unread_since if goes_on else 0.0)
+        ended = self._folder.dead_owners()
+        for owner in ended:
+            seen += self._take_from_pool(owner, failed)
+        with os.scandir(self._folder.path) as entries:
+            # All else is nobody's: a copy, or something that was put here; or it waits to be
+            # shipped, and of these there may be a million.
+            live = [entry for entry in entries if is_live_name(entry.name)]
+        for entry in live:
+            self._folder.tell_progress()
+            seen.append(Path(entry.path))
+            with (
+                kept(failed),
+                contextlib.suppress(FileNotFoundError),
+                self.unreadable.passing_over(seen[-1]),
+            ):
+                self._look_at_journal(entry, last)
+        self.unreadable.keep_only(seen)
+        self._folder.unread_since = self.unreadable.since
+        if failed:
+            raise failed[0]
+        return ended
+
+    def done(self, ended: list[UUID]) -> None:
+        """Say that what a scan found is dealt with; ENDED: what that returned."""
+        self.ended = ended
+        self.is_wanted = False
+        self.scanned_at = time.monotonic()
+
+    def _take_from_pool(self, owner: UUID, failed: list[OSError]) -> list[Path]:
+        """Bring journals to their place that a power cut took back into the pool of OWNER; return
+        what was looked at."""
+        seen = [self._folder.pools / str(owner)]
+        with kept(failed), self.unreadable.passing_over(seen[0]):
+            seen += self._folder.left_in_pool(owner)
+        for path in seen[1:]:
+            with (
+                kept(failed),
+                contextlib.suppress(FileNotFoundError),
+                self.unreadable.passing_over(path),
+            ):
+                self._folder.rescue(path, self._fsync)
+        return seen
+
+    def _look_at_journal(self, entry: os.DirEntry[str], last: int) -> None:
+        """Take up a journal if it is marked up to ticket LAST or its process has ended."""
+        uuid, owner = UUID(entry.name.partition(".")[0]), None
+        if uuid in self._pending:
+            return
+        try:
+            with JournalReader(entry.path) as reader:
+                owner = reader.header.owner
+                check_name(reader, uuid)
+                self._take_up(reader, last)
+        except JournalError as error:
+            self._remove_if_abandoned(Path(entry.path), owner, error)
+
+    def _take_up(self, reader: JournalReader, last: int) -> None:
+        header, mark = reader.header, reader.commit_mark
+        if header.uuid in self._pending:
+            return
+        is_limbo = mark is not None and mark.ticket == LIMBO_TICKET
+        is_orphan = is_limbo or self._folder.owner_is_gone(header.owner)
+        if not is_orphan and (mark is None or mark.ticket > last):
+            return  # still being written, or marked since we looked: the next turn's
+        pending = found(reader, is_orphan)
+        self._on_found(pending)
+        self._pending.add(pending)
+
+    def _remove_if_abandoned(self, path: Path, owner: UUID | None, error: JournalError) -> None:
+        """Remove a journal that was never filled, or torn by a power cut before it was sealed,
+        once nobody can be at work on it; quarantine one with any other damage."""
+        with contextlib.suppress(FileNotFoundError):
+            if not self._is_abandoned(path, owner):
+                return
+            if is_unfilled(error, self._fsync):
+                _log.info("removing {}: nothing was written to it", path.name)
+                path.unlink()
+                return
+            uuid = UUID(path.name.partition(".")[0])
+            _log.error("journal {journal} is set aside: {reason}", journal=uuid, reason=error)
+            self._folder.set_aside(uuid, str(error))
+
+    def _is_abandoned(self, path: Path, owner: UUID | None) -> bool:
+        """Tell whether the process that made a journal has ended; where the header doesn't name
+        it, whether all have that may have made it."""
+        if owner is not None:
+            return self._folder.owner_is_gone(owner)
+        is_older = path.stat().st_ctime_ns < self._folder.began_ns
+        return is_older and not self._folder.has_other_owner()
+
+    def forget_ended(self) -> None:
+        """Tidy up after the processes whose journals are all decided; while one is left,
+        somebody has to look again."""
+        busy = {each.header.owner for each in self._pending if each.header}
+        busy |= {
+            each
+            for each in self.ended
+            if self.unreadable.has_some_of(self._folder.pools / str(each))
+        }
+        done = [each for each in self.ended if each not in busy]
+        if done and self._fsync:
+            # Until then a power cut may take a journal back into its pool, to which only the mark
+            # leads.
+            os.fsync(self._folder.journal_fd)
+        for owner in done:
+            self._folder.forget(owner)
+        self.ended = [each for each in self.ended if each in busy]

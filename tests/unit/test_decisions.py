@@ -1,0 +1,85 @@
+"""The decision about a journal that waits, row by row."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from firebird_cdc.bridge.confirm.decisions import Action, Writer, decide
+from firebird_cdc.journal.folder.inventory import TransactionState
+
+_COMMITTED, _DEAD, _LIMBO, _UNKNOWN, _ACTIVE = (
+    TransactionState.COMMITTED,
+    TransactionState.DEAD,
+    TransactionState.LIMBO,
+    TransactionState.UNKNOWN,
+    TransactionState.ACTIVE,
+)
+_ALL = tuple(Writer)
+_GONE = (Writer.GONE, Writer.ALONE, Writer.NOBODY)
+
+_Row = tuple[TransactionState, tuple[Writer, ...], Action, Action]
+
+_BY_THE_FILE: tuple[_Row, ...] = (
+    # state, writers, what becomes of a sealed journal, and of one that is not
+    (_COMMITTED, _ALL, Action.PUBLISH, Action.MARK_GAP),
+    (_DEAD, _ALL, Action.REMOVE, Action.REMOVE),
+    (_LIMBO, _ALL, Action.KEEP, Action.KEEP),
+    (_ACTIVE, (Writer.UNCHECKED,), Action.CHECK_WRITER, Action.CHECK_WRITER),
+    (_ACTIVE, (Writer.ENDED, Writer.ALIVE), Action.WAIT, Action.WAIT),
+    (_ACTIVE, (Writer.GONE,), Action.LOOK_FOR_OTHERS, Action.LOOK_FOR_OTHERS),
+    (_ACTIVE, (Writer.ALONE,), Action.REMOVE, Action.REMOVE),
+    (_ACTIVE, (Writer.NOBODY,), Action.KEEP, Action.KEEP),
+    (_UNKNOWN, (Writer.UNCHECKED,), Action.CHECK_WRITER, Action.CHECK_WRITER),
+    (_UNKNOWN, (Writer.ENDED,), Action.WAIT, Action.WAIT),
+    (_UNKNOWN, (Writer.ALIVE,), Action.QUARANTINE, Action.QUARANTINE),
+    (_UNKNOWN, _GONE, Action.QUARANTINE, Action.REMOVE),
+)
+_BY_AN_ENGINE: tuple[_Row, ...] = (
+    (_COMMITTED, (Writer.UNCHECKED,), Action.CHECK_WRITER, Action.CHECK_WRITER),
+    (_COMMITTED, (Writer.ENDED,), Action.WAIT, Action.WAIT),
+    (_COMMITTED, (Writer.ALIVE, Writer.ALONE), Action.PUBLISH, Action.MARK_GAP),
+    (
+        _COMMITTED,
+        (Writer.GONE, Writer.NOBODY),
+        Action.LOOK_FOR_OTHERS,
+        Action.LOOK_FOR_OTHERS,
+    ),
+    *_BY_THE_FILE[1:],
+)
+
+
+@pytest.mark.parametrize(("is_on_disk", "rows"), [(True, _BY_THE_FILE), (False, _BY_AN_ENGINE)])
+def test_each_row_of_the_table_decides_as_it_says(is_on_disk: bool, rows: tuple[_Row, ...]) -> None:
+    seen = []
+    for state, writers, sealed, unsealed in rows:
+        for writer in writers:
+            seen.append((state, writer))
+            decided = [
+                decide(state, writer, is_sealed=is_sealed, is_on_disk=is_on_disk)
+                for is_sealed in (True, False)
+            ]
+            assert decided == [sealed, unsealed], (state, writer)
+    assert sorted(seen, key=str) == sorted(itertools.product(TransactionState, Writer), key=str)
+
+
+@pytest.mark.parametrize("is_sealed", [True, False])
+@pytest.mark.parametrize("writer", Writer)
+def test_nothing_is_published_that_nobody_says_is_committed(
+    writer: Writer, is_sealed: bool
+) -> None:
+    for state in set(TransactionState) - {_COMMITTED}:
+        action = decide(state, writer, is_sealed=is_sealed)
+        assert action not in (Action.PUBLISH, Action.MARK_GAP)
+
+
+@pytest.mark.parametrize("is_on_disk", [True, False])
+@pytest.mark.parametrize("is_sealed", [True, False])
+@pytest.mark.parametrize("writer", Writer)
+def test_nothing_is_removed_that_may_be_committed(
+    writer: Writer, is_sealed: bool, is_on_disk: bool
+) -> None:
+    for state in (_COMMITTED, _LIMBO):
+        action = decide(state, writer, is_sealed=is_sealed, is_on_disk=is_on_disk)
+        assert action not in (Action.REMOVE, Action.QUARANTINE)

@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, NoReturn
-from uuid import UUID
+from typing import NamedTuple
 
-from firebird_cdc.errors import JournalCorrupt, JournalEmpty, JournalError, JournalTorn
+from firebird_cdc.errors import JournalCorrupt, JournalTorn
 from firebird_cdc.journal.format import charsets, crc32c
+from firebird_cdc.journal.format.blocks import BlockChain, BlockHeader, read_header, read_payload
 from firebird_cdc.journal.format.content import Blob, RandomAccess, Source
 from firebird_cdc.journal.format.definitions import (
     completed,
@@ -24,35 +24,23 @@ from firebird_cdc.journal.format.definitions import (
 from firebird_cdc.journal.format.layout import (
     BEGIN,
     BLOB,
-    BLOCK,
     BLOCK_HEADER,
-    BLOCK_MAGIC,
     CATALOGUE,
-    COMMIT,
-    COMMIT_MAGIC,
     COMMIT_OFFSET,
-    CRC,
     DATA_OFFSET,
     DDL,
     DEFINES,
     DELETE,
     FLOORS,
     GAP,
-    HEADER,
     I64,
     INSERT,
     LAST_CHUNK,
-    MAGIC,
-    MAX_PAYLOAD,
     RECORD,
     SEAL,
     SEAL_BLOCK,
     SEALS,
-    SECTOR,
     SEQUENCE,
-    STAMP,
-    STAMP_MAGIC,
-    STAMP_OFFSET,
     TABLE,
     TABLE_CHANGE,
     U16,
@@ -62,12 +50,8 @@ from firebird_cdc.journal.format.layout import (
     UNRESOLVED_TABLE,
     UNSYNCED,
     UPDATE,
-    VERSION,
     Malformed,
     MalformedRecord,
-    checksum,
-    fast_uuid,
-    known_uuid,
     new_tuple,
     read_text,
 )
@@ -94,6 +78,7 @@ from firebird_cdc.journal.format.row_decoder import (
     decode_text,
     fields_of,
 )
+from firebird_cdc.journal.format.sectors import parse_sectors
 
 _HALF_FLOOR = 30  # where it is in the header of a block
 
@@ -102,18 +87,9 @@ _ROWS = frozenset({INSERT, UPDATE, DELETE})
 _EVENTS = _ROWS | {DDL, GAP}
 
 
-# All three sectors at once, each with its checksum behind its padding.
-_SECTORS = struct.Struct("<8sHHI16sQq16s16sQ420xI 4sIQqQ476xI 4sIQqqQQQQ444xI")
-
-
 # The first read of a file: the sectors and all of a small transaction, so that most journals
 # cost one read.
 _HEAD = 8 * 1024
-_SCAN_WINDOW = 1024 * 1024
-# Twice what the writers give a block.
-_BACKWARD_WINDOW = 128 * 1024
-# More than a file can have; offsets up to here can be asked of the system.
-_MAX_LENGTH = 1 << 62
 
 
 # A larger definition is compiled once more rather than kept here.
@@ -213,23 +189,11 @@ class _PendingBlobs(dict[int, list[tuple[int, int, int]]]):
         self._finished.clear()
 
 
-class _BlockHeader(NamedTuple):
-    offset: int
-    payload_length: int
-    first_event: int
-    previous_crc: int
-    flags: int
-    record_count: int
-    crc: int
-    raw: bytes
-    end: int  # offset just behind the block
-
-
 class _Catalogue(NamedTuple):
     """The block behind the seal: the bodies of its definitions by table number, and the changes
     of tables by the number of the event."""
 
-    block: _BlockHeader
+    block: BlockHeader
     bodies: Mapping[int, bytes]
     changes: Mapping[int, tuple[TableChange, ...]]
 
@@ -281,16 +245,15 @@ class JournalReader:
         self._begin: tuple[str, str] | None = None
         self._catalogue_read: _Catalogue | None = None
         self._source = source = Source(path, content, opener)
-        if content is not None:
-            self._head = content
-            self._read_sectors()
-            return
         try:
-            self._head = source.read(_HEAD, 0)
-            self._read_sectors()
+            self._head = source.read(_HEAD, 0) if content is None else content
+            self._sectors = sectors = parse_sectors(self._head, source.path)
         except BaseException:
-            source.close()
+            if content is None:
+                source.close()
             raise
+        self.header, self.commit_mark, self.stamp = sectors[:3]
+        self._chain = BlockChain(source, self._head, sectors)
 
     def close(self) -> None:
         """Close the file; blobs that were read from it open it again by its path."""
@@ -350,16 +313,16 @@ class JournalReader:
         Found through the stamp, or else by walking the headers of the blocks.
         """
         try:
-            before: _BlockHeader | None
+            before: BlockHeader | None
             if self.stamp is not None:
-                block = self._block_header(self.stamp.seal_end - SEAL_BLOCK)
-                before = self._block_before(block.offset)
+                block = self._chain.header(self.stamp.seal_end - SEAL_BLOCK)
+                before = self._chain.block_before(block.offset)
             else:
-                *earlier, block = deque(self._walk(), maxlen=2)
+                *earlier, block = deque(self._chain.walk(), maxlen=2)
                 before = earlier[0] if earlier else None
             if not block.flags & SEALS:
                 return None
-            seal = self._parse_seal(block, self._payload(block))
+            seal = self._parse_seal(block, self._chain.payload(block))
             return seal._replace(floor=self._floor(before, block))
         except (JournalTorn, JournalCorrupt):
             return None
@@ -369,7 +332,7 @@ class JournalReader:
 
         Raises JournalTorn or JournalCorrupt where the chain of headers breaks.
         """
-        for block in self._walk():
+        for block in self._chain.walk():
             yield block.offset
 
     def first_block(self, start: int) -> int | None:
@@ -383,7 +346,7 @@ class JournalReader:
         like any other, so a range begins behind the one before it or not at all. Without a stamp
         all headers are walked. Raises as ``changes`` does.
         """
-        for block in self._walk_to(start):
+        for block in self._chain.walk_to(start):
             if block.offset >= start:
                 return block.offset
         return None
@@ -395,9 +358,9 @@ class JournalReader:
         are read. Raises as ``changes`` does.
         """
         unresolved = {}
-        for block in self._walk():
+        for block in self._chain.walk():
             if block.flags & DEFINES:
-                for kind, number, payload, body, end in self._records(block):
+                for kind, number, payload, body, end in self._chain.records(block):
                     if kind == UNRESOLVED_TABLE:
                         unresolved[number] = payload[body:end]
         return unresolved
@@ -408,10 +371,10 @@ class JournalReader:
         Of the blocks, only those with definitions or DDL are read. Raises as ``changes`` does.
         """
         found = {}
-        for block in self._walk():
+        for block in self._chain.walk():
             if block.flags & DEFINES:
                 pos = block.first_event
-                for kind, _, payload, body, end in self._records(block):
+                for kind, _, payload, body, end in self._chain.records(block):
                     if kind == DDL:
                         found[pos] = self._ddl_text(payload[body:end])
                     pos += kind in _EVENTS
@@ -426,20 +389,14 @@ class JournalReader:
         seal = self.seal
         if seal is None:
             return None
-        raw = self._pread(BLOCK_HEADER, seal.end)
-        if len(raw) < BLOCK_HEADER:
+        block = read_header(self._chain.read, seal.end)
+        if block is None or (block.flags, block.previous_crc) != (CATALOGUE, seal.crc):
             return None
-        magic, length, own, first_event, previous, flags, _, _, crc = BLOCK.unpack(raw)
-        behind = own + BLOCK_HEADER + length
-        block = _BlockHeader(own, length, first_event, previous, flags, 0, crc, raw, behind)
-        if (magic, own, flags, previous) != (BLOCK_MAGIC, seal.end, CATALOGUE, seal.crc):
-            return None
-        payload = self._pread(min(length, MAX_PAYLOAD), own + BLOCK_HEADER)
-        if checksum(self._uuid, raw[:36] + payload) != crc:
+        if read_payload(self._chain.read, self._sectors.uuid, block) is None:
             return None
         bodies = {}
         tells_of_ddl = False
-        for kind, number, content, body, end in self._records(block):
+        for kind, number, content, body, end in self._chain.records(block):
             if kind == TABLE:
                 bodies[number] = content[body:end]
             tells_of_ddl = tells_of_ddl or kind == TABLE_CHANGE
@@ -456,11 +413,11 @@ class JournalReader:
         if catalogue is not None:
             _, completed, changed = catalogue
         tables = _Tables(self._none_codec, completed)
-        for block in self._walk():
+        for block in self._chain.walk():
             if not block.flags & DEFINES:
                 continue
             pos = block.first_event
-            payload = self._payload(block)
+            payload = self._chain.payload(block)
             at, size = 0, len(payload)
             while at + RECORD.size <= size:
                 kind, number, length = RECORD.unpack_from(payload, at)
@@ -476,7 +433,9 @@ class JournalReader:
                         yield DdlChange(pos, self._ddl_text(payload[body:at]), changed.get(pos))
                     pos += kind in _EVENTS
             if at != size:
-                self._malformed(block.offset + BLOCK_HEADER, "a record is longer than its block")
+                self._chain.malformed(
+                    block.offset + BLOCK_HEADER, "a record is longer than its block"
+                )
 
     def changes(
         self,
@@ -509,7 +468,7 @@ class JournalReader:
         pos = 0
         unmet: set[int] = set()  # of these, events that were not met yet
         for block, counts in self._blocks_from(start_offset, end_offset, tables, blobs):
-            payload = self._payload(block)
+            payload = self._chain.payload(block)
             offset, _, first_event, _, flags, record_count, *_ = block
             if pos == 0:
                 pos = first_event
@@ -517,7 +476,7 @@ class JournalReader:
                     unmet = {event for event in changed if event >= pos}
             is_first = offset == DATA_OFFSET
             if first_event != pos or pos == 0 or (is_first and pos != 1):
-                self._malformed(offset, f"event {first_event} is out of the count")
+                self._chain.malformed(offset, f"event {first_event} is out of the count")
             if flags & SEALS:
                 self._check_seal(block, payload, pos - 1, counts)
                 if catalogue is not None:
@@ -591,9 +550,11 @@ class JournalReader:
                     records += 1
                     at = end
             except (Malformed, struct.error, UnicodeDecodeError) as error:
-                self._malformed(file_offset + at, str(error))
+                self._chain.malformed(file_offset + at, str(error))
             if records != record_count:
-                self._malformed(offset, f"the block has {records} records, not {record_count}")
+                self._chain.malformed(
+                    offset, f"the block has {records} records, not {record_count}"
+                )
 
     def _ddl_text(self, body: bytes) -> str | Undecodable:
         (charset_id,) = U16.unpack_from(body)
@@ -608,208 +569,25 @@ class JournalReader:
             raise Malformed("a GAP record has bytes left over")
         return Gap(pos, reason)
 
-    # Sectors and the first block.
-
-    def _read_sectors(self) -> None:
-        if len(self._head) < DATA_OFFSET or not self._read_whole_sectors():
-            self._read_each_sector()
-
-    def _read_whole_sectors(self) -> bool:
-        """Take in the sectors of a journal with a stamp; False if anything isn't as it should."""
-        head = self._head
-        (
-            magic, version, data_offset, epoch, uuid, transaction, started_us, guid, owner, inode,
-            header_crc,
-            mark_magic, _, ticket, mark_us, marked, mark_crc,
-            stamp_magic, stamp_epoch, sequence, commit_us, stamped_us, length, events, stamped,
-            catalogue, stamp_crc,
-        ) = _SECTORS.unpack_from(head)  # fmt: skip
-        uuid_crc = crc32c.value(uuid)
-        extend = crc32c.extend
-        end = catalogue or length
-        if (
-            magic != MAGIC
-            or version != VERSION
-            or data_offset != DATA_OFFSET
-            or mark_magic != COMMIT_MAGIC
-            or stamp_magic != STAMP_MAGIC
-            or not transaction == marked == stamped
-            or extend(uuid_crc, head[: SECTOR - 4]) != header_crc
-            or extend(uuid_crc, head[SECTOR : 2 * SECTOR - 4]) != mark_crc
-            or extend(uuid_crc, head[2 * SECTOR : 3 * SECTOR - 4]) != stamp_crc
-            or end < DATA_OFFSET + SEAL_BLOCK
-            or length > _MAX_LENGTH
-            or (catalogue and end + BLOCK_HEADER >= length)
-        ):
-            return False
-        self._header_crc: int = header_crc
-        self._uuid: bytes = uuid
-        self._uuid_crc: int = uuid_crc
-        self.header = new_tuple(
-            Header,
-            (
-                fast_uuid(uuid),
-                transaction,
-                started_us,
-                known_uuid(guid),
-                known_uuid(owner),
-                epoch,
-                inode,
-            ),
-        )
-        self.commit_mark = new_tuple(CommitMark, (ticket, mark_us, marked))
-        self.stamp = new_tuple(
-            Stamp,
-            (stamp_epoch, sequence, commit_us, stamped_us, length, events, stamped, catalogue),
-        )
-        return True
-
-    def _read_each_sector(self) -> None:
-        """Take in the sectors one by one, and say what is wrong with them."""
-        head = self._head
-        header = head[:SECTOR]
-        sectors = head[:DATA_OFFSET]
-        if not any(header):
-            if any(sectors):
-                self._malformed(0, "the header is gone, while later marks are there")
-            raise JournalEmpty(self._source.path, 0, "nothing has been written to it yet")
-        if not header.startswith(MAGIC[: len(header)]):
-            self._malformed(0, "this is not a journal of firebird-cdc")
-        if len(header) < SECTOR:
-            raise JournalTorn(self._source.path, len(header), "the file ends inside its header")
-        _, version, data_offset, epoch, uuid, transaction, started_us, guid, owner, inode = (
-            HEADER.unpack_from(header)
-        )
-        if version != VERSION:
-            what = f"journal format {version} is not known to this version of firebird-cdc"
-            self._malformed(8, f"{what} (it knows {VERSION}); upgrade it")
-        (self._header_crc,) = CRC.unpack_from(header, SECTOR - 4)
-        if checksum(uuid, header[:-4]) != self._header_crc or data_offset != DATA_OFFSET:
-            self._malformed(0, "the header's checksum is wrong")
-        self._uuid = uuid
-        self._uuid_crc = crc32c.value(uuid)
-        self.header = Header(
-            UUID(bytes=uuid),
-            transaction,
-            started_us,
-            UUID(bytes=guid),
-            UUID(bytes=owner),
-            epoch,
-            inode,
-        )
-        self.commit_mark = None
-        mark = self._read_sector(COMMIT_OFFSET, COMMIT_MAGIC, "commit mark")
-        if mark is not None:
-            _, _, ticket, commit_us, marked = COMMIT.unpack_from(mark)
-            self.commit_mark = CommitMark(ticket, commit_us, marked)
-            self._check_transaction(COMMIT_OFFSET, marked)
-        self.stamp = None
-        stamp = self._read_sector(STAMP_OFFSET, STAMP_MAGIC, "stamp")
-        if stamp is not None:
-            self.stamp = Stamp(*STAMP.unpack_from(stamp)[1:])
-            self._check_transaction(STAMP_OFFSET, self.stamp.transaction)
-            length, end = self.stamp.journal_length, self.stamp.seal_end
-            if end < DATA_OFFSET + SEAL_BLOCK or length > _MAX_LENGTH:
-                what = f"the stamp gives a length of {length} bytes, {end} up to the seal"
-                self._malformed(STAMP_OFFSET, what)
-            if self.stamp.catalogue_offset and end + BLOCK_HEADER >= length:
-                what = f"the stamp has a catalogue at {end}, and the journal end at {length}"
-                self._malformed(STAMP_OFFSET, what)
-
-    def _read_sector(self, offset: int, magic: bytes, name: str) -> bytes | None:
-        sector = self._head[offset : offset + SECTOR]
-        if not any(sector):
-            return None
-        if len(sector) < SECTOR:
-            end = offset + len(sector)
-            raise JournalTorn(self._source.path, end, f"the file ends inside its {name}")
-        right = CRC.unpack_from(sector, SECTOR - 4) == (checksum(self._uuid, sector[:-4]),)
-        if not right or not sector.startswith(magic):
-            self._malformed(offset, f"the {name}'s checksum is wrong")
-        return sector
-
-    def _check_transaction(self, offset: int, transaction: int) -> None:
-        if transaction != self.header.transaction:
-            mine = self.header.transaction
-            self._malformed(offset, f"marked for transaction {transaction}, not for {mine}")
-
     def _read_begin(self) -> tuple[str, str]:
         if self._begin is None:
-            block = self._block_header(DATA_OFFSET)
-            self._check_chain(block, self._header_crc)
-            payload = self._payload(block)
+            block = self._chain.header(DATA_OFFSET)
+            self._chain.check_link(block, self._sectors.header_crc)
+            payload = self._chain.payload(block)
             try:
                 kind, _, length = RECORD.unpack_from(payload)
                 if kind != BEGIN or 8 + length > len(payload):
                     raise Malformed("the first record is not BEGIN")
                 self._begin = parse_begin(payload[8 : 8 + length])
             except (Malformed, struct.error, UnicodeDecodeError) as error:
-                self._malformed(DATA_OFFSET + BLOCK_HEADER, str(error))
+                self._chain.malformed(DATA_OFFSET + BLOCK_HEADER, str(error))
         return self._begin
 
     # Blocks.
 
-    def _pread(self, length: int, offset: int) -> bytes:
-        if offset + length <= len(self._head):
-            return self._head[offset : offset + length]
-        return self._source.read(length, offset)
-
-    def _block_header(self, offset: int) -> _BlockHeader:
-        raw = self._head[offset : offset + BLOCK_HEADER]
-        if len(raw) < BLOCK_HEADER:
-            raw = self._source.read(BLOCK_HEADER, offset)
-            if len(raw) < BLOCK_HEADER:
-                raise self._broken(offset, raw, "the file ends")
-        magic, length, own, first_event, previous, flags, _, count, crc = BLOCK.unpack(raw)
-        if magic != BLOCK_MAGIC or own != offset or not 0 < length <= MAX_PAYLOAD:
-            raise self._broken(offset, raw, "no block begins here")
-        stamp = self.stamp
-        is_catalogue = stamp is not None and offset == stamp.catalogue_offset
-        if flags != CATALOGUE if is_catalogue else flags & ~(DEFINES | SEALS):
-            raise self._broken(offset, raw, "the block has unknown flags")
-        end = offset + BLOCK_HEADER + length
-        if stamp is not None:
-            limit = stamp.journal_length if is_catalogue else stamp.seal_end
-            if end > limit:
-                raise self._broken(offset, raw, "the block is longer than the journal")
-        return new_tuple(
-            _BlockHeader, (offset, length, first_event, previous, flags, count, crc, raw, end)
-        )
-
-    def _payload(self, block: _BlockHeader) -> bytes:
-        """Return the block's payload after its checksum was found right."""
-        offset, length, _, _, _, _, crc, raw, end = block
-        payload = self._head[offset + BLOCK_HEADER : end]
-        if len(payload) < length:
-            payload = self._source.read(length, offset + BLOCK_HEADER)
-            if len(payload) < length:
-                raise self._broken(offset, raw + payload, "the file ends inside the block")
-        extend = crc32c.extend
-        if extend(extend(self._uuid_crc, raw[:36]), payload) != crc:
-            raise self._broken(offset, raw + payload, "the block's checksum is wrong")
-        return payload
-
-    def _check_chain(self, block: _BlockHeader, previous_crc: int) -> None:
-        if block.previous_crc != previous_crc:
-            what = "the block does not continue the one before it"
-            raise self._broken(block.offset, block.raw, what)
-
-    def _walk(self, end_offset: int | None = None) -> Iterator[_BlockHeader]:
-        """Yield the header of every block up to the seal; checks their chain, no payload."""
-        offset = DATA_OFFSET
-        previous_crc = self._header_crc
-        while end_offset is None or offset < end_offset:
-            block = self._block_header(offset)
-            self._check_chain(block, previous_crc)
-            yield block
-            if block.flags & SEALS:
-                return
-            offset = block.end
-            previous_crc = block.crc
-
     def _blocks_from(
         self, start_offset: int, end_offset: int | None, tables: _Tables, blobs: _PendingBlobs
-    ) -> Iterator[tuple[_BlockHeader, tuple[int, int] | None]]:
+    ) -> Iterator[tuple[BlockHeader, tuple[int, int] | None]]:
         """Yield the blocks from START_OFFSET on, each with the counts of those before it.
 
         The counts are (records, blocks), None if it was not walked past all of them. Fills TABLES
@@ -822,11 +600,11 @@ class JournalReader:
             counts = None
             offset, previous_crc = start_offset, self._begin_within(start_offset, tables, blobs)
         else:
-            offset, previous_crc = DATA_OFFSET, self._header_crc
+            offset, previous_crc = DATA_OFFSET, self._sectors.header_crc
         while end_offset is None or offset < end_offset:
-            block = self._block_header(offset)
+            block = self._chain.header(offset)
             if block.previous_crc != previous_crc:
-                self._check_chain(block, previous_crc)
+                self._chain.check_link(block, previous_crc)
             yield block, counts
             if block.flags & SEALS:
                 break
@@ -841,14 +619,14 @@ class JournalReader:
         Of TABLES, those that the first block doesn't define are looked for when a row has one.
         """
         before = None
-        for block in self._walk_to(start):
+        for block in self._chain.walk_to(start):
             if block.offset >= start:
                 break
             before = block
         if before is None or before.end != start:
-            self._malformed(start, "no block begins here")
+            self._chain.malformed(start, "no block begins here")
         self._collect_blobs(before, blobs)
-        (first,) = self._walk(DATA_OFFSET + 1)
+        (first,) = self._chain.walk(DATA_OFFSET + 1)
         if first.flags & DEFINES:
             self._define(first, tables)
         tables.find_earlier = functools.partial(self._define_earlier, start, tables)
@@ -856,74 +634,22 @@ class JournalReader:
 
     def _define_earlier(self, start: int, tables: _Tables, number: int) -> None:
         """Look for the definition of table NUMBER between the first block and START."""
-        for block in self._walk(start):
+        for block in self._chain.walk(start):
             if block.flags & DEFINES and block.offset > DATA_OFFSET:
-                for kind, defined, payload, body, end in self._records(block):
+                for kind, defined, payload, body, end in self._chain.records(block):
                     if kind in (TABLE, UNRESOLVED_TABLE) and defined == number:
                         tables.define(kind, number, payload[body:end])
                         return
 
-    def _walk_to(self, offset: int) -> Iterator[_BlockHeader]:
-        """Yield the headers of the blocks from the last intact one before OFFSET up to the seal;
-        checks their chain. Of a journal without a stamp, of all blocks."""
-        before = self._block_before(offset) if self.stamp is not None else None
-        if before is None:
-            yield from self._walk()
-            return
-        while not before.flags & SEALS:
-            yield before
-            block = self._block_header(before.end)
-            self._check_chain(block, before.crc)
-            before = block
-        yield before
-
-    def _block_before(self, offset: int) -> _BlockHeader | None:
-        """Return the last intact block that begins before OFFSET; None: none but the first may.
-
-        See `first_block` on why it is one of the chain.
-        """
-        assert self.stamp is not None
-        end = min(offset, self.stamp.seal_end)
-        size = _BACKWARD_WINDOW
-        while end > DATA_OFFSET:
-            start = max(DATA_OFFSET, end - size)
-            window = self._pread(end - start + len(BLOCK_MAGIC) - 1, start)
-            at = window.rfind(BLOCK_MAGIC, 0, end - start + len(BLOCK_MAGIC) - 1)
-            while at >= 0:
-                try:
-                    block = self._block_header(start + at)
-                    self._payload(block)
-                    return block
-                except JournalCorrupt:
-                    at = window.rfind(BLOCK_MAGIC, 0, at + len(BLOCK_MAGIC) - 1)
-            end = start
-            size = min(2 * size, _SCAN_WINDOW)
-        return None
-
-    def _records(self, block: _BlockHeader) -> Iterator[tuple[int, int, bytes, int, int]]:
-        """Yield (kind and flags, table number, payload, body's start, its end) of a block."""
-        payload = self._payload(block)
-        at = 0
-        try:
-            while at < len(payload):
-                kind, number, length = RECORD.unpack_from(payload, at)
-                end = at + 8 + length
-                if end > len(payload):
-                    raise Malformed("a record is longer than its block")
-                yield kind, number, payload, at + 8, end
-                at = end
-        except (Malformed, struct.error) as error:
-            self._malformed(block.offset + BLOCK_HEADER + at, str(error))
-
-    def _define(self, block: _BlockHeader, tables: _Tables) -> None:
-        for kind, number, payload, body, end in self._records(block):
+    def _define(self, block: BlockHeader, tables: _Tables) -> None:
+        for kind, number, payload, body, end in self._chain.records(block):
             if kind in (TABLE, UNRESOLVED_TABLE):
                 self._define_one(tables, block, kind, number, payload, body, end)
 
     def _define_one(
         self,
         tables: _Tables,
-        block: _BlockHeader,
+        block: BlockHeader,
         kind: int,
         number: int,
         payload: bytes,
@@ -933,15 +659,15 @@ class JournalReader:
         try:
             tables.define(kind, number, payload[body:end])
         except (Malformed, struct.error, UnicodeDecodeError) as error:
-            self._malformed(block.offset + BLOCK_HEADER + body - 8, str(error))
+            self._chain.malformed(block.offset + BLOCK_HEADER + body - 8, str(error))
 
-    def _collect_blobs(self, block: _BlockHeader, blobs: _PendingBlobs) -> None:
+    def _collect_blobs(self, block: BlockHeader, blobs: _PendingBlobs) -> None:
         """Note the chunks behind the last row of what comes up to the end of BLOCK."""
         groups = []
         while True:
             chunks: list[tuple[int, bytes, int, int, int]] = []
             rows = 0
-            for kind, _, payload, body, end in self._records(block):
+            for kind, _, payload, body, end in self._chain.records(block):
                 if kind & 0xFF == BLOB:
                     chunks.append((kind >> 8, payload, body, end, block.offset + BLOCK_HEADER))
                 elif kind in (INSERT, UPDATE, DELETE):
@@ -951,7 +677,7 @@ class JournalReader:
             if rows or block.offset == DATA_OFFSET:
                 break
             start = block.offset
-            for before in self._walk_to(start):
+            for before in self._chain.walk_to(start):
                 if before.offset >= start:
                     break
                 block = before
@@ -960,11 +686,11 @@ class JournalReader:
                 try:
                     blobs.add(*chunk)
                 except Malformed as error:
-                    self._malformed(chunk[4] + chunk[2] - 8, str(error))
+                    self._chain.malformed(chunk[4] + chunk[2] - 8, str(error))
 
-    def _parse_seal(self, block: _BlockHeader, payload: bytes) -> Seal:
+    def _parse_seal(self, block: BlockHeader, payload: bytes) -> Seal:
         if len(payload) != SEAL.size or block.record_count:
-            self._malformed(block.offset, "the seal has a wrong size")
+            self._chain.malformed(block.offset, "the seal has a wrong size")
         events, records, blocks, sealed_us = SEAL.unpack(payload)
         seal = Seal(events, records, blocks, sealed_us, block.end, block.crc)
         stamp = self.stamp
@@ -972,10 +698,12 @@ class JournalReader:
             seal.end,
             seal.event_count,
         ):
-            self._malformed(block.offset, "seal and stamp differ in length or number of events")
+            self._chain.malformed(
+                block.offset, "seal and stamp differ in length or number of events"
+            )
         return seal
 
-    def _floor(self, before: _BlockHeader | None, seal: _BlockHeader) -> int | None:
+    def _floor(self, before: BlockHeader | None, seal: BlockHeader) -> int | None:
         """Return the floor of the journal, None if it has none or the block BEFORE its seal, where
         one half of it is, is damaged."""
         if before is None or before.crc != seal.previous_crc:
@@ -984,12 +712,11 @@ class JournalReader:
         stored: int = high << 16 | low
         if not stored:
             return None
-        payload = self._pread(before.payload_length, before.offset + BLOCK_HEADER)
-        is_intact = checksum(self._uuid, before.raw[:36] + payload) == before.crc
+        is_intact = read_payload(self._chain.read, self._sectors.uuid, before) is not None
         return (stored - 1) % FLOORS if is_intact else None
 
     def _check_seal(
-        self, block: _BlockHeader, payload: bytes, events: int, counts: tuple[int, int] | None
+        self, block: BlockHeader, payload: bytes, events: int, counts: tuple[int, int] | None
     ) -> None:
         """Check the seal. COUNTS: of the records and blocks before it, None if not all were met."""
         if len(payload) == SEAL.size and not block.record_count and counts is not None:
@@ -1002,7 +729,7 @@ class JournalReader:
         if (seal.event_count, seal.record_count, seal.block_count) != (events, records, blocks):
             what = f"{events} events, {records} records and {blocks} blocks are here"
             says = f"{seal.event_count}, {seal.record_count} and {seal.block_count}"
-            self._malformed(block.offset, f"{what}; the seal says {says}")
+            self._chain.malformed(block.offset, f"{what}; the seal says {says}")
 
     def _catalogue(self) -> _Catalogue | None:
         """The completed definitions, None if the journal has no catalogue.
@@ -1013,26 +740,28 @@ class JournalReader:
         if stamp is None or not stamp.catalogue_offset:
             return None
         if self._catalogue_read is None:
-            block = self._block_header(stamp.catalogue_offset)
-            payload = self._payload(block)
+            block = self._chain.header(stamp.catalogue_offset)
+            payload = self._chain.payload(block)
             parse = kept_catalogue if len(payload) <= _MAX_KEPT_DEFINITION else parse_catalogue
             try:
                 records, bodies, changes = parse(payload)
             except MalformedRecord as error:
-                self._malformed(block.offset + BLOCK_HEADER + error.at, str(error))
+                self._chain.malformed(block.offset + BLOCK_HEADER + error.at, str(error))
             if (block.end, block.first_event, block.record_count) != (
                 stamp.journal_length,
                 stamp.event_count + 1,
                 records,
             ):
-                self._malformed(block.offset, "the catalogue and the stamp, or its records, differ")
+                self._chain.malformed(
+                    block.offset, "the catalogue and the stamp, or its records, differ"
+                )
             self._catalogue_read = _Catalogue(block, bodies, changes)
         return self._catalogue_read
 
     def _check_catalogue(
         self,
         catalogue: _Catalogue,
-        seal: _BlockHeader,
+        seal: BlockHeader,
         defined: Set[int],
         unmet: Iterable[int],
     ) -> None:
@@ -1040,72 +769,12 @@ class JournalReader:
         tables, and were none of the DDL statements that were read."""
         offset = catalogue.block.offset
         if catalogue.block.previous_crc != seal.crc:
-            self._malformed(offset, "the catalogue does not continue the seal")
+            self._chain.malformed(offset, "the catalogue does not continue the seal")
         if unknown := catalogue.bodies.keys() - defined:
             what = f"the catalogue completes table number {min(unknown)}, which is not defined"
-            self._malformed(offset, what)
+            self._chain.malformed(offset, what)
         for event in unmet:
-            self._malformed(offset, f"the catalogue says of event {event} that it is a DDL")
-
-    # TransactionStates.
-
-    def _malformed(self, offset: int, what: str) -> NoReturn:
-        raise JournalCorrupt(self._source.path, offset, what)
-
-    def _broken(self, offset: int, seen: bytes, what: str) -> JournalError:
-        """Return the error for a block that is not right at OFFSET, where SEEN was read.
-
-        Torn if the journal may simply end here: nobody has marked it as committed and nothing
-        of it follows. Corrupt if more of it was there once.
-        """
-        if self.stamp is not None:
-            end = self.stamp.journal_length  # the catalogue's, if there is one
-            return JournalCorrupt(
-                self._source.path, offset, f"{what}; the stamp says it ends at {end}"
-            )
-        if self.commit_mark is not None:
-            why = "no intact seal, though the transaction was committed"
-            return JournalCorrupt(self._source.path, offset, f"{what}; {why}")
-        later = self._find_later_part(offset)
-        if later is not None and self._source.read(len(seen), offset) == seen:
-            what = f"{what}; an intact part of the journal follows at {later}"
-            return JournalCorrupt(self._source.path, offset, what)
-        return JournalTorn(self._source.path, offset, f"{what}; the journal has no seal")
-
-    def _find_later_part(self, offset: int) -> int | None:
-        """Return the place of an intact seal, or of the next block of the chain, after OFFSET.
-
-        A block that is intact but out of the chain is a remainder: of a savepoint that was
-        rolled back and partly overwritten. So it says nothing about what follows.
-        """
-        broken = self._source.read(BLOCK_HEADER, offset)
-        links = set()
-        if len(broken) == BLOCK_HEADER:
-            length = min(BLOCK.unpack(broken)[1], MAX_PAYLOAD)
-            payload = self._source.read(length, offset + BLOCK_HEADER)
-            links = {BLOCK.unpack(broken)[8], checksum(self._uuid, broken[:36] + payload)}
-            if len(links) == 1:
-                links = set()
-        position = offset + 1
-        while window := self._source.read(_SCAN_WINDOW, position):
-            at = window.find(BLOCK_MAGIC)
-            while at >= 0:
-                raw = self._source.read(BLOCK_HEADER, position + at)
-                if len(raw) == BLOCK_HEADER:
-                    _, length, own, _, previous, flags, _, _, crc = BLOCK.unpack(raw)
-                    is_seal = flags == SEALS and length == SEAL.size
-                    if own == position + at and (is_seal or previous in links):
-                        length = min(length, MAX_PAYLOAD)
-                        payload = self._source.read(length, own + BLOCK_HEADER)
-                        if checksum(self._uuid, raw[:36] + payload) == crc:
-                            return position + at
-                        if not is_seal:
-                            links.clear()
-                at = window.find(BLOCK_MAGIC, at + 1)
-            if len(window) < _SCAN_WINDOW:
-                return None
-            position += _SCAN_WINDOW - len(BLOCK_MAGIC) + 1
-        return None
+            self._chain.malformed(offset, f"the catalogue says of event {event} that it is a DDL")
 
 
 def read_envelope(path: Path | str) -> tuple[Header, Stamp | None, str]:

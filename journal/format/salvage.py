@@ -7,29 +7,23 @@ from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
 
+from firebird_cdc.journal.format.blocks import read_header, read_payload
 from firebird_cdc.journal.format.definitions import parse_begin
 from firebird_cdc.journal.format.layout import (
     BEGIN,
-    BLOCK,
-    BLOCK_HEADER,
-    BLOCK_MAGIC,
-    COMMIT,
     COMMIT_MAGIC,
     COMMIT_OFFSET,
-    CRC,
     DATA_OFFSET,
     HEADER,
     MAGIC,
-    MAX_PAYLOAD,
     RECORD,
     SECTOR,
-    STAMP,
     STAMP_MAGIC,
     STAMP_OFFSET,
     Malformed,
-    checksum,
 )
 from firebird_cdc.journal.format.model import Stamp
+from firebird_cdc.journal.format.sectors import is_sector, parse_commit_mark, parse_stamp
 
 
 class Remains(NamedTuple):
@@ -51,11 +45,7 @@ def read_remains(read: Callable[[int, int], bytes], uuid: UUID) -> Remains:
     raw = uuid.bytes
     head = read(DATA_OFFSET, 0)
     header, mark, stamp = (
-        sector
-        if len(sector) == SECTOR
-        and sector.startswith(magic)
-        and CRC.unpack_from(sector, SECTOR - 4) == (checksum(raw, sector[:-4]),)
-        else None
+        sector if is_sector(sector, magic, raw) else None
         for sector, magic in (
             (head[:SECTOR], MAGIC),
             (head[COMMIT_OFFSET : COMMIT_OFFSET + SECTOR], COMMIT_MAGIC),
@@ -66,10 +56,10 @@ def read_remains(read: Callable[[int, int], bytes], uuid: UUID) -> Remains:
     if header is not None:
         remains = remains._replace(transaction=HEADER.unpack_from(header)[5])
     if mark is not None:
-        *_, commit_us, transaction = COMMIT.unpack_from(mark)
-        remains = remains._replace(commit_us=commit_us, transaction=transaction)
+        marked = parse_commit_mark(mark)
+        remains = remains._replace(commit_us=marked.commit_us, transaction=marked.transaction)
     if stamp is not None:
-        held = Stamp(*STAMP.unpack_from(stamp)[1:])
+        held = parse_stamp(stamp)
         remains = remains._replace(
             commit_us=held.commit_us, transaction=held.transaction, stamp=held
         )
@@ -78,14 +68,9 @@ def read_remains(read: Callable[[int, int], bytes], uuid: UUID) -> Remains:
 
 def _remaining_database(read: Callable[[int, int], bytes], uuid: bytes) -> str | None:
     """The database's path in the first block, None if that is not intact."""
-    raw = read(BLOCK_HEADER, DATA_OFFSET)
-    if len(raw) < BLOCK_HEADER:
-        return None
-    magic, length, own, *_, crc = BLOCK.unpack(raw)
-    if magic != BLOCK_MAGIC or own != DATA_OFFSET or not 0 < length <= MAX_PAYLOAD:
-        return None
-    payload = read(length, DATA_OFFSET + BLOCK_HEADER)
-    if checksum(uuid, raw[:36] + payload) != crc:
+    block = read_header(read, DATA_OFFSET)
+    payload = None if block is None else read_payload(read, uuid, block)
+    if payload is None:
         return None
     try:
         kind, _, size = RECORD.unpack_from(payload)

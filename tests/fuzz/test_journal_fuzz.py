@@ -10,7 +10,7 @@ from typing import Any
 import journal_fuzz
 import pytest
 
-from firebird_cdc.journal.format import JournalReader
+from firebird_cdc.journal.format.blocks import BlockChain
 
 _PROGRAM = Path(__file__).with_name("journal_fuzz.py")
 
@@ -40,9 +40,9 @@ def test_a_reader_that_checks_no_checksum_is_found_to_lie(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def payload(self: Any, block: Any) -> bytes:
-        return bytes(self._pread(block.payload_length, block.offset + journal_fuzz.BLOCK_HEADER))
+        return bytes(self.read(block.payload_length, block.offset + journal_fuzz.BLOCK_HEADER))
 
-    monkeypatch.setattr(JournalReader, "_payload", payload)
+    monkeypatch.setattr(BlockChain, "payload", payload)
     found = _complaints(tmp_path, 3000)
     assert sum("Lie" in text and ", damaged from" in text for text in found) > 20
 

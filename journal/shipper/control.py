@@ -23,8 +23,8 @@ import logbook
 
 from firebird_cdc.journal.folder.durable import replace_file
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.shipper.delivery.base import Delivery
 from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue
-from firebird_cdc.journal.shipper.delivery.plain import Delivery
 from firebird_cdc.journal.shipper.delivery.redelivery import Outcome
 from firebird_cdc.journal.shipper.delivery.repair import RepairOutcome
 from firebird_cdc.journal.shipper.quarantine import REQUESTS, in_order

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from time import monotonic, sleep
@@ -22,12 +21,13 @@ from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.config.producer import max_message_bytes
 from firebird_cdc.journal.events.render import Renderer
-from firebird_cdc.journal.events.topics import SHARED_TOPICS
+from firebird_cdc.journal.events.topics import SHARED_TOPICS, missing_topic
 from firebird_cdc.journal.folder.exit_status import words_path
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, ShipperLock, bridge_present
 from firebird_cdc.journal.folder.processes import EndRequest, this_process
 from firebird_cdc.journal.folder.subjects import DISK, UNREADABLE
-from firebird_cdc.journal.shipper.delivery.plain import REMIND_S, Delivery, PlainDelivery
+from firebird_cdc.journal.shipper.delivery.base import REMIND_S, Delivery, DeliveryLimits
+from firebird_cdc.journal.shipper.delivery.plain import PlainDelivery
 from firebird_cdc.journal.shipper.delivery.send import SendContext
 from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
 from firebird_cdc.journal.shipper.ending import Ending
@@ -159,33 +159,30 @@ class Shipper:
             acks=config.producer.get("acks") != "0",
             counts_at_once=not config.transactional,
         )
-        archive, backoff_s = config.journal_archive_directory, config.retry_backoff_ms / 1000
+        archive = config.journal_archive_directory
         offsets = OffsetTracker(
             self._directory, config.position_topic, link, self.statistics, archive
         )
-        delivery: Delivery
-        if config.transactional:
-            timeout_ms = int(config.producer.get("transaction.timeout.ms", "60000"))
-            delivery = TransactionalDelivery(
-                self._backlog,
-                plan,
-                link,
-                archive,
-                backoff_s,
-                offsets,
-                timeout_ms / 1000,
-                max_message_bytes(config.producer),
-            )
-        else:
-            delivery = PlainDelivery(self._backlog, plan, link, archive, backoff_s, offsets)
-        delivery.max_retries = config.errors_max_retries
-        delivery.attempt_s = int(config.producer.get("delivery.timeout.ms", "120000")) / 1000
-        delivery.events_per_turn = config.max_batch_size
-        delivery.should_leave = partial(self._should_leave, delivery)
+        limits = DeliveryLimits(
+            backoff_s=config.retry_backoff_ms / 1000,
+            max_retries=config.errors_max_retries,
+            attempt_s=int(config.producer.get("delivery.timeout.ms", "120000")) / 1000,
+            events_per_turn=config.max_batch_size,
+        )
+        on_missing: Callable[[str], str] = missing_topic
         if config.topic_creation is not None:
             maker = TopicMaker(config, renderer.topics, link)
-            renderer.writer.require_topic, delivery.on_missing = maker.require, maker.missing
-        return delivery
+            renderer.writer.require_topic, on_missing = maker.require, maker.missing
+        parts = (self._backlog, plan, link, archive, offsets, limits, on_missing)
+        if not config.transactional:
+            return PlainDelivery(*parts)
+        timeout_ms = int(config.producer.get("transaction.timeout.ms", "60000"))
+        return TransactionalDelivery(
+            *parts,
+            transaction_timeout_s=timeout_ms / 1000,
+            max_message_bytes=max_message_bytes(config.producer),
+            should_leave=self._should_leave,
+        )
 
     def _load_state(self, delivery: Delivery) -> None:
         """Take over what the folder keeps, as at the start so where it may be another one."""
@@ -403,7 +400,7 @@ class Shipper:
             "shipper of {} ends{}: {} journals shipped, {} were under way, {} wait",
             self._directory,
             f", as {why}" if why else "",
-            delivery.shipped,
+            delivery.disposal.shipped,
             unfinished,
             left,
         )

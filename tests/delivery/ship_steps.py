@@ -90,7 +90,7 @@ STEPS: dict[str, Step] = {
     "note_aside": ("os", "replace", names_any(r"/quarantine/")),
     "link_aside": ("os", "link", names_any(r"/quarantine/")),
     "sync_aside": ("os", "fsync", names_any(r"/quarantine$")),
-    "stop": ("firebird_cdc.journal.shipper.delivery.plain", "Delivery.abandon", anything),
+    "stop": ("firebird_cdc.journal.shipper.delivery.base", "Delivery.abandon", anything),
 }
 """Steps elsewhere."""
 

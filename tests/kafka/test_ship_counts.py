@@ -18,7 +18,7 @@ from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.journal.format import JournalWriter
 from firebird_cdc.journal.shipper import loop as ship_module
 from firebird_cdc.journal.shipper.delivery import transactional as transactions
-from firebird_cdc.journal.shipper.delivery.plain import Delivery
+from firebird_cdc.journal.shipper.delivery.base import Delivery
 from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink
 from firebird_cdc.journal.shipper.monitoring.report import Reporter

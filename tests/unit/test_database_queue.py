@@ -16,6 +16,7 @@ import pytest
 from firebird_cdc.config import load_config
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.shipper.delivery import database_queue, transactional
+from firebird_cdc.journal.shipper.delivery.base import DeliveryLimits
 from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue
 from firebird_cdc.journal.shipper.delivery.send import SendContext
 from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
@@ -212,8 +213,8 @@ def test_sleep_of_the_machine_counts_as_age_of_a_transaction(
 ) -> None:
     anything: Any = Mock()
     delivery = TransactionalDelivery(
-        anything, plan, anything, None, 1.0, anything, transaction_timeout_s=60.0,
-        max_message_bytes=1_000_000,
+        anything, plan, anything, None, anything, DeliveryLimits(), transaction_timeout_s=60.0,
+        max_message_bytes=1_000_000, should_leave=anything,
     )  # fmt: skip
     delivery._begin()
     assert not delivery._may_have_expired()

@@ -40,7 +40,7 @@ def make(tmp_path: Path) -> Make:
             stopping=False,
             unacked=0,
             sent=sent,
-            produce_out_of_band=sent.append,
+            out_of_band=SimpleNamespace(add=sent.append),
         )
         return Heartbeat(config, delivery), delivery  # type: ignore[arg-type]
 

@@ -17,7 +17,7 @@ from test_confirmer import PlayedServer
 from firebird_cdc.config import ConnectorConfig, load_config
 from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.journal.format import JournalWriter, Storage
-from firebird_cdc.journal.shipper.delivery.plain import Delivery
+from firebird_cdc.journal.shipper.delivery.base import Delivery
 from firebird_cdc.journal.shipper.inbox import watcher
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink
 from firebird_cdc.journal.shipper.loop import Shipper

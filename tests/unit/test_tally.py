@@ -139,8 +139,8 @@ def test_a_large_journal_counts_in_steps_from_its_beginning(sending: _Sending) -
 def test_what_is_sent_again_counts_once(sending: _Sending) -> None:
     producer: Any = _Producer()
     first = sending.send()
-    first.send(producer, 300)
-    first.send(producer, 300)
+    first.produce(producer, 300)
+    first.produce(producer, 300)
     producer.answer(0, 300)
     producer.answer(0, 100, KafkaError(KafkaError._MSG_TIMED_OUT))
     assert sending.counted == (300, 0, 0) and first.failed is not None
@@ -149,7 +149,7 @@ def test_what_is_sent_again_counts_once(sending: _Sending) -> None:
     producer.answer(0, len(producer.asked))  # late ones, for the first attempt
     assert sending.counted == (300, 0, 0)
     while not second.read_to_end:
-        second.send(producer, 300)
+        second.produce(producer, 300)
     producer.answer(0, 350)
     producer.answer(0, len(producer.asked))
     assert second.delivered and sending.counted == (ROWS, 1, 1)
@@ -200,7 +200,7 @@ def test_in_a_kafka_transaction_only_its_commit_counts(tmp_path: Path) -> None:
     send.close()  # aborted
     again = sending.send(send)
     while not again.read_to_end:
-        again.send(producer, 300)
+        again.produce(producer, 300)
     producer.answer(0, len(producer.asked))
     again.tally.tell()
     assert sending.counted == (ROWS, 1, 1)

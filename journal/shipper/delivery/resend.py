@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import logbook
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
 from firebird_cdc.errors import JournalError, Obstacle
 from firebird_cdc.journal.events.bad_event import BadEvent
@@ -20,7 +19,7 @@ from firebird_cdc.journal.format import Gap, JournalReader, SequenceChange
 from firebird_cdc.journal.shipper.delivery.send import SendContext, seen_of
 from firebird_cdc.journal.shipper.delivery.tally import PLACED, Kind, counted_as
 from firebird_cdc.journal.shipper.inbox.backlog import Entry
-from firebird_cdc.journal.shipper.kafka.client import Sender, is_refusal
+from firebird_cdc.journal.shipper.kafka.client import Sender, hand_over, is_refusal
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.resend")
 
@@ -72,7 +71,7 @@ class RedeliverySend:
         self._is_whole = False
         self._is_batch_refused = False
         self._open: dict[int, _Open] = {}
-        self._held: deque[Message] = deque()
+        self._held: Sequence[Message] = ()
         self._held_pos = 0
         self._batches = self._rendered()
 
@@ -130,7 +129,7 @@ class RedeliverySend:
                     self._held_pos, kind, messages = batch
                     if messages:
                         self._open[self._held_pos] = _Open(len(messages), kind)
-                        self._held.extend(messages)
+                        self._held = messages
                     return True
                 self._is_whole = True
         self._batches.close()
@@ -139,27 +138,16 @@ class RedeliverySend:
 
     def _hand_over(self, producer: Sender) -> bool:
         pos = self._held_pos
-        while self._held:
-            message = self._held[0]
-            try:
-                producer.produce(
-                    message.topic,
-                    message.value,
-                    message.key,
-                    headers=message.headers,
-                    on_delivery=partial(self._report, pos),
-                )
-            except BufferError:
-                return False
-            except KafkaException as error:
-                count = len(self._held)
-                self._held.clear()
-                self._answered(pos, count, error.args[0])
-            else:
-                self._held.popleft()
-                self.unacked += 1
-                self._plan.unacked += 1
-        return True
+        taken, refusal = hand_over(producer, self._held, partial(self._report, pos))
+        self.unacked += taken
+        self._plan.unacked += taken
+        left = len(self._held) - taken
+        if refusal is not None:
+            self._held = ()
+            self._answered(pos, left, refusal.args[0])
+        else:
+            self._held = self._held[taken:]
+        return not self._held
 
     def _report(self, pos: int, error: KafkaError | None, message: Any) -> None:
         if pos not in self._open:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import logbook
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
 from firebird_cdc.errors import Obstacle, RegistryRefused
 from firebird_cdc.journal.events.bad_event import (
@@ -33,7 +33,7 @@ from firebird_cdc.journal.shipper.delivery.tally import (
     counted_as,
 )
 from firebird_cdc.journal.shipper.inbox.backlog import Entry
-from firebird_cdc.journal.shipper.kafka.client import Sender, failure_of
+from firebird_cdc.journal.shipper.kafka.client import Sender, failure_of, hand_over
 from firebird_cdc.journal.shipper.monitoring.statistics import LastEvent, Statistics
 from firebird_cdc.journal.shipper.nameless import REMEDY
 from firebird_cdc.journal.shipper.quarantine import Quarantine
@@ -258,22 +258,17 @@ class JournalSend:
                 self._held = batch
                 part.is_full = True
                 return True
-            done = 0
-            try:
-                for topic, key, value, headers in batch:
-                    producer.produce(topic, value, key, headers=headers, on_delivery=report)
-                    done += 1
-            except BufferError:
-                self._held = batch[done:]
-                return False
-            except KafkaException:
-                self.failed_topic = batch[done].topic
+            taken, refusal = hand_over(producer, batch, report)
+            step.unacked += taken
+            plan.unacked += taken
+            self.messages += taken
+            if refusal is not None:
+                self.failed_topic = batch[taken].topic
                 step.has_failed = True
-                raise
-            finally:
-                step.unacked += done
-                plan.unacked += done
-                self.messages += done
+                raise refusal
+            if taken < len(batch):
+                self._held = batch[taken:]
+                return False
             self._held = ()
             part.sent_to = self.pos
         self._taken += limit

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime, monotonic
-from typing import Any
 from uuid import UUID
 
 import logbook
@@ -24,8 +23,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from firebird_cdc.errors import JournalError, Obstacle, ShipperFenced
 from firebird_cdc.journal.events.bad_event import BadEvent
+from firebird_cdc.journal.events.topics import missing_topic
+from firebird_cdc.journal.shipper.delivery.base import Delivery, DeliveryLimits, is_missing
 from firebird_cdc.journal.shipper.delivery.database_queue import MAX_BACKOFF_S, DatabaseQueue, Halt
-from firebird_cdc.journal.shipper.delivery.plain import EVENTS_PER_TURN, Delivery, is_missing
+from firebird_cdc.journal.shipper.delivery.out_of_band import OutOfBand
 from firebird_cdc.journal.shipper.delivery.send import JournalSend, SendContext
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog, Entry
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink, is_refusal
@@ -50,6 +51,9 @@ BATCH_MESSAGES = 100_000
 
 SPLIT_MESSAGES = 1_000_000
 """Messages of one journal in one Kafka transaction; only a larger journal is split."""
+
+EVENTS_PER_TURN = 500
+"""Changes of one journal before answers are looked after."""
 
 _TURN_JOURNALS = 200
 """Journals of one database before the next one has its turn in a Kafka transaction."""
@@ -133,12 +137,18 @@ class TransactionalDelivery(Delivery):
         plan: SendContext,
         link: KafkaLink,
         archive: Path | None,
-        backoff_s: float,
         offsets: OffsetTracker,
+        limits: DeliveryLimits,
+        on_missing: Callable[[str], str] = missing_topic,
+        *,
         transaction_timeout_s: float,
         max_message_bytes: int,
+        should_leave: Callable[[Delivery], bool],
     ) -> None:
-        super().__init__(backlog, plan, link, archive, backoff_s, offsets)
+        """``should_leave``: tells whether to end while a call of the client is repeated."""
+        super().__init__(backlog, plan, link, archive, offsets, limits, on_missing)
+        self.out_of_band = OutOfBand(link, self._heartbeat_failed)
+        self._should_leave = should_leave
         self._ready_for_transactions = False
         self._registered = False
         self._position_error: KafkaError | None = None
@@ -154,7 +164,7 @@ class TransactionalDelivery(Delivery):
         self._split_after_s = transaction_timeout_s / 2
         self._late_keys: list[bytes] = []
         self._late_timeout_s = transaction_timeout_s * 3 / 4
-        self._first_backoff_s = max(backoff_s, 0.01)
+        self._first_backoff_s = max(limits.backoff_s, 0.01)
         self._pause_s = self._first_backoff_s
         self._retry_at = 0.0
         self._sent = 0
@@ -190,7 +200,7 @@ class TransactionalDelivery(Delivery):
         """
         self.link.poll(0)
         disposed = self.settle()
-        if self._delivered or monotonic() < self._retry_at:
+        if self.disposal or monotonic() < self._retry_at:
             return disposed
         try:
             if self.link.fatal is not None:
@@ -203,7 +213,7 @@ class TransactionalDelivery(Delivery):
                 return True
             self._take_acknowledgements()
             queues = [queue for queue in self._rotation() if self._ready(queue)]
-            if self._out_of_band and (self._out_of_band_fails or not queues):
+            if self.out_of_band and (self._out_of_band_fails or not queues):
                 self._send_out_of_band_alone()
             if not queues:
                 return self.settle() or disposed or late is not None
@@ -291,7 +301,7 @@ class TransactionalDelivery(Delivery):
                 if not error.args[0].retriable() or self._waits_too_long():
                     raise
                 self.link.note_waiting()
-                if self.should_leave():
+                if self._should_leave(self):
                     raise _Interrupted from None
             else:
                 return
@@ -313,7 +323,7 @@ class TransactionalDelivery(Delivery):
                 former = queue.take_known(entry)
                 if former is not None:
                     self._count(queue, [former])
-                self._delivered.append(entry)
+                self.disposal.add(entry)
             elif self._forgives(queue):
                 return True
             else:
@@ -379,7 +389,7 @@ class TransactionalDelivery(Delivery):
     def _transaction(self, queues: list[DatabaseQueue]) -> None:
         """Send whole journals in turn, commit, and dispose of them."""
         self._begin()
-        self._send_out_of_band()
+        self.out_of_band.send()
         left = self._batch_journals
         while queues and left > 0 and not self._is_full():
             going = []
@@ -395,7 +405,7 @@ class TransactionalDelivery(Delivery):
     def _send_out_of_band_alone(self) -> None:
         """Send what is no event in a transaction of its own, which may fail."""
         self._begin()
-        self._send_out_of_band()
+        self.out_of_band.send()
         try:
             self._commit()
         except KafkaException as error:
@@ -488,7 +498,7 @@ class TransactionalDelivery(Delivery):
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, silent))
             else:
                 self.link.note_waiting()
-        if self.should_leave():
+        if self._should_leave(self):
             raise _Interrupted
 
     def _await_answers(self) -> None:
@@ -664,12 +674,11 @@ class TransactionalDelivery(Delivery):
         if error.code() not in _PURGED:
             self._position_error = error
 
-    def _take_out_of_band_answer(self, error: KafkaError | None, message: Any) -> None:
-        if error is not None and error.code() not in _PURGED:
+    def _heartbeat_failed(self, error: KafkaError) -> None:
+        if error.code() not in _PURGED:
             # It must not take journals with it again.
             self._out_of_band_fails = True
             self._position_error = error
-        super()._take_out_of_band_answer(error, message)
 
     def _write_notes(self) -> None:
         """Have on disk what is left out, before what goes with it becomes visible."""
@@ -740,7 +749,7 @@ class TransactionalDelivery(Delivery):
     def _count_attempt(self, why: str) -> None:
         """Nothing could be sent: have all databases stand still that wait, after the last one."""
         self._attempts += 1
-        if not (0 <= self.max_retries < self._attempts or self._waits_too_long()):
+        if not (0 <= self.limits.max_retries < self._attempts or self._waits_too_long()):
             return
         for queue in self.queues.values():
             if queue.backlog and queue.halt is None:

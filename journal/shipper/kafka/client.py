@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
@@ -25,6 +25,7 @@ from firebird_cdc.config import ConnectorConfig, librdkafka
 from firebird_cdc.config.options import is_secret
 from firebird_cdc.config.producer import PREFIX
 from firebird_cdc.errors import ConfigError
+from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.folder.subjects import KAFKA
 from firebird_cdc.journal.shipper.kafka.offset_topic import OffsetReader
 from firebird_cdc.journal.shipper.monitoring.statistics import QueueFigures, Statistics
@@ -212,6 +213,23 @@ class Sender:
         """End the client's threads before this returns. An open Kafka transaction is left to
         Kafka, for whose answer the client's own close would wait, without limit."""
         del self._producer, self.produce
+
+
+def hand_over(
+    producer: Sender, messages: Sequence[Message], on_delivery: DeliveryCallback
+) -> tuple[int, KafkaException | None]:
+    """Return how many of MESSAGES the producer took, each of which ON_DELIVERY hears of: all of
+    them, unless its queue is full or it refuses one on the spot; and that refusal."""
+    taken = 0
+    try:
+        for topic, key, value, headers in messages:
+            producer.produce(topic, value, key, headers=headers, on_delivery=on_delivery)
+            taken += 1
+    except BufferError:
+        pass
+    except KafkaException as error:
+        return taken, error
+    return taken, None
 
 
 class KafkaLink:

@@ -13,7 +13,7 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.errors import Obstacle
 from firebird_cdc.journal.events.schema import INT64, STRING, struct
 from firebird_cdc.journal.events.values import BadValue
-from firebird_cdc.journal.shipper.delivery.plain import Delivery
+from firebird_cdc.journal.shipper.delivery.base import Delivery
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.tasks.heartbeat")
 
@@ -50,7 +50,7 @@ class Heartbeat:
             )
             if message is not None:
                 self._renderer.writer.require_topic(message.topic)
-                delivery.produce_out_of_band(message)
+                delivery.out_of_band.add(message)
         except (BadValue, Obstacle) as error:
             self._tell(str(error))
         else:

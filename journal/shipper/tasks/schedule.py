@@ -15,7 +15,7 @@ import logbook
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.journal.folder.disk_usage import DiskLimits
 from firebird_cdc.journal.shipper.control import RetryControl
-from firebird_cdc.journal.shipper.delivery.plain import Delivery
+from firebird_cdc.journal.shipper.delivery.base import Delivery
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.nameless import NamelessWatch
 from firebird_cdc.journal.shipper.tasks.archive import ArchiveKeeper, Retention

@@ -102,11 +102,11 @@ class GapMarker:
         take_up: Callable[[Pending | None], None],
     ) -> None:
         """Mark or remove the journal of a transaction that the engine let go."""
-        if self._mark_limbo(folder, event):
+        if self.mark_limbo(folder, event):
             take_up(None)
         self._abandoned.remove(event)
 
-    def _mark_limbo(self, folder: JournalFolder, event: JournalAbandoned) -> bool:
+    def mark_limbo(self, folder: JournalFolder, event: JournalAbandoned) -> bool:
         """Mark the journal of a transaction that is in limbo now, so that whoever leads keeps it
         until that is resolved. What is not goes: publication was switched off. Return whether
         there is a journal to be looked after."""

@@ -202,7 +202,7 @@ class Shipper:
     def _loop(self, delivery: Delivery) -> None:
         while True:
             if self._look_after_folder(delivery):
-                self._take_in(delivery)
+                self.take_in(delivery)
             delivery.stopping = self.ending.asked > 0
             if self._is_known or delivery.stopping:
                 moved = delivery.step()
@@ -250,7 +250,7 @@ class Shipper:
                 pass
         return False
 
-    def _take_in(self, delivery: Delivery) -> None:
+    def take_in(self, delivery: Delivery) -> None:
         """Sort in what was notified and, when it is time, what is in the folder, bit by bit."""
         self._offer(self._watcher.take())
         if delivery.wants_scan:

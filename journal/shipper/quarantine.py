@@ -230,7 +230,7 @@ class Quarantine:
                 remove_files(self.folder, entry.uuid)
                 continue
             try:
-                self._put(journal, note.sentence())
+                self.put(journal, note.sentence())
             except FileNotFoundError:
                 _log.warning("{}: gone before it could be set aside", journal)
                 if note.database is not None:
@@ -275,7 +275,7 @@ class Quarantine:
         self._make_folder()
         self._dirty.pop(uuid, None)
         replace_file(self.folder / f"{uuid}.json", note.to_json())
-        self._put(journal, note.sentence(), has_stamp=entry is not None)
+        self.put(journal, note.sentence(), has_stamp=entry is not None)
         sync_directory(self.folder)
         journal.unlink()
         self._settle(note)
@@ -283,8 +283,9 @@ class Quarantine:
     def _make_folder(self) -> None:
         make_folder(self.folder)
 
-    def _put(self, journal: Path, sentence: str, *, has_stamp: bool = True) -> None:
-        """Give JOURNAL a name in here, and the sentence that goes with it."""
+    def put(self, journal: Path, sentence: str, *, has_stamp: bool = True) -> None:
+        """Give JOURNAL a name in the quarantine, and the sentence that goes with it. Raises
+        OSError."""
         self._make_folder()
         replace_file(self.folder / f"{journal.stem}.reason", f"{sentence}\n".encode())
         if not keep_journal(journal, self.folder, has_stamp=has_stamp):

@@ -59,7 +59,7 @@ STEPS: dict[str, Step] = {
     "lock": ("firebird_cdc.journal.folder.locks", "ShipperLock.take", anything),
     "recovery": ("firebird_cdc.bridge.recovery", "Recovery.look", anything),
     "watch": ("firebird_cdc.journal.shipper.inbox.watcher", "JournalWatcher.attach", anything),
-    "take_in": (_SHIP, "Shipper._take_in", anything),
+    "take_in": (_SHIP, "Shipper.take_in", anything),
     "open": (
         "firebird_cdc.journal.shipper.delivery.database_queue",
         "DatabaseQueue.begin",
@@ -67,7 +67,7 @@ STEPS: dict[str, Step] = {
     ),
     "settle": (
         "firebird_cdc.journal.shipper.delivery.database_queue",
-        "DatabaseQueue._finish",
+        "DatabaseQueue.finish",
         anything,
     ),
     "dispose": (_DISPOSE, "dispose_shipped", lambda given: bool(given[0])),
@@ -76,7 +76,7 @@ STEPS: dict[str, Step] = {
     "sync_archive": ("os", "fsync", names_any(r"/archive$")),
     "pack": (
         "firebird_cdc.journal.shipper.tasks.archive",
-        "ArchiveKeeper._write_segment",
+        "ArchiveKeeper.write_segment",
         anything,
     ),
     "name_segment": ("os", "rename", names_any(r"/archive/[^/]*[.]zip")),
@@ -86,7 +86,7 @@ STEPS: dict[str, Step] = {
         anything,
     ),
     "name_folder": ("os", "replace", names_any(r"/shipped/")),
-    "set_aside": ("firebird_cdc.journal.shipper.quarantine", "Quarantine._put", anything),
+    "set_aside": ("firebird_cdc.journal.shipper.quarantine", "Quarantine.put", anything),
     "note_aside": ("os", "replace", names_any(r"/quarantine/")),
     "link_aside": ("os", "link", names_any(r"/quarantine/")),
     "sync_aside": ("os", "fsync", names_any(r"/quarantine$")),

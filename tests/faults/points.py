@@ -81,7 +81,7 @@ RECOVERING: dict[str, Step] = {
 }
 
 # What is told of in the folder without being confirmed.
-MARKING: dict[str, Step] = {"mark_limbo": (_GAPS, "GapMarker._mark_limbo", anything)}
+MARKING: dict[str, Step] = {"mark_limbo": (_GAPS, "GapMarker.mark_limbo", anything)}
 
 
 def python_points(steps: dict[str, Any]) -> list[str]:

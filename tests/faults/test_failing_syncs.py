@@ -99,14 +99,15 @@ _NOT_REACHED = {
 
 _MENTIONS = {
     "passed on, to be called as History._sync_file_system: how it fails is told by its chain": (
-        "bridge/confirm/loop.py __init__ host.sync_file_system",
+        "bridge/confirm/loop.py __init__ server.sync_file_system",
+        "bridge/confirm/loop.py __init__ sync_file_system",
         "bridge/confirm/history.py __init__ sync_file_system",
     ),
     "a stream's, which syncs nothing": (
         "cli.py main sys.stdout.flush",
         "demo/console.py line self._stream.flush",
         "demo/console.py overwrite self._stream.flush",
-        "journal/shipper/tasks/archive.py _write_segment file.flush",
+        "journal/shipper/tasks/archive.py write_segment file.flush",
         "journal/folder/disposal.py copy_file copy.flush",
         "journal/folder/durable.py replace_file file.flush",
         "journal/replay/cluster/package.py _write part.flush",

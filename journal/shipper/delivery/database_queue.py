@@ -384,7 +384,7 @@ class DatabaseQueue:
         self._epoch = max(send.entry.epoch, self._epoch or 0)
         if self.settled is None or send.entry > self.settled[0]:
             self.settled = send.entry, send.pos
-        self._finish(send)
+        self.finish(send)
         self.failures = 0
         self._backoff_s = self._first_backoff_s
         return send
@@ -414,7 +414,7 @@ class DatabaseQueue:
         if send.opens_epoch and not self._resume_after.get(send.entry.uuid):
             self._epoch = send.entry.epoch - 1
         self.sends.remove(send)
-        self._finish(send)
+        self.finish(send)
         if comes_again:
             self._former[send.entry.uuid] = send
 
@@ -433,7 +433,8 @@ class DatabaseQueue:
         former.tally.tell()
         return former
 
-    def _finish(self, send: JournalSend) -> None:
+    def finish(self, send: JournalSend) -> None:
+        """Forget what was remembered for SEND, all of which Kafka has."""
         uuid = send.entry.uuid
         for remembered in (self._skipped, self._resume_after, self._former):
             if remembered:

@@ -171,7 +171,7 @@ class ArchiveKeeper:
             for batch in self._batches(waiting):
                 if self._stopping.is_set():
                     return
-                self._write_segment(batch)
+                self.write_segment(batch)
 
     def _small_journals(self) -> Iterator[_Journal]:
         """The journals that may be packed; what is told of each is read once."""
@@ -307,7 +307,7 @@ class ArchiveKeeper:
             raise OSError(f"{self._archive / journal.name} ends early")
         return content
 
-    def _write_segment(self, journals: list[_Journal]) -> None:
+    def write_segment(self, journals: list[_Journal]) -> None:
         """Make one segment of JOURNALS, and remove them once it is on disk and reads back."""
         first, last = journals[0], journals[-1]
         name = f"{database_digest(first.database)}-{first.epoch}-{first.sequence}-{last.sequence}"

@@ -7,6 +7,8 @@ The rooms of the package are the folders at the top of the repository:
 
 import sys as _sys
 
+from firebird_cdc import moved as _moved
+
 __version__ = "0.2.0"
 
 archive: str | None = getattr(globals().get("__loader__"), "archive", None)
@@ -15,3 +17,5 @@ archive: str | None = getattr(globals().get("__loader__"), "archive", None)
 if archive is not None:
     # Its libraries are for a Python that has none of its own.
     _sys.path.append(f"{archive}/lib")
+
+_moved.install()

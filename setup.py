@@ -72,7 +72,7 @@ class BuildNative(build_ext):
 
 
 include = os.environ.get("FIREBIRD_CDC_PYTHON_INCLUDE")
-cffi_build.generate_page(HERE / "native" / "_shared_page.py")
+cffi_build.generate_page(HERE / "firebird_cdc" / "native" / "_shared_page.py")
 setup(
     cmdclass={"build_ext": BuildNative},
     ext_modules=[

@@ -21,7 +21,7 @@ def _names(text: str) -> frozenset[str]:
 # Names of one property, and the one that is used here: the Java client's where it has one.
 CANONICAL: Final = {
     "compression.codec": "compression.type",
-    "max.in.send": "max.in.send.requests.per.connection",
+    "max.in.send": "max.in.flight.requests.per.connection",
     "message.send.max.retries": "retries",
     "message.timeout.ms": "delivery.timeout.ms",
     "metadata.broker.list": "bootstrap.servers",
@@ -43,7 +43,7 @@ INTEGERS: Final = {
     "delivery.timeout.ms": (0, _INT),
     "linger.ms": (0, 900_000),
     "log_level": (0, 7),
-    "max.in.send.requests.per.connection": (1, 1_000_000),
+    "max.in.flight.requests.per.connection": (1, 1_000_000),
     "message.copy.max.bytes": (0, 1_000_000_000),
     "message.max.bytes": (1000, 1_000_000_000),
     "metadata.max.age.ms": (1, 86_400_000),
@@ -79,7 +79,7 @@ INTEGERS: Final = {
 
 # The Java client takes a wider range for these: a value outside librdkafka's is narrowed.
 WIDER_IN_JAVA: Final = _names(
-    """batch.size connections.max.idle.ms linger.ms max.in.send.requests.per.connection
+    """batch.size connections.max.idle.ms linger.ms max.in.flight.requests.per.connection
     message.max.bytes metadata.max.age.ms reconnect.backoff.max.ms reconnect.backoff.ms
     request.timeout.ms retry.backoff.max.ms retry.backoff.ms
     sasl.kerberos.min.time.before.relogin socket.connection.setup.timeout.ms

@@ -456,11 +456,11 @@ class _Mapping:
                     switch,
                     f"is false; {PREFIX}transactional.id needs it true: remove one of the two",
                 )
-            elif self._integer("max.in.send.requests.per.connection", 0) != 1:
+            elif self._integer("max.in.flight.requests.per.connection", 0) != 1:
                 self._warn(
                     switch,
                     "is false: a repeated send may give duplicates and change the order of events;"
-                    f" set {PREFIX}max.in.send.requests.per.connection to 1 to keep the order",
+                    f" set {PREFIX}max.in.flight.requests.per.connection to 1 to keep the order",
                 )
             return
         asked = switch is not None or transactional
@@ -468,9 +468,9 @@ class _Mapping:
             ("acks", "all", self.properties["acks"] in ("all", "-1")),
             ("retries", "1", self._integer("retries", INT_MAX) > 0),
             (
-                "max.in.send.requests.per.connection",
+                "max.in.flight.requests.per.connection",
                 str(_IDEMPOTENT_IN_FLIGHT),
-                self._integer("max.in.send.requests.per.connection", 1) <= _IDEMPOTENT_IN_FLIGHT,
+                self._integer("max.in.flight.requests.per.connection", 1) <= _IDEMPOTENT_IN_FLIGHT,
             ),
         )
         for name, needed, fits in limits:

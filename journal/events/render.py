@@ -18,12 +18,15 @@ import logbook
 
 from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.errors import (
+    ConfigError,
     Obstacle,
     RegistryRefused,
+    noting,
 )
 from firebird_cdc.journal.events import json_bytes
 from firebird_cdc.journal.events.bad_event import BEGIN, END, NEW_EPOCH, BadEvent, NamelessEvent
 from firebird_cdc.journal.events.converters import Converter
+from firebird_cdc.journal.events.custom import CustomConverters
 from firebird_cdc.journal.events.message_writer import MessageWriter
 from firebird_cdc.journal.events.oversized import PLACEHOLDER, ReducedChange
 from firebird_cdc.journal.events.records import Message, Record, StructHeader
@@ -88,8 +91,14 @@ class Renderer:
     ) -> None:
         self.config = config
         self.places_placeholders = config.oversized_value == PLACEHOLDER
-        self.writer = MessageWriter(config, max_message_bytes, converters, length, message_form)
-        self.rules = TableRules(config, message_form, self.writer)
+        problems: list[str] = []
+        with noting(problems):
+            self.writer = MessageWriter(config, max_message_bytes, converters, length, message_form)
+        with noting(problems):
+            custom_converters = CustomConverters(config)
+        if problems:
+            raise ConfigError(problems)
+        self.rules = TableRules(config, message_form, self.writer, custom_converters)
         self.topics = self.rules.topics
         self.canaries: Mapping[str, CanaryWatch] = {}
         """Watches that are told of writes into canary tables, by database."""

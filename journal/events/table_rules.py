@@ -21,13 +21,17 @@ class TableRules:
     """The options that decide how the events of a table look."""
 
     def __init__(
-        self, config: ConnectorConfig, message_form: MessageForm, writer: MessageWriter
+        self,
+        config: ConnectorConfig,
+        message_form: MessageForm,
+        writer: MessageWriter,
+        custom_converters: CustomConverters,
     ) -> None:
         self.config = config
         self.message_form = message_form
         self.tables = TableFilter(config)
         self.message_keys = MessageKeys(config)
-        self.custom_converters = CustomConverters(config)
+        self.custom_converters = custom_converters
         self.column_rules = ColumnRules(config)
         self.modes = ValueModes(
             decimal=config.decimal_handling_mode,

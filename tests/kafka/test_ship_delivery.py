@@ -228,7 +228,7 @@ SIZES = {1: 1000, 2: 1000, 3: 20_000, 4: 1000}
 SLOW = {
     "kafka.producer.batch.size": "1",
     "kafka.producer.linger.ms": "0",
-    "kafka.producer.max.in.send.requests.per.connection": "1",
+    "kafka.producer.max.in.flight.requests.per.connection": "1",
 }
 
 

@@ -1,4 +1,4 @@
-"""The ``source`` block of events: where and when a change came from (features.md 4.4)."""
+"""The ``source`` block of events: where and when a change came from (docs/events.md, "Value")."""
 
 from __future__ import annotations
 

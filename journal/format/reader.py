@@ -103,14 +103,14 @@ _EVENTS = _ROWS | {DDL, GAP}
 
 
 # All three sectors at once, each with its checksum behind its padding.
-_SECTORS = struct.Struct("<8sHHI16sQq16s16sQ420xI 4sIQqQ476xI 4sIQqqQQQQ444xI")
+_SECTORS = struct.Struct("<8sHH4x16sQq16s16sQ420xI 4sIQqQ476xI 4sIQqqQQQQ444xI")
 
 
 # The first read of a file: the sectors and all of a small transaction, so that most journals
 # cost one read.
 _HEAD = 8 * 1024
 _SCAN_WINDOW = 1024 * 1024
-# Twice what the writers give a block.
+# What the plugin gives a block.
 _BACKWARD_WINDOW = 128 * 1024
 # More than a file can have; offsets up to here can be asked of the system.
 _MAX_LENGTH = 1 << 62
@@ -618,7 +618,7 @@ class JournalReader:
         """Take in the sectors of a journal with a stamp; False if anything isn't as it should."""
         head = self._head
         (
-            magic, version, data_offset, epoch, uuid, transaction, started_us, guid, owner, inode,
+            magic, version, data_offset, uuid, transaction, started_us, guid, owner, inode,
             header_crc,
             mark_magic, _, ticket, mark_us, marked, mark_crc,
             stamp_magic, stamp_epoch, sequence, commit_us, stamped_us, length, events, stamped,
@@ -653,7 +653,6 @@ class JournalReader:
                 started_us,
                 known_uuid(guid),
                 known_uuid(owner),
-                epoch,
                 inode,
             ),
         )
@@ -677,7 +676,7 @@ class JournalReader:
             self._malformed(0, "this is not a journal of firebird-cdc")
         if len(header) < SECTOR:
             raise JournalTorn(self._source.path, len(header), "the file ends inside its header")
-        _, version, data_offset, epoch, uuid, transaction, started_us, guid, owner, inode = (
+        _, version, data_offset, uuid, transaction, started_us, guid, owner, inode = (
             HEADER.unpack_from(header)
         )
         if version != VERSION:
@@ -694,7 +693,6 @@ class JournalReader:
             started_us,
             UUID(bytes=guid),
             UUID(bytes=owner),
-            epoch,
             inode,
         )
         self.commit_mark = None

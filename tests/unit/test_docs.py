@@ -311,6 +311,18 @@ def test_markers_of_contributing_are_those_of_pytest() -> None:
     assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == declared
 
 
+def test_whatever_make_test_leaves_out_is_run_by_another_target() -> None:
+    recipes = dict(
+        re.findall(r"^([a-z]+):.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text("utf-8"), re.M)
+    )
+    [chosen] = re.findall(r'-m "(.+)"', recipes["test"])
+    assert chosen.split(" and ") == ["not sanitized", "not soak"]
+    assert "$(MAKE) --no-print-directory sanitize" in recipes["test"]
+    assert re.search(r"INSTRUMENT=sanitizers .* tests/engine$", recipes["sanitize"], re.MULTILINE)
+    assert re.search(r"pytest \$\(LANES\) tests/engine$", recipes["soak"], re.MULTILINE)
+    assert re.search(r"pytest \$\(LANES\) -m soak$", recipes["soak"], re.MULTILINE)
+
+
 def test_changelog_begins_with_this_version() -> None:
     versions = re.findall(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
     assert versions[0] == __version__

@@ -320,7 +320,7 @@ _NAMED = {
         "catalogue_offset": "offset of the catalogue",
     },
 }
-"""What a vector calls the fields of a sector: how the page begins to tell of them."""
+"""Names that vectors have for the fields of a sector: how the page begins to tell of them."""
 _SECTORS = {
     HEADER: ("header", 0),
     MARK: ("commit_mark", layout.COMMIT_OFFSET),

@@ -26,11 +26,11 @@ sys.path.insert(1, str(Path(__file__).parents[1] / "unit"))
 from losing_disk import LosingDisk
 from sync_scenarios import SCENARIOS, Scenario
 
-from firebird_cdc.bridge import recovery
 from firebird_cdc.bridge.confirm import gaps, loop
 from firebird_cdc.demo.processes import Stack
 from firebird_cdc.errors import FirebirdCdcError
 from firebird_cdc.journal.folder import ledger
+from firebird_cdc.native import _journal_files
 
 _LIVES = 3  # in which a chain is waited for whose calls others make too
 _MOST_LIVES = 12  # for one of which no other makes a call
@@ -88,7 +88,7 @@ _NOT_REACHED = {
         f"{_TOLD}::test_an_acknowledgement_of_which_a_sync_fails_is_an_error_and_can_be_repeated",
     ),
     "native/journal_files.c sync_file_system syncfs(fd)": (
-        "what recovery.py calls: watch() has that fail",
+        "what loop.py calls: watch() has that fail",
         f"{_HERE}::test_a_sync_fails_in_one_process",
     ),
     "bridge/host.py sync_file_system self._api.sync_file_system(fd)": (
@@ -100,7 +100,8 @@ _NOT_REACHED = {
 
 _MENTIONS = {
     "passed on, to be called as History._sync_file_system: how it fails is told by its chain": (
-        "bridge/confirm/loop.py __init__ host.sync_file_system",
+        "bridge/confirm/loop.py __init__ server.sync_file_system",
+        "bridge/confirm/loop.py __init__ sync_file_system",
         "bridge/confirm/history.py __init__ sync_file_system",
     ),
     "a stream's, which syncs nothing": (
@@ -204,7 +205,7 @@ class Trial:
         self._failing = ""
         self.reached: list[str] = []
         self.has_failed = False
-        patch.setattr(recovery, "sync_file_system", lambda _: self._disk.sync_all())
+        patch.setattr(_journal_files, "sync_file_system", lambda _: self._disk.sync_all())
         watch(self._fails, patch.setattr)
 
     def _fails(self, chain: str, fd: int) -> bool:

@@ -40,8 +40,8 @@ demo: setup ## the whole pipeline on this machine, closing with a comparison (KE
 demo-stop: setup ## stop the stacks that `make demo KEEP=1` left up
 	@$(BIN)/python -P -m firebird_cdc.demo --stop
 
-test: lint ## linter, types, then all tests against the real engine, server, Kafka and Spark
-	$(BIN)/pytest $(LANES) $(or $(PYTEST_ARGS),-m "not sanitized")
+test: lint ## linter, types, then the tests against the real engine, server, Kafka and Spark
+	$(BIN)/pytest $(LANES) $(or $(PYTEST_ARGS),-m "not sanitized and not soak")
 	$(if $(PYTEST_ARGS),,@$(MAKE) --no-print-directory sanitize)
 
 bounds: setup ## a share of the tests with the lowest and highest pyarrow, pyspark, confluent-kafka
@@ -51,11 +51,12 @@ bench: setup ## run the benchmarks one after the other (BENCH_ARGS=--quick: each
 	@set -e; for program in benchmarks/[a-z]*.py; do \
 	    echo "== $$program $(BENCH_ARGS)"; $(BIN)/python "$$program" $(BENCH_ARGS); done
 
-soak: setup ## kill server and shipper, cut the power, fuzz, look for leaks, valgrind (ROUNDS=200)
+soak: setup ## what `make test` leaves out; kill, cut the power, fuzz, leaks, valgrind (ROUNDS=200)
 	$(BIN)/python tests/faults/soak.py --rounds $(ROUNDS)
 	$(BIN)/python tests/delivery/soak_delivery.py --rounds $(ROUNDS)
 	$(BIN)/python tests/faults/power_loss.py --cuts 200 --jobs 2
-	$(BIN)/pytest $(LANES) -m sanitized tests/engine
+	$(BIN)/pytest $(LANES) tests/engine
+	$(BIN)/pytest $(LANES) -m soak
 	@$(MAKE) fuzz
 	@$(MAKE) leaks
 	@$(MAKE) valgrind

@@ -1,8 +1,9 @@
 /* What is counted of the server's side, in one page that all processes of a journal folder share.
  *
- * The page is the file counters in .firebird-cdc, mapped; journal/folder/counters.py reads it. Counters
- * only grow, over restarts too. They are added to with relaxed atomics, so that no commit waits
- * for another. Where the file can't be had, the page is this process's own and nobody reads it.
+ * The page is the file counters in .firebird-cdc, mapped; journal/folder/counters.py reads it.
+ * Counters only grow, over restarts too. They are added to with relaxed atomics, so that no commit
+ * waits for another. Where the file can't be had, the page is this process's own and nobody reads
+ * it.
  *
  * What was refused or lost is never counted where nobody reads it: without the folder's page it
  * goes to a file of the same layout in the folder StateDirectory of plugins.conf, named

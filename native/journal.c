@@ -48,7 +48,6 @@ void fbc_journal_open(struct fbc_journal *journal, int fd, const char *name,
     memcpy(header, "FBCDCJ\r\n", 8);
     fbc_put16(header + 8, 1);
     fbc_put16(header + 10, FBC_DATA_OFFSET);
-    fbc_put32(header + 12, identity->epoch);
     memcpy(header + 16, identity->uuid, 16);
     fbc_put64(header + 32, identity->transaction);
     fbc_put64(header + 40, (uint64_t)identity->started_us);

@@ -77,7 +77,6 @@ struct fbc_journal_identity {
     uint64_t transaction;
     int64_t started_us;      /* since 1970, UTC */
     uint64_t database_inode; /* 0: unknown */
-    uint32_t epoch;
 };
 
 /* Definitions that were completed while the transaction ran: room for a block's header, then
@@ -107,8 +106,8 @@ int fbc_journal_cut(struct fbc_journal *journal, const struct fbc_position *posi
                     struct fbc_error *error);
 
 /* fbc_journal_seal writes what is left, the seal and, unless CATALOGUE is null or empty, the
- * catalogue in one write; nothing is synced. FLOOR: as fbc_tickets_floor returns it. Where nothing was
- * recorded since an earlier seal, its floor stays, which is as right. */
+ * catalogue in one write; nothing is synced. FLOOR: as fbc_tickets_floor returns it. Where nothing
+ * was recorded since an earlier seal, its floor stays, which is as right. */
 int fbc_journal_seal(struct fbc_journal *journal, int64_t sealed_us, uint32_t floor,
                      const struct fbc_appendix *catalogue, struct fbc_error *error);
 

@@ -310,7 +310,8 @@ void fbc_policy_log(const char *logs, const char *database, const char *text) {
     char path[PATH_MAX], host[256] = "", moment[32] = "", entry[2048];
     time_t now = time(NULL);
     snprintf(entry, sizeof entry, "%.200s (%.300s)", text, database);
-    if (!is_news(entry, 5)) /* for so long an acknowledgement waits (packaging/server/engine_log.py) */
+    /* An acknowledgement waits for as long (packaging/server/engine_log.py). */
+    if (!is_news(entry, 5))
         return;
     tell(entry);
     gethostname(host, sizeof host - 1);

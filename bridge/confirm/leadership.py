@@ -21,7 +21,7 @@ class Leadership:
         self.known = 0
         """Every journal with a ticket up to this one waits or is decided."""
         self.led_from = 0
-        """What that was when this process began to lead."""
+        """That ticket when this process began to lead."""
         self._folder = folder
         self._lock_fd: int | None = None
         self._own_tickets: set[int] = set()  # above `known`, handed over by this process

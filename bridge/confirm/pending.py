@@ -57,7 +57,7 @@ class Pending:
 
     @property
     def writer(self) -> Writer:
-        """What was known of its process when the state of its transaction was last read."""
+        """The state of its process when that of its transaction was last read."""
         if not self.is_orphan:
             return Writer.UNCHECKED
         if self.is_alone:

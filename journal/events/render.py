@@ -2,7 +2,7 @@
 
 For every shape of a table one ``TableShape`` is made, which holds the topic, the schemas and
 functions that turn rows into structs; an event then costs filling in values and one call of
-each converter. The forms are those of features.md 4 and 5.
+each converter. docs/events.md and docs/types.md show the forms.
 """
 
 from __future__ import annotations

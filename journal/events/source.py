@@ -1,4 +1,4 @@
-"""The ``source`` block of events: where and when a change came from (features.md 4.4)."""
+"""The ``source`` block of events: where and when a change came from (docs/events.md, "Value")."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class WrittenSource:
     def __init__(self, prefix: str, database: str, table: str) -> None:
         mark = "\0"  # a text that no part of the block can be
         nobody = UUID(int=0)
-        header = Header(nobody, 0, 0, nobody, nobody, 0)
+        header = Header(nobody, 0, 0, nobody, nobody)
         block = source_of_table(prefix, header, Stamp(0, 0, 0, 0, 0, 0, 0), database, table)
         block.update(dict.fromkeys(_DIFFERING, mark))
         self._pieces = json_bytes.dumps(block).decode().split(json_bytes.dumps(mark).decode())

@@ -1,7 +1,7 @@
 """The name of a topic, made of a database path and a table's name: ``topic.name.encoding``.
 
 ``replace`` is the manual's rule, in which names may become one: ``\\``, ``/`` and ``:`` become
-``_`` (features.md 3.1), and so does what else Kafka forbids. ``transliterate`` writes other
+``_`` (docs/topics.md), and so does what else Kafka forbids. ``transliterate`` writes other
 alphabets in Latin letters and tells names apart by a short hash. ``escape`` is one-to-one, also in
 the eyes of a broker, for whom ``.`` and ``_`` are the same (``Topic.unifyCollisionChars``):
 

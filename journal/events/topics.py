@@ -1,6 +1,6 @@
 """Names on the Kafka side: topics, and the part of schema names that stands for a database.
 
-Source: features.md 3; for the table strategy and the transaction topic Debezium's
+docs/topics.md tells the names. Source of the table strategy and the transaction topic: Debezium's
 ``TableTopicNamingStrategy`` and ``AbstractTopicNamingStrategy``.
 """
 

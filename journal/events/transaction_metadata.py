@@ -1,7 +1,8 @@
 """Transaction metadata: BEGIN and END records, and the ``transaction`` block of events.
 
 Forms follow Debezium's ``SchemaFactory``, the ordered block that of its Vitess connector with
-numbers for ranks; features.md 4.7 says what counts as an event.
+numbers for ranks; docs/events.md, "Transactions", says what counts as an
+event.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def _form(column: Column, modes: ValueModes) -> _Form | None:
     return _ZONED.get(storage) or _TEMPORAL[modes.time].get(storage)
 
 
-# Plain values (features.md 5.1)
+# Plain values (docs/types.md, "Types that no option changes")
 
 
 _INT16 = Schema("int16")

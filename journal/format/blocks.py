@@ -27,7 +27,7 @@ from firebird_cdc.journal.format.layout import (
 from firebird_cdc.journal.format.sectors import Sectors
 
 _SCAN_WINDOW = 1024 * 1024
-# Twice what the writers give a block.
+# What the plugin gives a block.
 _BACKWARD_WINDOW = 128 * 1024
 
 Read = Callable[[int, int], bytes]

@@ -155,7 +155,6 @@ class Header(NamedTuple):
     started_us: int
     database_guid: UUID
     owner: UUID
-    epoch: int
     database_inode: int = 0  # of the database file when the journal was begun; 0: unknown
 
 

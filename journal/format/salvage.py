@@ -54,7 +54,7 @@ def read_remains(read: Callable[[int, int], bytes], uuid: UUID) -> Remains:
     )
     remains = Remains(database=_remaining_database(read, raw))
     if header is not None:
-        remains = remains._replace(transaction=HEADER.unpack_from(header)[5])
+        remains = remains._replace(transaction=HEADER.unpack_from(header)[4])
     if mark is not None:
         marked = parse_commit_mark(mark)
         remains = remains._replace(commit_us=marked.commit_us, transaction=marked.transaction)

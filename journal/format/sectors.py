@@ -35,7 +35,7 @@ MAX_LENGTH = 1 << 62
 """More bytes than a file can have; offsets up to here can be asked of the system."""
 
 # All three sectors at once, each with its checksum behind its padding.
-_SECTORS = struct.Struct("<8sHHI16sQq16s16sQ420xI 4sIQqQ476xI 4sIQqqQQQQ444xI")
+_SECTORS = struct.Struct("<8sHH4x16sQq16s16sQ420xI 4sIQqQ476xI 4sIQqqQQQQ444xI")
 
 
 class Sectors(NamedTuple):
@@ -62,7 +62,7 @@ def parse_sectors(head: bytes, path: Path | str) -> Sectors:
 def _parse_whole(head: bytes) -> Sectors | None:
     """Return the sectors of a journal with a stamp; None if anything isn't as it should."""
     (
-        magic, version, data_offset, epoch, uuid, transaction, started_us, guid, owner, inode,
+        magic, version, data_offset, uuid, transaction, started_us, guid, owner, inode,
         header_crc,
         mark_magic, _, ticket, mark_us, marked, mark_crc,
         stamp_magic, stamp_epoch, sequence, commit_us, stamped_us, length, events, stamped,
@@ -94,7 +94,6 @@ def _parse_whole(head: bytes) -> Sectors | None:
             started_us,
             known_uuid(guid),
             known_uuid(owner),
-            epoch,
             inode,
         ),
     )
@@ -117,8 +116,8 @@ def _parse_each(head: bytes, path: Path | str) -> Sectors:
         raise JournalCorrupt(path, 0, "this is not a journal of firebird-cdc")
     if len(raw) < SECTOR:
         raise JournalTorn(path, len(raw), "the file ends inside its header")
-    _, version, data_offset, epoch, uuid, transaction, started_us, guid, owner, inode = (
-        HEADER.unpack_from(raw)
+    _, version, data_offset, uuid, transaction, started_us, guid, owner, inode = HEADER.unpack_from(
+        raw
     )
     if version != VERSION:
         what = f"journal format {version} is not known to this version of firebird-cdc"
@@ -127,7 +126,7 @@ def _parse_each(head: bytes, path: Path | str) -> Sectors:
     if not is_sector(raw, MAGIC, uuid) or data_offset != DATA_OFFSET:
         raise JournalCorrupt(path, 0, "the header's checksum is wrong")
     header = Header(
-        UUID(bytes=uuid), transaction, started_us, UUID(bytes=guid), UUID(bytes=owner), epoch, inode
+        UUID(bytes=uuid), transaction, started_us, UUID(bytes=guid), UUID(bytes=owner), inode
     )
     sector = _sector(head, COMMIT_OFFSET, COMMIT_MAGIC, "commit mark", uuid, path)
     mark = None if sector is None else parse_commit_mark(sector)

@@ -171,8 +171,9 @@ class JournalWriter:
     A block is written before its payload would grow beyond ``block_bytes``. ``seal`` and the
     marks after it are synced, the folder is not: that is for whoever gives the file its name.
     Times are microseconds since 1970, UTC; ``started_us`` and ``uuid`` default to now and to a
-    random one. Values are given as the reader yields them, but blobs by the number that
-    ``blob`` returned; ``ValueError`` names the column of one that doesn't fit.
+    random one; ``epoch`` is that of the stamp. Values are given as the reader yields them, but
+    blobs by the number that ``blob`` returned; ``ValueError`` names the column of one that doesn't
+    fit.
     """
 
     def __init__(
@@ -215,7 +216,6 @@ class JournalWriter:
                 MAGIC,
                 VERSION,
                 DATA_OFFSET,
-                epoch,
                 self.uuid.bytes,
                 transaction,
                 started_us if started_us is not None else now_us(),

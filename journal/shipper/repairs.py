@@ -101,7 +101,7 @@ class Origin(NamedTuple):
     @property
     def header(self) -> Header:
         """As far as the events' messages show it."""
-        return Header(self.uuid, self.transaction, 0, UUID(int=0), UUID(int=0), self.epoch)
+        return Header(self.uuid, self.transaction, 0, UUID(int=0), UUID(int=0))
 
     @property
     def stamp(self) -> Stamp:

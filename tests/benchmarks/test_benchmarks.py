@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,19 +35,38 @@ _ENGINE = """
 commits_vs_bare commits_vs_bare_4 commits_vs_bare_16 bulk_vs_bare commits_vs_own_replication
 bare_commits_1_per_s own_commits_1_per_s ours_commits_1_per_s ours_bulk_per_s
 """
+_LATENCY = "_p50 _p99 delivered_p50 delivered_p99"
 # May be zero: what the kernel counts in clock ticks, and memory that a server had already.
-_ANY = {"engine": "memory_rise_mib memory_rise_mib_1 confirmed_after_s", "ship": "delete_cpu_us"}
+_ANY = {
+    "engine": "memory_rise_mib memory_rise_mib_1 confirmed_after_s",
+    "ship": "delete_cpu_us",
+    "_latency": "rendered_p50 rendered_p99",
+}
 _FIGURES = {
     "decode": pytest.param("decode", _DECODE),
     "render": pytest.param("render", _RENDER),
     "ship": pytest.param("ship", _SHIP, marks=[pytest.mark.kafka, pytest.mark.engine]),
+    "_latency": pytest.param("_latency", _LATENCY, marks=[pytest.mark.kafka, pytest.mark.engine]),
     "replay": pytest.param("replay", _REPLAY, marks=pytest.mark.spark),
     "engine": pytest.param("engine", _ENGINE, marks=pytest.mark.server),
 }
 
 
 def test_every_benchmark_is_tried() -> None:
-    assert {path.stem for path in BENCHMARKS.glob("[a-z]*.py")} == {*_FIGURES}
+    programs = {
+        path.stem
+        for path in BENCHMARKS.glob("*.py")
+        if '\nif __name__ == "__main__":' in path.read_text("utf-8")
+    }
+    assert programs == {*_FIGURES}
+
+
+def test_figures_that_capacity_quotes_are_told() -> None:
+    page = (BENCHMARKS.parent / "docs/capacity.md").read_text("utf-8")
+    quoted = set(re.findall(r"`([a-z0-9]+(?:_[a-z0-9]+)+)`", page))
+    assert len(quoted) > 4
+    source = (BENCHMARKS / "replay.py").read_text("utf-8")
+    assert {name for name in quoted if f'"{name}"' not in source} == set()
 
 
 @pytest.mark.parametrize(("name", "keys"), _FIGURES.values(), ids=_FIGURES)
@@ -61,6 +81,7 @@ def test_benchmark_runs_to_its_end_and_tells_its_figures(name: str, keys: str) -
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     figures = json.loads(done.stdout.splitlines()[-1])
+    assert isinstance(figures, dict)
     assert {key: figures.get(key) for key in keys.split() if not (figures.get(key) or 0) > 0} == {}
     for key in _ANY.get(name, "").split():
         assert isinstance(figures[key], int | float)

@@ -224,7 +224,7 @@ def _to_millisecond(moment: Any) -> Any:
 
 
 def _iso(value: Any) -> str:
-    """As in features.md 5.2: no digits behind the seconds that say nothing."""
+    """As in docs/types.md: no digits behind the seconds that say nothing."""
     text: str = value.isoformat()
     return text.rstrip("0") if "." in text else text
 

@@ -221,6 +221,10 @@ class Eye:
                     raise
 
 
+_KILLED, _STOPPED = "killed and started", "stopped for a while"
+WEATHER = {_KILLED, _STOPPED}
+
+
 class Weather(threading.Thread):
     """Kills, stops and starts the broker by a seed until it is told to end."""
 
@@ -246,12 +250,12 @@ class Weather(threading.Thread):
     def _kill(self) -> None:
         self._broker.kill()
         self._broker.start()
-        self._tally.weather["killed and started"] += 1
+        self._tally.weather[_KILLED] += 1
 
     def _stand_still(self) -> None:
         with self._broker.standing_still():
             self._ending.wait(self._chance.uniform(0.2, 2.5))
-        self._tally.weather["stopped for a while"] += 1
+        self._tally.weather[_STOPPED] += 1
 
     def end(self) -> None:
         """Leave the broker up and end."""
@@ -663,7 +667,8 @@ def run_rounds(
     extra: int = 0,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Tally:
-    """Run ROUNDS rounds, and up to EXTRA more until every point has fired."""
+    """Run ROUNDS rounds, and up to EXTRA more until every point has fired, the broker has suffered
+    whatever it can, and a transaction was split: when each comes depends on the machine."""
     tally = Tally()
     began = time.monotonic()
     deck = Deck(random.Random(f"{seed}/deck"))
@@ -679,7 +684,8 @@ def run_rounds(
             while True:
                 with lock:
                     number = next(numbers, None)
-                if number is None or (number > rounds and deck.complete):
+                    seen_all = deck.complete and tally.split and {*tally.weather} == WEATHER
+                if number is None or (number > rounds and seen_all):
                     return
                 plan = deck.draw(f"{number}", random.Random(f"{seed}/{number}"))
                 one = Round(plan, directory / f"round-{number}", broker.bootstrap)

@@ -303,8 +303,8 @@ def watch(fails: Fails, replace: Callable[[Any, str, Any], None] = setattr) -> N
 
     for name in ("fsync", "fdatasync"):
         replace(os, name, wrapped(getattr(os, name)))
-    recovery: Any = importlib.import_module("firebird_cdc.bridge.recovery")
-    replace(recovery, "sync_file_system", wrapped(recovery.sync_file_system))
+    native: Any = importlib.import_module("firebird_cdc.native._journal_files")
+    replace(native, "sync_file_system", wrapped(native.sync_file_system))
 
 
 def arm() -> None:

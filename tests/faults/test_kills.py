@@ -11,13 +11,23 @@ from points import CONFIRMING, RECOVERING, python_points, work_points
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
+_ROUNDS = 50
+
 
 def test_killed_at_random_in_50_rounds(tmp_path: Path, libraries: Libraries) -> None:
     tally = Tally()
-    run_lives(tmp_path, libraries, tally, random_lives("ci", 50))
+
+    def lives() -> Iterator[tuple[str, Plan]]:
+        for life in random_lives("ci", 4 * _ROUNDS):
+            # How much is committed until a kill depends on how fast the machine is.
+            if tally.rounds >= _ROUNDS and tally.transactions > tally.rounds:
+                return
+            yield life
+
+    run_lives(tmp_path, libraries, tally, lives())
     print(tally)
     assert not tally.faults, str(tally)
-    assert tally.rounds == 50
+    assert tally.rounds >= _ROUNDS
     assert tally.transactions > tally.rounds
 
 

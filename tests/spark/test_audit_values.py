@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from histories import Action, History, column
 from pyspark.sql import Row, SparkSession
+from soaked import few_of
 from test_audit_kafka import _compare, _config, _ship
 from topic_faults import Raw, rewrite
 
@@ -81,7 +82,7 @@ def test_null_in_the_place_of_a_value_is_found(
     assert _kinds(findings) == [("altered event", number) for number in (2, 3, 4)]
 
 
-@pytest.mark.parametrize("converter", ["json", "avro"])
+@pytest.mark.parametrize("converter", few_of({"json": "json", "avro": "avro"}, ["avro"]))
 def test_placeholders_are_told_as_values_that_were_not_delivered(
     spark: SparkSession,
     broker: KafkaBroker,

@@ -39,15 +39,21 @@ SHORT_LIVED_JAVA = os.environ["SPARK_SUBMIT_OPTS"]  # as tests/conftest.py says
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """A master, two workers of one core each, and what there is to submit."""
+class Package:
+    """Files to submit, and a Python to run them."""
 
-    master: str
     archive: Path
     native: Path
     main: Path
     python: Path
     folder: Path
+
+
+@dataclass(frozen=True)
+class Cluster(Package):
+    """A master, two workers of one core each, and what there is to submit."""
+
+    master: str
 
     def submit(
         self, name: str, *arguments: object, options: Sequence[object] = ()
@@ -143,16 +149,21 @@ def _bare_python(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def package(tmp_path_factory: pytest.TempPathFactory) -> Package:
     folder = tmp_path_factory.mktemp("cluster")
     archive, native, entry = folder / "replay.zip", folder / "native.tar.gz", folder / "main.py"
     write_archive(archive)
     write_native(native)
     with zipfile.ZipFile(archive) as content:
         entry.write_bytes(content.read("firebird_cdc/journal/replay/main.py"))
-    python = _bare_python(folder)
+    return Package(archive, native, entry, _bare_python(folder), folder)
+
+
+@pytest.fixture(scope="module")
+def cluster(package: Package) -> Iterator[Cluster]:
+    folder = package.folder
     launch = [str(_SPARK / "bin/spark-class"), "org.apache.spark.deploy"]
-    environment = _environment(python) | {
+    environment = _environment(package.python) | {
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED_JAVA,
     }
@@ -179,7 +190,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
                 lambda name=name: said(stack, name, "Successfully registered with master"),
                 _WAIT_S,
             )
-        yield Cluster(found[1], archive, native, entry, python, folder)
+        yield Cluster(**vars(package), master=found[1])
 
 
 @pytest.fixture(scope="module")
@@ -210,6 +221,7 @@ def _here(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return capsys.readouterr().out
 
 
+@pytest.mark.soak
 def test_commands_run_from_the_archive_alone_on_two_workers(
     cluster: Cluster,
     journals: Path,
@@ -248,30 +260,30 @@ def _rows(spark: SparkSession, output: Path) -> list[str]:
     return sorted(rows)
 
 
-def test_an_archive_is_the_same_for_the_same_input(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_archive_is_the_same_for_the_same_input(package: Package, tmp_path: Path) -> None:
     write_archive(tmp_path / "again.zip")
     write_native(tmp_path / "again.tar.gz")
-    assert (tmp_path / "again.zip").read_bytes() == cluster.archive.read_bytes()
-    assert (tmp_path / "again.tar.gz").read_bytes() == cluster.native.read_bytes()
-    with zipfile.ZipFile(cluster.archive) as content:
+    assert (tmp_path / "again.zip").read_bytes() == package.archive.read_bytes()
+    assert (tmp_path / "again.tar.gz").read_bytes() == package.native.read_bytes()
+    with zipfile.ZipFile(package.archive) as content:
         files = [name for name in content.namelist() if name[-1] != "/"]
         ends = Counter(Path(name).suffix for name in files if "/anyascii/_data/" not in name)
     assert set(ends) == {".py"}
 
 
 def test_archive_imports_all_of_replay_and_its_libraries_without_anything_compiled(
-    cluster: Cluster, tmp_path: Path
+    package: Package, tmp_path: Path
 ) -> None:
     """Nothing that a task or the driver imports may need what is compiled, or not installed."""
     lib = _SPARK / "python/lib"
-    with zipfile.ZipFile(cluster.archive) as content:
+    with zipfile.ZipFile(package.archive) as content:
         modules = [
             name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
             for name in content.namelist()
             if name.startswith("firebird_cdc/journal/replay/")
             and name.endswith(".py")
             # A repair is done where the shipper is, with all that is compiled.
-            and not name.rpartition("/")[2].startswith("repair")
+            and not name.startswith("firebird_cdc/journal/replay/repair/")
         ]
     code = (
         "import importlib, sys\n"
@@ -283,14 +295,14 @@ def test_archive_imports_all_of_replay_and_its_libraries_without_anything_compil
         "from firebird_cdc.journal.replay.cluster.package import compiled_note, running_archive\n"
         "print(running_archive(), yaml.__file__, compiled_note())\n"
     )
-    path = [cluster.archive, lib / "pyspark.zip", *lib.glob("py4j-*.zip")]
-    environment = _environment(cluster.python) | {"PYTHONPATH": ":".join(map(str, path))}
+    path = [package.archive, lib / "pyspark.zip", *lib.glob("py4j-*.zip")]
+    environment = _environment(package.python) | {"PYTHONPATH": ":".join(map(str, path))}
     run = subprocess.run(
-        [cluster.python, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
+        [package.python, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert run.returncode == 0, run.stderr
     archive, library, note = run.stdout.split(maxsplit=2)
-    assert archive == str(cluster.archive)
+    assert archive == str(package.archive)
     assert library == f"{archive}/lib/yaml/__init__.py"
     assert "google-crc32c and orjson can't be imported here" in note
     assert "replay package --native" in note

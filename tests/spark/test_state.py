@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from histories import DATABASE, FIRST_COMMIT_US, Action, History, column, read_state
 from pyspark.sql import SparkSession
+from soaked import few_of
 
 from firebird_cdc.errors import ReplayError
 from firebird_cdc.journal.folder.segments import database_digest
@@ -215,9 +216,10 @@ def test_table_that_gets_a_key_later_keeps_each_row_once(
     assert read_state(tmp_path / "state") == {"EVENT": Counter(['{"KIND":"a","TIMES":5}'])}
 
 
-@pytest.mark.parametrize(
-    ("until", "expected"), [((None, 2), 22), ((1, 1), 21), ((0, 1), 11)], ids=str
-)
+_UNTIL = {"2": ((None, 2), 22), "1:1": ((1, 1), 21), "0:1": ((0, 1), 11)}
+
+
+@pytest.mark.parametrize(("until", "expected"), few_of(_UNTIL, ("2", "0:1")))
 def test_until_stops_after_the_named_journal(
     spark: SparkSession, tmp_path: Path, until: tuple[int | None, int], expected: int
 ) -> None:
@@ -371,7 +373,10 @@ _BEHIND: dict[str, tuple[Point, Callable[[History], None]]] = {
 }
 
 
-@pytest.mark.parametrize(("point", "spoil"), _BEHIND.values(), ids=_BEHIND)
+@pytest.mark.parametrize(
+    ("point", "spoil"),
+    few_of(_BEHIND, ("its stamp says so", "up to a time", "its segment has all before")),
+)
 def test_what_is_surely_behind_the_point_need_not_be_readable(
     spark: SparkSession, tmp_path: Path, point: Point, spoil: Callable[[History], None]
 ) -> None:
@@ -410,7 +415,17 @@ _ANYWHERE: dict[str, tuple[Point, Callable[[History], None]]] = {
 }
 
 
-@pytest.mark.parametrize(("point", "spoil"), _ANYWHERE.values(), ids=_ANYWHERE)
+@pytest.mark.parametrize(
+    ("point", "spoil"),
+    few_of(
+        _ANYWHERE,
+        (
+            "at the point",
+            "where a number is missing",
+            "a time before the number that follows",
+        ),
+    ),
+)
 def test_unreadable_journal_that_may_be_before_the_point_refuses_the_state(
     spark: SparkSession, tmp_path: Path, point: Point, spoil: Callable[[History], None]
 ) -> None:

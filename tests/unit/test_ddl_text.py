@@ -26,7 +26,7 @@ from firebird_cdc.journal.format.ddl_text import (
     publication_clauses,
 )
 
-HEADER = Header(UUID(int=9), 47, 1, UUID(int=7), UUID(int=5), 0)
+HEADER = Header(UUID(int=9), 47, 1, UUID(int=7), UUID(int=5))
 STAMP = Stamp(0, 3, 1_772_438_412_004_000, 2, 2000, 1, 47)
 
 

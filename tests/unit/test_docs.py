@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import shlex
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -310,6 +311,18 @@ def test_markers_of_contributing_are_those_of_pytest() -> None:
     assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == declared
 
 
+def test_whatever_make_test_leaves_out_is_run_by_another_target() -> None:
+    recipes = dict(
+        re.findall(r"^([a-z]+):.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text("utf-8"), re.M)
+    )
+    [chosen] = re.findall(r'-m "(.+)"', recipes["test"])
+    assert chosen.split(" and ") == ["not sanitized", "not soak"]
+    assert "$(MAKE) --no-print-directory sanitize" in recipes["test"]
+    assert re.search(r"INSTRUMENT=sanitizers .* tests/engine$", recipes["sanitize"], re.MULTILINE)
+    assert re.search(r"pytest \$\(LANES\) tests/engine$", recipes["soak"], re.MULTILINE)
+    assert re.search(r"pytest \$\(LANES\) -m soak$", recipes["soak"], re.MULTILINE)
+
+
 def test_changelog_begins_with_this_version() -> None:
     versions = re.findall(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
     assert versions[0] == __version__
@@ -320,6 +333,47 @@ def test_nothing_of_one_machine(page: Path) -> None:
     text = page.read_text("utf-8")
     for private in ("/work/", "/root", ".pyenv", "/home/"):
         assert private not in text, f"{page.name} holds {private}"
+
+
+_DOCUMENT = re.compile(r"(?<![\w*{}<])[\w./-]*\w\.(?:md|rst|adoc|pdf|odt|docx)\b")
+"""A document by its name; what is behind a scheme is another place's."""
+
+
+def cited_in(text: str) -> set[str]:
+    """Return the names of the documents that TEXT cites, but for those at an address."""
+    return set(_DOCUMENT.findall(re.sub(r"\w+://\S+", "", text)))
+
+
+def test_documents_that_any_file_cites_are_in_the_repository() -> None:
+    """Whoever has a clone has all that its files send readers to."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    kept = {ROOT / name for name in listed.stdout.split("\0") if name}
+    absent = []
+    for path in sorted(kept):
+        if path == Path(__file__) or path.is_symlink() or not path.is_file():
+            continue
+        try:
+            text = path.read_text("utf-8")
+        except UnicodeDecodeError:
+            continue
+        for name in sorted(cited_in(text)):
+            places = ((folder / name).resolve() for folder in (path.parent, ROOT, ROOT / "docs"))
+            if kept.isdisjoint(places):
+                absent.append(f"{path.relative_to(ROOT)}: {name}")
+        if "../shared/" in text:
+            absent.append(f"{path.relative_to(ROOT)}: ../shared/")
+    assert not absent, "\n".join(absent)
+
+
+def test_a_cited_document_is_seen_in_code_and_text() -> None:
+    text = (
+        "# as spec/features.md 4.2 says, see `../plans/what next.md`, [one](two.md#three) and"
+        " https://example.org/docs/four.md; *.md, {name}.md and <name>.md are no names, schema.doc"
+        " is none either; a sentence ends with five.md."
+    )
+    assert cited_in(text) == {"spec/features.md", "next.md", "two.md", "five.md"}
 
 
 def test_index_names_every_page() -> None:

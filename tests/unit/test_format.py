@@ -187,7 +187,7 @@ def test_every_kind_of_change_comes_in_order_with_its_number(tmp_path: Path) -> 
         writer.stamp(9, 10)
     assert path.stat().st_mode & 0o777 == 0o600
     with JournalReader(path) as reader:
-        assert reader.header == (uuid, 2**47, 5, guid, owner, 4, 0)
+        assert reader.header == (uuid, 2**47, 5, guid, owner, 0)
         assert reader.commit_mark == (7, 8, 2**47)
         assert reader.stamp == (4, 9, 8, 10, path.stat().st_size, 3, 2**47, 0)
         assert reader.seal is not None and reader.seal[:5] == (3, 6, 1, 6, path.stat().st_size)

@@ -41,7 +41,7 @@ def test_a_whole_journal_is_readable(tmp_path: Path, capsys: pytest.CaptureFixtu
     path = _place("every-record", tmp_path, "journal.log")
     assert _show(path) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "00112233-4455-6677-8899-aabbccddeeff, transaction 4711, epoch 1" in lines[0]
+    assert lines[0].endswith("00112233-4455-6677-8899-aabbccddeeff, transaction 4711")
     assert any(
         "ticket 13190321785" in line and "2026-09-21T14:13:20.002000Z" in line for line in lines
     )

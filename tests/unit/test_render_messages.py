@@ -29,7 +29,7 @@ from firebird_cdc import __version__
 from firebird_cdc.journal.events.bad_event import BadEvent
 from firebird_cdc.journal.format import JournalWriter, Storage
 
-# The schemas of features.md 4.6, spelled out.
+# The schemas of a table's events, spelled out.
 ROW_FIELDS = [
     {"type": "int64", "optional": False, "field": "SHIPMENT_ID"},
     {"type": "string", "optional": False, "field": "CARRIER"},

@@ -109,7 +109,6 @@ class Recorder:
                 "started_us": STARTED_US,
                 "database_guid": str(GUID),
                 "owner": str(OWNER),
-                "epoch": 1,
                 "database_inode": inode,
             },
             "commit_mark": None,

@@ -164,7 +164,7 @@ def _text_lines(
     reader: JournalReader, arguments: argparse.Namespace, tally: _Tally
 ) -> Iterator[str]:
     header, mark, stamp = reader.header, reader.commit_mark, reader.stamp
-    yield f"journal   {header.uuid}, transaction {header.transaction}, epoch {header.epoch}"
+    yield f"journal   {header.uuid}, transaction {header.transaction}"
     yield f"started   {_moment(header.started_us)}, by process {header.owner}"
     if mark is None:
         yield "commit    not marked"

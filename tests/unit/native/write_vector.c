@@ -119,7 +119,6 @@ int main(int count, char **arguments) {
         .transaction = 4711,
         .started_us = 1790000000000000,
         .database_inode = 0x123456789,
-        .epoch = 1,
     };
     static const struct varchar cup = {12, "Кружка"};
     static const int64_t first = 1, second = 2;

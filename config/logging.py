@@ -28,11 +28,10 @@ from typing import Any, Final
 
 import logbook
 
-from firebird_cdc.config.entry import Entry
 from firebird_cdc.config.log_output import StandIn, open_log, why_unwritable, write_quietly
 from firebird_cdc.config.reading import stamp_of
 from firebird_cdc.config.source import Source, read_flat_yaml, read_text
-from firebird_cdc.config.values import ValueProblem, parse_integer
+from firebird_cdc.config.values import Entry, ValueProblem, parse_integer
 from firebird_cdc.errors import ConfigError
 
 SERVER: Final = "server"

@@ -18,7 +18,6 @@ from firebird_cdc.config.attachment import (
     check_password,
     parse_canaries,
 )
-from firebird_cdc.config.entry import Entry
 from firebird_cdc.config.families import (
     AVRO,
     JSON,
@@ -53,6 +52,7 @@ from firebird_cdc.config.reading import Reading, begin_reading, digest_of
 from firebird_cdc.config.source import Source, read_flat_yaml
 from firebird_cdc.config.values import (
     MAX_TOPIC_LENGTH,
+    Entry,
     ValueProblem,
     check_class_path,
     codec_of,

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from firebird_cdc.config import avro
-from firebird_cdc.config.entry import Entry
 from firebird_cdc.config.options import AVRO_CONVERTER, JSON_CONVERTER, Option
 from firebird_cdc.config.patterns import compile_patterns
 from firebird_cdc.config.values import (
+    Entry,
     ValueProblem,
     check_class_path,
     digest_of,

@@ -9,6 +9,8 @@ opened, and what takes the lines that cannot go to it, is in log_output.
 
 logbook's own RotatingFileHandler is for one process: each one renames when its own count is full,
 and goes on writing to a file that others may have renamed or removed. Its names are kept.
+concurrent-log-handler (0.9.31) is for the standard library's logging. It waits without end for a
+lock that a stopped process holds, and for the reader of a pipe, and makes files that all may read.
 """
 
 from __future__ import annotations
@@ -28,11 +30,10 @@ from typing import Any, Final
 
 import logbook
 
-from firebird_cdc.config.entry import Entry
 from firebird_cdc.config.log_output import StandIn, open_log, why_unwritable, write_quietly
 from firebird_cdc.config.reading import stamp_of
 from firebird_cdc.config.source import Source, read_flat_yaml, read_text
-from firebird_cdc.config.values import ValueProblem, parse_integer
+from firebird_cdc.config.values import Entry, ValueProblem, parse_integer
 from firebird_cdc.errors import ConfigError
 
 SERVER: Final = "server"

@@ -9,15 +9,11 @@ from __future__ import annotations
 import re
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import yaml
 
 from firebird_cdc.config.options import Kind, Option, find_option, shown_key
-from firebird_cdc.config.values import ValueProblem, split_outside
-
-if TYPE_CHECKING:
-    from firebird_cdc.config.entry import Entry
+from firebird_cdc.config.values import Entry, ValueProblem, split_outside
 
 
 def compile_patterns(items: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:

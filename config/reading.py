@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from firebird_cdc.clock import now_us
 from firebird_cdc.config.options import (
     ALIASES,
     Kind,
@@ -73,7 +74,7 @@ def begin_reading(path: Path) -> Reading:
         "",
         stamp_of(path),
         time.clock_gettime_ns(time.CLOCK_BOOTTIME),
-        time.time_ns() // 1000,
+        now_us(),
     )
 
 

@@ -15,9 +15,9 @@ from types import MappingProxyType
 
 import yaml
 
-from firebird_cdc.config.entry import Entry
 from firebird_cdc.config.options import shown_key
 from firebird_cdc.config.patterns import names_patterns
+from firebird_cdc.config.values import Entry
 from firebird_cdc.errors import ConfigError
 
 _NULL_TAG = "tag:yaml.org,2002:null"

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from firebird_cdc.config.entry import Entry
-from firebird_cdc.config.values import ValueProblem, parse_integer, split_list
+from firebird_cdc.config.values import Entry, ValueProblem, parse_integer, split_list
 
 PREFIX = "topic.creation."
 DEFAULT = "default"

@@ -1,10 +1,11 @@
-"""Turns the text of one value into a typed one: numbers, booleans, lists."""
+"""Turns the text of one option, as a file has it, into a typed value: numbers, booleans, lists."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from firebird_cdc.journal.format.charsets import find_codec
 
@@ -33,6 +34,19 @@ ALGORITHMS = (
 
 MAX_TOPIC_LENGTH = 249
 """Characters that Kafka allows in a topic name (``org.apache.kafka.common.internals.Topic``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One key of a file as written.
+
+    ``value``: the scalar's text, the texts of a YAML list, or None for YAML's null.
+    ``line``: the line of the key, from 1.
+    """
+
+    key: str
+    line: int
+    value: str | tuple[str, ...] | None
 
 
 class ValueProblem(Exception):

@@ -90,16 +90,19 @@ def _all(server: Server, config: Path | None, databases: Sequence[str]) -> Findi
     yield from problems
     if entries is not None:
         yield from _replication_conf(server, entries, databases)
-    options, problems = _configuration(server, parameters, config)
-    yield from problems
+    is_known = parameters is not None or config is not None
+    located = locate_files(parameters or {}, {}, server.root)
+    path = config or located.config
+    options: ConnectorConfig | None = None
+    if is_known:
+        options, problems = _configuration(server, path, located.logging)
+        yield from problems
     if options is not None:
         yield from _folders(server, options)
         yield from surroundings.journal_place(options, server.account)
         yield from surroundings.secrets_shown(options)
         yield from surroundings.clock(options)
         yield from _events(server, parameters, options)
-    path = _config_path(server, parameters, config)
-    is_known = parameters is not None or config is not None
     if is_known and (folder := find_journal_directory(path)) is not None:
         yield from _journals(folder, path, options)
         yield from _parties(folder, options)
@@ -113,10 +116,6 @@ def _all(server: Server, config: Path | None, databases: Sequence[str]) -> Findi
         yield from _kafka(options, published)
     yield from engine_log(server)
     yield from restart_findings(server)
-
-
-def _config_path(server: Server, parameters: dict[str, str] | None, given: Path | None) -> Path:
-    return given or locate_files(parameters or {}, {}, server.root).config
 
 
 def _parameters(server: Server, entries: Sequence[Entry] | None) -> dict[str, str] | None:
@@ -357,14 +356,10 @@ def _error_keys(where: str, keys: dict[str, str]) -> Findings:
 
 
 def _configuration(
-    server: Server, parameters: dict[str, str] | None, given: Path | None
+    server: Server, path: Path, logging_path: Path | None
 ) -> tuple[ConnectorConfig | None, list[Finding]]:
     """Load the connector's and the logging options; all that is wrong with them are findings."""
-    if parameters is None and given is None:
-        return None, []
     found: list[Finding] = []
-    located = locate_files(parameters or {}, {}, server.root)
-    path = given or located.config
     options: ConnectorConfig | None = None
     try:
         options = load_config(path)
@@ -374,13 +369,13 @@ def _configuration(
         ]
     except ConfigError as error:
         found += _refused(path, error.problems)
-    where = str(located.logging or server.plugins_conf)
+    where = str(logging_path or server.plugins_conf)
     try:
-        logging = load_logging(located.logging) if located.logging else LoggingOptions()
+        logging = load_logging(logging_path) if logging_path else LoggingOptions()
         found += surroundings.log_files(where, logging, server.account)
     except ConfigError as error:
         found += [Finding(where, p, "correct the option") for p in error.problems]
-    for file in (path, located.logging):
+    for file in (path, logging_path):
         if file is not None and file.exists() and not accounts.may(server.account, "r", file):
             name = server.account.name
             found.append(

@@ -27,6 +27,7 @@ from firebird_cdc.packaging.files import FileChanges, leftovers
 from firebird_cdc.packaging.server import accounts, runtime
 from firebird_cdc.packaging.server.conf import ConfFile
 from firebird_cdc.packaging.server.layout import Server
+from firebird_cdc.packaging.server.locating import config_of
 from firebird_cdc.packaging.server.sections import expanded_parameters
 
 CONNECTOR_SAMPLE = "reddatabase.connector.yaml"
@@ -570,8 +571,7 @@ def _removes(plan: Plan, path: Path) -> bool:
 def _journal_notes(server: Server) -> list[str]:
     """Say where journals stay behind, as far as the configuration still tells."""
     try:
-        parameters = expanded_parameters(server, ConfFile.read(server.plugins_conf))
-        options = load_config(locate_files(parameters, {}, server.root).config)
+        options = load_config(config_of(server))
     except (FirebirdCdcError, OSError):  # a broken configuration keeps nobody from leaving
         return []
     notes = []

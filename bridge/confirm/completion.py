@@ -26,6 +26,7 @@ from firebird_cdc.bridge.structures import (
     StructureReader,
     Structures,
 )
+from firebird_cdc.clock import now_us
 from firebird_cdc.errors import CaptureError, JournalError
 from firebird_cdc.journal.folder.inventory import DatabaseReplaced, InventoryUnreadable
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
@@ -276,7 +277,7 @@ class Completion:
         """Let those journals go whose tables could not be read for long, or never will be; tell
         whether these are all."""
         is_gone = self._is_gone(database, wanted[0].guid)
-        latest_us = time.time_ns() // 1000 - int(_STRUCTURES_PATIENCE_S * 1_000_000)
+        latest_us = now_us() - int(_STRUCTURES_PATIENCE_S * 1_000_000)
         latest = time.monotonic() - _STRUCTURES_PATIENCE_S
         for pending in wanted:
             if is_gone or pending.commit_us < latest_us or pending.met_at < latest:

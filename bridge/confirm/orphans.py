@@ -34,6 +34,7 @@ import logbook
 from firebird_cdc.bridge.confirm.decisions import Action
 from firebird_cdc.bridge.confirm.pending import Pending
 from firebird_cdc.bridge.host import Witness
+from firebird_cdc.clock import now_us
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 
@@ -209,7 +210,7 @@ class Orphans:
 def _has_waited(orphan: Pending) -> bool:
     """Tell whether ORPHAN has held up others for long enough: it was sealed long ago, or, as
     clocks can be set back, found long ago."""
-    since_us = time.time_ns() // 1000 - int(_PATIENCE_S * 1_000_000)
+    since_us = now_us() - int(_PATIENCE_S * 1_000_000)
     return orphan.commit_us < since_us or orphan.met_at < time.monotonic() - _PATIENCE_S
 
 

@@ -7,7 +7,6 @@ never given twice.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 
 import logbook
@@ -16,6 +15,7 @@ from firebird_cdc.bridge.confirm.completion import Completion
 from firebird_cdc.bridge.confirm.history import History
 from firebird_cdc.bridge.confirm.pending import Pending, PendingJournals
 from firebird_cdc.bridge.confirm.rewriting import Rewriting
+from firebird_cdc.clock import now_us
 from firebird_cdc.journal.folder.counters import ConfirmerCounts
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.ledger import SequenceLedger
@@ -89,8 +89,8 @@ class Publisher:
                 self._show(pending)
             self.unfinished.discard(database)
         self.published += len(committed)
-        now_us = time.time_ns() // 1000
-        self._times.add(database, ((now_us - each.commit_us) / 1e6 for each in committed))
+        shown_us = now_us()
+        self._times.add(database, ((shown_us - each.commit_us) / 1e6 for each in committed))
         return True
 
     def _deal_with_removed(
@@ -123,7 +123,7 @@ class Publisher:
 
     def stamp(self, committed: list[Pending], ledger: SequenceLedger) -> None:
         """Give each its number, on disk before any of them is visible."""
-        stamped_us = time.time_ns() // 1000
+        stamped_us = now_us()
         group = [
             (
                 pending.uuid,

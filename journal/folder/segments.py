@@ -13,10 +13,11 @@ import re
 import zipfile
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from firebird_cdc.errors import JournalCorrupt
 from firebird_cdc.journal.format import JournalReader
@@ -29,6 +30,8 @@ SMALL_BYTES = 1024 * 1024
 SEGMENT_JOURNALS = 10_000
 """Journals in one segment, at most."""
 
+_ZIP_TIMES_S = 315_532_800, 4_354_819_198  # first and last that ZIP has: 1980 to 2107, UTC
+
 SEGMENT_NAME = re.compile(r"([0-9a-f]{16})-(\d+)-(\d+)-(\d+)\.zip")
 """Digest of the database's path, epoch, first and last sequence."""
 
@@ -36,6 +39,11 @@ SEGMENT_NAME = re.compile(r"([0-9a-f]{16})-(\d+)-(\d+)-(\d+)\.zip")
 def database_digest(database: str) -> str:
     """Return what stands for the path of a database in the names of segments."""
     return blake2b(database.encode(), digest_size=8).hexdigest()
+
+
+def segment_name(database: str, epoch: int, first: int, last: int) -> str:
+    """Return the name of the segment that holds journals FIRST to LAST of EPOCH, without suffix."""
+    return f"{database_digest(database)}-{epoch}-{first}-{last}"
 
 
 def is_segment_name(name: str) -> bool:
@@ -53,6 +61,23 @@ def list_segment(segment: Path | str, file: BinaryIO | None = None) -> list[tupl
             return [(member.filename, member.file_size) for member in content.infolist()]
     except zipfile.BadZipFile as error:
         raise JournalCorrupt(segment, -1, f"this segment can't be read: {error}") from error
+
+
+def pack(file: IO[bytes], journals: Iterable[tuple[str, int, bytes]]) -> None:
+    """Write a segment to FILE: JOURNALS by name, time of commit in microseconds, and content.
+
+    Each is dated by its commit.
+    """
+    first_s, last_s = _ZIP_TIMES_S
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as segment:
+        for name, commit_us, content in journals:
+            when_s = min(max(commit_us // 1_000_000, first_s), last_s)
+            when = datetime.fromtimestamp(when_s, UTC)
+            time = when.year, when.month, when.day, when.hour, when.minute, when.second
+            entry = zipfile.ZipInfo(name, time)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o100600 << 16
+            segment.writestr(entry, content)
 
 
 def unpack(segment: Path | str, name: str, opener: Callable[[], BinaryIO] | None = None) -> bytes:

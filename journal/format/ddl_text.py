@@ -33,6 +33,7 @@ class Statement(NamedTuple):
 
     ``verb``: CREATE (also for RECREATE), ALTER or DROP; ``kind``: TABLE, INDEX or DOMAIN;
     ``name`` as stored. ``table``: that of CREATE INDEX. ``renamed``: the new name of a domain.
+    ``is_recreated``: a table of that name goes first.
     """
 
     verb: str
@@ -40,6 +41,7 @@ class Statement(NamedTuple):
     name: str
     table: str | None = None
     renamed: str | None = None
+    is_recreated: bool = False
 
 
 class ColumnClause(NamedTuple):
@@ -191,8 +193,8 @@ def _parse(tokens: Iterator[_Token]) -> Statement | None:
     while verb in ("CREATE", "RECREATE") and kind in _DIRECTIONS | _TEMPORARY:
         kind = next(tokens).word
     if kind == "TABLE":
-        verb = "CREATE" if verb == "RECREATE" else verb
-        return _named(verb, kind, _name(tokens))
+        statement = _named("CREATE" if verb == "RECREATE" else verb, kind, _name(tokens))
+        return statement and statement._replace(is_recreated=verb == "RECREATE")
     if kind == "INDEX":
         name = _name(tokens)
         if verb != "CREATE":

@@ -18,7 +18,6 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
@@ -34,8 +33,9 @@ from firebird_cdc.journal.folder.segments import (
     SEGMENT_JOURNALS,
     SEGMENT_SUFFIX,
     SMALL_BYTES,
-    database_digest,
     is_segment_name,
+    pack,
+    segment_name,
 )
 from firebird_cdc.journal.replay.arguments import add_common_options, source_of
 from firebird_cdc.journal.replay.source.storage import folder_at, folder_of, open_folder
@@ -387,7 +387,7 @@ class _Worker:
 
     def make(self, database: str, epoch: int, alone: bool, sources: list[_Source]) -> _Made:
         """Make the file of one piece, and compare it with its sources."""
-        stem = f"{database_digest(database)}-{epoch}-{sources[0].sequence}-{sources[-1].sequence}"
+        stem = segment_name(database, epoch, sources[0].sequence, sources[-1].sequence)
         part = f".{uuid4().hex}"
         if self._job.output_format == PARQUET:
             folder = f"database={_escaped(database)}"
@@ -445,15 +445,15 @@ class _Worker:
     def _write_segment(self, part: str, sources: list[_Source]) -> tuple[str, int]:
         """Write a segment; return the digest of what is in it, and its size."""
         digest = blake2b()
+
+        def journals() -> Iterator[tuple[str, int, bytes]]:
+            for source in sources:
+                name, content = f"{source.journal}.log", self._content(source)
+                _feed(digest, name, content)
+                yield name, source.commit_us, content
+
         with TemporaryFile() as buffer:
-            with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as segment:
-                for source in sources:
-                    content = self._content(source)
-                    entry = zipfile.ZipInfo(f"{source.journal}.log", _zip_time(source.commit_us))
-                    entry.compress_type = zipfile.ZIP_DEFLATED
-                    entry.external_attr = 0o100600 << 16
-                    segment.writestr(entry, content)
-                    _feed(digest, entry.filename, content)
+            pack(buffer, journals())
             buffer.seek(0)
             size = self._target.write(part, iter(lambda: buffer.read(_COPY_BYTES), b""))
         return digest.hexdigest(), size
@@ -582,11 +582,6 @@ def _check(source: _Source, content: bytes) -> None:
 def _feed(digest: Any, name: str, content: bytes) -> None:
     digest.update(f"{name} {len(content)}\n".encode())
     digest.update(content)
-
-
-def _zip_time(commit_us: int) -> tuple[int, int, int, int, int, int]:
-    when = datetime.fromtimestamp(max(commit_us // 1_000_000, 315_532_800), UTC)  # from 1980 on
-    return when.year, when.month, when.day, when.hour, when.minute, when.second
 
 
 def _escaped(text: str) -> str:

@@ -25,6 +25,7 @@ from firebird_cdc.journal.format.ddl_text import (
     parse,
     publication_clauses,
 )
+from firebird_cdc.journal.replay.source.ddl import read_statement
 
 HEADER = Header(UUID(int=9), 47, 1, UUID(int=7), UUID(int=5))
 STAMP = Stamp(0, 3, 1_772_438_412_004_000, 2, 2000, 1, 47)
@@ -36,7 +37,7 @@ STAMP = Stamp(0, 3, 1_772_438_412_004_000, 2, 2000, 1, 47)
         ("create table a(b int)", Statement("CREATE", "TABLE", "A")),
         (
             '/* x */ -- y "\n RECREATE GLOBAL TEMPORARY TABLE "a ""b  " (x int)',
-            Statement("CREATE", "TABLE", 'a "b'),
+            Statement("CREATE", "TABLE", 'a "b', is_recreated=True),
         ),
         ("ALTER\tTABLE\tT$1\tADD X INT", Statement("ALTER", "TABLE", "T$1")),
         ("drop/**/table if exists x", Statement("DROP", "TABLE", "X")),
@@ -158,3 +159,22 @@ def test_a_text_that_can_not_be_decoded_is_shown_as_far_as_it_goes() -> None:
     record = maker.record(DdlChange(1, sql), HEADER, STAMP, "/d/x.fdb")
     assert record is not None
     assert record.value["ddl"] == "DROP TABLE T -- \ufffd"
+
+
+@pytest.mark.parametrize(
+    ("sql", "subject"),
+    [
+        ('recreate table "a  " (x int)', ("recreate table", "a")),
+        ('ALTER TABLE"T"ADD X INT', ("alter table", "T")),
+        ("DROP TABLE T", ("drop table", "T")),
+        ("ALTER TABLE T ENABLE PUBLICATION", ("publication", "T")),
+        ("CREATE TABLE T (A INT) ENABLE PUBLICATION", ("create table", "T")),
+        ("ALTER DATABASE INCLUDE TABLE T TO PUBLICATION", ("publication", None)),
+        ("CREATE INDEX I ON T (A)", (None, None)),
+        ("GRANT SELECT ON T TO PUBLIC", (None, None)),
+    ],
+)
+def test_what_a_replay_makes_of_a_statement(
+    sql: str, subject: tuple[str | None, str | None]
+) -> None:
+    assert read_statement(sql) == subject

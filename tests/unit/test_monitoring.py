@@ -14,7 +14,6 @@ from firebird_cdc.config.metric_tags import OWN_LABELS
 from firebird_cdc.journal.shipper.monitoring.metrics import (
     METRICS,
     SERVER_LABELS,
-    label_names,
     sample_names,
 )
 
@@ -123,4 +122,5 @@ def test_names_are_those_that_features_promise() -> None:
 
 
 def test_labels_of_ours_are_known_to_the_check_of_tags() -> None:
-    assert set(label_names()) <= OWN_LABELS
+    ours = {*SERVER_LABELS, "le"}.union(*(each.labels for each in METRICS.values()))
+    assert ours <= OWN_LABELS

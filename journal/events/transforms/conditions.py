@@ -5,6 +5,12 @@
 A condition is read once and becomes nested functions of a record. It can read the record and
 compare; it can't call anything but the few tests of texts below, loop, or change anything, and
 it ends after as many steps as it has operators. docs/transforms.md describes it.
+
+It is not CEL, though cel-python (0.5.0) and common-expression-language (0.10.0) are kept up: both
+read 14 of the 20 conditions in our tests, as CEL has no ``===``, ``and``, ``not in``, ``in`` for
+texts or ``?.``. Their integers end at 64 bits, and decimals become doubles or are refused. A name
+that is not known shows at the first event, not in the configuration; an event takes 14 to 100 times
+as long.
 """
 
 from __future__ import annotations

@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import NamedTuple
-
-from firebird_cdc.journal.format.ddl_text import publication_clauses
-
-_COMMENT = r"(?:\s|/\*.*?\*/|--[^\n]*(?:\n|$))"
-_TABLE = re.compile(
-    rf"{_COMMENT}*(CREATE|RECREATE|ALTER|DROP){_COMMENT}+"
-    rf"(?:GLOBAL{_COMMENT}+TEMPORARY{_COMMENT}+)?TABLE{_COMMENT}+"
-    rf"(?:IF{_COMMENT}+(?:NOT{_COMMENT}+)?EXISTS{_COMMENT}+)?"
-    r'(?:"((?:[^"]|"")+)"|([A-Za-z][A-Za-z0-9_$]*))',
-    re.IGNORECASE | re.DOTALL,
-)
+from firebird_cdc.journal.format.ddl_text import parse, publication_clauses
 
 DROPS = ("drop table", "recreate table")
 """Actions after which no earlier row of the table exists."""
@@ -22,26 +10,19 @@ PUBLICATION = "publication"
 """The action of a statement that changes which tables are captured."""
 
 
-class Statement(NamedTuple):
-    """``action``: ``create table`` etc., ``publication``, None for what is of no concern.
+def read_statement(sql: str) -> tuple[str | None, str | None]:
+    """Return what SQL does to which table; the name as the engine stores it.
 
-    ``table``: None for a publication that ALTER DATABASE changes.
+    The action is ``create table`` etc., ``publication``, or None for what is of no concern; the
+    table is None for a publication that ALTER DATABASE changes.
     """
-
-    action: str | None
-    table: str | None
-
-
-def read_statement(sql: str) -> Statement:
-    """Return what SQL does to which table; the name as the engine stores it."""
-    match = _TABLE.match(sql)
     action: str | None = None
     name: str | None = None
-    if match:
-        verb, quoted, plain = match.groups()
-        action = f"{verb.lower()} table"
-        name = quoted.replace('""', '"') if quoted is not None else plain.upper()
+    statement = parse(sql)
+    if statement is not None and statement.kind == "TABLE":
+        verb = "RECREATE" if statement.is_recreated else statement.verb
+        action, name = f"{verb.lower()} table", statement.name
     # A table that is being made has no earlier rows, so its publication is of no concern.
     if action in (None, "alter table") and any(publication_clauses(sql)):
         action = PUBLICATION
-    return Statement(action, name)
+    return action, name

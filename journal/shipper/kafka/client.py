@@ -73,8 +73,6 @@ _DIFFERS_EACH_TIME = re.compile(r", \d+ identical error\(s\) suppressed|\d+")
 _HURRY_S = 0.001
 """For the client's threads to see that they are to hurry."""
 
-DeliveryCallback = Callable[[KafkaError | None, Any], None]
-
 
 def is_refusal(error: KafkaError) -> bool:
     """Tell whether ERROR is about the message itself, so that it would be refused again."""

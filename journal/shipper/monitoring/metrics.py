@@ -22,7 +22,6 @@ from prometheus_client.core import (
 
 from firebird_cdc import __version__
 from firebird_cdc.clock import now_us
-from firebird_cdc.config.metric_tags import OWN_LABELS
 from firebird_cdc.journal.folder import failures
 from firebird_cdc.journal.folder.counters import (
     Counters,
@@ -390,12 +389,3 @@ def make_registry(reporter: Reporter) -> CollectorRegistry:
     registry.register(ShipperCollector(reporter))
     ProcessCollector(registry=registry)
     return registry
-
-
-def label_names() -> Sequence[str]:
-    """All names of labels that metrics of ours have; a user's tag must be none of them."""
-    names = {*SERVER_LABELS, "le"}
-    for description in METRICS.values():
-        names.update(description.labels)
-    assert names <= OWN_LABELS, names - OWN_LABELS
-    return sorted(names)

@@ -32,6 +32,8 @@ from firebird_cdc.journal.folder.segments import (
     database_digest,
     is_segment_name,
     list_segment,
+    pack,
+    segment_name,
 )
 from firebird_cdc.journal.format import JournalReader
 from firebird_cdc.journal.shipper.inbox.watcher import is_journal_name
@@ -310,16 +312,14 @@ class ArchiveKeeper:
     def write_segment(self, journals: list[_Journal]) -> None:
         """Make one segment of JOURNALS, and remove them once it is on disk and reads back."""
         first, last = journals[0], journals[-1]
-        name = f"{database_digest(first.database)}-{first.epoch}-{first.sequence}-{last.sequence}"
+        name = segment_name(first.database, first.epoch, first.sequence, last.sequence)
         target = self._archive / f"{name}{SEGMENT_SUFFIX}"
         if target.exists():
             return  # its journals are sorted out when it can be read
         part = self._new_part()
         try:
             with _new_file(part) as file:
-                with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as content:
-                    for journal in journals:
-                        content.writestr(journal.name, self._content(journal))
+                pack(file, ((each.name, each.commit_us, self._content(each)) for each in journals))
                 file.flush()
                 os.fsync(file.fileno())
             with zipfile.ZipFile(part) as content:

@@ -11,10 +11,11 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
+
+from firebird_cdc.clock import now_us
 
 _LOCK_WAIT_S = 5
 
@@ -50,12 +51,12 @@ def write(request: Mapping[str, Any]) -> dict[str, Any]:
         transaction = connection.main_transaction.info.id
         with connection.cursor() as cursor:
             cursor.execute(statement)
-        began_us = time.time_ns() // 1000
+        began_us = now_us()
         connection.commit()
         return {
             "transaction": transaction,
             "began_us": began_us,
-            "written_us": time.time_ns() // 1000,
+            "written_us": now_us(),
         }
 
 

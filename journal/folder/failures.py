@@ -94,7 +94,7 @@ class Failures:
 
 
 REMEDY: Final = (
-    "the server's log and ours say why; mend that, then say that it is known: firebird-cdc journal"
+    "the server's log and ours say why; mend that, then acknowledge it: firebird-cdc journal"
     " acknowledge"
 )
 
@@ -189,7 +189,7 @@ def unreadable(found: Iterable[Path]) -> list[str]:
     return forbidden + [
         f"{path} is damaged, so nobody knows how many transactions were refused or lost until"
         f" {_written(path)}; compare the database with what consumers have if that can't be ruled"
-        " out, then say that it is known: firebird-cdc journal acknowledge"
+        " out, then acknowledge it: firebird-cdc journal acknowledge"
         for path in _damaged(found)
     ]
 

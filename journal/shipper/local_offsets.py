@@ -49,7 +49,7 @@ _DAMAGED = ".unreadable"
 
 _CLOCK_STEP_US = 10_000  # the times of files are those of the kernel's last tick
 
-_ACKNOWLEDGE = "then say that it is known: firebird-cdc journal acknowledge"
+_ACKNOWLEDGE = "then acknowledge it: firebird-cdc journal acknowledge"
 
 
 def read_folder_identity(directory: Path) -> str | None:
@@ -203,7 +203,7 @@ def _number(pair: list[int] | None) -> tuple[int, int] | None:
 
 
 class Shipped:
-    """The memory of the folder DIRECTORY. TOPIC: the position topic that is used now; ARCHIVE:
+    """The memory of the folder DIRECTORY. TOPIC: the offset topic that is used now; ARCHIVE:
     where journals are kept, None: nowhere.
 
     But for the identity nothing here stops shipping: what can't be read or written is told.
@@ -327,7 +327,7 @@ class Shipped:
             return None
         if memory.topic != self._topic:
             _log.notice(
-                "{}: positions are in topic {} now, before in {}",
+                "{}: offsets are kept in topic {} now, before in {}",
                 database,
                 self._topic,
                 memory.topic,

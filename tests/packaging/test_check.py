@@ -452,7 +452,7 @@ def test_what_waits_or_was_set_aside_is_found_while_an_option_is_wrong(
     assert [each for each in findings if wrong in each]
     [waiting] = [each for each in findings if "1 journals wait and no shipper runs" in each]
     assert f"correct what is wrong in {sound.options}" in waiting
-    [aside] = [each for each in findings if "set aside: " in each]
+    [aside] = [each for each in findings if "quarantined: " in each]
     assert "checksum differs" in aside
     assert len(findings) == 3
 

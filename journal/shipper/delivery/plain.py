@@ -333,9 +333,7 @@ class Delivery(ABC):
                     queue.backlog.push(halt.entry)
             queue.halt = None
             self.statistics.clear(queue.database)
-            _log.notice(
-                "{database}: the obstacle is gone, shipping goes on", database=queue.database
-            )
+            _log.notice("{database}: the cause is gone, shipping goes on", database=queue.database)
 
     def try_again(self) -> list[tuple[DatabaseQueue, tuple[int, int]]]:
         """Have databases that stand still, or wait before the next attempt, go on at once.
@@ -542,7 +540,12 @@ class Delivery(ABC):
             if entry is not None and database is not None and self._is_same_folder:
                 self.offsets.miss(database, (entry[:2], entry[:2]))
         except OSError as error:
-            _log.error("{}: can't be shipped ({}) nor set aside: {}", path, reason, error)
+            _log.error(
+                "{}: can't be shipped ({}), and can't be moved to the quarantine: {}",
+                path,
+                reason,
+                error,
+            )
         else:
             if entry is not None and database is not None:
                 self.offsets.pass_over(database, entry[:2])
@@ -590,7 +593,7 @@ class Delivery(ABC):
             _log.error("topic {}: a heartbeat was not delivered: {}", topic, error.str())
 
     def _produce_record(self, key: bytes, value: bytes | None, position: Offset | None) -> None:
-        """Hand over a record of the position topic, which tells POSITION if it is one. Raises
+        """Hand over a record of the offset topic, which tells POSITION if it is one. Raises
         BufferError if the producer is full."""
         self.link.producer.produce(
             self.offsets.topic,
@@ -617,7 +620,7 @@ class Delivery(ABC):
 
     @abstractmethod
     def _look_again(self) -> None:
-        """The position topic was emptied."""
+        """The offset topic was emptied."""
 
     @abstractmethod
     def _position_taken(self, position: Offset) -> None:
@@ -806,7 +809,7 @@ class PlainDelivery(Delivery):
 
     def _go_without_positions(self, why: str) -> None:
         _log.warning(
-            "topic {}, in which positions are kept, can't be used: {}. Shipping goes on without it,"
+            "offset topic {} can't be used: {}. Shipping goes on without it,"
             " but a cluster that has lost journals will not be noticed",
             self.offsets.topic,
             why,

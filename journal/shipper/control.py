@@ -103,7 +103,7 @@ class RetryControl:
             _log.debug("{}: not yet: {}", path, error)
             return
         except (ValueError, KeyError, TypeError) as error:
-            _log.error("{}: this is not a valid request, it is ignored: {!r}", path, error)
+            _log.error("{}: not a valid request, so it is deleted: {!r}", path, error)
             path.unlink(missing_ok=True)
             return
         _log.info("retry requested: {}", path.name)
@@ -227,4 +227,4 @@ class RepairControl:
                 answer({"place": self._delivery.place_of(database)})
             elif now >= until:
                 del self._holds[name]
-                answer({"refused": "Kafka does not take what is under way of the database"})
+                answer({"refused": "Kafka does not acknowledge this database's pending messages"})

@@ -178,7 +178,7 @@ class Redelivery:
         try:
             self._plan.quarantine.flush()
         except OSError as error:
-            _log.error("what comes behind newer events can't be noted: {}", error)
+            _log.error("the notes of the quarantine on newer events can't be written: {}", error)
         is_noted, outcome = self.repairs.finish(send, is_aborted=is_aborted)
         self._doubtful.pop(send.note.uuid, None)
         if outcome.is_sent or outcome.taken:

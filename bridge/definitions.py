@@ -52,7 +52,7 @@ class DefinitionFinder(threading.Thread):
                     if question.kind is not QuestionKind.COMPLETE:
                         self._find_key_indexes(question)
             except Exception:  # who waits for an answer gives up, others ask again
-                _log.exception("answering questions about tables failed")
+                _log.exception("reading table definitions failed, tried again")
                 time.sleep(_TROUBLE_S)
 
     def _answer(self, database: int, questions: list[Question]) -> None:
@@ -64,12 +64,13 @@ class DefinitionFinder(threading.Thread):
         except CaptureError as error:
             self._troubled[database] = time.monotonic() + _TROUBLE_S
             _log.info(
-                "cannot ask {database} about its tables now, will do so after the commit: {cause}",
+                "cannot read the table definitions of {database} now, will do so after the"
+                " commit: {cause}",
                 database=self._host.database(database).path,
                 cause=str(error).replace("\n", " "),
             )
         except Exception:
-            _log.exception("asking about tables failed")
+            _log.exception("reading the definitions of tables failed")
         for question in questions:
             complete = found.get(question.number, b"")
             if complete:
@@ -100,7 +101,7 @@ class DefinitionFinder(threading.Thread):
         except (CaptureError, OSError) as error:
             text = str(error).replace("\n", " ")
             _log.info(
-                "cannot ask {database} now which indexes are keys: {cause}",
+                "cannot read now which indexes of {database} are keys: {cause}",
                 database=path,
                 cause=text,
             )

@@ -85,7 +85,7 @@ class Recovery:
             confirmer = self._opened()
         except CaptureError as error:
             if str(error) != self._told:
-                _log.warning("journals of servers that ended can't be looked after: {}", error)
+                _log.warning("journals of ended server processes can't be processed: {}", error)
             self._told = str(error)
             self._stopping.wait(_LOOK_S)
             self._clear_at = began

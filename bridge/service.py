@@ -83,7 +83,9 @@ class Bridge:
                 self._told.unlink(missing_ok=True)
             self._told = processes.tell_server(folder.state, folder.owner, reading)
         except OSError as error:
-            _log.warning("{} can't be told which options this process has: {}", folder.path, error)
+            _log.warning(
+                "{}: can't record there which options this process has: {}", folder.path, error
+            )
 
     def start(self, config: CaptureConfig, logging: Path | None) -> None:
         """Open the journal folder and put everything to work.

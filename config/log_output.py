@@ -88,7 +88,7 @@ def _open_or_make(path: Path, flags: int) -> tuple[int, bool]:
         except FileExistsError:
             with contextlib.suppress(FileNotFoundError):
                 return os.open(path, flags), False
-    raise FileNotFoundError(errno.ENOENT, "it comes and goes", str(path))
+    raise FileNotFoundError(errno.ENOENT, "it was created and removed again, repeatedly", str(path))
 
 
 def why_unwritable(path: Path) -> str | None:

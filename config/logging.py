@@ -264,9 +264,7 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
                 self._write(line, record.level)
                 missed = self._take_missed()
             if missed:
-                _log.warning(
-                    "{} lines of the log went nowhere while it could not be written", missed
-                )
+                _log.warning("{} log lines were lost while the log could not be written", missed)
 
     def close(self) -> None:
         """Close the file; records that still come are dropped."""
@@ -294,7 +292,7 @@ class LogFile(logbook.Handler):  # type: ignore[misc]
             missed = self._stand_in.missed
         if not whys:
             return None
-        lost = f"; {missed} lines went nowhere" if missed else ""
+        lost = f"; {missed} log lines were lost" if missed else ""
         return f"log file {self._file}: {'; '.join(whys)}{lost}"
 
     def _follow_source(self, source: Path) -> None:

@@ -158,10 +158,10 @@ OPTIONS: tuple[Option, ...] = (
         Group.CONNECTOR, required=True,
     ),
     Option(
-        "connector.journal.check.interval.ms", _I, "0", "How often the journal directory is"
-        " looked through for journals to send, beside the notifications that come at once. 0: no"
-        " timer of its own; it is looked through at the start, after each commit, and while"
-        " unsent journals remain.", Group.CONNECTOR, unit="ms",
+        "connector.journal.check.interval.ms", _I, "0",
+        "How often the journal directory is scanned for journals to send, in addition to file"
+        " notifications. 0: no timer; it is scanned at the start, after each commit, and"
+        " while unsent journals remain.", Group.CONNECTOR, unit="ms",
     ),
     Option(
         "connector.journal.fsync", _B, "true", "Whether a commit waits until its journal is on"
@@ -188,15 +188,14 @@ OPTIONS: tuple[Option, ...] = (
         unit="bytes",
     ),
     Option(
-        "connector.journal.warn.bytes", _I, "1073741824", "How many bytes journals may take that"
-        " wait to be sent before log and status warn of it. 0: any number.", Group.CONNECTOR,
-        unit="bytes",
+        "connector.journal.warn.bytes", _I, "1073741824", "Log and status warn when waiting"
+        " journals take more bytes than this. 0: never.", Group.CONNECTOR, unit="bytes",
     ),
     Option(
-        "connector.journal.max.bytes", _I, "0", "The most bytes that journals may take that wait"
-        " to be sent. A transaction that would go beyond is refused, or leaves a gap, as"
-        " connector.capture.failure.mode says, until usage falls below nine tenths of it. 0: no"
-        " limit; else at least 16777216.", Group.CONNECTOR, unit="bytes",
+        "connector.journal.max.bytes", _I, "0",
+        "Limit in bytes for waiting journals. A transaction that would exceed it is refused,"
+        " or leaves a gap, as connector.capture.failure.mode says, until usage falls below"
+        " nine tenths of it. 0: no limit; else at least 16777216.", Group.CONNECTOR, unit="bytes",
     ),
     Option(
         "connector.journal.min.free.bytes", _I, "268435456", "Log and status warn when less than"
@@ -252,16 +251,17 @@ OPTIONS: tuple[Option, ...] = (
         high=INT_MAX,
     ),
     Option(
-        "kafka.producer.close.timeout.ms", _I, "60000", "The most that the shipper's whole stop"
-        " takes, from SIGTERM until its process is gone; less than a second counts as one. Two"
-        " seconds without an acknowledgement end it earlier. What is not sent by then stays in its"
-        " journal.", Group.KAFKA, unit="ms",
+        "kafka.producer.close.timeout.ms", _I, "60000",
+        "Time limit for stopping the shipper, from SIGTERM until its process is gone; less"
+        " than a second counts as one. Two seconds without an acknowledgement end it earlier."
+        " What is not sent by then stays in its journal.", Group.KAFKA, unit="ms",
     ),
     Option(
-        "kafka.position.topic", Kind.TOPIC_PART, None, "Topic in which the shipper keeps how far"
-        " each database has come. It is made compacted, with one partition. Default:"
-        " `__firebird-cdc-positions.<kafka.topic.prefix>`, which patterns for topics of tables pass"
-        " by.", Group.TOPICS,
+        "kafka.position.topic", Kind.TOPIC_PART, None,
+        "Offset topic, in which the shipper keeps up to where each database was shipped. It"
+        " is created compacted, with one partition. Default:"
+        " `__firebird-cdc-positions.<kafka.topic.prefix>`, which patterns for topics of"
+        " tables pass by.", Group.TOPICS,
     ),
     Option(
         "kafka.producer.<property>", _S, None, "Any other producer property, of librdkafka or of"
@@ -283,10 +283,11 @@ OPTIONS: tuple[Option, ...] = (
         " `<prefix>.<table>`, for one database.", Group.TOPICS, allowed=("default", "table"),
     ),
     Option(
-        "topic.name.encoding", Kind.CHOICE, "replace", "What becomes of characters in names of"
-        " topics that Kafka forbids. replace: each is `_`, and tables whose topics would be one are"
-        " in each other's way. transliterate: Latin letters and a short hash. escape: every name"
-        " has a topic of its own. See below.", Group.TOPICS,
+        "topic.name.encoding", Kind.CHOICE, "replace",
+        "What becomes of characters in names of topics that Kafka forbids. replace: each is"
+        " `_`, and tables whose topics would have the same name conflict. transliterate:"
+        " Latin letters and a short hash. escape: every name has a topic of its own. See"
+        " below.", Group.TOPICS,
         allowed=("replace", "transliterate", "escape"),
     ),
     Option(
@@ -538,7 +539,8 @@ OPTIONS: tuple[Option, ...] = (
         " says so.", Group.SHIPPING, allowed=("quarantine", "placeholder"),
     ),
     Option(
-        "poll.interval.ms", _I, "500", "How long the idle shipper waits for news.",
+        "poll.interval.ms", _I, "500",
+        "How long the idle shipper waits before it looks for new journals.",
         Group.SHIPPING, unit="ms", low=1, high=INT_MAX,
     ),
     Option(
@@ -556,10 +558,11 @@ OPTIONS: tuple[Option, ...] = (
         high=INT_MAX * 1024,
     ),
     Option(
-        "errors.max.retries", _I, "-1", "How often in a row sending is tried again after an error"
-        " that may pass; delivery.timeout.ms without any answer counts as one. Then the database"
-        " stands still until `firebird-cdc journal retry` or a restart of the shipper. -1: no"
-        " limit.", Group.SHIPPING, low=-1, high=INT_MAX,
+        "errors.max.retries", _I, "-1",
+        "How many consecutive retries follow a transient error; delivery.timeout.ms without"
+        " any answer counts as one. Then shipping of the database is paused until"
+        " `firebird-cdc journal retry` or a restart of the shipper. -1: no limit.",
+        Group.SHIPPING, low=-1, high=INT_MAX,
     ),
     # -- attachment
     Option(
@@ -593,17 +596,19 @@ OPTIONS: tuple[Option, ...] = (
     ),
     # -- canary
     Option(
-        "connector.canary.tables", Kind.LIST, None, "Tables, at most one per database, into which"
-        " the shipper writes now and then; that such a write does not come out of the journals is"
-        " an alarm. Each as `<database path>.<table>`; see below.", Group.CANARY,
+        "connector.canary.tables", Kind.LIST, None,
+        "Canary tables, at most one per database. The shipper writes into them periodically,"
+        " and raises an alarm if a write does not arrive in the journals. Each as `<database"
+        " path>.<table>`; see below.", Group.CANARY,
     ),
     Option(
         "connector.canary.interval.ms", _I, "60000", "How often it writes.", Group.CANARY,
         unit="ms", low=100, high=INT_MAX,
     ),
     Option(
-        "connector.canary.timeout.ms", _I, "30000", "How long a write may take to come out of the"
-        " journals, from its commit.", Group.CANARY, unit="ms", low=100, high=INT_MAX,
+        "connector.canary.timeout.ms", _I, "30000",
+        "How long a write may take to arrive in the journals, from its commit.", Group.CANARY,
+        unit="ms", low=100, high=INT_MAX,
     ),
     # -- snapshots
     Option(

@@ -261,7 +261,7 @@ class _Demo:
         reasons = list((self._journals / ".firebird-cdc" / "quarantine").glob("*.reason"))
         if reasons:
             raise SetupError(
-                f"{len(reasons)} journals were set aside; {reasons[0].name} says: "
+                f"{len(reasons)} journals are in the quarantine; {reasons[0].name} says: "
                 f"{reasons[0].read_text(encoding='utf-8').strip()}"
             )
         return f"{len(list(self._archive.glob('*.log')))} journals acknowledged and archived"

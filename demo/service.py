@@ -89,7 +89,7 @@ class Service(ABC):
     def standing_still(self) -> Iterator[None]:
         """Have the process do nothing meanwhile, and be there all the same."""
         if self._process is None:
-            raise SetupError("nothing runs that could stand still")
+            raise SetupError("nothing runs that could be paused")
         self._process.send_signal(signal.SIGSTOP)
         try:
             yield

@@ -485,7 +485,7 @@ def _journals(folder: Path, config: Path, options: ConnectorConfig | None) -> Fi
         yield Finding(
             str(config),
             f"table {table.table} in {table.database} is not delivered, {table.journals} journals"
-            f" with events of it are set aside: {table.reason}",
+            f" with events of it are in the quarantine: {table.reason}",
             REMEDY,
         )
     reasons = sorted((own / "quarantine").glob("*.reason"))
@@ -494,7 +494,7 @@ def _journals(folder: Path, config: Path, options: ConnectorConfig | None) -> Fi
         journal = reason.with_suffix(".log")
         yield Finding(
             str(journal),
-            f"set aside: {said}",
+            f"quarantined: {said}",
             f"look at it (firebird-cdc journal show {journal}), mend the cause, then firebird-cdc"
             " journal retry, or journal discard",
         )
@@ -515,7 +515,7 @@ def _parties(folder: Path, options: ConnectorConfig | None) -> Findings:
         yield Finding(
             str(folder),
             f"no shipper runs, as the last one ended: {said}",
-            "mend that; the next shipper that works takes this finding away",
+            "fix that; this finding ends with the next shipper that works",
         )
     for what, remedy in disagreements(folder, probes.is_locked):
         yield Finding(str(folder), what, remedy, Severity.WARNING)

@@ -108,8 +108,8 @@ def _topics(
         if is_position and len(description.partitions) != 1:
             yield Finding(
                 f"{options.path}, kafka.position.topic",
-                f"topic {topic} has {len(description.partitions)} partitions, and positions are"
-                " read from one",
+                f"topic {topic} has {len(description.partitions)} partitions, and offsets are read"
+                " from one",
                 "name another topic, or delete this one and let the shipper make it",
             )
 

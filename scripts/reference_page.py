@@ -118,9 +118,9 @@ Changing the option moves later events of all tables whose topic's name it chang
 [Topics](topics.md#names) tells what to do then.
 
 A table has no topic if that would be the topic of another table, of transactions, schema changes,
-heartbeats or positions, or would differ from such a topic in `.` and `_` only, which Kafka refuses
+heartbeats or offsets, or would differ from such a topic in `.` and `_` only, which Kafka refuses
 to create, or would have more than 249 characters. Of two tables the one that came first keeps the
-topic. Events of the other one [are set aside](operations.md#a-table-without-a-topic), whatever
+topic. Events of the other one [are quarantined](operations.md#a-table-without-a-topic), whatever
 `event.processing.failure.handling.mode` says, and all other tables go on. `firebird-cdc check
 --database PATH` finds such tables beforehand.
 

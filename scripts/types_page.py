@@ -321,8 +321,8 @@ placeholder.
 
 _NO_FORM = """
 Such a value is an error, and `event.processing.failure.handling.mode` decides what becomes of its
-event: with `fail` its database stands still, with `warn` and `skip` the event is left out and waits
-in the [quarantine](operations.md#what-was-set-aside). It is never sent with null in place of the
+event: with `fail` its database is paused, with `warn` and `skip` the event is left out and waits
+in the [quarantine](operations.md#the-quarantine). It is never sent with null in place of the
 value: a consumer would take that for the row. Avro can express more than JSON, which has no NaN and
 no infinities; Kafka Connect's own JSON converter writes them as texts, and reads 0.0 from these.
 """

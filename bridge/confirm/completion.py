@@ -154,8 +154,8 @@ class Completion:
                     completed[number] = complete
                 else:
                     _log.warning(
-                        "journal {journal}: a table that it changes was dropped before its key was "
-                        "asked for; its events have no key",
+                        "journal {journal}: a table that it changes was dropped before its key"
+                        " was read; its events have no key",
                         journal=pending.uuid,
                         database=pending.database,
                     )
@@ -192,7 +192,8 @@ class Completion:
         except Exception as error:  # of any kind: the journals wait for it so long and no longer
             if not isinstance(error, CaptureError):
                 _log.exception(
-                    "adding what DDL made of tables in {database} failed", database=database
+                    "adding the structure of tables after DDL in {database} failed",
+                    database=database,
                 )
             if not self._give_up(database, wanted, str(error)):
                 self._tell_trouble(database, wanted, error)
@@ -252,7 +253,7 @@ class Completion:
             self.key_indexes(database, wanted[0].guid).write(found.indexes)
         except OSError as error:
             _log.warning(
-                "cannot keep which indexes are keys in {database}: {cause}",
+                "cannot save which indexes of {database} are keys: {cause}",
                 database=database,
                 cause=error,
             )

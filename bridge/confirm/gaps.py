@@ -122,8 +122,8 @@ class GapMarker:
             self._rewriting.replace_by_gap(pending)
         elif action in (Action.REMOVE, Action.WAIT):
             _log.error(
-                "the engine let transaction {transaction} of {database} go before its end, as "
-                "publication was switched off: its changes are not captured",
+                "the engine ended replication of transaction {transaction} of {database} before"
+                " its end, as publication was switched off: its changes are not captured",
                 transaction=event.transaction,
                 database=database.path,
                 journal=event.uuid,

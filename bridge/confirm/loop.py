@@ -555,7 +555,8 @@ class Confirmer:
 
 def _only_a_server_can(database: str) -> Witness:
     raise CaptureError(
-        f"only a server can tell more of {database}, and does so at the next change there"
+        f"only a server can read the table definitions of {database}; it does so at the next"
+        " change there"
     )
 
 

@@ -188,7 +188,7 @@ class Publisher:
             "journal belongs to what was there before it was restored or replaced"
         )
         _log.error(
-            "journal {journal} is set aside: {reason}",
+            "journal {journal} is moved to the quarantine: {reason}",
             journal=pending.uuid,
             reason=reason,
             database=pending.database,

@@ -143,7 +143,9 @@ class FolderScan:
                 path.unlink()
                 return
             uuid = UUID(path.name.partition(".")[0])
-            _log.error("journal {journal} is set aside: {reason}", journal=uuid, reason=error)
+            _log.error(
+                "journal {journal} is moved to the quarantine: {reason}", journal=uuid, reason=error
+            )
             self._folder.set_aside(uuid, str(error))
 
     def _is_abandoned(self, path: Path, owner: UUID | None) -> bool:

@@ -569,8 +569,8 @@ class AvroConverter:
     ) -> RegistryUnavailable:
         text = (
             f"the schema registry at {self._options.servers} can't be used for subject {subject}:"
-            f" {self._clean(said)}. It is asked again by itself and nothing is lost; if that lasts,"
-            f" check {self._prefix}schema.registry.url"
+            f" {self._clean(said)}. The request is retried automatically and nothing is lost; if"
+            f" that lasts, check {self._prefix}schema.registry.url"
         )
         self._rests = monotonic() + _REST_S, kind, text
         return kind(text)

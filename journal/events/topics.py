@@ -83,7 +83,7 @@ class TopicNames:
             (config.heartbeat_topics_prefix, config.topic_prefix)
         )
         self._reserved = {
-            _collision_form(config.position_topic): "positions; choose another kafka.position.topic"
+            _collision_form(config.position_topic): "offsets; choose another kafka.position.topic"
         }
         if config.include_schema_changes:
             self._reserved[_collision_form(self.schema_changes)] = (

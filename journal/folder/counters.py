@@ -94,7 +94,7 @@ class DiskCounters:
     is_full: bool = False  # connector.journal.max.bytes was reached, and not left since
     measured_ms: int = 0  # since 1970, UTC; 0: never
     refused: int = 0  # how often the limit refused something
-    limit: int = 0  # connector.journal.max.bytes as the server heeds it; 0: none
+    limit: int = 0  # connector.journal.max.bytes as the server applies it; 0: no limit
 
 
 @dataclass(frozen=True, slots=True)

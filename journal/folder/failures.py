@@ -94,7 +94,7 @@ class Failures:
 
 
 REMEDY: Final = (
-    "the server's log and ours say why; mend that, then say that it is known: firebird-cdc journal"
+    "the server's log and ours say why; mend that, then acknowledge it: firebird-cdc journal"
     " acknowledge"
 )
 
@@ -181,15 +181,15 @@ def unreadable(found: Iterable[Path]) -> list[str]:
     """Return a sentence for each page of those FOUND of which nobody knows here what it counts."""
     found = list(found)
     forbidden = [
-        f"{page} can't be read, so nobody knows here whether transactions were refused or lost; run"
-        " this as the user of the database server, or put this user into its group"
+        f"{page} can't be read, so it is unknown here whether transactions were refused or lost;"
+        " run this as the user of the database server, or put this user into its group"
         for page in found
         if _may_be_there(page) and not os.access(page, os.R_OK)
     ]
     return forbidden + [
-        f"{path} is damaged, so nobody knows how many transactions were refused or lost until"
+        f"{path} is damaged, so it is unknown how many transactions were refused or lost until"
         f" {_written(path)}; compare the database with what consumers have if that can't be ruled"
-        " out, then say that it is known: firebird-cdc journal acknowledge"
+        " out, then acknowledge it: firebird-cdc journal acknowledge"
         for path in _damaged(found)
     ]
 

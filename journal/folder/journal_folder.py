@@ -233,9 +233,9 @@ class JournalFolder:
                     others.append(f"process {process}")
         if others:
             raise CaptureError(
-                f"{self.state / TICKETS} was removed or replaced while servers run, and is used by "
-                f"{', '.join(others)} as it was before; writes go on when that process has let go "
-                "of it, which takes a second; if it does not, end it"
+                f"{self.state / TICKETS} was removed or replaced while servers run, and is used by"
+                f" {', '.join(others)} as it was before; writes go on when that process has closed"
+                " it, which takes a second; if it does not, end it"
             )
 
     def has_tickets(self) -> bool:
@@ -543,7 +543,9 @@ class JournalFolder:
             if is_unfilled(error, fsync):
                 path.unlink()
                 return
-            _log.error("journal {journal} is set aside: {reason}", journal=uuid, reason=error)
+            _log.error(
+                "journal {journal} is moved to the quarantine: {reason}", journal=uuid, reason=error
+            )
             self.set_aside(uuid, str(error), path)
             return
         path.rename(self.live(uuid))

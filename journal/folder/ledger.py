@@ -312,7 +312,7 @@ class SequenceLedger:
             if not self._wish.exists():
                 return
             _log.warning(
-                "{ledger} lacks no number: no epoch is begun, and {wish} is removed",
+                "{ledger} is complete, so no new epoch is begun, and {wish} is removed",
                 ledger=self._path,
                 wish=self._wish,
             )

@@ -273,7 +273,7 @@ def _since_files_changed(
             assert shipper is not None
             named.append(f"the shipper, process {shipper.process},")
         if older_servers:
-            remedy = "restart the server: until then they work with the options of before"
+            remedy = "restart the server: until then they work with the old options"
         else:
             assert shipper is not None
             remedy = _restart(shipper)
@@ -337,7 +337,7 @@ def _of_shipper(shipper: Shipper, servers: Servers) -> Iterator[Disagreement]:
 def _restart(shipper: CaptureProcess) -> str:
     if shipper.embedded:
         return (
-            "a server replaces it by itself; if that takes longer than two minutes, end it"
+            "a server replaces it automatically; if that takes longer than two minutes, end it"
             f" (kill {shipper.process}), and it is started again"
         )
     return "restart the shipper"

@@ -74,10 +74,10 @@ class ConfirmerState(NamedTuple):
         if self.silent_s > HUNG_S:
             found[CONFIRMER] = (
                 "halted",
-                f"process {self.process}, which confirms the journals in {directory}, has not come "
-                f"round for more than {HUNG_S:.0f} s: what is committed is not published. No other "
-                "takes over while it lives; see what it waits for (its disk, a debugger that "
-                "stopped it), or end it",
+                f"process {self.process}, which confirms the journals in {directory}, has not"
+                f" responded for more than {HUNG_S:.0f} s: what is committed is not published. No"
+                " other process takes over while it lives; see what it waits for (its disk, a"
+                " debugger that stopped it), or end it",
             )
         if self.undecided:
             count = "1 journal" if self.undecided == 1 else f"{self.undecided} journals"

@@ -103,10 +103,10 @@ class RetryControl:
             _log.debug("{}: not yet: {}", path, error)
             return
         except (ValueError, KeyError, TypeError) as error:
-            _log.error("{}: no request that we understand: {!r}", path, error)
+            _log.error("{}: not a valid request, so it is deleted: {!r}", path, error)
             path.unlink(missing_ok=True)
             return
-        _log.info("retry is asked for: {}", path.name)
+        _log.info("retry requested: {}", path.name)
         delivery = self._delivery
         quarantine = delivery.plan.quarantine.folder
         if is_all:
@@ -139,9 +139,9 @@ class RetryControl:
         for queue, place in list(request.tried):
             first = queue.first_place
             if queue.halt is not None:
-                outcome = Outcome(False, f"stands still again: {queue.halt.reason}")
+                outcome = Outcome(False, f"paused again: {queue.halt.reason}")
             elif first is None or first > place:
-                outcome = Outcome(True, "goes on")
+                outcome = Outcome(True, "shipping resumed")
             elif queue.setback and queue.setback.why and queue.retry_at > now:
                 outcome = Outcome(False, f"still not delivered: {queue.setback.why}")
             else:
@@ -227,4 +227,4 @@ class RepairControl:
                 answer({"place": self._delivery.place_of(database)})
             elif now >= until:
                 del self._holds[name]
-                answer({"refused": "Kafka does not take what is under way of the database"})
+                answer({"refused": "Kafka does not acknowledge this database's pending messages"})

@@ -49,7 +49,7 @@ _DAMAGED = ".unreadable"
 
 _CLOCK_STEP_US = 10_000  # the times of files are those of the kernel's last tick
 
-_ACKNOWLEDGE = "then say that it is known: firebird-cdc journal acknowledge"
+_ACKNOWLEDGE = "then acknowledge it: firebird-cdc journal acknowledge"
 
 
 def read_folder_identity(directory: Path) -> str | None:
@@ -203,7 +203,7 @@ def _number(pair: list[int] | None) -> tuple[int, int] | None:
 
 
 class Shipped:
-    """The memory of the folder DIRECTORY. TOPIC: the position topic that is used now; ARCHIVE:
+    """The memory of the folder DIRECTORY. TOPIC: the offset topic that is used now; ARCHIVE:
     where journals are kept, None: nowhere.
 
     But for the identity nothing here stops shipping: what can't be read or written is told.
@@ -233,7 +233,9 @@ class Shipped:
             self.identity = self._identify()
         except OSError as error:
             # Under another identity Kafka would have it from another folder next time.
-            raise ShipError(f"the identity of the journal folder can't be kept: {error}") from error
+            raise ShipError(
+                f"the identity of the journal folder can't be saved: {error}"
+            ) from error
         self._dirty.clear()
         self.databases = {memory.database: memory for memory in self._read()}
 
@@ -263,7 +265,7 @@ class Shipped:
                 try:  # or the next position would take its place
                     path.replace(path.with_suffix(_DAMAGED))
                 except OSError as error:
-                    _log.warning("{}: can't be kept aside: {}", path, error)
+                    _log.warning("{}: the damaged file can't be renamed: {}", path, error)
         self.unreadable = unreadable(self._directory)
 
     def note(self, position: Offset) -> None:
@@ -327,7 +329,7 @@ class Shipped:
             return None
         if memory.topic != self._topic:
             _log.notice(
-                "{}: positions are in topic {} now, before in {}",
+                "{}: offsets are kept in topic {} now, before in {}",
                 database,
                 self._topic,
                 memory.topic,
@@ -373,7 +375,7 @@ class Shipped:
             except (OSError, ValueError) as error:
                 if path.name not in self._told_wishes:
                     self._told_wishes.add(path.name)
-                    _log.warning("{}: can't be taken note of: {}", path, error)
+                    _log.warning("{}: the acknowledgement can't be read: {}", path, error)
                 continue
             memory = self.databases.get(database)
             if memory is not None:
@@ -397,7 +399,7 @@ class Shipped:
                 sync_directory(self._folder)
         except OSError as error:
             if str(error) != self._told:
-                _log.warning("what was shipped can't be remembered: {}", error)
+                _log.warning("what was shipped can't be saved: {}", error)
             self._told = str(error)
             return
         self._told = ""
@@ -432,7 +434,7 @@ def unreadable(directory: Path) -> dict[str, Notice]:
     return {
         path.stem: Notice(
             LOST + path.stem,
-            f"what was shipped of a database can't be read in {path} ({found}), so nobody knows"
+            f"what was shipped of a database can't be read in {path} ({found}), so it is unknown"
             " whether Kafka has lost journals of it before",
             "firebird-cdc journal acknowledge once that is known",
             now_us(),

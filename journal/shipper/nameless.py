@@ -55,7 +55,7 @@ class NamelessTable(NamedTuple):
         journals = "1 journal" if self.journals == 1 else f"{self.journals} journals"
         return (
             f"table {self.table} in {self.database} is not delivered, events of it in {journals}"
-            f" are set aside: {self.reason}. {REMEDY}"
+            f" are quarantined: {self.reason}. {REMEDY}"
         )
 
 

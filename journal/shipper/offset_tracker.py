@@ -26,7 +26,7 @@ _log = logbook.Logger("firebird_cdc.journal.shipper.offset_tracker")
 
 
 class OffsetTracker:
-    """The position topic TOPIC and the memory of the journal folder DIRECTORY.
+    """The offset topic TOPIC and the memory of the journal folder DIRECTORY.
 
     ``known``: by database, what the topic said when it was last read; ``late``: of which journals
     it has what was left out, with the keys of those records. ``end``: the offset behind its last
@@ -105,7 +105,7 @@ class OffsetTracker:
         self._shipped.note(position)
 
     def note_emptied(self) -> None:
-        """The position topic begins anew though nobody closed it: Kafka has lost everything."""
+        """The offset topic begins anew though nobody closed it: Kafka has lost everything."""
         for memory in list(self._shipped.databases.values()):
             self._tell(memory.database, self._shipped.lose(memory, None))
 

@@ -114,7 +114,7 @@ class Quarantine:
         except FileNotFoundError:
             found = {}
         except OSError as error:
-            raise ShipError(f"what was set aside can't be read: {error}") from error
+            raise ShipError(f"the quarantine can't be read: {error}") from error
         for uuid, endings in sorted(found.items()):
             if ".json" in endings:
                 self._load(uuid, is_here=".log" in endings)
@@ -232,7 +232,7 @@ class Quarantine:
             try:
                 self.put(journal, note.sentence())
             except FileNotFoundError:
-                _log.warning("{}: gone before it could be set aside", journal)
+                _log.warning("{}: gone before it could be moved to the quarantine", journal)
                 if note.database is not None:
                     self._gone.append((note.database, entry))
                 remove_files(self.folder, entry.uuid)
@@ -295,7 +295,8 @@ class Quarantine:
         if len(self._kept) < MOST_WATCHED:
             self._kept[note.uuid] = note
         _log.warning(
-            "{}.log of {}: set aside in {}: {}. firebird-cdc journal retry sends what is missing",
+            "{}.log of {}: moved to the quarantine in {}: {}. firebird-cdc journal retry sends"
+            " what is missing",
             note.uuid,
             note.database or "an unknown database",
             self.folder,
@@ -310,7 +311,9 @@ class Quarantine:
         if note.newer is not None:
             return
         if uuid not in self._watched and len(self._watched) >= MOST_WATCHED:
-            note.newer = f"not looked for, as more than {MOST_WATCHED} journals are set aside"
+            note.newer = (
+                f"not looked for, as more than {MOST_WATCHED} journals are in the quarantine"
+            )
             self._dirty[uuid] = note
             return
         self._watched[uuid] = note
@@ -433,7 +436,7 @@ class Quarantine:
         note.newer = f"event {pos} of journal {entry.sequence} of {database}, of {note.breadth}"
         self._unwatch(note)
         self._dirty[note.uuid] = note
-        _log.info("{}.log, which is set aside: {}, is newer and was sent", note.uuid, note.newer)
+        _log.info("{}.log in the quarantine: a newer event, {}, was sent", note.uuid, note.newer)
 
     # A retry
 
@@ -540,15 +543,15 @@ def refusal(note: Note | None, uuid: UUID, quarantine: Path, *, is_forced: bool)
         if not (quarantine / f"{uuid}.log").exists():
             return "it is not in the quarantine"
         return (
-            "it was set aside before it had a number"
+            "it was quarantined before it had a number"
             f" ({read_reason(quarantine, uuid)}), so it is never sent by a retry, not with --force"
             " either. Look at it (firebird-cdc journal show) and at the database; then bring the"
             " database to what is right, and give the journal up with firebird-cdc journal discard"
         )
     if note.newer is not None and not is_forced:
         return (
-            f"a newer event was shipped since ({note.newer}), and consumers would take the late one"
-            " for the newest; --force sends it all the same"
+            f"a newer event was shipped since ({note.newer}), and consumers would take the"
+            " redelivered one for the newest; --force sends it all the same"
         )
     return None
 

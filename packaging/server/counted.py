@@ -71,7 +71,7 @@ def told_nowhere(servers: Iterable[Server], pages: Sequence[Path]) -> Iterator[s
                 yield f"{finding.where}: {finding.what}; {finding.remedy}"
         except PermissionError as error:
             yield (
-                f"{error.filename} can't be read, so nobody knows what was counted nowhere; run"
+                f"{error.filename} can't be read, so it is unknown what was counted nowhere; run"
                 " this as the user of the database server"
             )
 

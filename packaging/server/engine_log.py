@@ -64,7 +64,7 @@ def engine_log(server: Server) -> Findings:
     if not accounts.may(server.account, "w", path if path.exists() else server.root):
         yield Finding(
             str(path),
-            f"{name} can't write to it: the engine would tell nobody why it doesn't capture",
+            f"{name} can't write to it: nothing would record why the engine doesn't capture",
             f"run: firebird-cdc install --server {server.root}",
         )
     yield from plugin_not_found(server)
@@ -105,7 +105,7 @@ def plugin_not_found(server: Server) -> Findings:
         yield Finding(
             str(path),
             f"{told}: nothing is captured",
-            f"run firebird-cdc check and mend what it names (firebird-cdc install --server"
+            f"run firebird-cdc check and fix what it names (firebird-cdc install --server"
             f" {server.root} puts the plugin back), then restart the server",
         )
     elif last.moment > now - RECENT_S:

@@ -318,7 +318,7 @@ class Offset(NamedTuple):
 
 
 def understood_position(raw: Any) -> Offset:
-    """Return what a record of the position topic says."""
+    """Return what a record of the offset topic says."""
     value = json.loads(raw.value())
     assert json.loads(raw.key()) == value["database"]
     uuids = "".join(run["uuids"] for run in value["journals"])

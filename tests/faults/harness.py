@@ -503,7 +503,7 @@ class Series:
     def _needs_server(self, logged: int) -> bool:
         """Tell whether since LOGGED bytes of the log a shipper said that it can't decide all:
         a server was killed that had not yet learnt what a table that it captured looks like."""
-        return self._was_said("only a server can tell more", logged)
+        return self._was_said("only a server can read the table definitions", logged)
 
     def _was_said(self, text: str, logged: int) -> bool:
         with self.capture.log.open("rb") as log:

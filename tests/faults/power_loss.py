@@ -493,7 +493,7 @@ class PowerLoss:
         wrong += [f"{path.name} is not decided" for path in self._undecided(starts)]
         state = self._capture.journal_directory / ".firebird-cdc"
         wrong += [
-            f"set aside: {reason.read_text()}"
+            f"quarantined: {reason.read_text()}"
             for reason in state.glob("quarantine/*.reason")
             if not self._is_torn(reason.with_suffix(".log"))
         ]

@@ -245,7 +245,7 @@ def test_repair_is_sent_once_wherever_the_shipper_dies(
     assert "1 event would be sent again" in would
     assert "1 event would not be sent again" in would
     assert scene.repair() == 0
-    assert "it is done as soon as one starts" in capsys.readouterr().out
+    assert "the next one that starts carries out the request" in capsys.readouterr().out
     assert scene.repair() == 0  # nobody has sent it yet: it is not made twice
     assert "2 missing events: 2 waiting" in capsys.readouterr().out
     assert scene.ship.journal("quarantine") == 0

@@ -211,7 +211,7 @@ def test_status_says_that_the_registry_is_away_and_that_it_passes(
     shipper.await_that(lambda: seen.row().get("state") == "waiting", "the state of the database")
     code, said = seen.ask_status()
     assert code == 0
-    assert "can't be used for subject" in said and "waits, and goes on by itself" in said
+    assert "can't be used for subject" in said and "degraded, retrying automatically" in said
     gate.open()
     shipper.await_that(lambda: not folder.waiting, "the journal to be delivered")
     shipper.await_that(lambda: seen.row().get("state") == "well", "a database that is well")

@@ -195,7 +195,7 @@ def test_positions_that_may_not_be_kept_only_cost_a_warning_without_transactions
         folder.write(1)
         shipper = start(False).once()
         assert shipper.process.returncode == 0
-        assert "uthorization failed" in shipper.log_lines("in which positions are kept")[0]
+        assert "uthorization failed" in shipper.log_lines(f"offset topic {topic} can't be used")[0]
     assert folder.waiting == []
 
 

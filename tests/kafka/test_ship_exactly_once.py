@@ -62,7 +62,7 @@ class Topics:
         return read_topics(self._bootstrap, self._prefix, settled=settled)
 
     def positions(self, *, settled: bool = True) -> list[Offset]:
-        """All records of the position topic, none while there is no such topic."""
+        """All records of the offset topic, none while there is no such topic."""
         name = f"__firebird-cdc-positions.{self._prefix}"
         read = read_topics(
             self._bootstrap,
@@ -357,7 +357,7 @@ def test_journal_that_lost_its_place_in_the_middle_is_missed(
     shipper = ship.start()
     shipper.await_log("shipping paused")
     other.unlink()
-    shipper.await_log("the obstacle is gone")
+    shipper.await_log("the cause is gone")
     assert not shipper.log_lines("it is gone, and")
     folder.write(3)
     assert "journal 2 is missing" in shipper.await_log("missing before journal")

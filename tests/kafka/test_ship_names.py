@@ -227,11 +227,13 @@ def test_of_tables_that_collide_the_later_one_is_set_aside_and_can_be_sent(
     assert depot.events(depot.topic("PLAIN", "replace")) == [("PLAIN", 1, 1), ("PLAIN", 3, 2)]
     assert len(depot.aside()) == 2
 
-    told = f"table {GOODS} in {DATABASE} is not delivered, events of it in 2 journals are set aside"
+    told = (
+        f"table {GOODS} in {DATABASE} is not delivered, events of it in 2 journals are quarantined"
+    )
     shipper.await_that(lambda: told in depot.needs(), "status to tell of it")
     assert "set topic.name.encoding: escape" in depot.needs()
     assert "shipping paused" not in shipper.log
-    [line] = shipper.log_lines("SET ASIDE")  # once for a table, not for each event
+    [line] = shipper.log_lines("QUARANTINED")  # once for a table, not for each event
     assert GOODS in line
     shipper.await_that(lambda: depot.not_delivered() == "1.0", "the metric to tell of it")
     assert told in depot.page("/status.json")

@@ -103,7 +103,7 @@ def health(folder: Folder, capsys: pytest.CaptureFixture[str]) -> tuple[int, str
 
 def is_told(shipper: Shipper, journal: Path) -> bool:
     """Tell whether the log names, once, the column and the row whose event was set aside."""
-    [told] = shipper.log_lines(f"{journal.name} of {DATABASE}: set aside")
+    [told] = shipper.log_lines(f"{journal.name} of {DATABASE}: moved to the quarantine")
     return (
         "column PHOTO: a blob of 200000 bytes does not fit" in told
         and 'it is of table DOC, key {"ID":7}' in told

@@ -111,7 +111,7 @@ def test_left_out_event_is_kept_and_refused_behind_a_newer_one_of_its_key(
     assert "retry: possible" in listed  # other keys don't count
     assert ship.journal("retry", uuid) == 1  # nothing has changed
     refused = capsys.readouterr().out
-    assert "0 late events sent, the rest stays: event 2" in refused
+    assert "0 events redelivered, the rest stays: event 2" in refused
     whose = '    event 2: table ITEM, key {"ID":1000001}\n'
     assert whose in refused
     assert ship.journal("retry") == 0
@@ -127,7 +127,7 @@ def test_left_out_event_is_kept_and_refused_behind_a_newer_one_of_its_key(
     assert len(scene.aside()) == 3
     assert ship.journal("retry", "--all", "--force") == 0
     sent = capsys.readouterr().out
-    assert f"{uuid}: 1 late event sent" in sent
+    assert f"{uuid}: 1 event redelivered" in sent
     assert whose in sent
     assert scene.aside() == []
     assert shipper.terminate() == 0
@@ -154,13 +154,13 @@ def test_database_that_stands_still_goes_on_at_once_and_in_order(
     shipper = ship.start()
     shipper.await_log("shipping paused")
     assert ship.journal("retry") == 1
-    assert "stands still again" in capsys.readouterr().out
+    assert "paused again" in capsys.readouterr().out
     scene.widen()
     assert ship.journal("retry", journal.stem) == 0
-    assert "/srv/fb/warehouse.fdb: goes on" in capsys.readouterr().out
+    assert "/srv/fb/warehouse.fdb: shipping resumed" in capsys.readouterr().out
     await_quiet(shipper, scene.folder)
     assert ship.journal("retry") == 0
-    assert "nothing stands still" in capsys.readouterr().out
+    assert "no database is paused" in capsys.readouterr().out
     assert shipper.terminate() == 0
     events = scene.events()
     order = last_occurrences([event.position for event in events])
@@ -178,11 +178,11 @@ def test_retry_without_a_shipper_is_done_by_the_next_one(
     scene.widen()
     assert ship.journal("retry", uuid) == 0
     told = capsys.readouterr().out
-    assert "it is done as soon as one starts" in told
+    assert "the next one that starts carries out the request" in told
     assert '    event 2: table ITEM, key {"ID":1000001}\n' in told
     shipper = ship.once()
     assert shipper.process.returncode == 0
-    assert shipper.log_lines(f"retry of {uuid}.log: 1 late event sent")
+    assert shipper.log_lines(f"retry of {uuid}.log: 1 event redelivered")
     assert scene.aside() == []
     assert scene.places()[-1] == (1, 2)
 
@@ -215,7 +215,7 @@ def test_rest_of_a_damaged_journal_is_sent_once_it_is_sound_again(
     )
     assert ship.journal("retry", "--force", journal.stem) == 0
     shipper = ship.once()
-    assert shipper.log_lines(f"retry of {journal.stem}.log: 0 late events sent, the rest stays")
+    assert shipper.log_lines(f"retry of {journal.stem}.log: 0 events redelivered, the rest stays")
     aside.write_bytes(sound)
     ship.options["connector.journal.archive.directory"] = str(archive)
     assert ship.journal("retry", "--force", journal.stem) == 0

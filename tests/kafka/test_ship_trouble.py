@@ -361,7 +361,7 @@ def test_value_that_json_cannot_express_is_left_out_if_the_user_says_so(
     reasons = [path.stem for path in folder.quarantined() if path.suffix == ".reason"]
     assert sorted(reasons) == sorted(path.stem for path in journals)
     for sequence, journal in enumerate(journals, start=1):
-        [told] = shipper.log_lines(f"{journal.name} of {DATABASE}: set aside")
+        [told] = shipper.log_lines(f"{journal.name} of {DATABASE}: moved to the quarantine")
         assert "WARNING" in told
         assert "column WEIGHT: nan cannot be written as a JSON number" in told
         assert f'it is of table ITEM, key {{"ID":{sequence}000001}}' in told

@@ -180,7 +180,7 @@ def test_without_kafka_it_is_alive_and_not_ready(
     await_condition("the listener", lambda: is_up(port))
     await_condition("a reason", lambda: get(port, "/ready")[0] == 503)
     browser.open(f"http://127.0.0.1:{port}/")
-    shows(browser, "#state", "Waiting, goes on by itself")
+    shows(browser, "#state", "Degraded, retrying automatically")
     shows(browser, "#kafka", "not reached")
     shows(browser, "#troubles", "Kafka at 127.0.0.1")
     shows(browser, "#pending", "1")
@@ -245,8 +245,8 @@ def test_the_page_shows_what_happens_as_it_happens(
     bad = tmp_path / "bad"
     bad.write_bytes(b"<script>alert(1)</script>" * 200)
     bad.rename(folder.directory / f"{uuid4()}.log")
-    shows(browser, "#state", "Needs somebody")
-    assert browser.evaluate("document.title").startswith("Needs somebody")
+    shows(browser, "#state", "Action required")
+    assert browser.evaluate("document.title").startswith("Action required")
     assert browser.evaluate("document.querySelectorAll('#troubles script').length") == 0
     assert browser.errors == []
     origin = f"http://127.0.0.1:{port}/"

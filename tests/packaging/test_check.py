@@ -381,7 +381,7 @@ _WARNED_OF = (_journals_orphaned, _option_of_no_effect, _pattern_of_the_manual)
         (_option_of_no_effect, "connector.yaml", "signal.data.collection has no eff", "correct"),
         (_pattern_of_the_manual, "connector.yaml", "list: .*id, .*.name", "correct the option"),
         (_transform_missing, "connector.yaml", "no Python module", "correct the option"),
-        (_shipper_ended, "new/journals", "last one ended: another producer has", "mend that"),
+        (_shipper_ended, "new/journals", "last one ended: another producer has", "fix that"),
         (_options_missing, "connector.yaml", "connector.yaml", "correct the option"),
         (_logging_wrong, "firebird_cdc_logging.yaml", "loud", "correct the option"),
         (_journal_directory_missing, "connector.journal.directory", "not exist", "install -d"),
@@ -452,7 +452,7 @@ def test_backlog_and_quarantine_are_found_while_an_option_is_wrong(
     assert [each for each in findings if wrong in each]
     [waiting] = [each for each in findings if "1 journals wait and no shipper runs" in each]
     assert f"correct what is wrong in {sound.options}" in waiting
-    [aside] = [each for each in findings if "set aside: " in each]
+    [aside] = [each for each in findings if "quarantined: " in each]
     assert "checksum differs" in aside
     assert len(findings) == 3
 

@@ -49,10 +49,10 @@ def test_a_user_with_a_password_from_a_file_keeps_the_canary(
             connection.commit()
 
         def comes_out() -> bool:
-            return "the canary comes out of the journals" in firebird4.evidence()
+            return "the canary's writes arrive in the journals" in firebird4.evidence()
 
         try:
-            await_condition("the canary to come out of the journals", comes_out, _PATIENCE_S)
+            await_condition("the canary to arrive in the journals", comes_out, _PATIENCE_S)
         except SetupError as error:
             pytest.fail(f"{error}\n{firebird4.evidence()}")
         cursor = connection.cursor()

@@ -204,7 +204,7 @@ def test_report_says_why_journals_were_set_aside_and_which_wait(audited: Audited
     (aside,) = audited.found("aside")
     assert "event 2 was left out: too large; not sent: events 2, all behind 4" in aside.what
     (undecided,) = audited.found("undecided")
-    assert "is set aside: nobody knows" in undecided.what
+    assert "is in the quarantine: nobody knows" in undecided.what
     assert any("(sequence 8) waits in" in remark for remark in audited.report.remarks)
     assert sum(each.kind == "foreign" for each in audited.report.shown) == 1
     (late,) = (each for each in audited.report.proven if "late-archive" in each)

@@ -304,7 +304,7 @@ def test_archive_that_cannot_be_read_is_told_and_looked_after_again(tmp_path: Pa
     kept = ArchiveKeeper(place, 1, _EVERYTHING, statistics)
     now = time.monotonic()
     _finish(kept, now)
-    assert "can't be looked after" in statistics.troubles["archive"].text
+    assert "can't be maintained" in statistics.troubles["archive"].text
     place.unlink()
     journal = write(place, 1)
     _finish(kept, now + 3600)

@@ -432,7 +432,7 @@ def test_warnings_go_to_syslog_where_nobody_reads_stderr(
     missed = 1 if has_syslog else 4  # with the sentence on the file
     assert done.stdout == (
         f"log file {missing}: cannot open it: No such file or directory;"
-        f" {missed} lines went nowhere\n"
+        f" {missed} log lines were lost\n"
     )
     if has_syslog:
         told, error, warning = heard

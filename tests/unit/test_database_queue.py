@@ -191,7 +191,7 @@ def test_producer_that_is_replaced_holds_nothing_any_more(tmp_path: Path) -> Non
 
 def test_identity_of_a_folder_that_can_not_be_kept_ends_the_shipper(tmp_path: Path) -> None:
     (tmp_path / ".firebird-cdc").write_text("no folder")
-    with pytest.raises(ShipError, match="can't be kept"):
+    with pytest.raises(ShipError, match="can't be saved"):
         Shipped(tmp_path, "positions")
 
 

@@ -254,7 +254,7 @@ def test_json_has_all_fields_and_those_that_a_record_names(start: Start) -> None
     log.info("{level} {size}", level="mine", size=1.5, extra={"more": None})
     uuid = "6f2b9a54-0d1e-4c57-9a3b-2e7c41d8b0aa"
     log.error("{}: event 3 marks a gap", f"/j/{uuid}.log")
-    log.error("{journal} is set aside", journal=f"{uuid}.log")
+    log.error("{journal} is moved to the quarantine", journal=f"{uuid}.log")
     first, second, *others = map(json.loads, file.read_text().splitlines())
     assert [other["journal"] for other in others] == [uuid, uuid]
     time = datetime.fromisoformat(first.pop("time"))

@@ -50,7 +50,7 @@ def test_logs_that_cannot_be_written_are_troubles_until_they_can(
     logbook.Logger("x").info("goes on")
     assert _told(tmp_path, statistics) == {}
     written = (tmp_path / "log/shipper.log").read_text()
-    assert "goes on" in written and "1 lines of the log went nowhere" in written
+    assert "goes on" in written and "1 log lines were lost" in written
 
 
 def test_a_log_that_server_and_shipper_share_is_told_of_once(tmp_path: Path, config: Path) -> None:

@@ -207,7 +207,7 @@ def test_health_is_that_of_the_loop_and_readiness_that_of_everything(
     assert code == 503 and "no broker has answered" in str(content["reasons"])
     statistics.loop_at = time.monotonic() - LOOP_STUCK_S - 1
     code, content = answer("/health")
-    assert code == 503 and "has not come round" in str(content["reason"])
+    assert code == 503 and "has not responded" in str(content["reason"])
 
 
 def test_internal_error_is_one_line_for_the_client_and_one_for_the_log(
@@ -624,7 +624,8 @@ def test_a_status_file_that_holds_something_else_is_none(
     status_path(directory).write_bytes(content)
     with ShipperLock(directory) if runs else nullcontext():
         code, text = told(capsys, "--directory", str(directory))
-    assert code == 0 and ("it runs, and has told nothing yet" if runs else "not running") in text
+    told_of = "it runs, and has written no status yet" if runs else "not running"
+    assert code == 0 and told_of in text
     # Whether it will reach Kafka, nobody knows yet.
     assert ("degraded, retrying automatically" if runs else "all is well") in text
 
@@ -656,7 +657,7 @@ def test_many_databases_that_are_well_hide_no_other(
         "/srv/007.fdb",
         *(f"/srv/{number}.fdb" for number in range(280, 300)),
     ]
-    assert "and 279 databases more that are well, where nothing waits (all: --json)" in text
+    assert "and 279 more databases that are well, with nothing waiting (all: --json)" in text
     assert len(json.loads(whole)["databases"]) == 301
 
 

@@ -29,7 +29,7 @@ def test_an_identity_outlasts_a_failed_sync_of_its_name_and_a_power_cut(
     with monkeypatch.context() as patch:
         disk = LosingDisk(folder, patch)
         disk.folder_fails = once("shipped")
-        with pytest.raises(ShipError, match="identity of the journal folder can't be kept"):
+        with pytest.raises(ShipError, match="identity of the journal folder can't be saved"):
             Shipped(folder, "positions")
         assert disk.failed == [folder / STATE_DIRECTORY / "shipped"]
         shown = Shipped(folder, "positions").identity

@@ -131,7 +131,7 @@ def test_an_acknowledgement_of_which_a_sync_fails_is_an_error_and_can_be_repeate
     monkeypatch.setattr(os, "fsync", fails_once)
     command = ["journal", "acknowledge", "--config", str(_config(folder))]
     assert main(command) == 1
-    assert "can't be noted: [Errno 5]" in capsys.readouterr().err
+    assert "can't be saved: [Errno 5]" in capsys.readouterr().err
     assert main(command) == 0
     assert _told(folder) == {}
 
@@ -216,7 +216,7 @@ def test_a_damaged_page_is_told_of_until_it_is_acknowledged(
     page.write_bytes(bytes(len(content)))
     assert main(["status", *options]) == 1
     said = capsys.readouterr().out
-    assert f"{page} is damaged, so nobody knows" in said
+    assert f"{page} is damaged, so it is unknown" in said
     assert f"{in_state}.damaged is damaged" in said
     assert main(["journal", "acknowledge", *options, A]) == 0
     assert page.exists()  # it may concern any database

@@ -376,5 +376,5 @@ def test_the_way_out_of_a_collision_is_named_where_it_is_one(names: Names) -> No
 
 def test_table_with_the_topic_of_positions(names: Names) -> None:
     lines = ("topic.naming.strategy: table", "kafka.position.topic: depot.T")
-    with pytest.raises(BadName, match="is that of positions; choose another kafka"):
+    with pytest.raises(BadName, match="is that of offsets; choose another kafka"):
         names(*lines).of_table(DATABASE, "T")

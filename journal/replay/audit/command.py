@@ -69,7 +69,7 @@ def register_audit(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
     )
     add_jars_option(kafka, "of Spark's Kafka source")
     add_connection_options(audit)
-    audit.add_argument("--quiet", action="store_true", help="print the verdict only")
+    audit.add_argument("--quiet", action="store_true", help="print the result only")
     audit.set_defaults(run=run)
 
 

@@ -60,7 +60,7 @@ def folders_for(journals: Sequence[str] | None, config: ConnectorConfig | None) 
     if archive is None:
         notes.append(
             "no archive is kept (connector.journal.archive.directory is not set): shipped journals"
-            " are gone, and only those that wait or were set aside can be audited"
+            " are gone, and only those that wait or are in the quarantine can be audited"
         )
     elif not archive.is_dir():
         notes.append(f"the archive {archive} is not there; nothing was put into it yet")

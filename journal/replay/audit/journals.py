@@ -492,7 +492,7 @@ def _set_aside(files: DataFrame, quarantine: tuple[str, ...]) -> DataFrame:
         aside,
         kind=F.lit("quarantined"),
         what=F.concat(
-            F.format_string("%s is set aside: %s", "file", reason),
+            F.format_string("%s is in the quarantine: %s", "file", reason),
             F.coalesce(F.concat(F.lit("; not sent: "), note["not_sent"]), F.lit("")),
         ),
     )

@@ -129,7 +129,7 @@ def _await_others(files: RepairFolder, shipper: _Shipper, seconds: float) -> Non
     while files.pending() and shipper.is_there:
         if time.monotonic() >= end:
             raise ShipError(
-                f"repairs of before wait in {files.folder}, and the shipper has not sent them"
+                f"earlier repairs wait in {files.folder}, and the shipper has not sent them"
                 f" within {seconds:g} s; its log tells why"
             )
         time.sleep(_ASK_S)
@@ -325,5 +325,7 @@ def _tell(plan: Plan, directory: Path, arguments: argparse.Namespace) -> int:
         done = ", ".join(f"{counts[status]} {status}" for status in _SAID if counts.get(status))
         print(f"{sum(counts.values())} missing events: {done}")
         if counts.get("waiting"):
-            print(f"no shipper works on {directory}; it is done as soon as one starts")
+            print(
+                f"no shipper runs on {directory}; the next one that starts carries out the request"
+            )
     return 1 if failed else 0

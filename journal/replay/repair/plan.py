@@ -335,7 +335,7 @@ class Plan:
                 " AND place > ?",
                 (
                     UNSHIPPED,
-                    "the shipper has not come to it yet, and will send it",
+                    "the shipper has not sent it yet, and will",
                     database,
                     OPEN,
                     _PLACE.pack(*shipped),
@@ -399,7 +399,7 @@ class Plan:
                 if pos is None or event is None:
                     continue
                 if note is not None and note.reason_at(pos) is not None:
-                    why = "it lies in the quarantine; firebird-cdc journal retry sends it"
+                    why = "it is in the quarantine; firebird-cdc journal retry sends it"
                     failed.append((event, why))
                 elif isinstance(change, RowChange):
                     topics.meet(reader, change)

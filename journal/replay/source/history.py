@@ -229,7 +229,8 @@ def remarks(spans_of_all: Sequence[Span]) -> list[str]:
             if span.first > 1:
                 sentences.append(
                     f"{span.database}: the history begins at sequence {span.first} of epoch"
-                    f" {span.epoch}; rows of before are known only from where they are changed"
+                    f" {span.epoch}; rows written before that are known only from their first"
+                    " change on"
                 )
         else:
             sentences.append(

@@ -30,8 +30,8 @@ def _register_ship(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--once",
         action="store_true",
-        help="ship what is there and end: 0 if nothing is left, 1 if something is, or if a table"
-        " has no topic",
+        help="ship the journals that are there and end. Exit code 0: nothing is left; 1: some"
+        " journals are left, or a table has no topic",
     )
     parser.add_argument(
         "--embedded",
@@ -108,7 +108,7 @@ def _ship_to_the_end(arguments: argparse.Namespace) -> int:
         log.error("the shipper ends: {}", error)
         raise
     except Exception:
-        log.exception("the shipper ends, by a fault of its own")
+        log.exception("the shipper ends because of an internal error")
         raise
     if code:
         raise ShipError(
@@ -123,9 +123,9 @@ def _register_status(subparsers: Subparsers) -> None:
 
     parser = subparsers.add_parser(
         "status",
-        help="what the shipper is doing, and what needs somebody",
-        description="Tells what the shipper of a journal folder is doing, or what lies there while"
-        " none runs. Exit code 0: all is well; 1: something needs somebody.",
+        help="what the shipper is doing, and what requires action",
+        description="Shows what the shipper of a journal folder is doing, or what waits in the"
+        " folder while no shipper runs. Exit code 0: all is well; 1: action is required.",
     )
     status.add_arguments(parser)
     parser.set_defaults(run=status.run)

@@ -19,13 +19,13 @@ def register(actions: Any) -> None:
     """Add the command to those of ``journal``."""
     parser = actions.add_parser(
         "acknowledge",
-        help="say that what was refused or lost, or who shipped before, is known",
-        description="Ends the notice that commits were refused, or not captured, or that Kafka no"
-        " longer has journals that were shipped, or never got some as they are missing, or a BEGIN,"
-        " an END or the announcement of a new epoch. What comes later is told again. For a DATABASE"
-        " that stands still because Kafka has other journals under its numbers, it has the ones"
-        " that wait sent all the same. The shipper that runs takes note within seconds, or else the"
-        " next one.",
+        help="acknowledge refused or lost changes, or the takeover from another journal folder",
+        description="Clears the notices that commits were refused or not captured, that Kafka no"
+        " longer has journals that were shipped, that journals were missing and never reached"
+        " Kafka, or that a BEGIN, an END or the announcement of a new epoch was left out. What"
+        " happens later is reported again. For a DATABASE that is paused because Kafka has"
+        " other journals under its numbers, the waiting journals are sent all the same. A"
+        " running shipper reacts within seconds, otherwise the next one that starts does.",
     )
     add_config_option(parser)
     parser.add_argument(
@@ -33,7 +33,7 @@ def register(actions: Any) -> None:
         nargs="*",
         default=[],
         metavar="DATABASE",
-        help="paths as the log names them; default: all that are told of",
+        help="database paths as the log names them; default: all that have a notice",
     )
     parser.set_defaults(run=run)
 
@@ -82,7 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
             acknowledge(directory, database)
     except OSError as error:
         raise ShipError(
-            f"what is known can't be noted: {error}; run this as the user of the database server"
+            f"the acknowledgement can't be saved: {error}; run this as the user of the database"
+            " server"
         ) from error
     is_noted = failures.acknowledged_us(found) >= at_us
     for each in [*known, *(uncounted if is_noted else ())]:
@@ -97,15 +98,15 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{database}: acknowledged ({what})")
     if uncounted and not is_noted:
         raise ShipError(
-            f"what replication.log tells can't be noted: {directory} has no .firebird-cdc yet, and"
-            f" no state folder is there for {config}; run firebird-cdc install, which makes one,"
-            " then this again"
+            f"what replication.log reports can't be acknowledged: {directory} has no .firebird-cdc"
+            f" yet, and no state folder is there for {config}; run firebird-cdc install, which"
+            " makes one, then this again"
         )
     if not (databases or known or uncounted or damaged or forgotten):
-        log = "; replication.log is known up to now" if is_noted else ""
-        print(f"nothing more is counted as refused or lost{log}")
+        log = "; replication.log is acknowledged up to now" if is_noted else ""
+        print(f"nothing to acknowledge: no refused or lost transactions are counted{log}")
     elif databases and not shipper_present(directory):
-        print("no shipper runs; the next one takes note")
+        print("no shipper runs; the next one that starts takes it into account")
     return 0
 
 
@@ -119,9 +120,9 @@ def _await_pause(servers: Sequence[Server]) -> None:
         left = known_from(max(map(last_uncounted, servers), default=0)) - time()
         if left <= 0:
             return
-        print(f"waiting {left:.0f} s: replication.log may have more to tell by then", flush=True)
+        print(f"waiting {left:.0f} s: replication.log may have more entries by then", flush=True)
         sleep(min(left, 1 + PAUSE_S))
     raise ShipError(
-        "transactions are being refused or lost at this moment, and that is counted nowhere; mend"
+        "transactions are being refused or lost at this moment, and no counter records it; fix"
         " what replication.log names first, then run this again"
     )

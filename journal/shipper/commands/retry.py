@@ -43,10 +43,10 @@ def register(actions: Any) -> None:
     retry = actions.add_parser(
         "retry",
         help="send again what could not be sent",
-        description="Has databases that stand still tried again at once and, for journals in the"
-        " quarantine, sends what was left out of them: late, with a header that says so. Works"
-        " through the shipper that runs, or else the next one. Exit code 1 if something was"
-        " refused or is still not sent.",
+        description="Retries paused databases at once. For journals in the quarantine, sends"
+        " the events that were left out of them, with a header that marks them as redelivered."
+        " The shipper that runs does it, or else the next one that starts. Exit code 1:"
+        " something was refused or is still not sent.",
     )
     add_config_option(retry)
     which = retry.add_mutually_exclusive_group()
@@ -62,23 +62,23 @@ def register(actions: Any) -> None:
         type=seconds,
         default=_DEFAULT_WAIT_S,
         metavar="SECONDS",
-        help=f"how long to wait for the outcome (default {_DEFAULT_WAIT_S:.0f})",
+        help=f"how long to wait for the result (default {_DEFAULT_WAIT_S:.0f})",
     )
     retry.set_defaults(run=run_retry)
     listing = actions.add_parser(
         "quarantine",
-        help="list what was set aside",
-        description="Prints each journal in the quarantine: whose it is, what of it was not sent,"
-        " and why.",
+        help="list the journals in the quarantine",
+        description="Prints each journal in the quarantine: its database, which of its events"
+        " were not sent, and why.",
     )
     add_config_option(listing)
     listing.add_argument("--json", action="store_true", help="print one JSON object a line")
     listing.set_defaults(run=run_list)
     discard = actions.add_parser(
         "discard",
-        help="give up journals in the quarantine",
+        help="delete journals from the quarantine",
         description="Deletes journals from the quarantine, and with them the events that were not"
-        " sent. Without --yes it only says which these are.",
+        " sent. Without --yes it only lists them.",
     )
     add_config_option(discard)
     discard.add_argument("journals", nargs="+", type=_uuid, metavar="UUID")
@@ -102,19 +102,19 @@ def run_retry(arguments: argparse.Namespace) -> int:
         answer = _await_answer(request, arguments.wait)
     if answer is None:
         raise ShipError(
-            f"no outcome within {arguments.wait:g} s; it is still done, and the shipper's log tells"
-            " when"
+            f"no result within {arguments.wait:g} s. The shipper still carries out the request;"
+            " its log tells when"
         )
     for name, (is_sent, text) in answer.items():
         print(f"{name}: {text}", flush=bool(is_sent))
         _print_events(events.get(name, []))
     if not answer:
-        print("nothing stands still")
+        print("nothing to retry: no database is paused")
     if not arguments.journals and not arguments.all and (lying := journals_in(quarantine)):
         for uuid in lying:
             print(f"{uuid}: {read_reason(quarantine, uuid)}")
             _print_events(events.get(str(uuid), []))
-        print(f"{len(lying)} journals lie in {quarantine}; --all sends what was left out of them")
+        print(f"{len(lying)} journals are in {quarantine}; --all sends what was left out of them")
     return 0 if all(is_sent for is_sent, _ in answer.values()) else 1
 
 
@@ -163,9 +163,9 @@ def _leave_for_the_next(journals: Path, quarantine: Path, arguments: argparse.Na
         write_request(journals, _wish(arguments))
     if accepted or not wanted:
         for uuid in accepted:
-            print(f"{uuid}: asked for")
+            print(f"{uuid}: requested")
             _print_events(events.get(str(uuid), []))
-        print(f"no shipper works on {journals}; it is done as soon as one starts")
+        print(f"no shipper runs on {journals}; the next one that starts carries out the request")
     return 1 if refused else 0
 
 
@@ -220,7 +220,7 @@ def run_list(arguments: argparse.Namespace) -> int:
         number = "?" if described["sequence"] is None else described["sequence"]
         print(f"{uuid}  journal {number} of {described['database'] or 'an unknown database'}")
         if described["set_aside_at"]:
-            print(f"    set aside {described['set_aside_at']}")
+            print(f"    quarantined {described['set_aside_at']}")
         print(f"    {described['reason']}")
         if len(described["events"]) > 1:  # one stands in the reason
             _print_events(described["events"])

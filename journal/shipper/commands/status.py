@@ -69,8 +69,8 @@ _WATCH_S = 1.0
 _STATES = {
     "well": "well",
     "behind": "behind: what waits is older than half a minute",
-    "waiting": "waits, and goes on by itself",
-    "warning": "works, but see above",
+    "waiting": "degraded, retrying automatically",
+    "warning": "works, with a warning (see above)",
     "halted": "shipping paused",
 }
 _CLEAR = "\x1b[H\x1b[2J"
@@ -484,7 +484,7 @@ def _shipper_lines(status: Mapping[str, Any]) -> Iterator[str]:
             f" {_size(totals['bytes'])}; {totals['retries']} times sent again"
         )
     elif status["running"]:
-        yield "shipper   it runs, and has told nothing yet"
+        yield "shipper   it runs, and has written no status yet"
     elif status["ended_us"] is None:
         yield "shipper   not running, and none has written a status here"
     else:
@@ -514,7 +514,7 @@ def _database_lines(status: Mapping[str, Any]) -> Iterator[str]:
         if database["path"] in paths:
             continue
         yield ""
-        yield database["path"] or "journals whose database can't be told"
+        yield database["path"] or "journals whose database is unknown"
         lag = f", the oldest for {_duration(database['lag_s'])}" if database.get("lag_s") else ""
         yield (
             f"  waiting  {database['pending']} journals{lag}; {database['live']} transactions open"
@@ -543,7 +543,8 @@ def _database_lines(status: Mapping[str, Any]) -> Iterator[str]:
             yield f"  and {more} tables more"
     if left_out:
         yield ""
-        yield f"and {len(left_out)} databases more that are well, where nothing waits (all: --json)"
+        more = f"{len(left_out)} more databases"
+        yield f"and {more} that are well, with nothing waiting (all: --json)"
 
 
 def _is_idle(database: Mapping[str, Any]) -> bool:

@@ -309,9 +309,7 @@ class Delivery(ABC):
                     queue.backlog.push(halt.entry)
             queue.halt = None
             self.statistics.clear(queue.database)
-            _log.notice(
-                "{database}: the obstacle is gone, shipping goes on", database=queue.database
-            )
+            _log.notice("{database}: the cause is gone, shipping goes on", database=queue.database)
 
     def try_again(self) -> list[tuple[DatabaseQueue, tuple[int, int]]]:
         """Have databases that stand still, or wait before the next attempt, go on at once.
@@ -519,7 +517,12 @@ class Delivery(ABC):
             if entry is not None and database is not None and self._is_same_folder:
                 self.offsets.miss(database, (entry[:2], entry[:2]))
         except OSError as error:
-            _log.error("{}: can't be shipped ({}) nor set aside: {}", path, reason, error)
+            _log.error(
+                "{}: can't be shipped ({}), and can't be moved to the quarantine: {}",
+                path,
+                reason,
+                error,
+            )
         else:
             if entry is not None and database is not None:
                 self.offsets.pass_over(database, entry[:2])
@@ -547,7 +550,7 @@ class Delivery(ABC):
 
     @abstractmethod
     def _look_again(self) -> None:
-        """The position topic was emptied."""
+        """The offset topic was emptied."""
 
     @abstractmethod
     def _position_taken(self, position: Offset) -> None:

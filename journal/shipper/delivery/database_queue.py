@@ -45,7 +45,8 @@ class Halt:
     signature: tuple[int, ...] | None
     advice: str = (
         "Repair or move that journal away, or set event.processing.failure.handling.mode to warn"
-        " or skip, and it goes on by itself (after a change of the option: restart the shipper)"
+        " or skip, and shipping resumes automatically (after a change of the option: restart the"
+        " shipper)"
     )
     acknowledgeable: bool = False
     stays: bool = False
@@ -80,7 +81,7 @@ class DatabaseQueue:
     ``failing``: one of its messages failed, the answers to the others are awaited.
     ``setback``: the journal that was not delivered when it should, until it or a later one is.
     ``careful``: the journal that is sent one message at a time.
-    ``known``: what Kafka's position topic says, None if nothing; ``done``: up to which number all
+    ``known``: what Kafka's offset topic says, None if nothing; ``done``: up to which number all
     journals are in Kafka by that; ``passed``: up to where those that are not were told.
     ``foreign``: it is said of another journal folder. ``forgiven``: journals that don't fit that
     may be sent nevertheless. ``settled``: the newest journal that was
@@ -311,7 +312,7 @@ class DatabaseQueue:
         *,
         is_foreign: bool = False,
     ) -> None:
-        """Go on from what the position topic says now; no journal may be under way.
+        """Go on from what the offset topic says now; no journal may be under way.
 
         ``passed``: up to where journals that are not in Kafka were told. ``is_foreign``: KNOWN is
         of another journal folder.

@@ -116,7 +116,7 @@ class PlainDelivery(Delivery):
 
     def _go_without_positions(self, why: str) -> None:
         _log.warning(
-            "topic {}, in which positions are kept, can't be used: {}. Shipping goes on without it,"
+            "offset topic {} can't be used: {}. Shipping goes on without it,"
             " but a cluster that has lost journals will not be noticed",
             self.offsets.topic,
             why,

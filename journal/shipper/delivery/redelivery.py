@@ -147,7 +147,7 @@ class Redelivery:
         if uuid in self._sent:
             self.note_sent(uuid)
         if uuid in self._sent or uuid in self._gone:
-            self._answer(Outcome(True, "its late events were sent before"))
+            self._answer(Outcome(True, "its events were redelivered before"))
             return
         try:
             note = quarantine.find(uuid)
@@ -178,7 +178,7 @@ class Redelivery:
         try:
             self._plan.quarantine.flush()
         except OSError as error:
-            _log.error("what comes behind newer events can't be noted: {}", error)
+            _log.error("the notes of the quarantine on newer events can't be written: {}", error)
         is_noted, outcome = self.repairs.finish(send, is_aborted=is_aborted)
         self._doubtful.pop(send.note.uuid, None)
         if outcome.is_sent or outcome.taken:
@@ -202,7 +202,7 @@ class Redelivery:
             if note is not None:
                 self._let_go(note)
                 self._gone.add(uuid)
-                _log.notice("retry of {}.log: Kafka has its late events already", uuid)
+                _log.notice("retry of {}.log: Kafka has its redelivered events already", uuid)
         except (OSError, ValueError) as error:
             _log.error("{}.log: sent, but can't be removed from the quarantine: {}", uuid, error)
             self._sent.add(uuid)
@@ -248,7 +248,7 @@ class Redelivery:
         is_gone = False
         quarantine = self._plan.quarantine
         sent = 0 if is_aborted else send.sent
-        text = f"{sent} late event{'' if sent == 1 else 's'} sent"
+        text = f"{sent} event{'' if sent == 1 else 's'} redelivered"
         try:
             quarantine.flush()
             if send.is_sent and not is_aborted:

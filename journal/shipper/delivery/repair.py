@@ -8,7 +8,7 @@ ends by itself; repairs that wait keep their database held, also over a restart,
 overtaken. Commits never wait for any of this.
 
 All of a repair goes out in one Kafka transaction, as a late retry does
-(``journal.shipper.delivery.redelivery``), with the same kind of record in the position topic.
+(``journal.shipper.delivery.redelivery``), with the same kind of record in the offset topic.
 Everything belongs to the shipping thread.
 """
 

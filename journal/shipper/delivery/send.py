@@ -479,7 +479,7 @@ class JournalSend:
             if table not in self._plan.nameless:
                 self._plan.nameless.add(table)
                 _log.error(
-                    "{}. The table's events are SET ASIDE from {} on, all other tables go on. {}",
+                    "{}. The table's events are QUARANTINED from {} on, all other tables go on. {}",
                     error,
                     self.path,
                     REMEDY,

@@ -284,7 +284,7 @@ class TransactionalDelivery(Delivery):
             what = error.args[0]
             if what.code() in _PASSING and not self._waits_too_long():
                 return False
-            text = f"topic {self.offsets.topic}, in which positions are kept: {what.str()}"
+            text = f"offset topic {self.offsets.topic}: {what.str()}"
             raise KafkaException(KafkaError(what.code(), text)) from error
 
     def _place(self, queue: DatabaseQueue) -> None:
@@ -319,7 +319,7 @@ class TransactionalDelivery(Delivery):
             assert queue.known is not None
             names = queue.known.names.find(entry.epoch, entry.sequence)
             if entry.uuid.bytes in names:
-                _log.info("{}: Kafka has it already, as the position topic says", entry.name)
+                _log.info("{}: Kafka has it already, according to the offset topic", entry.name)
                 former = queue.take_known(entry)
                 if former is not None:
                     self._count(queue, [former])
@@ -364,9 +364,9 @@ class TransactionalDelivery(Delivery):
             advice = (
                 "Two journal folders, or a folder that was copied or begun anew, feed the same"
                 " topics under the same name of a database: give each server a kafka.topic.prefix"
-                " of its own. If the journal is not to be shipped, move it away, and shipping goes"
-                " on by itself; if it is, in spite of that, run: firebird-cdc journal acknowledge"
-                f" --config FILE {queue.database}"
+                " of its own. If the journal is not to be shipped, move it away, and shipping"
+                " resumes automatically; if it is, in spite of that, run: firebird-cdc journal"
+                f" acknowledge --config FILE {queue.database}"
             )
         else:
             reason = (
@@ -376,8 +376,8 @@ class TransactionalDelivery(Delivery):
             )
             advice = (
                 "Somebody has put an old journal back, or the numbering began anew. Move it away,"
-                " and shipping goes on by itself; look into the topics for its events before you"
-                " send them again"
+                " and shipping resumes automatically; look into the topics for its events before"
+                " you send them again"
             )
         signature = self._signature(entry)
         queue.backlog.pop()
@@ -650,7 +650,7 @@ class TransactionalDelivery(Delivery):
             self.offsets.note(position)
 
     def _hand_over(self, key: bytes, value: bytes | None, position: Offset | None) -> None:
-        """Hand over a record of the position topic."""
+        """Hand over a record of the offset topic."""
         while True:
             try:
                 self._produce_record(key, value, position)

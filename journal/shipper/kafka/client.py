@@ -74,6 +74,9 @@ _HURRY_S = 0.001
 """For the client's threads to see that they are to hurry."""
 
 
+DeliveryCallback = Callable[[KafkaError | None, Any], None]
+
+
 def is_refusal(error: KafkaError) -> bool:
     """Tell whether ERROR is about the message itself, so that it would be refused again."""
     return error.code() in _REFUSALS

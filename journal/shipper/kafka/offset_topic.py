@@ -57,7 +57,7 @@ UNUSABLE = frozenset(
         KafkaError.MSG_SIZE_TOO_LARGE,
     }
 )
-"""Errors with which the position topic can't be used, and waiting won't help."""
+"""Errors with which the offset topic can't be used, and waiting won't help."""
 
 NAMED_JOURNALS = 65_536
 """Journals of one database whose uuids are kept from what was read: what a power cut may bring
@@ -307,7 +307,7 @@ class Known:
 
 
 class OffsetReader:
-    """Reads the position topic to its end, in steps; makes the topic if it is missing.
+    """Reads the offset topic to its end, in steps; makes the topic if it is missing.
 
     Its end is what there is when reading begins: records behind it are of nobody who matters
     here. ``known``: by database, complete once ``advance`` has said so; ``late``: journals of
@@ -406,7 +406,7 @@ class OffsetReader:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
         else:
-            _log.info("made topic {}, where the positions of databases are kept", topic)
+            _log.info("created the offset topic {}", topic)
 
     def _mend(self, seconds: float) -> None:
         """Have the topic compacted, if Kafka made it by itself while it was emptied."""
@@ -427,8 +427,8 @@ class OffsetReader:
             _log.notice("topic {} is compacted from now on", topic)
         except (KafkaException, KeyError) as error:
             _log.warning(
-                "whether topic {} has cleanup.policy=compact could not be seen to ({}): without"
-                " that, Kafka forgets the positions of databases after a time",
+                "could not make sure that offset topic {} has cleanup.policy=compact ({}):"
+                " without that, Kafka deletes the offsets of databases after a time",
                 topic,
                 error,
             )
@@ -448,7 +448,7 @@ class OffsetReader:
             position = Offset.parse(value)
         except (ValueError, KeyError, TypeError) as error:
             _log.warning(
-                "topic {} holds a record that is no position of ours ({}); it is left alone",
+                "offset topic {} holds a record that is no valid offset ({}); it is ignored",
                 self._partition.topic,
                 error,
             )

@@ -70,7 +70,7 @@ streaming_queue_max_bytes gauge - Bytes that the queue takes
 streaming_queue_bytes gauge - Bytes that are in it
 streaming_lag_milliseconds gauge database As shipping_lag_seconds; while nothing waits, what the last change took from its commit until Kafka had it
 streaming_transactions_committed counter database Committed transactions that were delivered
-streaming_position info database,journal,commit_seq,pos Where the last delivered change stands in its database's history
+streaming_position info database,journal,commit_seq,pos Place of the last delivered change in its database's history
 streaming_last_transaction_id gauge database The server's number of the last delivered transaction
 snapshot_last_event info database,table,journal,commit_seq,pos,transaction The last row of the snapshot
 snapshot_last_event_age_milliseconds gauge database Time since the last row; -1 if there was none
@@ -89,8 +89,8 @@ snapshot_rows_scanned counter database,table Rows copied of each table
 incremental_chunks counter database,table Chunks of incremental snapshots
 journals_live gauge database Journals of transactions that are not decided
 journals_pending gauge database Committed journals that wait to be delivered
-journals_quarantined gauge database Journals that were set aside
-tables_not_delivered gauge database Tables of which events are set aside, as they can't have a topic or another name they need
+journals_quarantined gauge database Journals in the quarantine
+tables_not_delivered gauge database Tables of which events are quarantined, as they can't have a topic or another name that they need
 journal_bytes gauge - Size of live and pending journals; estimated when there are more than 20,000
 journal_free_bytes gauge - Free space on the file system of the journal folder
 journal_oldest_pending_seconds gauge database Age of the oldest pending journal; 0 if none waits
@@ -102,39 +102,39 @@ shipping_lag_seconds gauge database How far Kafka is behind now: the age of the 
 delivery_latency_seconds gauge database What the last delivered change took, from its commit until Kafka had it
 send_failures counter database Messages that Kafka did not take
 retries counter database Times that journals were sent again
-database_halted gauge database 1 while shipping of the database stands still until somebody acts
+database_halted gauge database 1 while shipping of the database is paused until somebody acts
 database_waiting gauge database 1 while its next journal is not taken, and is tried again
-databases_halted gauge - Databases that stand still
-troubles gauge kind Troubles there are now: waiting, halted or warning
+databases_halted gauge - Databases whose shipping is paused
+troubles gauge kind Current problems by kind: waiting (retried automatically), halted (shipping paused) or warning
 last_error_timestamp_seconds gauge - When the last error was noted; 0 if there was none
-lost_ranges gauge - Databases of which Kafka has lost journals, until that is acknowledged
-missing_ranges gauge - Databases of which journals were missing when they were to be sent, until that is acknowledged
-canary_age_seconds gauge database,table Since the canary's last write came out of a journal; -1 if none did
-canary_latency_seconds gauge database,table From the canary's write until it came out
+lost_ranges gauge - Databases of which Kafka has lost journals, until acknowledged
+missing_ranges gauge - Databases of which journals were missing when they were to be sent, until acknowledged
+canary_age_seconds gauge database,table Since the canary's last write arrived in a journal; -1 if none did
+canary_latency_seconds gauge database,table From the canary's write until it arrived in a journal
 canary_missing gauge database,table 1 while its write is overdue: changes are probably being lost
 canary_unwritable gauge database,table 1 while it can't be written, so nothing is known of capture
 kafka_reachable gauge - 1 while Kafka answers
 kafka_brokers_connected gauge - Brokers that the client is connected to
 producer_queue_messages gauge - Messages that were handed to the Kafka client and are not acknowledged
 shipper_start_time_seconds gauge - When the shipper started
-shipper_loop_age_seconds gauge - Since the shipper's loop last came round
+shipper_loop_age_seconds gauge - Since the shipper's loop last completed a turn
 build info version The version of firebird-cdc
 captured_transactions counter database Transactions whose changes were written to a journal
 captured_changes counter database Changes in these
 captured_bytes counter database Size of these journals
 gap_transactions counter database Transactions that committed and whose changes were not captured
-refused_transactions counter database Transactions that could not be committed for our sake
+refused_transactions counter database Transactions whose commit was refused because their changes could not be recorded
 unacknowledged_lost_transactions gauge database Those of gap_transactions that nobody has acknowledged
 unacknowledged_refused_transactions gauge database Those of refused_transactions that nobody has acknowledged
 transactions_rolled_back counter database Transactions with changes that were rolled back
 journals_rolled_back counter database Journals that were removed because of that
 callback_seconds histogram database,call Time that capture added to calls of the server
 confirm_seconds histogram database From a commit until its journal had its final name
-journals_undecided gauge - Journals that wait as nobody can tell yet whether they were committed, or give them numbers
-confirmer_silent_seconds gauge - Since the process that confirms journals last came round; 0 while none does
-journal_limit_bytes gauge - connector.journal.max.bytes as the server heeds it; 0: none
+journals_undecided gauge - Journals that wait because it is not known yet whether they were committed, or because they can't get a number
+confirmer_silent_seconds gauge - Since the process that confirms journals last gave its heartbeat; 0 while none confirms
+journal_limit_bytes gauge - connector.journal.max.bytes as the server applies it; 0: no limit
 journal_limit_reached gauge - 1 while waiting journals take more than that
-journal_limit_refusals counter - Times that the limit refused something
+journal_limit_refusals counter - Times that a write was refused because of the limit
 """)  # fmt: skip  # noqa: E501
 """Every metric of ours, by the name of its family; see ``sample_names``."""
 

@@ -90,7 +90,7 @@ class Observer:
             except Exception as error:
                 what = f"{type(error).__name__}: {error}"
                 if what != self._failure:
-                    _log.exception("what is seen of the shipper can't be kept up to date")
+                    _log.exception("the status of the shipper can't be updated")
                 self._failure = what
             self._ended.wait(_TURN_S)
         with contextlib.suppress(OSError):

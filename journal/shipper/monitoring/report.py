@@ -106,7 +106,7 @@ class Reporter:
         """Return the reason why the shipper isn't alive; empty if it is."""
         age = monotonic() - self.statistics.loop_at
         if age > LOOP_STUCK_S:
-            return f"the shipper's loop has not come round for {age:.0f} s"
+            return f"the shipper's loop has not responded for {age:.0f} s"
         return ""
 
     def unready(self) -> list[str]:
@@ -352,7 +352,7 @@ def _secrets(config: ConnectorConfig) -> list[str]:
 def needs_somebody(report: Mapping[str, Any]) -> list[str]:
     """Return the problems in REPORT that don't end by themselves, one sentence each."""
     now = report["written_us"]
-    found = [] if report["alive"] else ["the shipper's loop stands still"]
+    found = [] if report["alive"] else ["the shipper's loop hangs"]
     for trouble in report["troubles"]:
         waited_s = (now - trouble["since_us"]) / 1e6
         if trouble["kind"] != "waiting":
@@ -372,8 +372,8 @@ def set_aside(count: int) -> str:
     """The sentence that COUNT journals are in the quarantine."""
     journals = "1 journal is" if count == 1 else f"{count} journals are"
     return (
-        f"{journals} in the quarantine; firebird-cdc journal retry sends again, journal discard"
-        " gives up"
+        f"{journals} in the quarantine; firebird-cdc journal retry sends what is missing, journal"
+        " discard deletes them"
     )
 
 

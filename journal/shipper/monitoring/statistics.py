@@ -105,7 +105,7 @@ class DatabaseBacklog:
 class BacklogFigures:
     """Figures of the content of the journal folder.
 
-    ``databases``: by path, "" for journals whose database can't be told. ``bytes``: of pending and
+    ``databases``: by path, "" for journals whose database is unknown. ``bytes``: of pending and
     live journals together, an estimate where there are very many. ``free_bytes``: of the folder's
     file system.
     """
@@ -128,7 +128,7 @@ class BacklogFigures:
 
     @property
     def quarantined(self) -> int:
-        """Journals that were set aside."""
+        """Journals in the quarantine."""
         return sum(backlog.quarantined for backlog in self.databases.values())
 
 

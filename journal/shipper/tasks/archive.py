@@ -122,9 +122,9 @@ class ArchiveKeeper:
             self._trouble = next(iter(self._damaged.values()), None)
         except Exception as error:
             if not isinstance(error, OSError):
-                _log.exception("{}: looking after the archive failed", self._archive)
+                _log.exception("{}: maintaining the archive failed", self._archive)
             self._trouble = (
-                f"the archive {self._archive} can't be looked after: {error}; journals are still"
+                f"the archive {self._archive} can't be maintained: {error}; journals are still"
                 " archived, unpacked, and none is removed for its age"
             )
         self._took_s = monotonic() - began

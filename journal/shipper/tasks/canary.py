@@ -250,14 +250,14 @@ class Canary:
             if transaction == write.transaction:
                 break
         if not self._figures.seen_us:
-            _log.info("{}: the canary comes out of the journals", self.table.identifier)
+            _log.info("{}: the canary's writes arrive in the journals", self.table.identifier)
         self._figures.seen_us = seen_us
         self._figures.latency_ms = max(seen_us - write.began_us, 0) / 1000
         if self._alarm is not None:
             self._alarm = None
             self._figures.missing = False
             _log.notice(
-                "{}: what is written into the canary comes out of the journals again",
+                "{}: the canary's writes arrive in the journals again",
                 self.table.identifier,
             )
         if self._unwritable:
@@ -276,11 +276,11 @@ class Canary:
         self._figures.missing = True
         when = datetime.fromtimestamp(write.written_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
         text = (
-            f"the canary's write of {when} UTC (transaction {write.transaction}) did not come out"
-            f" of the journals within {self._timeout_s:.0f} s: CHANGES OF THIS DATABASE ARE"
-            " PROBABLY NOT CAPTURED. Look whether its publication is on and has the table, and"
-            f" into replication.log; firebird-cdc check --database {self.table.database} looks"
-            " for the cause"
+            f"the canary's write of {when} UTC (transaction {write.transaction}) did not arrive in"
+            f" the journals within {self._timeout_s:.0f} s: CHANGES OF THIS DATABASE ARE PROBABLY"
+            " NOT CAPTURED. Look whether its publication is on and has the table, and into"
+            f" replication.log; firebird-cdc check --database {self.table.database} looks for the"
+            " cause"
         )
         _log.error("{}: {}", self.table.identifier, text)
         self._statistics.trouble(self._subject, "halted", text)

@@ -595,7 +595,7 @@ _MOST_TABLES = 20
 
 _EXCUSES = {
     ("-missing", "not shipped"): "{n} events are behind what the shipper has in Kafka by its"
-    " position topic: they wait, and were not asked for",
+    " offset topic: they wait, and were not looked for",
     ("-missing", "retention"): "{n} events are older than what retention has left in their"
     " topics: nothing can be said of them",
     (
@@ -632,9 +632,9 @@ def _proven(facts: Facts) -> list[str]:
         (epoch, sequence, position), by_position = end
         event = "" if position == END_AT or not by_position else f", event {position}"
         source = (
-            "as far as the position topic says that it was shipped"
+            "as far as it was shipped according to the offset topic"
             if by_position
-            else "the last one found in its topics; no position was there, so what may be lost"
+            else "the last one found in its topics; it has no offset, so what may be lost"
             " behind it can't be told"
         )
         first, last = min(epochs), max(epochs)

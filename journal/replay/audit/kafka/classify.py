@@ -28,7 +28,7 @@ TransactionState = tuple[str, str | None, str | None]
 class Facts:
     """Facts that decide whether a difference is a fault; they go to the tasks that judge.
 
-    ``ends``: by database, up to where its events have to be in Kafka, and whether the position
+    ``ends``: by database, up to where its events have to be in Kafka, and whether the offset
     topic says so. ``read``: by database and epoch, the first and the last sequence that was read.
     ``last_epochs``: by database, of the whole history and of what is in Kafka. ``trimmed``: by
     topic, the partitions whose beginning retention has taken. ``topics``: those that exist.
@@ -219,7 +219,7 @@ class Judge:
         how = (
             "was sent again as a repair"
             if (row["note"] or "").startswith("repair:")
-            else ("was left out at its time and came late")
+            else ("was left out at first and redelivered later")
         )
         return "late", None, f"{_event(row)} {how}, in {_at(row)}"
 

@@ -352,7 +352,7 @@ class Shipped(NamedTuple):
 def read_positions(
     spark: SparkSession, options: Mapping[str, str], topics: Topics
 ) -> dict[str, Shipped]:
-    """Return how far each database was shipped, as the position topic says: a short list."""
+    """Return how far each database was shipped, as the offset topic says: a short list."""
     value = F.from_json(
         F.col("value").cast("string"),
         "database string, epoch bigint, sequence bigint, pos bigint, complete boolean, late string",

@@ -8,12 +8,12 @@ const KEPT = 450;
 const SHOWN_TABLES = 300;
 const STATES = {
   well: "All is well",
-  waiting: "Waiting, goes on by itself",
-  warning: "Works, but look at this",
-  halted: "Needs somebody",
+  waiting: "Degraded, retrying automatically",
+  warning: "Works, with warnings",
+  halted: "Action required",
   gone: "No answer",
 };
-const KINDS = { behind: "Behind", waiting: "Waits", warning: "Warning", halted: "Stands still" };
+const KINDS = { behind: "Behind", waiting: "Retrying", warning: "Warning", halted: "Paused" };
 
 const byId = (id) => document.getElementById(id);
 const numbers = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
@@ -299,7 +299,7 @@ function showGone() {
   put("state", STATES.gone);
   document.title = "No answer – firebird-cdc";
   put("gone", `The shipper has not answered since ${new Date(answeredAt).toLocaleTimeString()}. What is`
-    + " shown below is as it was then. It is asked again and again.");
+    + " shown below is as it was then. This page keeps trying.");
 }
 
 async function ask(path) {

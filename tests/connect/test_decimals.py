@@ -159,7 +159,7 @@ def test_39_digits_for_those_who_take_them(
     assert (after["PRICE"], after["I"]) == (Decimal(_BEYOND), Decimal(least))
 
 
-def test_declared_length_in_source_type_parameters_stays(work: Work, tmp_path: Path) -> None:
+def test_what_is_declared_for_people_stays_as_it_is(work: Work, tmp_path: Path) -> None:
     """The length in the parameters of the source type is that of CREATE TABLE."""
     _of_extremes(work, "ENDS_TOLD")
     made = renderer(tmp_path, ("column.propagate.source.type: .*",))

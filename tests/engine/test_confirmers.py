@@ -195,7 +195,7 @@ def test_a_stopped_shipper_is_one_too(capture: Capture) -> None:
     assert _ids(capture) == [1, 2, 3]
 
 
-def test_journal_in_limbo_is_kept_counted_and_shown(pair: Pair) -> None:
+def test_what_is_in_limbo_is_kept_counted_and_shown(pair: Pair) -> None:
     capture = pair.capture
     pair.leave_in_limbo("INSERT INTO T VALUES (1, 0)")
     assert [len(each) for each in pair.limbo()] == [1, 1]

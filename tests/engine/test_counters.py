@@ -17,7 +17,7 @@ def _counted(capture: Capture) -> DatabaseCounters:
     return read_counters(capture.journal_directory).databases[str(capture.database)]
 
 
-def test_outcomes_of_transactions_are_counted_over_processes(classic: Capture) -> None:
+def test_what_becomes_of_transactions_is_counted_over_processes(classic: Capture) -> None:
     classic.create("CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, TEXT VARCHAR(100))")
     page = classic.journal_directory / ".firebird-cdc" / "counters"
     page.parent.mkdir(parents=True)

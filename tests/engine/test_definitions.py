@@ -59,9 +59,7 @@ def test_a_key_is_that_of_the_time_of_the_change(capture: Capture, ddl: str) -> 
     assert first.brief() == [("c", None, {"ID": 1, "TEXT": "a    "})]
 
 
-def test_rows_before_ddl_of_the_same_transaction_are_described_as_they_were(
-    capture: Capture,
-) -> None:
+def test_what_the_same_transaction_changes_is_described_as_it_was(capture: Capture) -> None:
     capture.create(TABLE, "CREATE TABLE U (ID INTEGER)")
     attachment = capture.attach()
     attachment.execute("INSERT INTO T VALUES (1, 'a')")

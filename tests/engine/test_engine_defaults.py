@@ -71,7 +71,7 @@ def test_literals_are_what_the_engine_puts_into_rows(capture: Capture) -> None:
         assert "ID" not in told
 
 
-def test_default_that_is_no_literal_of_its_column_is_left_out(capture: Capture) -> None:
+def test_what_is_no_literal_of_its_column_is_no_default(capture: Capture) -> None:
     columns = columns_of({kind: literals for kind, (_, literals) in NONE.items()})
     values = [value for value, literals in NONE.values() for _ in literals]
     others = {

@@ -176,7 +176,7 @@ def test_a_transaction_counts_once_however_often_it_tries_to_write(
     assert code == 1 and re.search(r"1 transaction of \S+ was refused", said), said
 
 
-def test_counts_of_the_journal_folder_survive_a_start_until_acknowledged(
+def test_what_the_journal_folder_counts_survives_a_start_and_shows_until_acknowledged(
     capture: Capture, start_server: StartServer, told: Told
 ) -> None:
     server = start_server()
@@ -245,7 +245,7 @@ def test_a_folder_that_is_gone_does_not_take_along_what_is_counted(
     assert code == 1 and re.search(r"2 transactions of \S+ were committed.*NOT CAPTURED", said)
 
 
-def test_failures_that_no_file_counts_are_read_from_replication_log(
+def test_what_can_be_counted_nowhere_is_in_replication_log_and_read_there(
     capture: Capture, start_server: StartServer, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FIREBIRD", str(capture.root.path))
@@ -283,7 +283,7 @@ def test_failures_that_no_file_counts_are_read_from_replication_log(
     assert not any(re.search(words, need) for need in _page_shows(capture))
 
 
-def test_loss_behind_an_acknowledgement_is_told_though_nothing_can_be_counted(
+def test_what_is_lost_behind_an_acknowledgement_is_told_though_nothing_can_be_counted(
     capture: Capture, start_server: StartServer, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The plugin is silent for a while behind each entry, so the acknowledgement waits for it. And
@@ -321,7 +321,7 @@ def test_loss_behind_an_acknowledgement_is_told_though_nothing_can_be_counted(
         assert words in told(command)[1]
 
 
-def test_failures_in_replication_log_can_be_acknowledged_without_counters(
+def test_what_replication_log_tells_can_be_acknowledged_where_nothing_was_ever_counted(
     capture: Capture, start_server: StartServer, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FIREBIRD", str(capture.root.path))

@@ -251,7 +251,7 @@ def test_a_disk_without_a_byte_left(
     assert _has_no_error(lenient)
 
 
-def test_transaction_without_even_a_gap_is_counted_for_the_next_process(
+def test_what_could_not_even_leave_a_gap_is_counted_for_the_next_process(
     lenient: Capture, start_server: StartServer, small_disk: SmallDisk
 ) -> None:
     server = start_server()

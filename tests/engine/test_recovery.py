@@ -66,7 +66,7 @@ def test_a_commit_followed_by_a_kill_needs_no_further_work(capture: Capture) -> 
     assert not list((state / "pool").iterdir())
 
 
-def test_journal_of_a_living_server_is_left_alone(capture: Capture) -> None:
+def test_what_a_living_server_writes_is_left_alone(capture: Capture) -> None:
     capture.create(_TABLE)
     attachment = capture.attach()
     attachment.execute("INSERT INTO T VALUES (1)")

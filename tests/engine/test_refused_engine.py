@@ -41,7 +41,7 @@ def test_firebird_4_0_0_is_refused_by_name(capture: Capture, mode: str) -> None:
     assert not capture.live() and not capture.committed()
 
 
-def test_commits_are_counted_where_the_engine_ignores_errors(
+def test_where_errors_are_not_heeded_commits_are_counted_and_leave_no_journal(
     capture: Capture,
 ) -> None:
     """A journal of such a transaction could be published though that was rolled back."""

@@ -109,7 +109,7 @@ def test_histories_stay_in_order(classic: Capture, harm: Callable[[Path], None])
     writers.assert_in_order()
 
 
-def test_later_process_waits_until_nobody_uses_the_file_before(classic: Capture) -> None:
+def test_who_comes_later_waits_until_nobody_uses_the_file_before(classic: Capture) -> None:
     """One process can't notice: its thread that would is held up. Its tickets go on."""
     writers = Writers(classic)
     assert len(classic.journals()) == 1

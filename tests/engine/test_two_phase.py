@@ -164,7 +164,7 @@ def test_its_attachments_leave_between_the_phases(pair: Pair, commit: bool) -> N
     assert not _gaps(one + two)
 
 
-def test_transaction_that_changes_its_rows_comes_after_it(pair: Pair) -> None:
+def test_who_changes_its_rows_comes_after_it(pair: Pair) -> None:
     for number in range(5):
         pair.run("leave", f"INSERT INTO T VALUES ({number}, 0)")
         pair.resolve(commit=True)
@@ -200,7 +200,9 @@ def test_the_seal_of_who_changes_its_rows_tells_that_it_comes_after_it(pair: Pai
 
 # That a gap can be left in limbo, that it can't, and that no bridge runs that could tell it apart.
 @pytest.mark.parametrize("fault", ["savepoints", "no folder", "wrong option"])
-def test_unrecorded_commit_from_limbo_is_counted(pair: Pair, fault: str) -> None:
+def test_what_is_committed_from_limbo_and_was_not_recorded_is_counted(
+    pair: Pair, fault: str
+) -> None:
     capture = pair.capture
     capture.options["connector.capture.failure.mode"] = "gap"
     statements = ["INSERT INTO T VALUES (1, 0)"]

@@ -296,14 +296,14 @@ def test_every_call_that_syncs_has_been_made_to_fail(
     )
 
 
-def test_sync_that_no_scenario_reaches_has_a_test_of_its_own() -> None:
+def test_what_no_scenario_comes_to_has_a_test_of_its_own() -> None:
     for call, (_, test) in _NOT_REACHED.items():
         path, _, name = test.partition("::")
         source = (Path(__file__).parents[1] / path).read_text("utf-8")
         assert f"\ndef {name}(" in source, call
 
 
-def test_every_mention_of_a_sync_is_known() -> None:
+def test_whatever_has_the_name_of_a_sync_is_known() -> None:
     known = {mention for mentions in _MENTIONS.values() for mention in mentions}
     found = {*python_mentions(), *native_mentions()}
     assert not known - found, "it is not there any more"
@@ -373,7 +373,7 @@ def test_another_form_in_python_is_a_mention(source: str) -> None:
         ("int f(void) {\n    pwritev2(fd, p, 1, 0, RWF_SYNC);\n}", [], ["f RWF_SYNC"]),
     ],
 )
-def test_sync_in_c_is_found(source: str, calls: list[str], mentions: list[str]) -> None:
+def test_what_syncs_in_c_is_found(source: str, calls: list[str], mentions: list[str]) -> None:
     found = in_c("file.c", source)
     assert [each.text for each in found.calls] == [f"file.c {each}" for each in calls]
     assert [each.text for each in found.mentions] == [f"file.c {each}" for each in mentions]

@@ -87,12 +87,12 @@ _SYNC_NAME = 'os.fsync(os.open(".", os.O_RDONLY))\n'
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_unsynced_bytes_may_be_there_or_not(recorded: Recorded, policy: str) -> None:
+def test_what_is_not_synced_may_be_there_or_not(recorded: Recorded, policy: str) -> None:
     assert recorded.found(_WRITE, policy, _at_end) == {"", "f=", "f=a100", "f=0100"}
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_synced_bytes_are_there(recorded: Recorded, policy: str) -> None:
+def test_what_is_synced_is_there(recorded: Recorded, policy: str) -> None:
     assert recorded.found(_WRITE + "os.fsync(fd)\n" + _SYNC_NAME, policy, _at_end) == {"f=a100"}
 
 
@@ -189,7 +189,7 @@ shared = mmap.mmap(page, 4096); shared[7:9] = b"xy"; shared.flush()
     assert disk.content(str(recorded.root / "page"))[7:9] == b"xy"
 
 
-def test_call_that_the_recorder_cannot_follow_is_an_error(recorded: Recorded) -> None:
+def test_what_the_recorder_cannot_follow_is_not_passed_over(recorded: Recorded) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         recorded.run('ctypes.CDLL(None).fopen(b"f", b"w")\n')
 
@@ -234,7 +234,7 @@ def test_an_ended_process_is_known_as_long_as_its_journals_may_be_in_its_pool(
     assert is_visible
 
 
-def test_unsynced_bytes_are_on_disk_only_after_they_are_written_again(
+def test_what_a_failed_sync_did_not_write_comes_only_when_it_is_written_again(
     recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail = """

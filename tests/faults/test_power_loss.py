@@ -17,7 +17,7 @@ def _problems(outcomes: list[Outcome]) -> list[str]:
     return [f"{outcome.cut}: {outcome.problems[:3]}" for outcome in outcomes if outcome.problems]
 
 
-def test_committed_changes_are_in_the_journals_after_a_power_cut(tmp_path: Path) -> None:
+def test_what_was_committed_is_in_the_journals_after_a_power_cut(tmp_path: Path) -> None:
     """A seeded share; `make soak` runs all."""
     outcomes: list[Outcome] = []
     for attempt in range(_MOST_RUNS):  # what waits at a cut depends on how fast the machine is

@@ -274,7 +274,7 @@ def test_repair_is_sent_once_wherever_the_shipper_dies(
     assert "2 missing events: 2 earlier" in capsys.readouterr().out
 
 
-def test_impossible_repair_is_told_and_leaves_nothing_half_done(
+def test_what_cannot_be_repaired_is_said_and_nothing_of_it_is_half_done(
     make_scene: Callable[[bool], Scene], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     scene = make_scene(True)

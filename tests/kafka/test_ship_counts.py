@@ -122,7 +122,7 @@ def test_a_database_is_not_well_in_an_outage_and_each_event_counts_once_after_it
     assert len({event.position for event in events}) == 1505
 
 
-def test_commits_while_the_shipper_waits_for_kafka_are_told_as_waiting(
+def test_what_is_committed_while_the_shipper_waits_for_kafka_is_told_to_wait(
     make_ship: Callable[[str], Ship], folder: Folder, own_broker: KafkaBroker, topic_prefix: str
 ) -> None:
     ship = make_ship(own_broker.bootstrap)
@@ -191,7 +191,7 @@ def _run_here(ship: Ship, monkeypatch: pytest.MonkeyPatch, retry: str = "") -> S
 
 
 @pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
-def test_journal_that_turns_out_to_be_committed_counts_once(
+def test_what_turns_out_to_be_committed_counts_once(
     ship: Ship,
     folder: Folder,
     topic_prefix: str,

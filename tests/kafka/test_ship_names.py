@@ -270,7 +270,7 @@ def test_of_tables_that_collide_the_later_one_is_set_aside_and_can_be_sent(
 
 
 @TRANSACTIONAL
-def test_retry_asked_for_first_comes_before_newer_events(
+def test_what_was_set_aside_comes_before_newer_events_if_it_is_asked_for_first(
     depot: Depot, topic_prefix: str, transactional: bool
 ) -> None:
     ship = depot.ship

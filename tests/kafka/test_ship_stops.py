@@ -98,7 +98,7 @@ def _unanswered(folder: Folder) -> int:
 
 
 @TRANSACTIONAL
-def test_backlog_is_sent_once_though_kafka_was_never_reached_before(
+def test_where_kafka_was_never_reached_and_what_waits_is_sent_once_later(
     make_ship: Callable[[str], Ship],
     folder: Folder,
     broker: KafkaBroker,
@@ -125,7 +125,7 @@ def test_backlog_is_sent_once_though_kafka_was_never_reached_before(
 
 
 @TRANSACTIONAL
-def test_embedded_shipper_ends_with_the_last_server_process_while_kafka_is_away(
+def test_when_the_last_server_process_ends_while_kafka_is_away(
     make_ship: Callable[[str], Ship], folder: Folder, topic_prefix: str, transactional: bool
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:

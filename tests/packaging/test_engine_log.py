@@ -149,13 +149,15 @@ def test_a_night_of_commits_without_the_plugin_is_read_in_seconds(
 
 
 @pytest.mark.parametrize("zone_h", [-11, 13])
-def test_recent_engine_message_is_an_error_in_any_time_zone(server: Server, zone_h: float) -> None:
+def test_what_the_engine_said_a_moment_ago_is_an_error_in_any_time_zone(
+    server: Server, zone_h: float
+) -> None:
     now = time.time()
     _write(server.replication_log, (now - 2, "firebird-cdc: it can't"), zone_h=zone_h)
     assert [each.severity for each in engine_log(server)] == [Severity.ERROR]
 
 
-def test_uncounted_failures_are_found_in_long_and_rotated_logs(
+def test_what_was_counted_nowhere_is_found_behind_much_else_and_in_the_log_before(
     server: Server,
 ) -> None:
     now = int(time.time())

@@ -344,7 +344,7 @@ def test_an_uninstall_that_fails_half_way_leaves_all_files_as_they_were(
         ("database\n{\n", "has no '}'"),
     ],
 )
-def test_damaged_replication_conf_is_named_and_left_alone(
+def test_what_stands_in_the_way_is_named_and_left_alone(
     engine_root: EmbeddedRoot,
     options_file: Path,
     conf: str,
@@ -488,7 +488,7 @@ def test_a_folder_for_logs_that_was_there_stays(
     assert logs.exists()
 
 
-def test_missing_right_to_make_the_log_folder_is_told_with_the_remedy(
+def test_who_may_not_make_the_folder_for_logs_is_told_what_to_do(
     engine_root: EmbeddedRoot,
     options_file: Path,
     logs: Path,

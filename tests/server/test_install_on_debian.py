@@ -74,7 +74,7 @@ def test_samples_folders_and_links_come_and_go_as_debian_would_place_them(
         shutil.rmtree(home, ignore_errors=True)
 
 
-def test_refused_transactions_of_a_debian_server_are_told_until_acknowledged(
+def test_what_a_server_refuses_is_told_in_its_system_until_it_is_acknowledged(
     firebird4: Firebird4, client: Any
 ) -> None:
     journals, _ = firebird4.install("127.0.0.1:9", "test")

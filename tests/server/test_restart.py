@@ -77,7 +77,7 @@ def test_a_server_that_was_not_restarted_after_install_is_an_error(
         assert about_restart(firebird4) == []
 
 
-def test_file_changed_under_a_capturing_server_is_a_warning(
+def test_what_changed_under_a_server_that_captures_is_a_warning(
     firebird4: Firebird4, client: Any
 ) -> None:
     firebird4.install("127.0.0.1:9", "nowhere")

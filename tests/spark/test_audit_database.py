@@ -165,7 +165,7 @@ def _types_of(report: Any) -> set[tuple[str, str, str | None]]:
     return {(found["kind"], found["table"], found["key"]) for found in report["findings"]}
 
 
-def test_changes_past_the_connector_are_found_alone_and_named(lab: Lab) -> None:
+def test_what_was_done_past_the_connector_is_found_alone_and_named(lab: Lab) -> None:
     columns = ", ".join(f"C{place} {sql}" for place, sql in enumerate(TYPES))
     database = lab.make(
         "tampered.fdb",

@@ -382,7 +382,7 @@ def test_of_a_compacted_topic_the_last_message_of_each_key_is_asked_for(planted:
     )
 
 
-def test_journal_that_is_not_shipped_yet_is_not_asked_for(planted: Planted) -> None:
+def test_what_is_not_shipped_yet_is_not_asked_for(planted: Planted) -> None:
     assert any(text.startswith("1 events are behind what") for text in planted.comparison.notes)
     assert any(
         "/data/short.fdb: compared with Kafka from sequence 1 to 10 of epoch 0" in text
@@ -590,7 +590,7 @@ def test_topic_that_is_gone_is_passed_over_and_any_other_error_is_not(
         topic_reader.written_by_now(spark, options, names)
 
 
-def test_messages_shipped_while_journals_are_rendered_are_not_asked_about(
+def test_what_is_shipped_while_journals_are_rendered_is_not_asked_about(
     spark: SparkSession,
     broker: KafkaBroker,
     tmp_path: Path,
@@ -668,7 +668,7 @@ def test_equal_messages_of_events_outside_the_range_are_not_doubled(
     assert any("messages are equal to others of their keys" in text for text in comparison.notes)
 
 
-def test_message_doubled_behind_a_restore_is_found(
+def test_what_is_doubled_behind_a_restore_is_found(
     spark: SparkSession, broker: KafkaBroker, tmp_path: Path, topic_prefix: str
 ) -> None:
     """Also where messages do not tell where they are from."""

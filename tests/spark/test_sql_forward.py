@@ -449,7 +449,7 @@ def test_only_a_switch_of_the_whole_publication_changes_how_it_ends(
     assert [text for text in known if text in behind] == (follows or [])
 
 
-def test_missing_journals_are_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_is_missing_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
     items = History(tmp_path / "journals")
     items.define("ITEM", (column("ID", Storage.INTEGER, key=1), column("A", Storage.ARRAY)))
     items.define("BAG", (column("F", Storage.DOUBLE), column("T", Storage.TEXT)), 0)

@@ -377,7 +377,7 @@ _BEHIND: dict[str, tuple[Point, Callable[[History], None]]] = {
     ("point", "spoil"),
     few_of(_BEHIND, ("its stamp says so", "up to a time", "its segment has all before")),
 )
-def test_unreadable_journal_surely_behind_the_point_does_not_matter(
+def test_what_is_surely_behind_the_point_need_not_be_readable(
     spark: SparkSession, tmp_path: Path, point: Point, spoil: Callable[[History], None]
 ) -> None:
     history = _five(tmp_path / "journals")

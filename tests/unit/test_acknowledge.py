@@ -29,7 +29,7 @@ def test_shipper_can_read_what_root_acknowledges(
     assert given == [("shipped", *ids), (f".{wish.name}.part", *ids)]
 
 
-def test_unreadable_memory_does_not_hold_up_other_acknowledgements(tmp_path: Path) -> None:
+def test_what_can_not_be_read_does_not_hold_up_what_else_is_acknowledged(tmp_path: Path) -> None:
     memory = Shipped(tmp_path, "positions")
     acknowledge(tmp_path, "/srv/a.fdb")
     (wish,) = (tmp_path / ".firebird-cdc/shipped").glob("*.acknowledged")

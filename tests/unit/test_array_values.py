@@ -180,7 +180,7 @@ def test_a_text_in_an_array_that_cannot_be_decoded_is_the_placeholder() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf")])
-def test_number_that_json_lacks_is_a_bad_value_inside_an_array_too(value: float) -> None:
+def test_what_json_lacks_is_a_bad_value_inside_an_array_too(value: float) -> None:
     column = _column(Element(27, 0, 0, 8, 0, BOUNDS))
     array = _array(12, 0, 8, 0, struct.pack("<d", value))
     with pytest.raises(BadValue, match="JSON number"):

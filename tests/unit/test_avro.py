@@ -97,7 +97,7 @@ def convert(converters: list[AvroConverter], url: str, **options: str) -> bytes 
         (200, [], RegistryUnavailable, "not what a schema registry does"),
     ],
 )
-def test_answer_of_the_registry_decides_between_refusal_and_retry(
+def test_what_the_registry_says_decides_between_no_and_later(
     told: Told, converters: list[AvroConverter], status: int, body: Any, error: Any, said: str
 ) -> None:
     told.status = status

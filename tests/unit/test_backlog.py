@@ -94,7 +94,7 @@ def test_journals_are_taken_in_once_with_what_orders_them(tmp_path: Path) -> Non
     assert len(waiting) == 1
 
 
-def test_unusual_journal_is_read_in_python(tmp_path: Path) -> None:
+def test_what_is_unusual_is_looked_at_more_closely(tmp_path: Path) -> None:
     whole = _journal(tmp_path, 1)
     large = _journal(tmp_path, 2, sql="x" * 2 * START)
     renamed = _journal(tmp_path, 3)

@@ -117,7 +117,7 @@ def test_a_clock_that_is_set_and_a_shipper_that_stood_still_are_no_alarm(
     assert bird.trouble == "halted"
 
 
-def test_canary_that_arrives_raises_no_alarm(bird: _Bird) -> None:
+def test_what_comes_out_is_no_alarm(bird: _Bird) -> None:
     bird.write(seen=True)
     bird.turn_for(0.3)
     assert not bird.trouble
@@ -132,7 +132,7 @@ def test_another_table_of_the_transaction_does_not_count(bird: _Bird) -> None:
     bird.turn_until(lambda: bird.trouble == "halted")
 
 
-def test_canary_that_is_overdue_is_an_alarm_until_one_arrives(
+def test_what_does_not_come_out_in_time_is_an_alarm_until_something_does(
     bird: _Bird, log: logbook.TestHandler
 ) -> None:
     bird.write()
@@ -148,7 +148,7 @@ def test_canary_that_is_overdue_is_an_alarm_until_one_arrives(
     assert log.has_notice()
 
 
-def test_canary_behind_other_journals_is_no_alarm(bird: _Bird) -> None:
+def test_what_waits_behind_other_journals_is_no_alarm(bird: _Bird) -> None:
     bird.waiting = 5
     bird.write()
     bird.turn_for(0.3)

@@ -260,7 +260,7 @@ ALL = (
 
 @pytest.mark.parametrize("column", [PHOTO, TOKEN, LIMIT], ids=lambda column: column.name)
 @pytest.mark.parametrize("line", ALL)
-def test_mask_for_a_column_without_text_is_a_warning(
+def test_what_is_no_text_stays_as_it_is_and_the_log_says_so(
     adapt: Adapt, column: Column, line: str
 ) -> None:
     with logbook.TestHandler() as log:

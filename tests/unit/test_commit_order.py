@@ -150,7 +150,7 @@ def test_a_transaction_that_was_never_sealed_costs_no_other_its_place(
     assert _published(server) == ["gap", 1, 2]
 
 
-def test_transaction_that_builds_on_one_from_limbo_comes_after_it(
+def test_who_builds_on_a_transaction_that_was_in_limbo_comes_after_it(
     server: PlayedServer,
 ) -> None:
     _set_counter(server.folder, 6)
@@ -164,7 +164,7 @@ def test_transaction_that_builds_on_one_from_limbo_comes_after_it(
     assert _published(server) == [1, 2]
 
 
-def test_commit_after_a_power_cut_has_a_floor_above_all_before(
+def test_what_is_committed_after_a_power_cut_has_a_floor_above_all_before(
     server: PlayedServer,
 ) -> None:
     """The cut took the counter back, and the mark of what the next transaction builds on."""

@@ -46,7 +46,7 @@ def test_this_python_has_the_compiled_ones() -> None:
     assert json_bytes.COMPILED
 
 
-def test_archive_for_spark_imports_without_compiled_parts(tmp_path: Path) -> None:
+def test_what_spark_runs_can_be_imported_from_its_archive_without_them(tmp_path: Path) -> None:
     archive = tmp_path / "replay.zip"
     write_archive(archive)
     done = subprocess.run(

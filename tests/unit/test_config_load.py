@@ -277,7 +277,7 @@ def test_duplicate_key_names_both_lines(load: Load) -> None:
 
 
 @pytest.mark.parametrize("value", ["1.5", "1e3", "0x10", "1_000", "ten", "-1", str(2**63)])
-def test_number_out_of_range_is_refused(load: Load, value: str) -> None:
+def test_what_is_no_number_in_range(load: Load, value: str) -> None:
     problem = only_problem(load, f"connector.journal.check.interval.ms: {value}")
     assert f"is '{value}'; it must be" in problem
     assert f"to {2**63 - 1}" in problem
@@ -413,7 +413,7 @@ def test_converters_of_java_that_have_no_counterpart_are_refused(
 
 
 @pytest.mark.parametrize("converter", ["xml", "'python:'", "my..Converter", "my.module:Converter"])
-def test_class_that_is_no_converter_is_refused(load: Load, converter: str) -> None:
+def test_what_is_no_converter_at_all(load: Load, converter: str) -> None:
     problem = only_problem(load, f"value.converter: {converter}")
     assert "or the dotted path of a Python class" in problem
 
@@ -518,7 +518,7 @@ def _file(tmp_path: Path, *lines: str, without: tuple[str, ...] = ()) -> Path:
         ((), ("kafka.topic.prefix", "kafka.producer.bootstrap.servers"), "topic.prefix is missing"),
     ],
 )
-def test_wrong_option_of_the_shipper_alone_keeps_no_server_from_capturing(
+def test_what_is_wrong_for_the_shipper_alone_keeps_no_server_from_capturing(
     tmp_path: Path, lines: tuple[str, ...], without: tuple[str, ...], said: str
 ) -> None:
     path = _file(tmp_path, *lines, without=without)

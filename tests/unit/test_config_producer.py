@@ -124,7 +124,7 @@ def test_each_property_of_the_java_client_is_known(load: Load, name: str) -> Non
     assert not any("no producer property" in each or "no such option" in each for each in said)
 
 
-def test_property_for_java_alone_is_ignored_with_the_reason(load: Load) -> None:
+def test_what_only_java_can_do_is_ignored_with_the_reason(load: Load) -> None:
     config = accepted(load(*(f"{name}: x" for name in kafka.WITHOUT_EFFECT)))
     assert config.producer == load().producer
     assert len(config.warnings) == len(kafka.WITHOUT_EFFECT)
@@ -408,7 +408,9 @@ def test_pkcs12_store_of_the_java_client_is_read(load: Load, certificate: Path) 
     )
 
 
-def test_error_of_librdkafka_names_the_line_and_no_secret(load: Load, certificate: Path) -> None:
+def test_what_only_the_library_can_judge_names_the_line_and_no_secret(
+    load: Load, certificate: Path
+) -> None:
     config = load(
         "security.protocol: SSL",
         "ssl.ca.location: /nonexistent/ca.pem",

@@ -498,7 +498,7 @@ def test_each_process_that_leads_does_not_wait_anew_for_a_file_that_cannot_be_re
     assert server.folder.unread_since == 0
 
 
-def test_next_leader_gives_no_second_number_to_a_journal_that_lost_its_name(
+def test_who_leads_after_another_gives_no_second_number_to_a_journal_whose_name_a_power_cut_took(
     server: PlayedServer,
 ) -> None:
     """The one before may have ended between finding it and giving it its name again."""
@@ -602,7 +602,7 @@ def test_a_gap_that_could_not_be_marked_is_tried_again_before_the_last_session_l
     _assert_marked_before_leaving(confirmer, server, 2)
 
 
-def test_loss_counted_while_a_gap_is_marked_becomes_a_gap_too(server: PlayedServer) -> None:
+def test_what_is_counted_while_a_gap_is_marked_becomes_one_too(server: PlayedServer) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
     server.gap, server.counted_next = CountedGap(1, 0, 0, "it"), CountedGap(2, 0, 0, "more")
     server.events.append(GapsCounted(1, 1))  # and nothing tells of the others
@@ -759,7 +759,7 @@ def test_ddl_of_a_database_that_is_gone_waits_for_nothing(server: PlayedServer) 
     assert not server.attachments
 
 
-def test_ddl_described_by_a_dead_process_is_taken_over(server: PlayedServer) -> None:
+def test_what_a_dead_process_told_of_its_ddl_is_taken_over(server: PlayedServer) -> None:
     """It was killed between that and the stamp; there is no server that could tell it again."""
     server.create_database()
     changes = (TableChange("ALTER", "T", None),)
@@ -775,7 +775,7 @@ def test_ddl_described_by_a_dead_process_is_taken_over(server: PlayedServer) -> 
     confirmer.let_go()
 
 
-def test_ddl_described_by_another_leader_is_taken_over(
+def test_what_another_leader_told_of_our_ddl_is_taken_over(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(completion, "_QUIET_S", 100.0)

@@ -51,7 +51,7 @@ def test_login_and_certificates_are_put_into_javas_words(tmp_path: Path) -> None
     )
 
 
-def test_given_kafka_options_have_priority_over_translated_ones(tmp_path: Path) -> None:
+def test_what_is_given_has_priority_and_stands_for_what_can_not_be_made(tmp_path: Path) -> None:
     kerberos = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
     with pytest.raises(ReplayError, match="--kafka-option sasl"):
         _options(tmp_path, **kerberos)

@@ -117,9 +117,7 @@ def _ends_too_early(path: Path) -> None:
     os.truncate(path, seal_at)
 
 
-def test_journal_that_ends_early_leaves_a_gap_and_nothing_in_quarantine(
-    server: PlayedServer,
-) -> None:
+def test_what_was_never_written_leaves_a_gap_alone(server: PlayedServer) -> None:
     server.create_database()
     server.set_state(12, 3)
     uuid = server.commit_elsewhere(12, uuid4(), has_ticket=False)  # from limbo
@@ -132,7 +130,7 @@ def test_journal_that_ends_early_leaves_a_gap_and_nothing_in_quarantine(
     assert not list(server.folder.quarantine.iterdir())
 
 
-def test_failed_sync_of_the_quarantine_holds_up_nothing(
+def test_what_could_be_set_aside_but_for_one_sync_holds_up_nothing(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.create_database()

@@ -171,7 +171,7 @@ def _lose_stamp(journal: Path, uuid: UUID) -> None:
         write_stamp(file.fileno(), uuid, stamp._replace(epoch=stamp.epoch + 9, sequence=99))
 
 
-def test_interrupted_publishing_is_finished_before_the_next_number(
+def test_what_was_cut_off_is_finished_before_the_next_number(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
@@ -215,7 +215,7 @@ def test_a_process_without_descriptors_lets_another_one_publish(
     assert _number(server.folder, uuid) == 1
 
 
-def test_failed_decision_is_tried_again_before_the_last_session_leaves(
+def test_what_failed_is_tried_again_before_the_last_session_leaves(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_LEDGER_TROUBLE_S", 3600.0)
@@ -486,7 +486,7 @@ def test_a_ledger_that_was_removed_with_its_database_is_not_waited_for(
     assert not any("cannot restore" in text for text in _texts(log))
 
 
-def test_reason_why_stamps_are_not_restored_is_told_once(
+def test_why_stamps_are_not_restored_is_told_once(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history, "_RESTORE_AGAIN_S", 0.0)
@@ -514,7 +514,7 @@ def _texts(log: logbook.TestHandler) -> list[str]:
     return [record.message for record in log.records]
 
 
-def test_unwritable_note_of_restored_stamps_holds_up_nobody(
+def test_that_stamps_were_restored_cannot_be_noted_and_holds_up_nobody(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
@@ -528,7 +528,7 @@ def test_unwritable_note_of_restored_stamps_holds_up_nobody(
     _work_until(confirmer, server.folder.committed(uuid).exists)
 
 
-def test_database_that_cannot_be_asked_is_asked_again_after_the_pause(
+def test_whoever_cannot_be_asked_is_asked_again_after_the_pause(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_TROUBLE_S", 3600.0)
@@ -621,9 +621,7 @@ def test_stamps_that_cannot_be_restored_are_not_tried_at_each_commit(
     assert sum("cannot restore the stamps" in text for text in _texts(log)) == 1
 
 
-def test_leaving_session_does_not_wait_for_a_leader_that_cannot_publish(
-    server: PlayedServer,
-) -> None:
+def test_who_leaves_does_not_wait_for_a_leader_that_cannot_publish(server: PlayedServer) -> None:
     _damaged_ledger(server)
     leader = Confirmer(server, server.folder, fsync=True)
     server.commit(0)

@@ -84,7 +84,7 @@ def test_an_epoch_of_which_kafka_has_a_part_is_not_announced_again(
     assert not queue.begin(plan).opens_epoch
 
 
-def test_resent_rest_of_the_epoch_before_has_no_holes_in_front(
+def test_what_is_sent_again_of_the_epoch_before_has_no_holes_in_front(
     plan: SendContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = DatabaseQueue(DATABASE, Queue(), 1.0, _nothing_is_missing)
@@ -98,7 +98,7 @@ def test_resent_rest_of_the_epoch_before_has_no_holes_in_front(
         queue.begin(plan)
 
 
-def test_rest_of_the_epoch_before_in_kafka_has_no_holes_in_front(
+def test_what_is_left_of_the_epoch_before_that_kafka_has_has_no_holes_in_front(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     queue = DatabaseQueue(DATABASE, Queue(), 1.0, _nothing_is_missing)

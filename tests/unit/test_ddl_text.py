@@ -114,7 +114,7 @@ def _entries(change: DdlChange, *left_out: str) -> list[tuple[str, str]] | None:
         ("PUBLICATION", []),
     ],
 )
-def test_publication_clauses_of_a_statement_are_recognised(
+def test_what_a_statement_does_to_the_publication(
     sql: str, clauses: list[tuple[str] | tuple[str, tuple[str, ...]]]
 ) -> None:
     assert list(publication_clauses(sql)) == [PublicationClause(*clause) for clause in clauses]

@@ -108,7 +108,7 @@ ID = column(Storage.BIGINT, FIVE, name="ID", key_position=1)
         column(Storage.INTEGER, None),
     ],
 )
-def test_default_that_the_column_cannot_hold_is_left_out(unfit: Column) -> None:
+def test_what_a_column_cannot_hold_as_it_is_is_no_default(unfit: Column) -> None:
     assert literal_value(unfit, "UTF-8") is None
 
 
@@ -189,7 +189,7 @@ def test_keys_have_none(render: Render) -> None:
         ("column.mask.hash.SHA-256.with.salt.pepper: .*NAME", None),
     ],
 )
-def test_default_does_not_tell_a_value_that_its_column_hides(
+def test_what_is_not_to_be_told_of_a_column_its_default_does_not_tell(
     render: Render, line: str, default: str | None
 ) -> None:
     _, row = _schemas(render, (ID, name(text(b"unknown"))), line)

@@ -64,7 +64,7 @@ def _put(path: Path, size: int) -> Path:
     return path
 
 
-def test_only_waiting_journals_count(tmp_path: Path) -> None:
+def test_what_counts_is_what_waits(tmp_path: Path) -> None:
     _put(tmp_path / "a.log", 4097)
     _put(tmp_path / "b.log.live", 1)
     _put(tmp_path / "c.other", 10_000)

@@ -161,7 +161,7 @@ def _shipped(folder: JournalFolder) -> tuple[Path, bytes]:
 
 @pytest.mark.parametrize("keep", [_archive, _set_aside])
 @pytest.mark.parametrize("failures", [1, 3])
-def test_memory_of_a_shipped_journal_is_on_disk(
+def test_what_is_kept_of_a_shipped_journal_is_on_disk(
     folder: JournalFolder, disk: LosingDisk, keep: Keep, failures: int
 ) -> None:
     journal, _ = _shipped(folder)
@@ -211,7 +211,7 @@ def test_a_journal_whose_stamp_a_failed_sync_lost_stays_where_it_is(
     assert keep(folder, journal).read_bytes() == whole
 
 
-def test_unreadable_journal_is_quarantined_as_a_copy(
+def test_what_nobody_can_read_is_set_aside_as_a_copy(
     folder: JournalFolder, disk: LosingDisk
 ) -> None:
     journal = folder.committed(uuid4())

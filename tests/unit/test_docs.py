@@ -311,7 +311,7 @@ def test_markers_of_contributing_are_those_of_pytest() -> None:
     assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == declared
 
 
-def test_tests_left_out_by_make_test_are_run_by_another_target() -> None:
+def test_whatever_make_test_leaves_out_is_run_by_another_target() -> None:
     recipes = dict(
         re.findall(r"^([a-z]+):.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text("utf-8"), re.M)
     )

@@ -69,7 +69,7 @@ def days(server: PlayedServer, monkeypatch: pytest.MonkeyPatch) -> Days:  # noqa
     return Days(server, monkeypatch)
 
 
-def test_state_of_a_dropped_database_goes_after_a_week(days: Days) -> None:
+def test_what_is_kept_of_a_dropped_database_goes_after_a_week(days: Days) -> None:
     days.publish()
     days.ship()
     days.server.database_path.unlink()
@@ -191,7 +191,7 @@ def test_the_shipper_removes_nothing_as_it_may_see_other_files(days: Days) -> No
     assert days.files() == [".ledger", ".lock"]
 
 
-def test_process_with_a_removed_ledger_open_begins_a_new_one(days: Days) -> None:
+def test_who_has_the_ledger_open_while_it_is_removed_begins_with_a_new_one(days: Days) -> None:
     other = days.new_confirmer()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(history, "IDLE_S", 1000.0)
@@ -207,7 +207,7 @@ def test_process_with_a_removed_ledger_open_begins_a_new_one(days: Days) -> None
 
 
 @pytest.mark.parametrize("step", ["retire_epoch", "_note", "fdatasync", "unlink 0", "unlink 5"])
-def test_death_while_files_are_removed_leaves_no_number_to_be_given_again(
+def test_who_dies_while_files_are_removed_leaves_no_number_to_be_given_again(
     days: Days, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert days.publish() == (0, 1)

@@ -136,7 +136,7 @@ def test_the_archive_has_its_name_before_an_original_goes(
     assert found == [[]]
 
 
-def test_memory_of_repairs_has_its_name_on_disk(tmp_path: Path, syncs: Syncs) -> None:
+def test_what_remembers_repairs_has_its_name(tmp_path: Path, syncs: Syncs) -> None:
     with ShipperLock(tmp_path / "journals"):
         repairs = RepairFolder(tmp_path / "journals")
         repairs.folder.mkdir()  # by a process that died then
@@ -156,7 +156,7 @@ def test_a_quarantine_that_is_made_again_has_its_name_before_a_journal_goes_ther
     assert not syncs.missing(tmp_path, folder.quarantine / f"{uuid}.log")
 
 
-def test_process_that_cannot_sync_the_names_does_not_begin(tmp_path: Path, syncs: Syncs) -> None:
+def test_who_cannot_sync_the_names_does_not_begin(tmp_path: Path, syncs: Syncs) -> None:
     def fail() -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 

@@ -202,7 +202,7 @@ def test_a_catalogue_that_contradicts_its_journal_is_corrupt(
         _read(path)
 
 
-def test_changes_before_the_damage_are_yielded(tmp_path: Path) -> None:
+def test_what_comes_before_the_damage_is_yielded(tmp_path: Path) -> None:
     content = _write(tmp_path / "whole")
     whole = _read(tmp_path / "whole")[5:]
     with JournalReader(tmp_path / "whole") as reader:

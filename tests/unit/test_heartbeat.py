@@ -97,7 +97,7 @@ def test_transforms_for_rows_let_them_through(make: Make) -> None:
     assert list(json.loads(message.value)["payload"]) == ["ts_ms"]
 
 
-def test_obstacle_is_told_once(make: Make) -> None:
+def test_what_is_in_the_way_is_told_once(make: Make) -> None:
     heartbeat, delivery = make()
 
     def refuse(topic: str) -> None:

@@ -188,7 +188,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FailingDisk:
     return disk
 
 
-def test_commit_mark_in_memory_after_a_failed_sync_is_not_taken_for_committed(
+def test_what_a_failed_sync_left_in_memory_is_not_taken_for_committed(
     tmp_path: Path, disk: FailingDisk
 ) -> None:
     doubt = Doubt(tmp_path / "doubt")

@@ -137,7 +137,7 @@ def _column(name: str, storage: Storage, **more: Any) -> Column:
     return Column(name=name, storage=storage, **(fields | more))
 
 
-def test_control_characters_and_impossible_dates_are_shown_escaped(
+def test_what_a_terminal_would_obey_and_what_no_calendar_has_is_shown_as_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "j"

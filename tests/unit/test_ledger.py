@@ -147,7 +147,7 @@ def test_nothing_is_given_while_no_sync_works(path: Path, disk: LosingDisk) -> N
     assert Process(path).publish() == shown + 1
 
 
-def test_numbers_given_are_still_there_after_a_failed_sync(path: Path, disk: LosingDisk) -> None:
+def test_what_was_given_is_still_there_after_a_failed_sync(path: Path, disk: LosingDisk) -> None:
     process = Process(path)
     for _ in range(3):
         process.publish()

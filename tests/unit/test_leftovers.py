@@ -89,7 +89,7 @@ def test_a_file_that_was_used_again_uncleared_does_not_come_back(leavings: Leavi
 
 
 @pytest.mark.parametrize("beginning", [b"", bytes(_POOL_BYTES), b"FBCDCJ\r\n", b"FBCDCJ\r\n" * 63])
-def test_unused_or_unsealed_journals_are_removed(leavings: Leavings, beginning: bytes) -> None:
+def test_what_was_not_used_or_not_sealed_goes(leavings: Leavings, beginning: bytes) -> None:
     (leavings.pool / str(uuid4())).write_bytes(beginning)
     leavings.end_process()
     leavings.look()

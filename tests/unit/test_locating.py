@@ -105,7 +105,7 @@ def test_the_environment_counts_after_options_and_before_what_is_found(
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 @pytest.mark.usefixtures("system")
-def test_command_that_finds_no_configuration_says_what_to_name(
+def test_where_nothing_is_found_a_command_says_what_to_name(
     argv: list[str], code: int, part: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(argv) == code

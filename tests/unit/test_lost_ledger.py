@@ -387,7 +387,7 @@ def test_numbers_that_were_never_on_disk_are_not_taken_for_lost(
     assert copies.process.publish() == 5
 
 
-def test_write_of_another_thread_does_not_touch_a_new_ledger(
+def test_what_another_thread_writes_of_the_database_does_not_touch_a_new_ledger(
     copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(structures, "database_key", lambda _path: "d")
@@ -556,7 +556,9 @@ def test_a_power_cut_does_not_take_which_epoch_it_was(copies: Copies, disk: Losi
     copies.assert_waiting(Process(copies.path))
 
 
-def test_notes_are_synced_once_more_after_a_failed_sync(copies: Copies, disk: LosingDisk) -> None:
+def test_what_is_noted_is_synced_once_more_after_a_sync_that_failed(
+    copies: Copies, disk: LosingDisk
+) -> None:
     with copies.process.ledger.exclusive():
         pass  # the ledger is there, and empty
     disk.fails = once(".lock")

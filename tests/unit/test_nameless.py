@@ -128,7 +128,7 @@ def test_the_statistics_tell_of_it_and_of_its_end(folder: Folder) -> None:
     assert statistics.database(DATABASE).nameless == 0
 
 
-def test_events_left_out_by_an_attempt_are_forgotten_by_the_next(folder: Folder) -> None:
+def test_what_an_attempt_left_out_is_forgotten_by_the_next_one(folder: Folder) -> None:
     entry = Entry(0, 1, uuid4())
     (folder.path / entry.name).write_bytes(b"journal")
     assert folder.quarantine.leave_out(entry, DATABASE, 3, "x", [("table A", b"k")], "A")

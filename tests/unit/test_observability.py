@@ -210,7 +210,7 @@ def test_health_is_that_of_the_loop_and_readiness_that_of_everything(
     assert code == 503 and "has not responded" in str(content["reason"])
 
 
-def test_internal_error_is_one_line_for_the_client_and_one_for_the_log(
+def test_what_fails_inside_is_one_line_for_the_client_and_one_for_the_log(
     config: ConnectorConfig, statistics: Statistics
 ) -> None:
     def broken() -> object:
@@ -254,7 +254,9 @@ def test_slow_and_many_clients_keep_nobody_out(listener: web.Listener) -> None:
     ],
     ids=["header", "path", "body", "chunks", "tls", "length"],
 )
-def test_malformed_request_ends_the_connection(listener: web.Listener, request_: bytes) -> None:
+def test_what_is_no_decent_request_ends_the_connection(
+    listener: web.Listener, request_: bytes
+) -> None:
     with socket.create_connection(("127.0.0.1", listener.port), PATIENCE_S) as client:
         with suppress(OSError):
             client.sendall(request_)
@@ -500,7 +502,7 @@ def test_no_database_is_well_before_kafka_has_answered(
 # What needs somebody
 
 
-def test_passing_trouble_requires_action_only_once_it_has_lasted(
+def test_what_goes_on_by_itself_needs_nobody_until_it_has_lasted(
     config: ConnectorConfig, statistics: Statistics
 ) -> None:
     reporter = Reporter(config, statistics)
@@ -702,7 +704,7 @@ def test_asking_for_the_status_does_not_keep_a_shipper_from_beginning(
     capsys.readouterr()
 
 
-def test_slow_question_for_the_lock_does_not_stop_a_shipper_from_beginning(
+def test_who_asks_may_stand_still_while_a_shipper_begins(
     config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asking = ShipperLock(config.journal_directory)

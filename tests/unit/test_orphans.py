@@ -420,7 +420,7 @@ def _orphan(uuid: UUID) -> Pending:
 
 
 @pytest.mark.parametrize("locks", [_IN_PIECES], indirect=True)
-def test_looks_for_journals_that_others_decided_are_forgotten(
+def test_what_was_seen_for_journals_that_others_have_decided_is_forgotten(
     server: PlayedServer, locks: PlayedLocks
 ) -> None:
     kept = server.commit_elsewhere(7, owner=uuid4())

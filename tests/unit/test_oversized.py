@@ -108,7 +108,7 @@ def test_no_more_values_give_way_than_have_to(render: Render) -> None:
     assert b64decode(event["after"]["PHOTO"]) == photo
 
 
-def test_value_too_large_only_in_its_written_form_gives_way(render: Render) -> None:
+def test_what_only_its_written_form_makes_too_large_gives_way(render: Render) -> None:
     (message,) = render(change((ID, PHOTO), None, (7, b"\xff" * 900_000)), PLACEHOLDER)
     assert b64decode(payload(message)["after"]["PHOTO"]) == TEXT.encode()
 
@@ -144,14 +144,14 @@ def test_a_key_is_never_a_placeholder(render: Render) -> None:
         render(fill, PLACEHOLDER, "message.key.columns: .*DOC:BODY")
 
 
-def test_nan_beside_an_oversized_text_makes_a_bad_event(render: Render) -> None:
+def test_what_can_carry_no_text_makes_a_bad_event(render: Render) -> None:
     numbers = column("NUMBERS", Storage.DOUBLE)
     with pytest.raises(BadEvent, match="column NUMBERS: nan"):
         fill = change((ID, numbers, BODY), None, (7, float("nan"), b"x" * 2 * LIMIT))
         render(fill, PLACEHOLDER, SKIP)
 
 
-def test_message_too_large_even_with_placeholders_makes_a_bad_event(render: Render) -> None:
+def test_what_is_too_large_with_placeholders_makes_a_bad_event(render: Render) -> None:
     columns = (ID, *(column(f"F{n}", Storage.DOUBLE) for n in range(20_000)), BODY)
     fill = change(columns, None, (7, *[1.2345678901234567e-300] * 20_000, b"x" * 2 * LIMIT))
     with pytest.raises(BadEvent, match=r"its message has \d+ bytes, the producer takes 1000000"):

@@ -214,7 +214,7 @@ def test_attempt_that_begins_again_is_not_behind_itself(folder: Folder) -> None:
     assert folder.newer(entry) == "event 1 of journal 6 of /srv/a.fdb, of the same database"
 
 
-def test_keys_left_out_before_a_new_attempt_are_watched_on(folder: Folder) -> None:
+def test_what_was_left_out_before_the_place_of_a_new_attempt_is_watched_on(folder: Folder) -> None:
     entry = folder.entry(5)
     assert folder.quarantine.leave_out(entry, DATABASE, 2, "too large", [(TOPIC, b"old")])
     assert folder.quarantine.leave_out(entry, DATABASE, 9, "too large", [(TOPIC, b"k")])

@@ -375,7 +375,7 @@ def test_bad_values_in_a_table_of_many_columns_are_found_in_no_time(render: Rend
     ("kind", "charset", "content"),
     [(Storage.TEXT, 0, b"\xff"), (Storage.TEXT, 4, b"\xff"), (Storage.BLOB, 4, None)],
 )
-def test_unreadable_key_column_is_a_bad_event(
+def test_what_cannot_be_read_is_no_key(
     render: Render, kind: Storage, charset: int, content: bytes | None
 ) -> None:
     changes: dict[str, Any] = {"sub_type": 1} if kind is Storage.BLOB else {}
@@ -391,7 +391,7 @@ def test_unreadable_key_column_is_a_bad_event(
         render(fill, r"message.key.columns: .*\.SHIPMENT:CODE")
 
 
-def test_error_of_a_table_is_found_out_once(render: Render) -> None:
+def test_what_is_wrong_with_a_table_is_found_out_once(render: Render) -> None:
     columns = (SHIPMENT[0], column("A B", Storage.TEXT), column("A_B", Storage.TEXT))
 
     def fill(writer: JournalWriter) -> None:

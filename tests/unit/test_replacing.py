@@ -108,7 +108,7 @@ def test_one_of_an_older_version_is_though_its_options_are_the_same(folder: _Fol
 
 
 @pytest.mark.parametrize("other", [{"path": "/etc/b.yaml"}, {"root": "5:6"}])
-def test_shipper_of_a_server_with_another_file_is_replaced_once_it_is_gone(
+def test_that_of_a_server_with_another_file_is_only_once_that_server_is_gone(
     folder: _Folder, other: dict[str, str]
 ) -> None:
     theirs = replace(_SHIPPER, reading=replace(_SHIPPER.reading, **other))
@@ -153,7 +153,7 @@ def test_a_process_that_is_no_shipper_of_this_folder_gets_no_signal(folder: _Fol
     assert not end_earlier_version(folder.path, 2**22 + 1)
 
 
-def test_options_told_by_a_server_process_go_with_its_mark(folder: _Folder) -> None:
+def test_what_a_server_process_said_goes_with_its_mark(folder: _Folder) -> None:
     made = JournalFolder(folder.path)
     said = processes.tell_server(made.state, made.owner, _OURS)
     assert [party.reading for party in read_servers(folder.path).parties] == [_OURS]

@@ -107,7 +107,7 @@ def test_nothing_is_begun_before_all_that_was_there_is_known(
     assert running.known[0] == 3
 
 
-def test_journals_of_a_server_that_ran_while_the_shipper_ended_are_decided(
+def test_what_a_server_leaves_that_comes_and_goes_while_the_shipper_ends_is_decided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = PlayedServer(tmp_path)
@@ -148,7 +148,7 @@ def _journal(directory: Path, sequence: int) -> str:
 
 
 @pytest.mark.parametrize(("line", "called"), [("", "flush"), ("linger.ms: 50", "poll")])
-def test_messages_handed_over_are_hurried_unless_linger_is_set(
+def test_what_was_handed_over_is_hurried_unless_the_user_wants_a_wait(
     tmp_path: Path, journal_directory: Path, line: str, called: str
 ) -> None:
     path = tmp_path / "connector.yaml"

@@ -260,7 +260,7 @@ def test_one_that_begins_meanwhile_is_not_waited_for(
     another.release()
 
 
-def test_reason_why_no_shipper_can_start_is_left_for_the_status(
+def test_why_none_can_be_started_is_left_for_the_status(
     server: _Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def python_program() -> Path:

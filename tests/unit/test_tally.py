@@ -113,7 +113,7 @@ def sending(tmp_path: Path) -> _Sending:
     return _Sending(tmp_path)
 
 
-def test_messages_handed_over_do_not_count(sending: _Sending) -> None:
+def test_what_was_handed_over_does_not_count(sending: _Sending) -> None:
     producer: Any = _Producer()
     send = sending.send()
     while not send.read_to_end:
@@ -136,7 +136,7 @@ def test_a_large_journal_counts_in_steps_from_its_beginning(sending: _Sending) -
     assert sending.counted == (600, 0, 0) and not send.delivered
 
 
-def test_events_sent_again_count_once(sending: _Sending) -> None:
+def test_what_is_sent_again_counts_once(sending: _Sending) -> None:
     producer: Any = _Producer()
     first = sending.send()
     first.produce(producer, 300)

@@ -83,7 +83,7 @@ def test_both_places_count_together_and_are_acknowledged_each_for_itself(folder:
     assert _told(folder) == {A: 1}
 
 
-def test_acknowledging_one_database_leaves_uncounted_failures(folder: Path) -> None:
+def test_who_names_a_database_acknowledges_nothing_that_was_counted_nowhere(folder: Path) -> None:
     _in_folder(folder, a=2, b=1)
     found = pages(folder, [_config(folder)])
     acknowledge_failures(found, [A])

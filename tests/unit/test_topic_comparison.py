@@ -26,7 +26,7 @@ from firebird_cdc.journal.replay.audit.kafka.rendered import make_renderer
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_shipped_messages_do_not_differ(name: str, tmp_path: Path) -> None:
+def test_what_was_shipped_does_not_differ(name: str, tmp_path: Path) -> None:
     scene = Scene(tmp_path, **CONFIGURATIONS[name])
     fill_five(scene)
     scene.journal(lambda writer: writer.ddl("create table U (ID integer)"))
@@ -83,7 +83,7 @@ def _older(message: Message) -> Message:
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_messages_of_an_earlier_version_do_not_differ(name: str, tmp_path: Path) -> None:
+def test_what_an_earlier_version_has_shipped_does_not_differ(name: str, tmp_path: Path) -> None:
     """Also where it announced no epoch, and where this version has gone on after it."""
     scene = Scene(tmp_path, **CONFIGURATIONS[name])
     fill_five(scene)
@@ -171,7 +171,7 @@ def test_avro_is_compared_by_what_it_says(tmp_path: Path) -> None:
     assert [row["kind"] for row in scene.compare([*sent, foreign])] == ["extra"]
 
 
-def test_left_out_events_are_told_and_may_be_redelivered(tmp_path: Path) -> None:
+def test_what_was_left_out_is_told_and_may_come_late(tmp_path: Path) -> None:
     scene = Scene(tmp_path, **CONFIGURATIONS["counted"])
     uuid = scene.rows(("c", None, (1, "a")), ("c", None, (2, "b")), ("c", None, (3, "c")))
     sent = scene.shipped({uuid: {2}})

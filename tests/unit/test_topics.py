@@ -137,7 +137,7 @@ def test_collision_is_noticed_though_few_names_are_kept(names: Names) -> None:
         topics.of_table(DATABASE, "A#")
 
 
-def test_first_owner_of_a_topic_is_remembered_over_a_restart(names: Names, tmp_path: Path) -> None:
+def test_who_came_first_is_remembered_over_a_restart(names: Names, tmp_path: Path) -> None:
     memory = tmp_path / "shared-topics"
 
     def restarted(captures: Callable[[str, str], bool] = lambda *_: True) -> TopicNames:
@@ -166,7 +166,7 @@ def test_first_owner_of_a_topic_is_remembered_over_a_restart(names: Names, tmp_p
         restarted().of_table(DATABASE, "A$")
 
 
-def test_first_owner_of_a_topic_is_remembered_over_a_power_cut(
+def test_who_came_first_is_remembered_over_a_power_cut(
     names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "state"

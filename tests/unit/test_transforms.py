@@ -546,7 +546,7 @@ def test_a_condition_that_cannot_be_decided_is_a_bad_event(
         ("(" * 400 + "true" + ")" * 400, "more than 40 brackets in one another"),
     ],
 )
-def test_text_that_is_no_condition_is_refused(
+def test_what_is_no_condition_is_refused(
     kept: Callable[[str, Record], bool], condition: str, told: str
 ) -> None:
     with pytest.raises(ConfigError, match=r"transforms\.f\.condition is ") as raised:
@@ -849,7 +849,9 @@ def test_an_own_transform_changes_and_drops_records(mark: Apply) -> None:
         ("topic", "gave the topic 'a b'; Kafka allows up to 249"),
     ],
 )
-def test_error_of_a_users_transform_is_a_bad_event(mark: Apply, carrier: str, told: str) -> None:
+def test_what_an_own_transform_does_wrong_is_a_bad_event(
+    mark: Apply, carrier: str, told: str
+) -> None:
     with pytest.raises(BadValue) as raised:
         mark(with_carrier(carrier))
     assert "transform m (my_marks.Mark)" in str(raised.value)

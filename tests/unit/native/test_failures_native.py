@@ -109,7 +109,7 @@ def test_a_count_of_which_a_sync_fails_is_said_to_have_failed(
     assert _count(program, state, "/a.fdb", "lost") == ""
 
 
-def test_missing_folder_gives_a_reason_and_an_empty_page_is_made_anew(
+def test_what_is_no_folder_or_no_page_ends_in_a_reason_or_a_new_page(
     program: Path, tmp_path: Path
 ) -> None:
     assert "No such file" in _count(program, tmp_path / "gone", "/a.fdb", "lost")

@@ -78,7 +78,7 @@ def test_shipper_killed_among_many_deletions_leaves_no_holes(
     assert one.finding.repeats
 
 
-def test_journals_that_new_clients_go_on_with_are_told_in_the_order_of_their_parts(
+def test_journals_resumed_by_a_new_client_keep_the_order_of_their_parts(
     tmp_path: Path, broker: KafkaBroker, nursery: Nursery, eye: Eye
 ) -> None:
     plan = Plan(
@@ -96,7 +96,7 @@ def test_journals_that_new_clients_go_on_with_are_told_in_the_order_of_their_par
 
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
-def test_what_the_client_only_believes_to_be_delivered_is_sent_again(
+def test_message_acknowledged_without_an_offset_is_sent_again(
     transactional: bool, tmp_path: Path, broker: KafkaBroker, nursery: Nursery, eye: Eye
 ) -> None:
     plan = Plan(

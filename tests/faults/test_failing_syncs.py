@@ -42,32 +42,31 @@ _TOLD = "unit/test_told_failures.py"
 _NOT_REACHED = {
     "native/journal.c write_all sync_file_range(journal->fd, 0, 0, SYNC_FILE_RANGE_WRITE)": (
         "only for a transaction that writes more than 8 MiB",
-        f"{_FAILED}::test_a_long_transaction_whose_writing_fails_is_refused",
+        f"{_FAILED}::test_long_transaction_with_a_failed_early_sync_is_refused",
     ),
     "native/folder.c create_journal fsync(folder)": (
         "only where journals are used up faster than they are made beforehand",
-        f"{_FAILED}::test_a_write_is_refused_whose_journal_was_not_made_before_and_cannot_be_made"
-        "_for_good",
+        f"{_FAILED}::test_write_is_refused_if_the_name_of_its_new_journal_cannot_be_synced",
     ),
     "native/transaction_journal.c fbc_txn_drop_journal fsync(txn->folder)": (
         "only for a gap that no bridge runs for, and that is rolled back after a sync has failed",
-        f"{_FAILED}::test_a_gap_without_a_bridge_that_is_rolled_back_may_come_back_and_that_is_said",
+        f"{_FAILED}::test_rolled_back_gap_without_a_bridge_that_may_reappear_is_reported",
     ),
     "native/gap.c fbc_txn_leave_ownerless fsync(txn->folder)": (
         "only for a gap that no bridge runs for; it is counted as well, then",
-        f"{_FAILED}::test_a_gap_without_a_bridge_whose_name_cannot_be_synced_is_counted",
+        f"{_FAILED}::test_gap_without_a_bridge_is_counted_if_its_name_cannot_be_synced",
     ),
     "native/folder.c fbc_folder_discard_journal fsync(fbc_folder.journals)": (
         "only after another sync of the same journal has failed",
-        f"{_FAILED}::test_a_rollback_of_which_nothing_reaches_the_disk_refuses_what_comes_then",
+        f"{_FAILED}::test_rollback_that_cannot_reach_the_disk_refuses_further_writes",
     ),
     "native/folder.c fbc_folder_discard_journal fsync(fbc_folder.pool)": (
         "only after another sync of the same journal has failed",
-        f"{_FAILED}::test_a_rollback_of_which_nothing_reaches_the_disk_refuses_what_comes_then",
+        f"{_FAILED}::test_rollback_that_cannot_reach_the_disk_refuses_further_writes",
     ),
     "native/gap_counts.c fbc_gaps_sync msync(fbc_page(), FBC_SHARED_BYTES, MS_SYNC)": (
         "only for gaps that are counted, as none can be written",
-        f"{_FAILED}::test_a_count_of_gaps_that_cannot_be_synced_is_said_and_still_marked",
+        f"{_FAILED}::test_unsynced_count_of_gaps_is_reported_and_the_gap_still_marked",
     ),
     "native/counters.c fbc_count_failure_in fdatasync(fd)": (
         "only for what is lost while the journal folder can't be used",

@@ -293,7 +293,7 @@ def test_latest_version_is_written_and_never_loses_a_column(
 # A registry that goes and comes
 
 
-def test_registry_that_comes_later_and_leaves_again(
+def test_registry_absent_at_the_start_and_again_later(
     own_registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal_avro, "_REST_S", 0.0)

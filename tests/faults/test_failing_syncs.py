@@ -279,14 +279,14 @@ def test_every_call_that_syncs_has_been_made_to_fail(
     )
 
 
-def test_what_no_scenario_comes_to_has_a_test_of_its_own() -> None:
+def test_sync_calls_outside_all_scenarios_have_a_test_of_their_own() -> None:
     for call, (_, test) in _NOT_REACHED.items():
         path, _, name = test.partition("::")
         source = (Path(__file__).parents[1] / path).read_text("utf-8")
         assert f"\ndef {name}(" in source, call
 
 
-def test_whatever_has_the_name_of_a_sync_is_known() -> None:
+def test_every_mention_of_a_sync_in_the_sources_is_listed() -> None:
     known = {mention for mentions in _MENTIONS.values() for mention in mentions}
     found = {*python_mentions(), *native_mentions()}
     assert not known - found, "it is not there any more"
@@ -304,7 +304,7 @@ def test_whatever_has_the_name_of_a_sync_is_known() -> None:
         ("def f():\n os.fsync(fd)\n os.fsync(fd)", "f os.fsync(fd) #2"),
     ],
 )
-def test_a_call_in_python_is_in_the_list(source: str, call: str) -> None:
+def test_sync_call_in_python_is_listed_as_a_call(source: str, call: str) -> None:
     found = in_python("file.py", source)
     assert f"file.py {call}" in [each.text for each in found.calls]
     assert not found.mentions
@@ -329,7 +329,7 @@ def test_a_call_in_python_is_in_the_list(source: str, call: str) -> None:
         "page.flush()",
     ],
 )
-def test_another_form_in_python_is_a_mention(source: str) -> None:
+def test_other_forms_of_a_sync_in_python_are_listed_as_mentions(source: str) -> None:
     found = in_python("file.py", source)
     assert found.mentions
     assert not found.calls
@@ -356,7 +356,9 @@ def test_another_form_in_python_is_a_mention(source: str) -> None:
         ("int f(void) {\n    pwritev2(fd, p, 1, 0, RWF_SYNC);\n}", [], ["f RWF_SYNC"]),
     ],
 )
-def test_what_syncs_in_c_is_found(source: str, calls: list[str], mentions: list[str]) -> None:
+def test_sync_calls_in_c_sources_are_found(
+    source: str, calls: list[str], mentions: list[str]
+) -> None:
     found = in_c("file.c", source)
     assert [each.text for each in found.calls] == [f"file.c {each}" for each in calls]
     assert [each.text for each in found.mentions] == [f"file.c {each}" for each in mentions]

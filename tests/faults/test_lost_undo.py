@@ -76,7 +76,7 @@ def test_a_change_that_a_statement_made_has_to_be_in_a_journal(
         ("INSERT INTO ITEM (ID, N) VALUES (13, 1)", "DELETE FROM ITEM WHERE ID = 13"),
     ],
 )
-def test_a_journal_of_what_was_undone_is_a_fault(
+def test_journal_of_an_undone_change_is_a_fault(
     capture: Capture, attachment: Attachment, change: str, undo: str
 ) -> None:
     _do(attachment, _UNWITNESSED)

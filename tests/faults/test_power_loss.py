@@ -16,7 +16,7 @@ def _problems(outcomes: list[Outcome]) -> list[str]:
     return [f"{outcome.cut}: {outcome.problems[:3]}" for outcome in outcomes if outcome.problems]
 
 
-def test_what_was_committed_is_in_the_journals_after_a_power_cut(tmp_path: Path) -> None:
+def test_committed_transactions_are_in_the_journals_after_a_power_cut(tmp_path: Path) -> None:
     """A seeded share; `make soak` runs all."""
     outcomes = run(tmp_path, cuts=12, seed="share", scenes=[Scene()])
     assert [outcome.mode for outcome in outcomes] == ["Super"] * 12 + ["Classic"] * 12
@@ -45,7 +45,7 @@ def test_a_cut_in_a_first_run_loses_nothing_though_no_folder_was_there(
     assert not _problems(outcomes)
 
 
-def test_without_syncs_a_power_cut_loses_what_was_committed(tmp_path: Path) -> None:
+def test_power_cut_without_syncs_loses_committed_transactions(tmp_path: Path) -> None:
     """Check the statement of the option connector.journal.fsync: false about itself, and that the
     cuts can fail."""
     outcomes = run(tmp_path, cuts=4, seed="unsynced", fsync=False, modes=["Super"])

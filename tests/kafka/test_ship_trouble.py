@@ -143,7 +143,7 @@ def test_journal_damaged_a_moment_ago_is_not_overtaken_either(
 
 @TRANSACTIONAL
 @DAMAGES
-def test_damaged_journal_is_set_aside_with_its_reason_if_the_user_says_so(
+def test_damaged_journal_is_quarantined_with_its_reason_in_warn_mode(
     ship: Ship,
     folder: Folder,
     broker: KafkaBroker,
@@ -198,7 +198,7 @@ def test_database_goes_on_by_itself_once_the_obstacle_is_moved_away(
     ],
     ids=["the next too", "one between", "the last too"],
 )
-def test_journals_that_somebody_takes_away_are_told_once_until_acknowledged(
+def test_removed_journals_are_reported_once_until_acknowledged(
     ship: Ship,
     folder: Folder,
     broker: KafkaBroker,
@@ -283,7 +283,7 @@ def test_journals_of_a_folder_that_another_one_replaces_are_not_taken_for_gone(
 
 
 @TRANSACTIONAL
-def test_a_journal_that_was_set_aside_is_not_missing_after_a_restart(
+def test_quarantined_journal_is_not_missing_after_a_restart(
     ship: Ship,
     folder: Folder,
     topic_prefix: str,
@@ -442,7 +442,7 @@ def test_message_larger_than_the_broker_takes_is_found_among_its_neighbours(
 
 
 @TRANSACTIONAL
-def test_journal_before_one_that_stands_still_stops_its_database_without_hiding_that_one(
+def test_second_bad_journal_halts_the_database_after_a_retry_of_the_first(
     ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, transactional: bool
 ) -> None:
     use_transactions(ship, topic_prefix, transactional)
@@ -621,7 +621,7 @@ def test_once_ends_when_nothing_goes_on_any_more(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_orderly_stop_finishes_what_was_begun(
+def test_orderly_stop_finishes_the_begun_journals(
     ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, number: signal.Signals
 ) -> None:
     ship.options["value.converter.schemas.enable"] = "false"

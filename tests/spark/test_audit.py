@@ -310,6 +310,8 @@ def test_folder_that_is_not_there_is_named(spark: SparkSession, tmp_path: Path) 
         _audit(spark, tmp_path / "nowhere")
 
 
-def test_folder_without_journals_says_how_to_keep_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_folder_without_journals_names_the_archive_option(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     with pytest.raises(ReplayError, match=r"connector\.journal\.archive\.directory"):
         _audit(spark, tmp_path)

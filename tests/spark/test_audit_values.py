@@ -134,7 +134,7 @@ def test_placeholders_are_told_as_values_that_were_not_delivered(
         assert all("the rest of it was not compared" in row["what"] for row in findings)
 
 
-def test_what_is_altered_beside_a_placeholder_is_found(
+def test_altered_value_beside_a_placeholder_is_found(
     spark: SparkSession, broker: KafkaBroker, tmp_path: Path, topic_prefix: str
 ) -> None:
     options: dict[str, object] = {

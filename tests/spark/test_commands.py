@@ -105,7 +105,7 @@ def test_commands_start_a_spark_of_their_own_and_tell_of_faults(
     ],
     ids=["nothing-named", "no-source", "no-kafka", "no-archive", "no-journal", "no-folder"],
 )
-def test_says_in_one_sentence_why_there_is_nothing_to_read(
+def test_command_without_journals_ends_in_one_sentence(
     arguments: list[str], says: str, code: int, tmp_path: Path
 ) -> None:
     (tmp_path / "journals").mkdir()

@@ -76,7 +76,7 @@ def _images(
     return changes[0].table, pa.array([change.after for change in changes], pa.binary())
 
 
-def test_columns_are_what_rows_decoded_one_by_one_are(tmp_path: Path) -> None:
+def test_columnar_decoding_equals_row_by_row_decoding(tmp_path: Path) -> None:
     table, images = _images(tmp_path, COLUMNS, ROWS)
     decode = row_decoder(table)
     plain = [decode(image, 0, len(image), lambda _: None) for image in images.to_pylist()]

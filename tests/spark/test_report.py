@@ -63,7 +63,7 @@ class _Markup(HTMLParser):
     ],
     ids=["none", "number", "markup", "control", "long"],
 )
-def test_whatever_is_shown_is_text(value: object, text: str) -> None:
+def test_shown_values_are_escaped_text(value: object, text: str) -> None:
     assert shown(value) == text
     assert shown(value).encode()
 
@@ -194,7 +194,7 @@ def _summary(what: str) -> dict[str, Any]:
     }
 
 
-def test_what_was_found_can_be_opened_where_it_is_long() -> None:
+def test_long_findings_are_collapsed_and_can_be_opened() -> None:
     what = "a row is not as the change before left it: " + "NAME is <other>; " * 100 + "the end"
     text = page(_summary(what), Figures())
     markup = _Markup(text)

@@ -70,11 +70,11 @@ _NOT_REACHED = {
     ),
     "native/counters.c fbc_count_failure_in fdatasync(fd)": (
         "only for what is lost while the journal folder can't be used",
-        f"{_STATE}::test_a_count_of_which_a_sync_fails_is_said_to_have_failed",
+        f"{_STATE}::test_failed_sync_of_a_count_is_reported",
     ),
     "native/counters.c fbc_count_failure_in fsync(directory)": (
         "only for what is lost while the journal folder can't be used",
-        f"{_STATE}::test_a_count_of_which_a_sync_fails_is_said_to_have_failed",
+        f"{_STATE}::test_failed_sync_of_a_count_is_reported",
     ),
     "journal/folder/failures.py _write_note replace_file(path, json.dumps(content).encode(),"
     " owner_of=page.parent)": (

@@ -33,7 +33,7 @@ def test_the_gravest_severity_makes_the_exit_code(
     assert exit_code(found(*words), strict=True) == strict
 
 
-def test_what_names_no_severity_is_an_error() -> None:
+def test_finding_without_a_severity_is_an_error() -> None:
     assert str(Finding("/x", "is gone", "get it")) == "error: /x: is gone\n    -> get it"
 
 

@@ -79,11 +79,11 @@ _NOT_REACHED = {
     "journal/folder/failures.py _write_note replace_file(path, json.dumps(content).encode(),"
     " owner_of=page.parent)": (
         "a command's, which ends with an error then",
-        f"{_TOLD}::test_an_acknowledgement_of_which_a_sync_fails_is_an_error_and_can_be_repeated",
+        f"{_TOLD}::test_failed_sync_of_an_acknowledgement_is_an_error_and_can_be_retried",
     ),
     "journal/folder/failures.py _write_note sync_directory(path.parent)": (
         "a command's, which ends with an error then",
-        f"{_TOLD}::test_an_acknowledgement_of_which_a_sync_fails_is_an_error_and_can_be_repeated",
+        f"{_TOLD}::test_failed_sync_of_an_acknowledgement_is_an_error_and_can_be_retried",
     ),
     "native/journal_files.c sync_file_system syncfs(fd)": (
         "what recovery.py calls: watch() has that fail",

@@ -74,7 +74,7 @@ def test_samples_folders_and_links_come_and_go_as_debian_would_place_them(
         shutil.rmtree(home, ignore_errors=True)
 
 
-def test_refused_transaction_is_reported_in_the_servers_system_until_acknowledged(
+def test_refused_transaction_is_reported_in_its_system_until_acknowledged(
     firebird4: Firebird4, client: Any
 ) -> None:
     journals, _ = firebird4.install("127.0.0.1:9", "test")

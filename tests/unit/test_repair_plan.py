@@ -168,7 +168,7 @@ def test_batches_are_bounded_and_packed_journals_found(
     ]
 
 
-def test_state_is_that_of_what_was_shipped_and_not_of_what_waits(history: History) -> None:
+def test_repaired_state_is_that_of_shipped_journals_without_the_backlog(history: History) -> None:
     history.commit(("c", (1, "a")))
     history.commit(("u", (1, "a"), (1, "b")))
     history.commit(("u", (1, "b"), (1, "c")))

@@ -88,7 +88,7 @@ def test_a_terminal_has_one_line_that_is_gone_at_the_end(monkeypatch: pytest.Mon
     assert drawn.endswith("\r\x1b[K")
 
 
-def test_trouble_with_spark_ends_the_telling_and_nothing_else(
+def test_spark_failure_ends_only_the_progress_output(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert _follow(_Spark(fails=True), io.StringIO(), monkeypatch) == ""
@@ -116,7 +116,7 @@ class _Faulty(_Spark):
         raise IndexError
 
 
-def test_fault_of_ours_in_the_telling_is_not_taken_for_a_spark_that_is_gone(
+def test_own_fault_in_the_progress_output_is_not_taken_for_a_lost_spark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     raised: list[object] = []

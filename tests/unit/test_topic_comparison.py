@@ -26,7 +26,7 @@ from firebird_cdc.journal.replay.audit.kafka.rendered import make_renderer
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_what_was_shipped_does_not_differ(name: str, tmp_path: Path) -> None:
+def test_shipped_messages_do_not_differ(name: str, tmp_path: Path) -> None:
     scene = Scene(tmp_path, **CONFIGURATIONS[name])
     fill_five(scene)
     scene.journal(lambda writer: writer.ddl("create table U (ID integer)"))
@@ -83,7 +83,7 @@ def _older(message: Message) -> Message:
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_what_an_earlier_version_has_shipped_does_not_differ(name: str, tmp_path: Path) -> None:
+def test_messages_of_an_earlier_version_do_not_differ(name: str, tmp_path: Path) -> None:
     """Also where it announced no epoch, and where this version has gone on after it."""
     scene = Scene(tmp_path, **CONFIGURATIONS[name])
     fill_five(scene)
@@ -146,7 +146,7 @@ def test_an_announcement_that_is_lost_or_doubled_is_told(tmp_path: Path) -> None
     assert doubled["kind"] == "doubled"
 
 
-def test_avro_is_compared_by_what_it_says(tmp_path: Path) -> None:
+def test_avro_messages_are_compared_by_decoded_content(tmp_path: Path) -> None:
     options = {
         f"{part}.converter{name}": text
         for part in ("key", "value")
@@ -171,7 +171,7 @@ def test_avro_is_compared_by_what_it_says(tmp_path: Path) -> None:
     assert [row["kind"] for row in scene.compare([*sent, foreign])] == ["extra"]
 
 
-def test_what_was_left_out_is_told_and_may_come_late(tmp_path: Path) -> None:
+def test_left_out_event_is_reported_and_may_be_redelivered(tmp_path: Path) -> None:
     scene = Scene(tmp_path, **CONFIGURATIONS["counted"])
     uuid = scene.rows(("c", None, (1, "a")), ("c", None, (2, "b")), ("c", None, (3, "c")))
     sent = scene.shipped({uuid: {2}})
@@ -238,7 +238,7 @@ EACH_HEADER = pytest.mark.parametrize(
 
 
 @EACH_HEADER
-def test_a_repair_stands_for_what_it_names(tmp_path: Path, written: Written) -> None:
+def test_repair_stands_for_the_events_it_names(tmp_path: Path, written: Written) -> None:
     scene = Scene(tmp_path)
     fill_five(scene)
     sent = scene.shipped()
@@ -277,7 +277,7 @@ def test_the_state_of_a_repair_stands_for_all_before_it_in_a_compacted_topic(
     assert found == [("missing", 3, 1), ("stands", 1, 1)]
 
 
-def test_a_task_knows_which_table_came_first(tmp_path: Path) -> None:
+def test_task_knows_the_owner_of_a_shared_topic(tmp_path: Path) -> None:
     """Whatever journals it gets: the other ones may hold the first event of that table."""
     topics = make_renderer(Scene(tmp_path).rendering).topics
     with pytest.raises(BadName, match=r"table Товары in .* and table Заказы in"):

@@ -474,7 +474,7 @@ def test_text_blob_is_read_in_its_own_character_set() -> None:
     ("placeholder", "text", "raw"),
     [("__gone", "__gone", b"__gone"), ("hex:c0ff", "\ufffd\ufffd", b"\xc0\xff")],
 )
-def test_what_cannot_be_read_is_the_placeholder(placeholder: str, text: str, raw: bytes) -> None:
+def test_unreadable_values_become_the_placeholder(placeholder: str, text: str, raw: bytes) -> None:
     modes = {"placeholder": placeholder}
     missing = Blob(1, False, None, (), b"half of i")
     assert rendered(missing, Storage.BLOB, modes, sub_type=1)[1] == text

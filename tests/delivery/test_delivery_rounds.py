@@ -22,7 +22,9 @@ def eye(broker: KafkaBroker) -> Iterator[Eye]:
     made.close()
 
 
-def test_killed_at_every_step(tmp_path: Path, own_broker: KafkaBroker) -> None:
+def test_shipper_killed_at_every_step_causes_no_delivery_fault(
+    tmp_path: Path, own_broker: KafkaBroker
+) -> None:
     tally = run_rounds(tmp_path / "rounds", own_broker, "ci", 25, extra=40)
     print(tally)
     assert not tally.faults, str(tally)

@@ -133,7 +133,7 @@ def test_new_process_waits_until_the_removed_ticket_file_is_unused(classic: Capt
     assert other.process.poll() is None
 
 
-def test_a_transaction_under_way_is_refused_and_the_next_one_goes_through(
+def test_open_transaction_is_refused_and_the_next_one_captured(
     capture: Capture,
 ) -> None:
     writers = Writers(capture)
@@ -149,7 +149,7 @@ def test_a_transaction_under_way_is_refused_and_the_next_one_goes_through(
     writers.assert_in_order()
 
 
-def test_a_transaction_under_way_that_may_not_be_refused_is_counted(capture: Capture) -> None:
+def test_open_transaction_is_counted_as_a_gap_if_refusal_is_off(capture: Capture) -> None:
     """A ticket from the file before would give its gap a place that means nothing."""
     _choose_gap(capture)
     writers = Writers(capture)
@@ -167,7 +167,7 @@ def test_a_transaction_under_way_that_may_not_be_refused_is_counted(capture: Cap
     assert re.search(_REFUSED, reason), reason
 
 
-def test_gaps_that_an_ended_process_counted_are_told_of(classic: Capture) -> None:
+def test_gaps_counted_by_an_ended_process_are_reported(classic: Capture) -> None:
     """By one that had read the count before, and found nothing."""
     _choose_gap(classic)
     classic.create("CREATE TABLE T (ID INTEGER, TEXT VARCHAR(1000))")

@@ -310,7 +310,7 @@ def test_a_shipper_of_an_earlier_version_is_replaced(classic: Capture) -> None:
 
 
 @pytest.mark.plain
-def test_two_servers_with_different_options_are_named_and_leave_each_others_shipper(
+def test_servers_with_different_options_are_named_and_keep_each_others_shipper(
     classic: Capture, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _embedded(classic)

@@ -109,7 +109,7 @@ def test_a_committed_change_that_no_statement_undid_is_the_engines_to_take_back(
     assert _compare(capture, attachment) == ([], 0, 1)
 
 
-def test_a_key_that_a_transaction_frees_before_it_ends_can_be_another_ones(
+def test_key_freed_by_an_open_transaction_may_be_used_by_another(
     capture: Capture, attachment: Attachment
 ) -> None:
     other = capture.clients[-1].attach(capture.database)

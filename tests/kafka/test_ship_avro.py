@@ -218,7 +218,7 @@ def test_status_reports_an_absent_registry_as_temporary(
     shipper.terminate()
 
 
-def test_refused_change_of_a_table_is_left_out_if_the_user_says_so(
+def test_refused_change_of_a_table_is_left_out_in_warn_mode(
     ship: Ship, folder: Folder, registry: SchemaRegistry, read: Read, topic_prefix: str
 ) -> None:
     use(ship, registry.url)

@@ -333,7 +333,7 @@ def test_value_that_json_cannot_express_stops_the_database(
 
 @TRANSACTIONAL
 @pytest.mark.parametrize("mode", ["warn", "skip"])
-def test_value_that_json_cannot_express_is_left_out_if_the_user_says_so(
+def test_value_that_json_cannot_express_is_left_out_if_configured(
     ship: Ship,
     folder: Folder,
     broker: KafkaBroker,
@@ -566,7 +566,7 @@ def test_new_epoch_begins_a_new_count(ship: Ship, folder: Folder) -> None:
     assert shipper.log_lines("missing") == []
 
 
-def test_gap_in_a_journal_is_said_loudly(ship: Ship, folder: Folder) -> None:
+def test_gap_in_a_journal_is_logged_with_its_reason(ship: Ship, folder: Folder) -> None:
     folder.write_changes(1, lambda writer: writer.gap("the disk was full"))
     shipper = ship.once()
     assert shipper.process.returncode == 0
@@ -596,7 +596,7 @@ def test_wrong_option_ends_in_one_sentence_and_code_2(ship: Ship) -> None:
 @pytest.mark.timeout(30, func_only=True)  # starting the broker is not part of it
 @TRANSACTIONAL
 @pytest.mark.parametrize("away", ["kafka", "registry"])
-def test_once_ends_when_nothing_goes_on_any_more(
+def test_ship_once_ends_when_no_more_progress_is_possible(
     make_ship: Callable[[str], Ship],
     folder: Folder,
     broker: KafkaBroker,

@@ -56,7 +56,7 @@ def test_model_without_a_rule_finds_the_resulting_fault(rule: Rule) -> None:
     assert fault is not None
 
 
-def test_the_shortest_way_to_fault_1_is_a_header_that_comes_before_its_inventory_page() -> None:
+def test_shortest_path_to_fault_1_is_a_header_before_its_inventory_page() -> None:
     _, fault = Protocol(_SUPER, frozenset({Rule.BELOW_OIT})).explore("lost")
     assert fault is not None
     assert fault.steps[-4:] == [

@@ -277,7 +277,7 @@ def test_status_without_a_journal_folder_reports_the_missing_plugin(
             assert any("and without the plugin" in need for need in needs), needs
 
 
-def test_status_tells_of_a_plugin_that_can_not_be_loaded(
+def test_status_reports_a_plugin_that_cannot_be_loaded(
     server: Server,
     options_file: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -38,7 +38,7 @@ def picture(system: debian.Trixie) -> Picture:
     return found
 
 
-def test_samples_folders_and_links_come_and_go_as_debian_would_place_them(
+def test_install_and_uninstall_follow_debians_folders_and_links(
     firebird4: Firebird4,
 ) -> None:
     home = firebird4.system.path / "var/lib/firebird-cdc"

@@ -212,7 +212,7 @@ def test_copy_of_a_journal_is_counted_once(planted: Planted) -> None:
 
 
 @pytest.mark.parametrize("why", EXCUSED, ids=lambda why: why.__name__.strip("_"))
-def test_change_that_need_not_fit_is_no_broken_chain(
+def test_excused_mismatch_of_row_images_is_no_broken_chain(
     planted: Planted, why: Callable[[History], list[Action]]
 ) -> None:
     assert {finding.kind for finding in planted.findings(why.__name__)} == EXCUSED[why]

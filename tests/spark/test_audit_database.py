@@ -329,7 +329,7 @@ def test_rows_of_while_a_table_was_not_published_are_no_fault(lab: Lab) -> None:
     }
 
 
-def test_transactions_that_a_joined_snapshot_may_see_too_early_are_told(lab: Lab) -> None:
+def test_transactions_a_joined_snapshot_may_see_too_early_are_reported(lab: Lab) -> None:
     database = lab.make("joined.fdb", "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     found = lab.perform("join_beside", database)
     writer = found["writer"]

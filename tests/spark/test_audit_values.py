@@ -82,7 +82,7 @@ def test_null_in_the_place_of_a_value_is_found(
 
 
 @pytest.mark.parametrize("converter", ["json", "avro"])
-def test_placeholders_are_told_as_values_that_were_not_delivered(
+def test_placeholders_are_reported_as_undelivered_values(
     spark: SparkSession,
     broker: KafkaBroker,
     registry: SchemaRegistry,

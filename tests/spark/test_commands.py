@@ -76,7 +76,7 @@ def test_spark_submit_of_audit_and_state(history: History, tmp_path: Path) -> No
     assert not left, "nothing is left in the folder where the command was started"
 
 
-def test_commands_start_a_spark_of_their_own_and_tell_of_faults(
+def test_commands_start_a_spark_of_their_own_and_report_faults(
     history: History, tmp_path: Path
 ) -> None:
     history.commit(("c", "T", None, (4, "four")), skip_number=True)

@@ -137,7 +137,7 @@ def test_read_tasks_have_even_sizes_for_any_mix_of_files(tmp_path: Path) -> None
     assert max(loads) < 1.4 * min(loads)
 
 
-def test_little_is_read_by_one_task_and_names_are_short(tmp_path: Path) -> None:
+def test_few_journals_are_read_by_one_task_with_short_names(tmp_path: Path) -> None:
     _history(tmp_path, 25)
     (tmp_path / "oddly-named.log").write_bytes(b"")
     options = JournalOptions.parse({"path": str(tmp_path), "minPartitions": "8"})

@@ -99,7 +99,7 @@ def test_state_takes_the_fast_path_for_all_that_has_a_form_in_arrow(
     assert list(tmp_path.rglob("*.crc")) == []
 
 
-def test_text_that_is_not_utf8_slows_its_neighbours_down_and_is_told(
+def test_text_that_is_not_utf8_is_decoded_row_by_row_and_reported(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     history = History(tmp_path / "journals")
@@ -117,7 +117,7 @@ def _plain(value: Any) -> Any:
     return value.as_py() if isinstance(value, pa.Scalar) else value
 
 
-def test_call_that_arrow_refuses_costs_time_alone_and_is_told(
+def test_call_refused_by_arrow_is_decoded_row_by_row_and_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     columns = (ID, column("NAME", Storage.TEXT))

@@ -85,7 +85,7 @@ def test_point_of_the_history_is_a_number_or_a_time(text: str, bound: Bound) -> 
 @pytest.mark.parametrize(
     "arguments", [["--since", "soon"], ["--format", "xml"], ["--kafka-option", "x"]]
 )
-def test_wrong_usage_is_told_before_spark_starts(arguments: list[str]) -> None:
+def test_wrong_usage_is_reported_before_spark_starts(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["replay", "audit", "--journals", "/nowhere", *arguments])
     assert ended.value.code == 2
@@ -161,7 +161,7 @@ def test_report_of_hostile_names_is_whole_harmless_and_right(
     assert "is not empty" in capsys.readouterr().err
 
 
-def test_page_of_an_empty_report_stands() -> None:
+def test_page_of_an_empty_report_is_valid() -> None:
     summary = {
         "version": 1, "made_by": "firebird-cdc", "began_us": 0, "took_s": 0.0, "folders": [],
         "sound": True, "faults": 0, "notes": 0, "ranges": [], "proven": [], "remarks": [],

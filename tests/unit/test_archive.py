@@ -297,7 +297,7 @@ def test_two_keepers_of_one_archive_take_turns(tmp_path: Path) -> None:
     assert segments(tmp_path)
 
 
-def test_archive_that_cannot_be_read_is_told_and_looked_after_again(tmp_path: Path) -> None:
+def test_unreadable_archive_is_reported_and_maintained_again_later(tmp_path: Path) -> None:
     statistics = Statistics()
     place = tmp_path / "archive"
     place.write_text("no folder")
@@ -313,7 +313,7 @@ def test_archive_that_cannot_be_read_is_told_and_looked_after_again(tmp_path: Pa
 
 
 @pytest.mark.parametrize("place", ["end", "member"])
-def test_damaged_segment_is_told_and_nothing_else_waits_for_it(tmp_path: Path, place: str) -> None:
+def test_damaged_segment_is_reported_and_blocks_nothing_else(tmp_path: Path, place: str) -> None:
     statistics = Statistics()
     journal = write(tmp_path, 1, age_s=2 * HOUR_S)
     content = journal.read_bytes()

@@ -170,7 +170,7 @@ def test_a_write_that_fails_is_a_warning(bird: _Bird, log: logbook.TestHandler) 
 
 
 @pytest.mark.parametrize(("said", "part"), [("", "exit code 0"), ("no JSON", "exit code 0")])
-def test_a_process_that_says_nothing_is_a_write_that_fails(
+def test_unresponsive_canary_process_counts_as_a_failed_write(
     bird: _Bird, said: str, part: str
 ) -> None:
     bird.answer(said)
@@ -178,7 +178,7 @@ def test_a_process_that_says_nothing_is_a_write_that_fails(
     assert part in bird.statistics.troubles[SUBJECT].text
 
 
-def test_a_process_that_ends_before_it_is_asked_is_told_of_by_its_exit_code(
+def test_canary_process_ended_early_is_reported_with_its_exit_status(
     bird: _Bird, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Ended(subprocess.Popen[str]):

@@ -181,7 +181,7 @@ def test_null_has_no_hash(adapt: Adapt) -> None:
 # -- truncation
 
 
-def test_truncation_cuts_and_tells_so(adapt: Adapt) -> None:
+def test_truncation_cuts_the_text_and_marks_the_schema(adapt: Adapt) -> None:
     form = adapt(NAME, "column.truncate.to.3.chars: .*name")
     assert [sent(form, v) for v in ("Nordline", "No", "", "😀Жук", None)] == [
         "Nor",
@@ -343,7 +343,7 @@ def test_source_type_of_data_types(adapt: Adapt) -> None:
     assert adapt(CODE, line).schema.parameters == {}
 
 
-def test_source_type_is_told_beside_a_mask(adapt: Adapt) -> None:
+def test_source_type_is_propagated_beside_a_mask(adapt: Adapt) -> None:
     form = adapt(NAME, "column.propagate.source.type: .*", ALL[0])
     assert sent(form, "x") == "**"
     assert form.schema.parameters["masked"] == "true"

@@ -210,7 +210,7 @@ def test_link_in_a_folder_open_to_all_is_not_followed(
     assert "mischief" in capfd.readouterr().err
 
 
-def test_full_disk_is_told_once_and_lines_go_to_stderr(
+def test_full_disk_is_reported_once_and_lines_go_to_stderr(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     handler = LogFile(LoggingOptions(file=Path("/dev/full")))

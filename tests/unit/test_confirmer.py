@@ -724,7 +724,7 @@ def test_ddl_waits_no_longer_when_the_clock_was_set_back(
         assert _statement(server.folder, ddl).table_changes == told
 
 
-def test_ddl_that_can_never_be_told_of_holds_up_nothing(
+def test_ddl_with_unrecordable_table_changes_does_not_block_publishing(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(completion, "_QUIET_S", 0.0)

@@ -70,7 +70,7 @@ def test_no_converter_makes_a_tombstone_of_a_row_or_takes_its_key(render: Render
             render(insert(*FIRST), f"{option}: own_converters.Silent")
 
 
-def test_a_converter_that_is_not_there_is_told_with_its_option(render: Render) -> None:
+def test_missing_converter_is_reported_with_its_option(render: Render) -> None:
     with pytest.raises(ConfigError, match=r"value\.converter is own_converters\.Uper; .*Upper\?"):
         render(insert(*FIRST), "value.converter: own_converters.Uper")
 

@@ -402,7 +402,7 @@ def test_failing_converter_is_handled_by_the_failure_mode(build: Build, render: 
         render(books, *odd)
 
 
-def test_all_problems_of_converters_are_told_at_once(build: Build) -> None:
+def test_all_problems_of_converters_are_reported_at_once(build: Build) -> None:
     with pytest.raises(ConfigError) as raised:
         build(
             "converters: a,b,c",

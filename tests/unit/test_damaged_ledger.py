@@ -395,7 +395,7 @@ def test_unreadable_process_mark_does_not_block_publishing(
     assert unknown.exists()
 
 
-def test_a_process_without_descriptors_takes_none_that_ended_for_alive(
+def test_process_without_descriptors_takes_no_dead_process_for_alive(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else what that one left would come behind what was committed later."""
@@ -547,7 +547,7 @@ def test_unreachable_database_is_asked_again_only_after_the_pause(
     assert sum("cannot decide" in text for text in _texts(log)) == 1
 
 
-def test_a_cause_that_changes_is_told(
+def test_changed_cause_of_a_failure_is_reported_again(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)

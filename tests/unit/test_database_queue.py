@@ -169,7 +169,7 @@ class _Asker:
         """Nothing of interest."""
 
 
-def test_producer_that_is_replaced_holds_nothing_any_more(tmp_path: Path) -> None:
+def test_replaced_producer_releases_its_callbacks(tmp_path: Path) -> None:
     config = tmp_path / "connector.yaml"
     config.write_text(
         f"connector.name: c\nconnector.journal.directory: {tmp_path}\nkafka.topic.prefix: p\n"
@@ -186,7 +186,7 @@ def test_producer_that_is_replaced_holds_nothing_any_more(tmp_path: Path) -> Non
     assert gone() is None
 
 
-def test_identity_of_a_folder_that_can_not_be_kept_ends_the_shipper(tmp_path: Path) -> None:
+def test_unwritable_identity_of_a_folder_ends_the_shipper(tmp_path: Path) -> None:
     (tmp_path / ".firebird-cdc").write_text("no folder")
     with pytest.raises(ShipError, match="can't be kept"):
         Shipped(tmp_path, "positions")

@@ -454,7 +454,7 @@ def test_a_journal_with_slack_behind_its_catalogue_is_whole(tmp_path: Path) -> N
         ("T", _COMPLETE, 0, "does not belong there"),
     ],
 )
-def test_a_completion_that_does_not_fit_is_corrupt(
+def test_completion_that_does_not_match_its_table_is_corrupt(
     name: str, columns: tuple[Column, ...], number: int, message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "j"

@@ -289,7 +289,7 @@ def test_the_disk_itself_can_be_read(tmp_path: Path) -> None:
     inventory.close()
 
 
-def test_the_shipper_tells_of_a_sync_that_failed(tmp_path: Path) -> None:
+def test_shipper_reports_a_failed_sync_of_a_database(tmp_path: Path) -> None:
     databases = tmp_path / STATE_DIRECTORY / "databases"
     databases.mkdir(parents=True)
     Doubt.of(databases, "1").note(Path("/data/shop.fdb"))

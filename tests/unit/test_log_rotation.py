@@ -328,7 +328,7 @@ def test_changes_of_the_configuration_are_followed(
     assert len(file.read_text().splitlines()) == 4
 
 
-def test_wrong_rotation_is_told_with_its_line(tmp_path: Path) -> None:
+def test_wrong_rotation_setting_is_reported_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "l.yaml"
     path.write_text("rotation.size: -1\nrotation.count: 0\n")
     with pytest.raises(ConfigError) as caught:

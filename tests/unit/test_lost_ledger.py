@@ -120,7 +120,7 @@ def test_an_epoch_that_begins_with_a_new_ledger_after_a_failed_sync_is_a_new_one
         assert (ledger.epoch, ledger.last) == (1, 0)
 
 
-def test_an_older_copy_that_is_longer_is_older_all_the_same(
+def test_older_copy_of_a_ledger_is_noticed_even_if_longer(
     copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies.give(4)
@@ -143,7 +143,9 @@ def test_numbers_are_dense_over_many_new_ledgers_and_two_processes(
 
 
 @pytest.mark.parametrize("length", [None, 0, _EARLIER_LOCK])
-def test_a_lock_file_that_says_less_stops_nothing(copies: Copies, length: int | None) -> None:
+def test_missing_or_short_lock_file_does_not_block_publishing(
+    copies: Copies, length: int | None
+) -> None:
     copies.give(4)
     copies.process.end()
     if length is None:
@@ -157,7 +159,7 @@ def test_a_lock_file_that_says_less_stops_nothing(copies: Copies, length: int | 
 
 
 @pytest.mark.parametrize("loss", _LOSSES)
-def test_an_earlier_versions_lock_file_tells_of_a_loss(copies: Copies, loss: str) -> None:
+def test_lock_file_of_an_earlier_version_reveals_a_loss(copies: Copies, loss: str) -> None:
     copies.give(4)
     copies.process.end()
     os.truncate(copies.lock, _EARLIER_LOCK)
@@ -241,7 +243,7 @@ def test_new_epoch_after_a_loss_begins_on_request(copies: Copies, loss: str) -> 
     copies.assert_waiting()
 
 
-def test_an_epoch_that_the_ledger_alone_can_not_tell_is_not_begun_again(copies: Copies) -> None:
+def test_epoch_missing_from_an_older_ledger_is_not_begun_again(copies: Copies) -> None:
     copies.give(1)
     ledger = copies.process.ledger
     for _ in range(3):

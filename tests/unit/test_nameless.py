@@ -99,7 +99,7 @@ def test_table_fully_sent_by_a_retry_is_no_longer_reported(folder: Folder) -> No
     assert [each.table for each in tables.look()] == ["B"]
 
 
-def test_a_note_without_its_journal_and_one_of_another_version_tell_nothing(
+def test_note_without_its_journal_or_of_another_version_is_ignored(
     folder: Folder,
 ) -> None:
     entry, damaged = folder.set_aside(1, "A"), folder.set_aside(2, "B")
@@ -194,7 +194,7 @@ def test_with_another_message_key_the_whole_table_counts(tmp_path: Path, render:
     assert seen.topic == "table T of /srv/fb/warehouse.fdb"
 
 
-def test_faults_of_names_are_told_from_faults_of_single_events(render: Render) -> None:
+def test_naming_faults_are_distinguished_from_faults_of_single_events(render: Render) -> None:
     columns = (SHIPMENT[0], column("A$", Storage.TEXT), column("A#", Storage.TEXT))
     with pytest.raises(NamelessEvent, match="would share the field") as told:
         render(insert(1, "x", "x", columns=columns), "field.name.adjustment.mode: avro")

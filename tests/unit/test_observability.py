@@ -171,7 +171,7 @@ def test_head_is_get_without_a_body(listener: web.Listener) -> None:
 @pytest.mark.parametrize(
     "path", ["/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/page/../page.js", "//metrics/"]
 )
-def test_paths_lead_nowhere_else(listener: web.Listener, path: str) -> None:
+def test_unknown_paths_are_not_found(listener: web.Listener, path: str) -> None:
     assert ask(listener, path)[0].status == 404
 
 
@@ -266,7 +266,7 @@ def test_malformed_request_ends_the_connection(listener: web.Listener, request_:
     assert ask(listener, "/health")[0].status == 200
 
 
-def test_a_flood_is_made_to_wait(listener: web.Listener) -> None:
+def test_request_rate_of_a_client_is_limited(listener: web.Listener) -> None:
     connection = HTTPConnection("127.0.0.1", listener.port, timeout=PATIENCE_S)
     begun, asked = time.monotonic(), 0
     while time.monotonic() - begun < 1.5:
@@ -299,7 +299,7 @@ def await_that(what: str, condition: Callable[[], object]) -> object:
     return processes.await_condition(what, condition, PATIENCE_S)
 
 
-def test_a_taken_port_is_named_and_tried_again(
+def test_port_in_use_is_reported_and_retried(
     tmp_path: Path,
     statistics: Statistics,
     observe: Callable[[ConnectorConfig], Observer],
@@ -330,7 +330,7 @@ def test_no_port_is_opened_unless_asked_for(
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_the_status_file_is_replaced_as_a_whole_and_says_when_the_shipper_ends(
+def test_status_file_is_replaced_atomically_and_shows_the_shippers_end(
     config: ConnectorConfig,
     statistics: Statistics,
     observe: Callable[[ConnectorConfig], Observer],

@@ -487,7 +487,7 @@ def _stamp(journal: Path) -> Stamp | None:
         return reader.stamp
 
 
-def test_stamps_come_back_beside_another_process(server: PlayedServer) -> None:
+def test_lost_stamps_are_restored_beside_another_process(server: PlayedServer) -> None:
     """After a power cut the connections of Classic come back all at once."""
     confirmer = Confirmer(server, server.folder, fsync=True)
     uuids = [server.commit(0) for _ in range(3)]

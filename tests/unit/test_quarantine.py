@@ -145,7 +145,7 @@ def test_journal_that_cannot_be_read_is_behind_any_event_of_its_database(folder:
     assert reason == "damaged; none of its events was sent\n"
 
 
-def test_bounds_are_kept_by_counting_more_as_newer(
+def test_limits_on_watched_keys_widen_the_match_to_newer_events(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notes, "MOST_KEYS_OF_ONE", 3)
@@ -233,7 +233,7 @@ def test_note_without_its_journal_is_removed(folder: Folder) -> None:
     assert list(folder.aside.iterdir()) == []
 
 
-def test_damaged_note_is_said_and_left_alone(folder: Folder) -> None:
+def test_damaged_note_is_reported_and_left_alone(folder: Folder) -> None:
     entry = folder.leave_out(5, 3, [(TOPIC, b"k")])
     path = folder.aside / f"{entry.uuid}.json"
     path.write_text("{}")

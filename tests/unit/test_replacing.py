@@ -260,7 +260,7 @@ def test_the_file_of_a_server_in_a_chroot_is_looked_at_too(folder: _Folder, tmp_
         assert f"/c.yaml was changed after server process {server.pid}" in told.what
 
 
-def test_an_embedded_shipper_of_an_older_version_and_one_that_says_nothing(
+def test_embedded_shipper_of_an_older_or_unknown_version_is_reported(
     folder: _Folder,
 ) -> None:
     folder.server(_OURS)

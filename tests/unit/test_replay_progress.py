@@ -73,7 +73,7 @@ def _follow(spark: _Spark, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch)
     return stream.getvalue()
 
 
-def test_lines_come_only_where_something_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_lines_are_printed_only_on_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = _follow(_Spark(), io.StringIO(), monkeypatch).splitlines()
     assert 1 <= len(lines) <= 2 + 2, (
         "of four looks two were alike; what is being done may begin late"

@@ -156,9 +156,7 @@ def test_a_folder_alone_leads_to_the_systems_pages_about_it(folder: Path, tmp_pa
     assert told == {"/srv/0.fdb", "/srv/2.fdb"}  # of whose file nobody can tell, too
 
 
-def test_a_page_that_can_not_be_read_is_told_of(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_counter_page_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = _in_state(folder, a=1)
     found = pages(folder, [_config(folder)])
     assert unreadable(found) == []
@@ -205,7 +203,7 @@ def test_status_with_unloadable_options_reports_lost_transactions(
     assert "connector.journal.directory" in said.err
 
 
-def test_a_damaged_page_is_told_of_until_it_is_acknowledged(
+def test_damaged_counter_page_is_reported_until_acknowledged(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nobody knows what it counted, which is not nothing."""
@@ -310,7 +308,7 @@ def test_shipper_reports_replication_log_entries_until_acknowledged(
     assert not statistics.troubles
 
 
-def test_a_log_that_the_shipper_can_not_read_is_told_of(
+def test_replication_log_unreadable_for_the_shipper_is_reported(
     folder: Path, server: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> Iterator[object]:

@@ -132,7 +132,7 @@ def test_an_epoch_or_sequence_that_is_not_the_journal_s_is_an_altered_event(
     assert kinds(scene.compare([*sent[:at], altered, *sent[at + 1 :]])) == [("altered", 1, 1)]
 
 
-def test_an_announcement_that_is_lost_or_doubled_is_told(tmp_path: Path) -> None:
+def test_lost_or_doubled_epoch_announcement_is_reported(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.journal(lambda writer: writer.ddl("create table T (ID integer)"))
     scene.rows(("c", None, (1, "b")), epoch=1)
@@ -216,7 +216,7 @@ def test_the_order_is_that_of_a_database_and_partition(tmp_path: Path) -> None:
     assert kinds(scene.compare([*sent[2:], *sent[:2]])) == [("order", 1, 1), ("order", 2, 1)]
 
 
-def test_an_event_that_can_not_be_made_is_told(tmp_path: Path) -> None:
+def test_event_that_cannot_be_rendered_is_reported(tmp_path: Path) -> None:
     scene = Scene(tmp_path, **{"kafka.producer.max.request.size": "2000"})
     scene.rows(("c", None, (1, "a" * 1000)))
     (told,) = scene.compare([])

@@ -642,7 +642,7 @@ def test_remove_field_takes_several_paths_and_whole_structs(build: Callable[...,
     assert apply(untouched) is untouched
 
 
-def test_a_transform_of_vitess_positions_says_that_there_are_none(
+def test_transform_of_vitess_positions_is_refused(
     build: Callable[..., Apply],
 ) -> None:
     with pytest.raises(ConfigError, match="it is about positions in Vitess"):
@@ -702,7 +702,7 @@ def test_the_own_transform_of_the_page(
 # -- what is wrong with a configuration
 
 
-def test_all_problems_of_transforms_are_told_at_once(build: Callable[..., Apply]) -> None:
+def test_all_problems_of_transforms_are_reported_at_once(build: Callable[..., Apply]) -> None:
     with pytest.raises(ConfigError) as raised:
         build(
             "transforms: u,r,f,d,x,j,p",
@@ -873,7 +873,7 @@ def test_fault_of_a_custom_transform_is_a_bad_event(mark: Apply, carrier: str, t
         ("my_marks.Mark", "it refuses its parameters: KeyError: 'mark'"),
     ],
 )
-def test_an_own_transform_that_cannot_be_made_is_told(
+def test_custom_transform_that_cannot_be_created_is_reported(
     build: Callable[..., Apply], own_module: str, path: str, told: str
 ) -> None:
     with pytest.raises(ConfigError) as raised:

@@ -545,6 +545,6 @@ def test_decimals_of_any_scale_agree_in_all_modes(scale: int) -> None:
 @pytest.mark.parametrize(
     "name", ["utf-7", "unicode_escape", "raw-unicode-escape", "hex", "no-such"]
 )
-def test_sets_that_give_texts_no_converter_can_write_are_not_found(name: str) -> None:
+def test_charsets_yielding_unwritable_texts_have_no_codec(name: str) -> None:
     assert find_codec(name) is None
     assert find_codec("WIN1251") == find_codec("windows-1251") == "cp1251"

@@ -242,7 +242,7 @@ def test_incompatible_change_is_refused_until_the_rule_allows_it(
     assert converter.from_connect(topic_prefix, changed, {"ID": "1"}) is not None
 
 
-def test_refusal_is_remembered_so_that_the_registry_is_not_asked_for_every_event(
+def test_registry_refusal_is_cached_instead_of_asked_for_every_event(
     make: Make,
     client: SchemaRegistryClient,
     topic_prefix: str,

@@ -64,7 +64,7 @@ def test_a_planted_fault_is_noticed_without_transactions(
     assert any(words in each for each in faults), faults
 
 
-def test_shipper_killed_among_many_deletions_leaves_no_holes(
+def test_shipper_killed_among_many_deletions_causes_no_gap(
     tmp_path: Path, broker: KafkaBroker, nursery: Nursery, eye: Eye
 ) -> None:
     points = [("delete.after", 30), ("delete.before", 45)]

@@ -251,7 +251,7 @@ def test_certificate_of_an_unknown_authority_is_refused(
     no_secret_is_told(ship, shipper, folder)
 
 
-def test_certificate_of_another_host_is_refused_unless_names_are_not_to_be_compared(
+def test_certificate_of_another_host_is_refused_unless_checks_of_names_are_off(
     ship: Ship, folder: Folder, secured: Secured, user: str, topic_prefix: str
 ) -> None:
     grant_all(secured, user, topic_prefix)

@@ -157,7 +157,7 @@ _GIVEN, _LEFT, _FOREIGN = "given", "left", "another row's"
         ((UNREADABLE, _LEFT), (_FOREIGN, _LEFT), False),
     ],
 )
-def test_blobs_of_a_change_are_those_of_its_statement_unless_the_engine_gave_it_others(
+def test_blobs_of_a_change_are_its_statements_unless_replaced_by_the_engine(
     seen: tuple[str, str], told: tuple[str, str | None], is_fault: bool
 ) -> None:
     def digest(note: str) -> str:

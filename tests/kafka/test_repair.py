@@ -141,7 +141,7 @@ def repaired(events: list[Event]) -> list[tuple[str, str, int, list[list[int]]]]
 
 
 @TRANSACTIONAL
-def test_missing_events_come_once_and_never_behind_newer_ones_while_others_are_shipped(
+def test_missing_events_are_repaired_once_and_never_behind_newer_ones(
     make_scene: Callable[[bool], Scene], capsys: pytest.CaptureFixture[str], transactional: bool
 ) -> None:
     scene = make_scene(transactional)

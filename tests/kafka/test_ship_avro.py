@@ -236,7 +236,7 @@ def test_refused_change_of_a_table_is_left_out_in_warn_mode(
     assert ids(read(registry)[topic]) == [1, 3]
 
 
-def test_wrong_option_of_avro_ends_in_one_sentence_and_code_2(
+def test_wrong_option_of_avro_ends_in_one_sentence_and_exit_status_2(
     ship: Ship, registry: SchemaRegistry
 ) -> None:
     use(ship, registry.url)

@@ -88,7 +88,7 @@ def test_nothing_counts_before_kafka_has_it(
 
 
 @TRANSACTIONAL
-def test_a_database_is_not_well_in_an_outage_and_each_event_counts_once_after_it(
+def test_database_is_unwell_in_an_outage_and_each_event_counts_once_after_it(
     make_ship: Callable[[str], Ship],
     folder: Folder,
     own_broker: KafkaBroker,

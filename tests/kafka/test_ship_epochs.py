@@ -146,7 +146,7 @@ def test_no_epoch_is_announced_without_schema_change_messages(
 
 
 @pytest.mark.parametrize("mode", ["skip", "fail"])
-def test_the_loss_of_the_journal_that_opens_an_epoch_does_not_lose_the_announcement(
+def test_epoch_is_announced_even_if_its_first_journal_is_lost(
     ship: Ship, folder: Folder, topics: Topics, mode: str
 ) -> None:
     ship.options["event.processing.failure.handling.mode"] = mode

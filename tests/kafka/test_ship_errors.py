@@ -147,7 +147,7 @@ def _refusals(shipper: Shipper) -> list[str]:
 
 
 @TRANSACTIONAL
-def test_client_that_gives_up_is_replaced_without_haste_and_goes_on(
+def test_failed_kafka_client_is_replaced_after_a_pause(
     start: Callable[[bool], Ship],
     folder: Folder,
     monkeypatch: pytest.MonkeyPatch,

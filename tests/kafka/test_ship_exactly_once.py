@@ -176,7 +176,7 @@ def test_kafka_transaction_without_a_commit_request_is_sent_once(
     assert ids(topics.events()) == expected(*range(1, 6), rows=10)
 
 
-def test_journals_deleted_by_earlier_transactions_that_a_power_cut_brings_back_are_recognised(
+def test_shipped_journals_brought_back_by_a_power_cut_are_recognised(
     ship: Ship, folder: Folder, topics: Topics, tmp_path: Path
 ) -> None:
     kept = tmp_path / "kept"
@@ -232,7 +232,7 @@ def test_two_journals_under_one_number_are_never_sent_together(
     assert ids(topics.events()) == [*expected(1), 21 + twins.index(sent)]
 
 
-def test_old_journal_that_was_put_back_stops_its_database_until_it_is_moved_away(
+def test_old_journal_put_back_halts_its_database_until_moved_away(
     ship: Ship, folder: Folder, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for sequence in (1, 2, 4):  # 3 comes late
@@ -301,7 +301,7 @@ def test_journal_larger_than_a_kafka_transaction_is_once_in_kafka_all_the_same(
 @pytest.mark.usefixtures("one_batch")
 @pytest.mark.parametrize("most", [1, 3, 700])
 @pytest.mark.parametrize("metadata", [False, True], ids=["events", "boundaries"])
-def test_only_a_journal_of_more_messages_than_the_limit_is_split_and_no_part_has_more(
+def test_only_a_journal_above_the_message_limit_is_split_and_no_part_exceeds_it(
     ship: Ship,
     folder: Folder,
     topics: Topics,
@@ -330,7 +330,7 @@ def test_only_a_journal_of_more_messages_than_the_limit_is_split_and_no_part_has
     assert ids(topics.events()) == expected_ids
 
 
-def test_journals_that_fit_into_a_kafka_transaction_of_their_own_are_never_split(
+def test_journals_fitting_into_a_kafka_transaction_are_never_split(
     ship: Ship, folder: Folder, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transactions, "SPLIT_MESSAGES", 1000)

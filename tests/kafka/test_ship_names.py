@@ -188,7 +188,7 @@ def test_tables_keep_their_topics_though_the_folder_is_made_anew(
     assert depot.events(depot.topic(GOODS, "replace")) == [(ORDERS, 1, 1), (ORDERS, 1, 2)]
 
 
-def test_tables_that_share_the_name_of_a_schema_keep_their_places_over_a_restart(
+def test_tables_sharing_a_schema_name_keep_their_owner_over_a_restart(
     depot: Depot,
 ) -> None:
     depot.ship.options["schema.name.adjustment.mode"] = "avro"

@@ -584,7 +584,7 @@ def test_second_shipper_of_a_folder_is_refused(ship: Ship, folder: Folder) -> No
     assert ship.once().process.returncode == 0
 
 
-def test_wrong_option_ends_in_one_sentence_and_code_2(ship: Ship) -> None:
+def test_wrong_option_ends_in_one_sentence_and_exit_status_2(ship: Ship) -> None:
     ship.options["kafka.producer.ssl.ca.location"] = "/nonexistent/ca.pem"
     ship.options["kafka.producer.security.protocol"] = "SSL"
     shipper = ship.start()

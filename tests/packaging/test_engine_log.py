@@ -89,7 +89,7 @@ def _write(log: Path, *entries: tuple[float, str], zone_h: float = 0, ended: flo
 
 @pytest.mark.parametrize("zone_h", [-11, 0, 5.75, 13])
 @pytest.mark.parametrize("copied_s", [0, 7200])
-def test_entries_of_a_server_in_any_time_zone_are_of_the_moment_when_they_were_written(
+def test_log_entries_of_any_time_zone_have_the_moment_of_their_writing(
     server: Server, zone_h: float, copied_s: int
 ) -> None:
     """And a copy, as logrotate makes it, does not become younger by being one."""

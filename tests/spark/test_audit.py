@@ -273,7 +273,7 @@ def test_numbers_are_dense_per_database_and_epoch(spark: SparkSession, tmp_path:
         assert len(report.spans) == 4
 
 
-def test_damaged_journal_is_of_the_hole_nearest_to_its_commit(
+def test_damaged_journal_is_assigned_to_the_gap_nearest_to_its_commit(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Of commits at one time the clock may be read in another order than that of the numbers."""

@@ -143,7 +143,7 @@ def test_too_few_wait_for_more_but_not_for_ever(tmp_path: Path) -> None:
     assert len(list_segment(segments(tmp_path)[0])) == 3
 
 
-def test_journal_that_is_in_a_segment_too_is_removed_and_another_of_its_name_is_not(
+def test_journal_also_in_a_segment_is_removed_only_if_equal(
     tmp_path: Path,
 ) -> None:
     journal = write(tmp_path, 1, slack=100, age_s=2 * HOUR_S)

@@ -92,7 +92,7 @@ def _set_counter(folder: JournalFolder, ticket: int) -> None:
     [(None, None), (6, None), (None, 7)],
     ids=["no mark", "first marked", "second marked"],
 )
-def test_a_row_keeps_its_history_though_the_clock_was_set_back_and_marks_are_lost(
+def test_row_history_stays_in_order_despite_a_clock_change_and_lost_marks(
     server: PlayedServer, tickets: tuple[int | None, int | None]
 ) -> None:
     _set_counter(server.folder, 7)

@@ -405,7 +405,7 @@ def _stamp_of(path: Path) -> Stamp:
     return stamp
 
 
-def test_a_power_cut_leaves_the_stamp_of_a_process_that_died_before_the_ledger_had_it(
+def test_stale_stamp_left_by_a_power_cut_is_replaced_by_the_ledgers(
     server: PlayedServer,
 ) -> None:
     journal = server.folder.committed(server.commit(0))
@@ -444,7 +444,7 @@ def test_the_shipper_waits_for_no_sync_of_each_stamp_that_is_written_again(
     assert not set(journals) & set(synced)
 
 
-def test_definitions_that_a_leader_could_not_sync_before_it_died_are_copied_by_the_next(
+def test_definitions_unsynced_by_a_dead_leader_are_copied_by_the_next(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where nobody knows the ticket: it was committed from limbo."""
@@ -471,7 +471,7 @@ def test_definitions_that_a_leader_could_not_sync_before_it_died_are_copied_by_t
     assert _statement(server.folder, uuid).table_changes == changes
 
 
-def test_each_process_that_leads_does_not_wait_anew_for_a_file_that_cannot_be_read(
+def test_next_leader_does_not_wait_again_for_an_unreadable_file(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = server.folder.live(server.commit_elsewhere(0, UUID(int=5, version=4)))
@@ -587,7 +587,7 @@ def test_session_ends_even_if_its_gap_cannot_be_marked(
     assert server.settled == 2
 
 
-def test_a_gap_that_could_not_be_marked_is_tried_again_before_the_last_session_leaves(
+def test_failed_gap_is_retried_before_the_last_session_leaves(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
@@ -816,7 +816,7 @@ def test_an_attachment_that_hangs_holds_up_nothing_but_that_database(
     go_on.set()
 
 
-def test_a_new_database_at_the_path_has_an_epoch_of_its_own_from_its_first_journal(
+def test_new_database_at_the_same_path_begins_an_epoch_with_its_first_journal(
     server: PlayedServer,
 ) -> None:
     server.create_database()

@@ -278,7 +278,7 @@ def unreadable(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) 
 
 
 @pytest.mark.parametrize("place", ["folder", "pool"])
-def test_a_journal_that_cannot_be_read_holds_up_the_others_for_some_seconds_and_is_shown(
+def test_unreadable_journal_blocks_others_for_seconds_only_and_is_shown(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch, unreadable: set[str], place: str
 ) -> None:
     folder, owner = server.folder, _ended_process(server.folder)
@@ -415,7 +415,7 @@ def test_process_without_descriptors_takes_no_dead_process_for_alive(
     assert [_number(server.folder, uuid) for uuid in (left, later)] == [1, 2]
 
 
-def test_a_database_that_may_not_be_opened_does_not_make_others_wait_for_a_leader(
+def test_unopenable_database_does_not_make_others_wait_for_a_leader(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leadership, "_STAND_BACK_S", 7200.0)
@@ -638,7 +638,7 @@ def test_leaving_session_does_not_wait_for_a_blocked_leader(server: PlayedServer
     _work_until(follower, lambda: another.settled == another._number)
 
 
-def test_a_database_in_trouble_that_takes_long_to_ask_has_no_other_wait_for_longer(
+def test_slow_database_in_trouble_does_not_prolong_the_wait_of_others(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
@@ -703,7 +703,7 @@ def test_search_for_journals_of_a_lost_ledger_is_bounded(
     assert not confirmer._history._has_journals(ledger.stem)
 
 
-def test_a_process_that_lacks_descriptors_does_not_begin_below_tickets_that_were_drawn(
+def test_process_without_descriptors_does_not_start_below_drawn_tickets(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.commit(0)

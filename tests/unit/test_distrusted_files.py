@@ -76,7 +76,7 @@ def _reason(path: Path) -> str:
         return gap.reason
 
 
-def test_an_unsynced_journal_of_a_process_that_was_killed_is_on_disk_before_it_is_published(
+def test_unsynced_journal_of_a_killed_process_is_synced_before_publication(
     folder: JournalFolder, monkeypatch: pytest.MonkeyPatch, disk: LosingDisk
 ) -> None:
     disk.fails = lambda path: path.suffix == ".live"

@@ -227,7 +227,7 @@ def test_no_number_behind_a_damaged_record_is_given_again(path: Path, damaged: i
     assert Process(path).publish() == 4
 
 
-def test_a_process_that_knows_more_than_the_damaged_ledger_gives_no_number_again(
+def test_process_knowing_more_than_a_damaged_ledger_reuses_no_number(
     path: Path,
 ) -> None:
     ledger, starts = _give_three(path)

@@ -107,7 +107,7 @@ def test_a_process_that_syncs_nothing_gives_no_number_again_either(
     assert process.publish() == 4
 
 
-def test_an_epoch_that_begins_with_a_new_ledger_after_a_failed_sync_is_a_new_one(
+def test_epoch_begun_with_a_new_ledger_after_a_failed_sync_is_new(
     copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies.give(3)
@@ -311,7 +311,7 @@ def _end_here(*_given: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_epochs_that_an_earlier_version_did_not_note_are_noted_at_the_first_look(
+def test_epochs_unrecorded_by_an_earlier_version_are_recorded_at_first_use(
     copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies.give(1)

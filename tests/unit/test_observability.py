@@ -660,7 +660,7 @@ def test_many_databases_that_are_well_hide_no_other(
     assert len(json.loads(whole)["databases"]) == 301
 
 
-def test_a_shipper_that_can_write_no_status_is_not_taken_for_one_that_has_just_begun(
+def test_shipper_without_a_writable_status_is_not_taken_for_a_starting_one(
     config: ConnectorConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = config.journal_directory

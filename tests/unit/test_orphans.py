@@ -208,7 +208,7 @@ def test_orphan_is_kept_while_locks_of_other_processes_are_invisible(
 
 
 @pytest.mark.usefixtures("hidden_locks")
-def test_a_shipper_in_a_container_decides_nothing_beside_readers_that_it_cannot_see(
+def test_shipper_in_a_container_decides_nothing_beside_invisible_readers(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The only process that wrote has ended; the others have no mark."""

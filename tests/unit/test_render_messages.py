@@ -185,7 +185,7 @@ def test_payload_alone_when_schemas_are_off(render: Render) -> None:
     assert json.loads(message.value or "")["after"] == FIRST_JSON
 
 
-def test_positions_count_on(render: Render) -> None:
+def test_event_positions_count_up_within_a_journal(render: Render) -> None:
     def fill(writer: JournalWriter) -> None:
         table = writer.table("SHIPMENT", SHIPMENT)
         for number in range(3):

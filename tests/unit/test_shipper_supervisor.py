@@ -167,7 +167,7 @@ def _pause_after(server: _Server, clock: _Clock, lived_s: float) -> float:
     return sum(clock.pauses)
 
 
-def test_pauses_grow_while_each_shipper_ends_soon_and_are_over_once_one_has_run_as_long(
+def test_restart_pauses_grow_with_short_runs_and_end_after_a_long_one(
     server: _Server, clock: _Clock
 ) -> None:
     pauses = [_pause_after(server, clock, 0.5) for _ in range(8)]

@@ -101,7 +101,7 @@ def test_tables_of_two_databases_under_the_table_strategy(names: Names) -> None:
         topics.of_table("/b.fdb", "T")
 
 
-def test_topics_that_differ_in_dots_and_underscores_only_are_refused_as_kafka_does(
+def test_topics_differing_only_in_dots_and_underscores_are_refused(
     names: Names,
 ) -> None:
     topics = names()

@@ -52,7 +52,7 @@ _FIGURES = {
 }
 
 
-def test_every_benchmark_is_tried() -> None:
+def test_every_benchmark_has_its_figures_listed_here() -> None:
     programs = {
         path.stem
         for path in BENCHMARKS.glob("*.py")
@@ -70,7 +70,7 @@ def test_figures_that_capacity_quotes_are_told() -> None:
 
 
 @pytest.mark.parametrize(("name", "keys"), _FIGURES.values(), ids=_FIGURES)
-def test_benchmark_runs_to_its_end_and_tells_its_figures(name: str, keys: str) -> None:
+def test_benchmark_runs_to_its_end_and_prints_its_figures(name: str, keys: str) -> None:
     done = subprocess.run(
         [sys.executable, "-P", str(BENCHMARKS / f"{name}.py"), "--tiny"],
         env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},

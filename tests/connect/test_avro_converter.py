@@ -242,7 +242,7 @@ def test_incompatible_change_is_refused_until_the_rule_allows_it(
     assert converter.from_connect(topic_prefix, changed, {"ID": "1"}) is not None
 
 
-def test_refusal_is_remembered_so_that_the_registry_is_not_asked_for_every_event(
+def test_registry_refusal_is_cached_instead_of_asked_for_every_event(
     make: Make,
     client: SchemaRegistryClient,
     topic_prefix: str,
@@ -293,7 +293,7 @@ def test_latest_version_is_written_and_never_loses_a_column(
 # A registry that goes and comes
 
 
-def test_registry_that_comes_later_and_leaves_again(
+def test_registry_absent_at_the_start_and_again_later(
     own_registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal_avro, "_REST_S", 0.0)

@@ -140,7 +140,7 @@ def test_every_type_in_a_key_under_every_mode(
         check(connect, work.database, modes, work.committed, messages)
 
 
-def test_every_kind_of_message_is_what_it_is_in_json(
+def test_avro_messages_of_every_kind_equal_their_json_form(
     work: Work, orders: Table, readback: Readback, tmp_path: Path
 ) -> None:
     """Those of transactions too, and the headers that hold keys."""

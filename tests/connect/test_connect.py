@@ -373,7 +373,7 @@ FAULTS: dict[str, Callable[[list[Sent]], None]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_in_messages_is_seen(
+def test_planted_fault_in_messages_is_noticed(
     work: Work, orders: Table, connect: ConnectReader, tmp_path: Path, fault: str
 ) -> None:
     messages = render(renderer(tmp_path), work.journals())
@@ -383,7 +383,7 @@ def test_a_fault_in_messages_is_seen(
         check(connect, work.database, Modes(), work.committed, messages)
 
 
-def test_a_fault_in_transactions_and_structures_is_seen(
+def test_planted_fault_in_transactions_and_structures_is_noticed(
     work: Work, orders: Table, tmp_path: Path
 ) -> None:
     lines = ("provide.transaction.metadata: true",)

@@ -171,7 +171,7 @@ def _copied(machine: ConsumerMachine) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_python_keeps_a_copy_in_sqlite(shop: Shop, machine_for: Machines) -> None:
+def test_python_copy_in_sqlite_equals_the_table(shop: Shop, machine_for: Machines) -> None:
     machine = machine_for()
 
     assert _copied(machine) == shop.rows()
@@ -184,7 +184,7 @@ def test_python_keeps_a_copy_in_sqlite(shop: Shop, machine_for: Machines) -> Non
     shop.do(_SECOND)
 
 
-def test_python_lets_no_late_event_take_a_row_back(shop: Shop, machine_for: Machines) -> None:
+def test_python_copy_ignores_redelivered_older_events(shop: Shop, machine_for: Machines) -> None:
     topic = f"{shop.stems['texts']}.ORDERS"
     sent = read_topics(shop.bootstrap, topic, decode=lambda content, _topic, _part: content)[topic]
     inserted = {json.loads(event.key)["payload"]["ID"]: event for event in reversed(sent)}
@@ -196,7 +196,9 @@ def test_python_lets_no_late_event_take_a_row_back(shop: Shop, machine_for: Mach
     assert _copied(machine) == shop.rows()
 
 
-def test_python_says_what_the_topic_has_lost(shop: Shop, machine_for: Machines) -> None:
+def test_python_copy_stops_at_offsets_missing_from_the_topic(
+    shop: Shop, machine_for: Machines
+) -> None:
     machine = machine_for()
     _copied(machine)
     with closing(sqlite3.connect(machine.directory / "orders.db")) as copy, copy:

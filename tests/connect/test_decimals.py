@@ -141,7 +141,7 @@ def test_39_digits_are_a_bad_event_that_is_named(work: Work, tmp_path: Path) -> 
 
 
 @pytest.mark.registry
-def test_39_digits_for_those_who_take_them(
+def test_int128_precision_39_declares_and_carries_39_digits(
     work: Work, registry: SchemaRegistry, tmp_path: Path
 ) -> None:
     least = "-170141183460469231731687303715884105728"
@@ -159,7 +159,7 @@ def test_39_digits_for_those_who_take_them(
     assert (after["PRICE"], after["I"]) == (Decimal(_BEYOND), Decimal(least))
 
 
-def test_what_is_declared_for_people_stays_as_it_is(work: Work, tmp_path: Path) -> None:
+def test_propagated_source_type_length_is_that_of_create_table(work: Work, tmp_path: Path) -> None:
     """The length in the parameters of the source type is that of CREATE TABLE."""
     _of_extremes(work, "ENDS_TOLD")
     made = renderer(tmp_path, ("column.propagate.source.type: .*",))

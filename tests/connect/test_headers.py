@@ -117,7 +117,7 @@ def _as_texts(written: str) -> Any:
     )
 
 
-def test_a_simple_header_is_what_connect_writes_or_all_texts_if_the_sink_refuses_that(
+def test_simple_header_equals_connects_or_is_all_text_if_connect_refuses_it(
     connect: ConnectReader,
 ) -> None:
     kept = 0
@@ -163,7 +163,7 @@ def test_every_value_alone_is_written_as_connect_does(connect: ConnectReader, na
         assert ours == written
 
 
-def test_json_headers_are_what_connect_reads_with_types(connect: ConnectReader) -> None:
+def test_connect_reads_json_headers_with_their_types(connect: ConnectReader) -> None:
     for names in ((name,) for name in (*_KINDS, *_OTHERS)):
         schema, value = _key(names)
         ours = JsonHeaders().typed("t", StructHeader("h", schema, value))
@@ -187,7 +187,7 @@ _OURS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", _OURS)
-def test_headers_of_ours_can_be_read_by_connect_and_by_us(
+def test_connector_headers_are_readable_by_connect_and_the_connector(
     connect: ConnectReader, name: str
 ) -> None:
     for by, writer in (("simple", SimpleHeaders()), ("json", JsonHeaders())):

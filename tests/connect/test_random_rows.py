@@ -99,7 +99,7 @@ def _work(draw: st.DrawFn, work: Work, table: Table) -> Table:
     return table
 
 
-def test_events_say_what_the_driver_reads(
+def test_random_rows_arrive_in_json_as_the_driver_reads_them(
     engine: Capture, attachment: Attachment, connect: ConnectReader, tmp_path: Path
 ) -> None:
     numbers = count(1)
@@ -131,7 +131,7 @@ def test_events_say_what_the_driver_reads(
 
 
 @pytest.mark.registry
-def test_events_in_avro_say_it_too(
+def test_random_rows_arrive_in_avro_as_the_driver_reads_them(
     engine: Capture,
     attachment: Attachment,
     connect: ConnectReader,

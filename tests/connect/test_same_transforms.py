@@ -149,7 +149,7 @@ def _new_headers(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any
         *(pytest.param(ROUTE, options, id=f"route: {name}") for name, options in ROUTED.items()),
     ],
 )
-def test_what_comes_out_is_what_the_java_transform_gives(
+def test_transform_output_equals_that_of_the_java_transform(
     journal: Path,
     connect: ConnectReader,
     tmp_path: Path,

@@ -28,7 +28,7 @@ def ship(broker: KafkaBroker, tmp_path: Path) -> Iterator[Ship]:
     made.close()
 
 
-def test_a_topic_has_what_the_table_had(
+def test_shipped_topic_holds_all_changes_of_its_table(
     work: Work, connect: ConnectReader, ship: Ship, broker: KafkaBroker
 ) -> None:
     """Every type, changes of the key and their headers, deletes and tombstones.

@@ -161,7 +161,7 @@ def test_topic_that_is_deleted_while_it_ships_is_made_again(
 # Empty-handed
 
 
-def test_cluster_that_comes_back_empty_gets_what_is_on_disk_and_its_loss_is_named(
+def test_emptied_cluster_gets_the_backlog_and_its_loss_is_named(
     own_broker: KafkaBroker, begin: Begin
 ) -> None:
     ways = begin(own_broker)

@@ -22,7 +22,9 @@ def eye(broker: KafkaBroker) -> Iterator[Eye]:
     made.close()
 
 
-def test_killed_at_every_step(tmp_path: Path, own_broker: KafkaBroker) -> None:
+def test_shipper_killed_at_every_step_causes_no_delivery_fault(
+    tmp_path: Path, own_broker: KafkaBroker
+) -> None:
     tally = run_rounds(tmp_path / "rounds", own_broker, "ci", 25, extra=40)
     print(tally)
     assert not tally.faults, str(tally)
@@ -62,7 +64,7 @@ def test_a_planted_fault_is_noticed_without_transactions(
     assert any(words in each for each in faults), faults
 
 
-def test_shipper_killed_among_many_deletions_leaves_no_holes(
+def test_shipper_killed_among_many_deletions_causes_no_gap(
     tmp_path: Path, broker: KafkaBroker, nursery: Nursery, eye: Eye
 ) -> None:
     points = [("delete.after", 30), ("delete.before", 45)]
@@ -78,7 +80,7 @@ def test_shipper_killed_among_many_deletions_leaves_no_holes(
     assert one.finding.repeats
 
 
-def test_journals_that_new_clients_go_on_with_are_told_in_the_order_of_their_parts(
+def test_journals_resumed_by_a_new_client_keep_the_order_of_their_parts(
     tmp_path: Path, broker: KafkaBroker, nursery: Nursery, eye: Eye
 ) -> None:
     plan = Plan(
@@ -96,7 +98,7 @@ def test_journals_that_new_clients_go_on_with_are_told_in_the_order_of_their_par
 
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
-def test_what_the_client_only_believes_to_be_delivered_is_sent_again(
+def test_message_acknowledged_without_an_offset_is_sent_again(
     transactional: bool, tmp_path: Path, broker: KafkaBroker, nursery: Nursery, eye: Eye
 ) -> None:
     plan = Plan(

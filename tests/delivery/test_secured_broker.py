@@ -222,7 +222,7 @@ def test_events_go_through_tls_and_a_login(
     no_secret_is_told(ship, shipper, folder)
 
 
-def test_wrong_password_is_told_and_waited_for(
+def test_wrong_password_is_reported_and_waited_for(
     ship: Ship, folder: Folder, secured: Secured, user: str, topic_prefix: str
 ) -> None:
     grant_all(secured, user, topic_prefix)
@@ -251,7 +251,7 @@ def test_certificate_of_an_unknown_authority_is_refused(
     no_secret_is_told(ship, shipper, folder)
 
 
-def test_certificate_of_another_host_is_refused_unless_names_are_not_to_be_compared(
+def test_certificate_of_another_host_is_refused_unless_checks_of_names_are_off(
     ship: Ship, folder: Folder, secured: Secured, user: str, topic_prefix: str
 ) -> None:
     grant_all(secured, user, topic_prefix)
@@ -268,7 +268,7 @@ def test_certificate_of_another_host_is_refused_unless_names_are_not_to_be_compa
     assert shipped_ids(secured, topic_prefix) == [1_000_000]
 
 
-def test_rights_that_are_missing_are_told_one_after_the_other_and_waited_for(
+def test_missing_rights_are_reported_in_turn_and_waited_for(
     ship: Ship, folder: Folder, secured: Secured, user: str, topic_prefix: str
 ) -> None:
     ship.options["kafka.producer.transactional.id"] = f"{topic_prefix}-id"
@@ -293,7 +293,7 @@ def test_rights_that_are_missing_are_told_one_after_the_other_and_waited_for(
     assert shipped_ids(secured, topic_prefix) == [1_000_000]
 
 
-def test_right_to_a_topic_that_is_missing_is_told_and_waited_for(
+def test_missing_right_to_a_topic_is_reported_and_waited_for(
     ship: Ship, folder: Folder, secured: Secured, user: str, topic_prefix: str
 ) -> None:
     folder.write(1)

@@ -85,7 +85,7 @@ def test_the_log_of_the_engine_is_in_its_root(
     assert "Shutting down" in (engine_root.path / "firebird.log").read_text()
 
 
-def test_what_a_killed_engine_leaves_is_in_its_root(
+def test_lock_files_of_a_killed_engine_stay_in_its_root(
     engine_root: EmbeddedRoot, stack: Stack, tmp_path: Path
 ) -> None:
     program = "c = open_database(sys.argv[1], True); os.kill(os.getpid(), 9)"

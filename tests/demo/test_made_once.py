@@ -57,7 +57,7 @@ def test_two_processes_make_a_folder_once(tmp_path: Path) -> None:
     assert tries.read_text() == "made\n"
 
 
-def test_what_failed_leaves_nothing_and_is_tried_again(tmp_path: Path) -> None:
+def test_failed_folder_creation_leaves_nothing_and_is_retried(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
 
     def fail(part: Path) -> None:

@@ -42,7 +42,7 @@ def test_a_history_adds_up_to_rows_in_the_common_form() -> None:
     }
 
 
-def test_updates_and_deletes_change_what_was_there() -> None:
+def test_updates_and_deletes_apply_to_the_folded_rows() -> None:
     history = [_event("c", None, _FIRST), _event("u", _FIRST, _CHANGED)]
     assert fold(_SHAPE, history).rows == {"[1]": {"ID": 1, "PRICE": "-0.01", "CODE": None}}
     history.append(_event("d", _CHANGED, None))

@@ -89,7 +89,7 @@ def test_arrays_come_with_their_elements_and_bounds(arrays: Capture) -> None:
     assert row == {name: shown[name][1] for name in readable}
 
 
-def test_arrays_are_sent_as_their_definition_says_null_or_not(arrays: Capture) -> None:
+def test_arrays_are_sent_by_their_definition_also_if_null(arrays: Capture) -> None:
     attachment = arrays.clients[0].attach(arrays.database)
     attachment.execute("INSERT INTO T (ID) VALUES (2)")
     attachment.commit()

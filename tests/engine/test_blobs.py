@@ -116,7 +116,7 @@ def test_blobs_that_triggers_and_procedures_write(blobs: Capture) -> None:
     assert len(read(attachment)) == 4
 
 
-def test_a_user_who_may_insert_and_not_read(blobs: Capture) -> None:
+def test_blob_of_a_user_without_the_right_to_select_is_captured(blobs: Capture) -> None:
     blobs.attach().script("GRANT INSERT ON T TO USER WRITER")
     attachment = blobs.clients[0].attach(blobs.database, user="WRITER")
     attachment.execute("INSERT INTO T (ID, B) VALUES (1, ?)", b"secret" * 20_000)

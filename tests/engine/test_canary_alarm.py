@@ -63,7 +63,7 @@ def _await(log: Path, part: str) -> str:
     return until(f"{part!r} in the log", line, 60)
 
 
-def test_only_an_engine_that_captures_nothing_is_an_alarm(
+def test_canary_alarms_only_if_the_engine_captures_nothing(
     classic: Capture, start: Start, broker: KafkaBroker, topic_prefix: str
 ) -> None:
     classic.create(_CANARY)
@@ -90,7 +90,7 @@ def test_only_an_engine_that_captures_nothing_is_an_alarm(
     assert events[topic][0].payload["after"]["ID"] == 1
 
 
-def test_a_server_that_has_the_file_for_itself_is_to_be_named(
+def test_canary_on_an_exclusively_opened_database_asks_for_the_hostname(
     capture: Capture, start: Start
 ) -> None:
     """A Super server lets no other process open its databases."""

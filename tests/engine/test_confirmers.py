@@ -60,7 +60,9 @@ def _ended(capture: Capture) -> Callable[[], bool]:
     return lambda: "the thread that confirms journals ends" in capture.log.read_text()
 
 
-def test_another_process_goes_on_when_the_thread_of_one_that_lives_ends(classic: Capture) -> None:
+def test_another_process_publishes_after_a_confirmer_thread_ends(
+    classic: Capture,
+) -> None:
     classic.create(_TABLE)
     first, second = classic.attach(), classic.attach()
     _write(first, 1)
@@ -95,7 +97,7 @@ def test_a_process_alone_starts_the_thread_again(capture: Capture) -> None:
     assert _ids(capture) == [1, 2, 3]
 
 
-def test_a_process_whose_thread_ended_lets_go_of_tickets_that_were_removed(
+def test_process_without_its_confirmer_thread_releases_a_removed_ticket_file(
     capture: Capture,
 ) -> None:
     capture.create(_TABLE)
@@ -135,7 +137,7 @@ def _let_time_pass(capture: Capture, seconds: float) -> None:
         page.fields.heartbeat_ms = time.monotonic_ns() // 1_000_000 - int(seconds * 1000)
 
 
-def test_a_process_that_hangs_is_reported_and_nobody_takes_over_before_it_ends(
+def test_hanging_confirmer_is_reported_and_not_replaced_before_it_ends(
     classic: Capture,
 ) -> None:
     classic.create(_TABLE)
@@ -164,7 +166,7 @@ def test_a_process_that_hangs_is_reported_and_nobody_takes_over_before_it_ends(
     assert "confirms the journals" not in _status(classic)[1]
 
 
-def test_a_stopped_shipper_is_one_too(capture: Capture) -> None:
+def test_stopped_shipper_is_reported_as_a_hanging_confirmer(capture: Capture) -> None:
     """It confirms what a server left that ended: here one that another process would."""
     capture.create(_TABLE)
     attachment = capture.attach()
@@ -195,7 +197,7 @@ def test_a_stopped_shipper_is_one_too(capture: Capture) -> None:
     assert _ids(capture) == [1, 2, 3]
 
 
-def test_what_is_in_limbo_is_kept_counted_and_shown(pair: Pair) -> None:
+def test_journals_of_limbo_transactions_are_kept_counted_and_shown(pair: Pair) -> None:
     capture = pair.capture
     pair.leave_in_limbo("INSERT INTO T VALUES (1, 0)")
     assert [len(each) for each in pair.limbo()] == [1, 1]

@@ -17,7 +17,7 @@ def _counted(capture: Capture) -> DatabaseCounters:
     return read_counters(capture.journal_directory).databases[str(capture.database)]
 
 
-def test_what_becomes_of_transactions_is_counted_over_processes(classic: Capture) -> None:
+def test_transaction_outcomes_are_counted_across_processes(classic: Capture) -> None:
     classic.create("CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, TEXT VARCHAR(100))")
     page = classic.journal_directory / ".firebird-cdc" / "counters"
     page.parent.mkdir(parents=True)
@@ -63,7 +63,7 @@ def test_what_becomes_of_transactions_is_counted_over_processes(classic: Capture
         assert 0 < timing.sum_s < 60, name
 
 
-def test_refusals_are_counted_and_so_is_the_time_of_rows_most_of_which_are_not_timed(
+def test_refusals_are_counted_and_row_time_is_extrapolated_from_a_sample(
     capture: Capture,
 ) -> None:
     capture.create("CREATE TABLE T (ID INTEGER, TEXT VARCHAR(100))")

@@ -246,7 +246,9 @@ def test_swept_between_commits(request: pytest.FixtureRequest, mode: str) -> Non
 
 
 @in_both_modes
-def test_no_attachment_of_ours_stays(request: pytest.FixtureRequest, mode: str) -> None:
+def test_no_attachment_of_the_connector_stays_open(
+    request: pytest.FixtureRequest, mode: str
+) -> None:
     capture: Capture = request.getfixturevalue(mode)
     capture.create(_TABLE, "CREATE TABLE U (ID INTEGER)")
     client = capture.client()

@@ -20,7 +20,7 @@ def _rows_of(attachment: Attachment, table: str) -> int:
 
 
 @pytest.mark.parametrize("when", ["BEFORE", "AFTER"])
-def test_what_a_trigger_on_ddl_writes_is_in_no_journal(capture: Capture, when: str) -> None:
+def test_rows_written_by_a_ddl_trigger_are_in_no_journal(capture: Capture, when: str) -> None:
     capture.create(
         *TABLES,
         f"CREATE TRIGGER NOTICE {when} ANY DDL STATEMENT AS BEGIN"

@@ -59,7 +59,7 @@ def test_a_key_is_that_of_the_time_of_the_change(capture: Capture, ddl: str) -> 
     assert first.brief() == [("c", None, {"ID": 1, "TEXT": "a    "})]
 
 
-def test_what_the_same_transaction_changes_is_described_as_it_was(capture: Capture) -> None:
+def test_row_before_an_alter_in_its_transaction_keeps_the_old_definition(capture: Capture) -> None:
     capture.create(TABLE, "CREATE TABLE U (ID INTEGER)")
     attachment = capture.attach()
     attachment.execute("INSERT INTO T VALUES (1, 'a')")
@@ -102,7 +102,7 @@ def test_a_definition_that_was_cut_off_with_its_savepoint_is_asked_for_again(
     assert [change.table.key_columns for change in journal.rows] == [(1,), (0,)]
 
 
-def test_a_database_that_lets_nobody_else_in(capture: Capture) -> None:
+def test_commit_in_an_exclusively_used_database_ends_without_a_wait(capture: Capture) -> None:
     capture.create(TABLE)
     tries = 0
     waited_s = 1.0

@@ -49,7 +49,7 @@ def _defaults(schema: Schema) -> dict[str, Any]:
     }
 
 
-def test_literals_are_what_the_engine_puts_into_rows(capture: Capture) -> None:
+def test_literal_defaults_equal_the_values_the_engine_inserts(capture: Capture) -> None:
     columns = columns_of(LITERALS)
     capture.create(
         "CREATE DOMAIN WORDS AS VARCHAR(20) DEFAULT 'words' NOT NULL", table_of("T", columns)
@@ -71,7 +71,7 @@ def test_literals_are_what_the_engine_puts_into_rows(capture: Capture) -> None:
         assert "ID" not in told
 
 
-def test_what_is_no_literal_of_its_column_is_no_default(capture: Capture) -> None:
+def test_default_that_is_no_literal_of_its_columns_type_is_omitted(capture: Capture) -> None:
     columns = columns_of({kind: literals for kind, (_, literals) in NONE.items()})
     values = [value for value, literals in NONE.values() for _ in literals]
     others = {

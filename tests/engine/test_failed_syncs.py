@@ -158,7 +158,7 @@ def _gaps(capture: Capture) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("changes", [True, False], ids=["changed", "as it was"])
-def test_a_second_prepare_does_not_make_good_what_the_first_one_could_not_sync(
+def test_second_prepare_after_a_failed_sync_is_refused(
     capture: Capture, start: StartServer, disk: Disk, changes: bool
 ) -> None:
     server = start(capture)
@@ -192,7 +192,7 @@ def test_a_gap_takes_its_place_in_another_file(
     assert len(lenient.attach().execute("SELECT ID FROM T WHERE N = ID")) == 3
 
 
-def test_a_rollback_whose_journal_cannot_be_made_void_removes_its_name_for_good(
+def test_rollback_removes_and_syncs_the_name_of_a_journal_it_cannot_void(
     capture: Capture, start: StartServer, disk: Disk
 ) -> None:
     server = start(capture)
@@ -217,7 +217,7 @@ def test_a_rollback_whose_journal_cannot_be_made_void_removes_its_name_for_good(
     [(), (".log.live", "/journals"), (".log.live", "/pool/")],
     ids=["nothing", "no name in the folder", "no name in the pool"],
 )
-def test_a_rollback_of_which_nothing_reaches_the_disk_refuses_what_comes_then(
+def test_rollback_that_cannot_reach_the_disk_refuses_further_writes(
     capture: Capture, start: StartServer, disk: Disk, words: tuple[str, ...]
 ) -> None:
     """The engine may mark that transaction committed, and a power cut may bring its journal back.
@@ -234,7 +234,7 @@ def test_a_rollback_of_which_nothing_reaches_the_disk_refuses_what_comes_then(
     assert _captured(capture) == [1, 2, 5]
 
 
-def test_a_write_is_refused_whose_journal_was_not_made_before_and_cannot_be_made_for_good(
+def test_write_is_refused_if_the_name_of_its_new_journal_cannot_be_synced(
     capture: Capture, start: StartServer, disk: Disk
 ) -> None:
     server = start(capture)
@@ -252,7 +252,7 @@ def test_a_write_is_refused_whose_journal_was_not_made_before_and_cannot_be_made
     assert _captured(capture) == [1, 2, 5]
 
 
-def test_a_long_transaction_whose_writing_fails_is_refused(
+def test_long_transaction_with_a_failed_early_sync_is_refused(
     capture: Capture, start: StartServer, disk: Disk
 ) -> None:
     server = start(capture)
@@ -274,7 +274,7 @@ def test_a_long_transaction_whose_writing_fails_is_refused(
     assert [row["ID"] for row in capture.attach().execute("SELECT ID FROM T")] == [1, 2, 4]
 
 
-def test_a_long_transaction_whose_writing_fails_leaves_a_gap_in_another_file(
+def test_long_transaction_with_a_failed_early_sync_leaves_a_gap_in_another_file(
     lenient: Capture, start: StartServer, disk: Disk
 ) -> None:
     server = start(lenient)
@@ -290,7 +290,7 @@ def test_a_long_transaction_whose_writing_fails_leaves_a_gap_in_another_file(
     assert _captured(lenient) == [1, 2]
 
 
-def test_a_count_of_gaps_that_cannot_be_synced_is_said_and_still_marked(
+def test_unsynced_count_of_gaps_is_reported_and_the_gap_still_marked(
     lenient: Capture, start: StartServer, disk: Disk
 ) -> None:
     server = start(lenient)
@@ -313,7 +313,7 @@ def test_a_count_of_gaps_that_cannot_be_synced_is_said_and_still_marked(
     assert _captured(lenient) == [1, 2]
 
 
-def test_a_gap_without_a_bridge_whose_name_cannot_be_synced_is_counted(
+def test_gap_without_a_bridge_is_counted_if_its_name_cannot_be_synced(
     lenient: Capture, start: StartServer, disk: Disk
 ) -> None:
     server = start(lenient, has_bridge=False)
@@ -343,7 +343,7 @@ def test_a_gap_without_a_bridge_is_void_on_disk_once_it_is_rolled_back(
     assert disk.syncs()[before:] == [("done", "fdatasync", path)] * 2  # seal, header
 
 
-def test_a_gap_without_a_bridge_that_is_rolled_back_may_come_back_and_that_is_said(
+def test_rolled_back_gap_without_a_bridge_that_may_reappear_is_reported(
     lenient: Capture, start: StartServer, disk: Disk
 ) -> None:
     server = start(lenient, has_bridge=False)

@@ -78,7 +78,7 @@ LENIENT = {"gap": _choose_gap, "engine's defaults": _leave_engine_defaults}
 
 
 @pytest.mark.parametrize("mode", LENIENT)
-def test_commits_without_a_folder_to_record_them_are_told_of_until_acknowledged(
+def test_commits_without_a_journal_folder_are_reported_until_acknowledged(
     capture: Capture, start_server: StartServer, told: Told, mode: str
 ) -> None:
     LENIENT[mode](capture)
@@ -135,7 +135,7 @@ def test_commits_without_a_folder_to_record_them_are_told_of_until_acknowledged(
     "name",
     ["folder not writable", "wrong option", "no configuration file", "Python library missing"],
 )
-def test_writes_that_a_bridge_without_a_start_refuses_are_told_of_until_acknowledged(
+def test_writes_refused_by_an_unstarted_bridge_are_reported_until_acknowledged(
     capture: Capture, start_server: StartServer, told: Told, name: str
 ) -> None:
     fault = FAULTS[name]
@@ -176,7 +176,7 @@ def test_a_transaction_counts_once_however_often_it_tries_to_write(
     assert code == 1 and re.search(r"1 transaction of \S+ was refused", said), said
 
 
-def test_what_the_journal_folder_counts_survives_a_start_and_shows_until_acknowledged(
+def test_refusals_counted_in_the_journal_folder_show_until_acknowledged(
     capture: Capture, start_server: StartServer, told: Told
 ) -> None:
     server = start_server()
@@ -202,7 +202,7 @@ def test_what_the_journal_folder_counts_survives_a_start_and_shows_until_acknowl
     assert acknowledged.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_damaged_page_is_told_of_and_kept_over_a_start_until_it_is_acknowledged(
+def test_damaged_page_is_reported_and_survives_a_restart_until_acknowledged(
     capture: Capture, start_server: StartServer, told: Told
 ) -> None:
     server = start_server()
@@ -227,7 +227,7 @@ def test_a_damaged_page_is_told_of_and_kept_over_a_start_until_it_is_acknowledge
     assert counted.captured == 2
 
 
-def test_a_folder_that_is_gone_does_not_take_along_what_is_counted(
+def test_counts_of_lost_transactions_survive_the_loss_of_the_journal_folder(
     capture: Capture, start_server: StartServer, told: Told
 ) -> None:
     _choose_gap(capture)
@@ -245,7 +245,7 @@ def test_a_folder_that_is_gone_does_not_take_along_what_is_counted(
     assert code == 1 and re.search(r"2 transactions of \S+ were committed.*NOT CAPTURED", said)
 
 
-def test_what_can_be_counted_nowhere_is_in_replication_log_and_read_there(
+def test_uncounted_losses_are_written_to_and_read_from_replication_log(
     capture: Capture, start_server: StartServer, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FIREBIRD", str(capture.root.path))
@@ -283,7 +283,7 @@ def test_what_can_be_counted_nowhere_is_in_replication_log_and_read_there(
     assert not any(re.search(words, need) for need in _page_shows(capture))
 
 
-def test_what_is_lost_behind_an_acknowledgement_is_told_though_nothing_can_be_counted(
+def test_uncounted_loss_after_an_acknowledgement_is_reported(
     capture: Capture, start_server: StartServer, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The plugin is silent for a while behind each entry, so the acknowledgement waits for it. And
@@ -321,7 +321,7 @@ def test_what_is_lost_behind_an_acknowledgement_is_told_though_nothing_can_be_co
         assert words in told(command)[1]
 
 
-def test_what_replication_log_tells_can_be_acknowledged_where_nothing_was_ever_counted(
+def test_replication_log_entries_can_be_acknowledged_without_any_counter_page(
     capture: Capture, start_server: StartServer, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FIREBIRD", str(capture.root.path))

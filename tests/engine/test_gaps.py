@@ -219,7 +219,7 @@ def test_a_sync_that_fails_once_the_commit_is_certain(
     assert _has_no_error(lenient)
 
 
-def test_a_full_disk_leaves_gaps_for_what_does_not_fit(
+def test_full_disk_leaves_a_gap_for_a_transaction_that_does_not_fit(
     lenient: Capture, start_server: StartServer, small_disk: SmallDisk
 ) -> None:
     server = start_server()
@@ -251,7 +251,7 @@ def test_a_disk_without_a_byte_left(
     assert _has_no_error(lenient)
 
 
-def test_what_could_not_even_leave_a_gap_is_counted_for_the_next_process(
+def test_transactions_without_room_for_a_gap_are_counted_for_the_next_process(
     lenient: Capture, start_server: StartServer, small_disk: SmallDisk
 ) -> None:
     server = start_server()
@@ -283,7 +283,7 @@ def test_what_could_not_even_leave_a_gap_is_counted_for_the_next_process(
     assert reason.startswith("3 transactions were committed from ")
 
 
-def test_a_path_that_the_engine_does_not_tell(lenient: Capture) -> None:
+def test_database_path_longer_than_254_bytes_leaves_a_gap(lenient: Capture) -> None:
     lenient.database = lenient.directory / ("d" * 100) / ("e" * 100) / "test.fdb"
     lenient.database.parent.mkdir(parents=True)
     assert len(str(lenient.database)) > 254
@@ -313,7 +313,7 @@ def test_a_savepoint_that_the_engine_does_not_report_exactly(lenient: Capture) -
     assert _has_no_error(lenient)
 
 
-def test_settings_that_the_engine_has_not_read_again(capture: Capture) -> None:
+def test_edited_replication_conf_counts_only_once_the_engine_rereads_it(capture: Capture) -> None:
     """It would still stop asking at the first error, whatever replication.conf says now."""
     conf = capture.root.path / "replication.conf"
     strict = conf.read_text()

@@ -35,7 +35,7 @@ def _scrape(port: int) -> dict[tuple[str, str, str], float]:
     }
 
 
-def test_an_embedded_shipper_shows_what_the_server_counts(
+def test_metrics_of_an_embedded_shipper_show_the_servers_counters(
     capture: Capture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     port = free_port()

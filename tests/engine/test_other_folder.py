@@ -59,7 +59,7 @@ def test_a_transaction_that_began_in_the_folder_before(capture: Capture, mode: s
     assert 9 not in captured
 
 
-def test_the_log_tells_that_the_folder_went_not_a_file_in_it(capture: Capture) -> None:
+def test_log_names_the_missing_folder_not_a_file_in_it(capture: Capture) -> None:
     capture.create("CREATE TABLE T (ID INTEGER)")
     attachment = capture.attach()
     assert _can_commit(attachment, 0)

@@ -47,20 +47,20 @@ _BESIDE = 1  # for a question that is asked again, as the engine was busy
         ("CREATE UNIQUE INDEX I ON T (N)", 2),  # which indexes are keys is asked before, too
     ],
 )
-def test_ddl_takes_few_transactions_of_ours(
+def test_ddl_starts_few_transactions_of_the_connector(
     capture: Capture, attachment: Attachment, ddl: str, count: int
 ) -> None:
     assert 1 <= _ours(capture, attachment, ddl) <= count + _BESIDE
 
 
-def test_changes_of_rows_take_none_once_the_tables_are_known(
+def test_row_changes_of_known_tables_start_no_transaction_of_the_connector(
     capture: Capture, attachment: Attachment
 ) -> None:
     statements = [f"INSERT INTO T VALUES ({number}, 1)" for number in range(2, 12)]
     assert _ours(capture, attachment, *statements) <= _BESIDE
 
 
-def test_the_tables_of_one_transaction_are_read_in_one(
+def test_tables_created_in_one_transaction_are_read_in_one_transaction(
     capture: Capture, attachment: Attachment
 ) -> None:
     before = _next_number(attachment)
@@ -71,7 +71,7 @@ def test_the_tables_of_one_transaction_are_read_in_one(
     assert 1 <= _next_number(attachment) - before - 2 <= 1 + _BESIDE
 
 
-def test_a_dba_knows_our_attachments_by_their_process(
+def test_connector_attachments_are_identified_by_their_process_name(
     capture: Capture, attachment: Attachment
 ) -> None:
     seen: set[str] = set()

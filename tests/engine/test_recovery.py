@@ -66,7 +66,7 @@ def test_a_commit_followed_by_a_kill_needs_no_further_work(capture: Capture) -> 
     assert not list((state / "pool").iterdir())
 
 
-def test_what_a_living_server_writes_is_left_alone(capture: Capture) -> None:
+def test_recovery_leaves_journals_of_a_running_server_alone(capture: Capture) -> None:
     capture.create(_TABLE)
     attachment = capture.attach()
     attachment.execute("INSERT INTO T VALUES (1)")
@@ -76,7 +76,7 @@ def test_what_a_living_server_writes_is_left_alone(capture: Capture) -> None:
     assert _ids(capture) == [1]
 
 
-def test_one_dead_process_among_living_ones(classic: Capture) -> None:
+def test_recovery_decides_only_the_journal_of_the_dead_process(classic: Capture) -> None:
     classic.create(_TABLE)
     first, second = classic.attach(), classic.attach()
     first.execute("INSERT INTO T VALUES (1)")
@@ -91,7 +91,7 @@ def test_one_dead_process_among_living_ones(classic: Capture) -> None:
 
 
 @pytest.mark.plain
-def test_the_inventory_tells_what_the_engine_tells(capture: Capture, tmp_path: Path) -> None:
+def test_inventory_states_equal_those_of_the_engine(capture: Capture, tmp_path: Path) -> None:
     """Over several inventory pages; also of one that a killed process left open."""
     capture.create(_TABLE, publish=False)
     attachment = capture.attach()
@@ -128,7 +128,7 @@ def test_the_inventory_tells_what_the_engine_tells(capture: Capture, tmp_path: P
     inventory.close()
 
 
-def test_a_restored_copy_begins_an_epoch_and_old_orphans_are_set_aside(capture: Capture) -> None:
+def test_restored_copy_begins_an_epoch_and_old_orphans_are_quarantined(capture: Capture) -> None:
     capture.create(_TABLE)
     attachment = capture.attach()
     attachment.execute("INSERT INTO T VALUES (1)")

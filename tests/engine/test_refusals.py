@@ -348,7 +348,7 @@ def test_a_sync_that_fails_once_the_commit_is_certain(
     assert "was copied" in capture.log.read_text()
 
 
-def test_values_of_sequences_survive_what_is_rolled_back_or_refused(
+def test_sequence_values_survive_rolled_back_and_refused_transactions(
     capture: Capture, start_server: StartServer, small_disk: SmallDisk
 ) -> None:
     server = start_server()
@@ -384,7 +384,7 @@ def small_disk(capture: Capture) -> Iterator[SmallDisk]:
     disk.unmount()
 
 
-def test_a_full_disk_refuses_what_does_not_fit(
+def test_full_disk_refuses_a_transaction_that_does_not_fit(
     capture: Capture, start_server: StartServer, small_disk: SmallDisk
 ) -> None:
     server = start_server()

@@ -41,7 +41,7 @@ def test_firebird_4_0_0_is_refused_by_name(capture: Capture, mode: str) -> None:
     assert not capture.live() and not capture.committed()
 
 
-def test_where_errors_are_not_heeded_commits_are_counted_and_leave_no_journal(
+def test_refused_engine_that_ignores_errors_counts_commits_without_journals(
     capture: Capture,
 ) -> None:
     """A journal of such a transaction could be published though that was rolled back."""

@@ -99,7 +99,9 @@ class Writers:
 
 
 @pytest.mark.parametrize("harm", [_remove, _replace_by_a_copy])
-def test_histories_stay_in_order(classic: Capture, harm: Callable[[Path], None]) -> None:
+def test_row_histories_stay_in_order_after_the_ticket_file_is_harmed(
+    classic: Capture, harm: Callable[[Path], None]
+) -> None:
     writers = Writers(classic)
     writers.join()
     writers.take_turns()
@@ -109,7 +111,7 @@ def test_histories_stay_in_order(classic: Capture, harm: Callable[[Path], None])
     writers.assert_in_order()
 
 
-def test_who_comes_later_waits_until_nobody_uses_the_file_before(classic: Capture) -> None:
+def test_new_process_waits_until_the_removed_ticket_file_is_unused(classic: Capture) -> None:
     """One process can't notice: its thread that would is held up. Its tickets go on."""
     writers = Writers(classic)
     assert len(classic.journals()) == 1
@@ -131,7 +133,7 @@ def test_who_comes_later_waits_until_nobody_uses_the_file_before(classic: Captur
     assert other.process.poll() is None
 
 
-def test_a_transaction_under_way_is_refused_and_the_next_one_goes_through(
+def test_open_transaction_is_refused_and_the_next_one_captured(
     capture: Capture,
 ) -> None:
     writers = Writers(capture)
@@ -147,7 +149,7 @@ def test_a_transaction_under_way_is_refused_and_the_next_one_goes_through(
     writers.assert_in_order()
 
 
-def test_a_transaction_under_way_that_may_not_be_refused_is_counted(capture: Capture) -> None:
+def test_open_transaction_is_counted_as_a_gap_if_refusal_is_off(capture: Capture) -> None:
     """A ticket from the file before would give its gap a place that means nothing."""
     _choose_gap(capture)
     writers = Writers(capture)
@@ -165,7 +167,7 @@ def test_a_transaction_under_way_that_may_not_be_refused_is_counted(capture: Cap
     assert re.search(_REFUSED, reason), reason
 
 
-def test_gaps_that_an_ended_process_counted_are_told_of(classic: Capture) -> None:
+def test_gaps_counted_by_an_ended_process_are_reported(classic: Capture) -> None:
     """By one that had read the count before, and found nothing."""
     _choose_gap(classic)
     classic.create("CREATE TABLE T (ID INTEGER, TEXT VARCHAR(1000))")
@@ -195,7 +197,7 @@ def test_gaps_that_an_ended_process_counted_are_told_of(classic: Capture) -> Non
     assert reason.startswith("2 transactions were committed from "), reason
 
 
-def test_a_counter_that_was_lost_begins_above_all_that_lie_there(capture: Capture) -> None:
+def test_lost_ticket_counter_restarts_above_all_tickets_in_the_folder(capture: Capture) -> None:
     """Also where only a shipper comes: it decides what an ended server left up to the counter."""
     writers = Writers(capture)
     assert len(capture.journals()) == 1
@@ -212,7 +214,7 @@ def test_a_counter_that_was_lost_begins_above_all_that_lie_there(capture: Captur
 
 
 @pytest.mark.plain  # the address sanitizer has mlock do nothing
-def test_the_page_stays_in_memory(capture: Capture) -> None:
+def test_ticket_page_is_locked_in_memory(capture: Capture) -> None:
     """Else a bad sector under it would end the server, once it has to be read anew."""
     Writers(capture)
     [client] = capture.clients
@@ -221,7 +223,9 @@ def test_the_page_stays_in_memory(capture: Capture) -> None:
     assert re.search(r"(?m)^VmFlags:.* lo\b", mapping), mapping
 
 
-def test_two_that_begin_do_not_miss_each_other(tmp_path: Path) -> None:
+def test_starting_process_is_refused_while_another_uses_a_removed_ticket_file(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "journals"
     first = JournalFolder(path)
     (path / ".firebird-cdc/tickets").unlink()

@@ -47,7 +47,9 @@ def _balance(capture: Capture, attachment: Attachment) -> list[Journal]:
 
 
 @pytest.mark.parametrize("retaining", [False, True], ids=["commit", "commit retain"])
-def test_tried_again_and_again_then_mended(published: Capture, retaining: bool) -> None:
+def test_failed_commit_succeeds_after_retries_and_a_repair(
+    published: Capture, retaining: bool
+) -> None:
     attachment = published.attach()
     play(attachment, f"INSERT INTO T VALUES (1, 0)\n\n{_INDEX}")
     for number in range(3):
@@ -64,7 +66,7 @@ def test_tried_again_and_again_then_mended(published: Capture, retaining: bool) 
     assert [row.op for row in journal.rows] == ["c", *"uuu", "d"]
 
 
-def test_tried_again_with_nothing_in_between(published: Capture) -> None:
+def test_failed_commit_retried_without_changes_leaves_no_journal(published: Capture) -> None:
     client = published.client()
     attachment, other = client.attach(published.database), client.attach(published.database)
     play(attachment, f"INSERT INTO T VALUES (1, 0)\n\n{_INDEX}")
@@ -78,7 +80,7 @@ def test_tried_again_with_nothing_in_between(published: Capture) -> None:
     assert journal.statements == []
 
 
-def test_only_a_part_is_taken_back_after_it_failed(published: Capture) -> None:
+def test_savepoint_rollbacks_after_a_failed_commit_are_left_out(published: Capture) -> None:
     attachment = published.attach()
     play(attachment, f"INSERT INTO T VALUES (1, 0)\n\nSAVEPOINT A\n\n{_INDEX}")
     _fails(attachment, "duplicate")
@@ -92,7 +94,9 @@ def test_only_a_part_is_taken_back_after_it_failed(published: Capture) -> None:
     assert [row.op for row in journal.rows] == ["c", "c", "d"]
 
 
-def test_rolled_back_retaining_after_it_failed(published: Capture) -> None:
+def test_rollback_retaining_after_a_failed_commit_leaves_only_later_changes(
+    published: Capture,
+) -> None:
     attachment = published.attach()
     play(attachment, f"INSERT INTO T VALUES (1, 0)\n\n{_INDEX}")
     _fails(attachment, "duplicate")
@@ -101,7 +105,9 @@ def test_rolled_back_retaining_after_it_failed(published: Capture) -> None:
     assert [row.op for row in journal.rows] == ["c"]
 
 
-def test_a_key_on_rows_of_the_same_transaction(published: Capture) -> None:
+def test_failed_commit_of_a_key_is_captured_after_its_rows_are_corrected(
+    published: Capture,
+) -> None:
     attachment = published.attach()
     key = "ALTER TABLE TWICE ADD CONSTRAINT TWICE_K PRIMARY KEY (ID)"
     play(attachment, f"INSERT INTO TWICE VALUES (2)\n\nINSERT INTO T VALUES (1, 0)\n\n{key}")
@@ -113,7 +119,7 @@ def test_a_key_on_rows_of_the_same_transaction(published: Capture) -> None:
 
 
 @pytest.mark.parametrize("mode", ["capture", "classic"])
-def test_a_table_in_use_elsewhere_is_dropped_in_the_end(
+def test_drop_of_a_table_in_use_is_captured_once_its_retry_succeeds(
     request: pytest.FixtureRequest, mode: str
 ) -> None:
     capture: Capture = request.getfixturevalue(mode)
@@ -135,7 +141,7 @@ def test_a_table_in_use_elsewhere_is_dropped_in_the_end(
     assert [row.op for row in journal.rows] == ["c", "c"]
 
 
-def test_killed_after_it_failed(published: Capture) -> None:
+def test_kill_after_a_failed_commit_leaves_no_journal(published: Capture) -> None:
     attachment = published.attach()
     play(attachment, f"INSERT INTO T VALUES (1, 0)\n\n{_INDEX}")
     _fails(attachment, "duplicate")
@@ -146,7 +152,7 @@ def test_killed_after_it_failed(published: Capture) -> None:
     assert journal.brief() == [("c", None, {"ID": 2, "N": 0})]
 
 
-def test_the_attachment_leaves_after_it_failed(published: Capture) -> None:
+def test_detach_after_a_failed_commit_leaves_no_journal(published: Capture) -> None:
     client = published.client()
     attachment, other = client.attach(published.database), client.attach(published.database)
     play(attachment, f"INSERT INTO T VALUES (1, 0)\n\n{_INDEX}")

@@ -576,7 +576,7 @@ def test_a_savepoint_ended_out_of_turn_is_refused_rather_than_recorded_wrongly(
     assert _kinds(balance(published, attachment)) == ["c"]
 
 
-def test_a_large_transaction_that_changed_little_of_what_is_captured(capture: Capture) -> None:
+def test_large_transaction_mostly_outside_the_publication_is_captured(capture: Capture) -> None:
     """The engine gives up the transaction's own savepoint then, and tells nobody."""
     capture.create("CREATE TABLE T (ID INTEGER)", "CREATE TABLE UNSEEN (ID INTEGER)", publish=False)
     attachment = capture.attach()

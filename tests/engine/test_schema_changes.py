@@ -352,7 +352,7 @@ def test_a_database_dropped_right_after_ddl(capture: Capture) -> None:
     assert record.value["ddl"] == "ALTER TABLE T ADD N INTEGER"
 
 
-def test_ddl_where_nobody_else_is_let_in(capture: Capture) -> None:
+def test_ddl_in_an_exclusively_used_database_ends_without_a_wait(capture: Capture) -> None:
     tables = [f"T{number}" for number in range(_TRIES)]
     capture.create(*(f"CREATE TABLE {name} (ID INTEGER)" for name in tables))
     tried = []

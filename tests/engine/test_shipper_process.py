@@ -204,7 +204,7 @@ def test_a_killed_server_leaves_no_shipper_behind(classic: Capture) -> None:
 
 
 @pytest.mark.plain
-def test_of_many_server_processes_that_start_at_once_one_starts_a_shipper(classic: Capture) -> None:
+def test_server_processes_starting_at_once_start_a_single_shipper(classic: Capture) -> None:
     _embedded(classic)
     clients = [classic.client() for _ in range(5)]
     for client in clients:
@@ -310,7 +310,7 @@ def test_a_shipper_of_an_earlier_version_is_replaced(classic: Capture) -> None:
 
 
 @pytest.mark.plain
-def test_two_servers_with_different_options_are_named_and_leave_each_others_shipper(
+def test_servers_with_different_options_are_named_and_keep_each_others_shipper(
     classic: Capture, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _embedded(classic)
@@ -345,7 +345,7 @@ def test_two_servers_with_different_options_are_named_and_leave_each_others_ship
 
 
 @pytest.mark.plain
-def test_a_shipper_that_somebody_started_by_hand_is_never_touched(classic: Capture) -> None:
+def test_manually_started_shipper_is_reported_and_never_ended(classic: Capture) -> None:
     _embedded(classic)
     until("that of the preparation to end", lambda: not _shippers(classic), _PATIENCE_S)
     argv = [sys.executable, "-P", "-m", "firebird_cdc", "ship", "--config", str(classic.config)]

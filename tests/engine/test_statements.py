@@ -118,7 +118,9 @@ def test_journals_add_up_to_the_tables(capture: Capture, tables: Attachment) -> 
             assert net(journals, table) == read(tables, select), (name, table)
 
 
-def test_cascades_and_triggers_show_what_they_did(capture: Capture, tables: Attachment) -> None:
+def test_cascades_and_triggers_are_captured_as_row_changes(
+    capture: Capture, tables: Attachment
+) -> None:
     for row in ("1, 2, NULL, NULL", "2, NULL, 2, NULL", "3, NULL, NULL, 2"):
         tables.execute(f"INSERT INTO CHILD VALUES ({row})")
     tables.commit()

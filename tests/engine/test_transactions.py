@@ -102,7 +102,7 @@ def test_a_failing_statement_leaves_nothing_but_the_others_stay(published: Captu
     assert _keys(published) == [[("c", 1), ("c", 5)]]
 
 
-def test_a_block_whose_handler_takes_the_error(published: Capture) -> None:
+def test_block_with_a_handled_error_captures_the_surviving_changes(published: Capture) -> None:
     attachment = published.attach()
     attachment.immediate(
         """EXECUTE BLOCK AS
@@ -140,7 +140,7 @@ def test_commit_retaining_makes_two_journals(published: Capture) -> None:
     assert first.header.transaction < second.header.transaction
 
 
-def test_rollback_retaining_leaves_what_follows(published: Capture) -> None:
+def test_changes_after_a_rollback_retaining_are_captured(published: Capture) -> None:
     attachment = published.attach()
     attachment.execute("INSERT INTO T VALUES (1, 1)")
     attachment.rollback(retaining=True)

@@ -132,7 +132,7 @@ def test_rolled_back_after_the_first_phase(pair: Pair) -> None:
         assert [journal.brief() for journal in journals] == [[("c", None, {"ID": 2, "N": 0})]]
 
 
-def test_others_are_published_while_it_is_between_the_phases(pair: Pair) -> None:
+def test_other_transactions_are_published_beside_a_prepared_one(pair: Pair) -> None:
     client = pair.start("INSERT INTO T VALUES (1, 0)")
     with pair.decision.open("w") as decision:
         other = pair.capture.client().attach(pair.databases[0])
@@ -147,7 +147,7 @@ def test_others_are_published_while_it_is_between_the_phases(pair: Pair) -> None
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["committed", "rolled back"])
-def test_its_attachments_leave_between_the_phases(pair: Pair, commit: bool) -> None:
+def test_prepared_transaction_outlives_its_attachments(pair: Pair, commit: bool) -> None:
     pair.run("leave", "INSERT INTO T VALUES (1, 0)", "UPDATE T SET N = 1")
     assert [len(each) for each in pair.limbo()] == [1, 1]
     other = pair.capture.client().attach(pair.databases[0])
@@ -164,7 +164,7 @@ def test_its_attachments_leave_between_the_phases(pair: Pair, commit: bool) -> N
     assert not _gaps(one + two)
 
 
-def test_who_changes_its_rows_comes_after_it(pair: Pair) -> None:
+def test_transaction_changing_rows_from_limbo_is_ordered_after_that_one(pair: Pair) -> None:
     for number in range(5):
         pair.run("leave", f"INSERT INTO T VALUES ({number}, 0)")
         pair.resolve(commit=True)
@@ -178,7 +178,7 @@ def test_who_changes_its_rows_comes_after_it(pair: Pair) -> None:
     assert [len(one), len(two)] == [10, 5]
 
 
-def test_the_seal_of_who_changes_its_rows_tells_that_it_comes_after_it(pair: Pair) -> None:
+def test_seal_floor_orders_a_transaction_after_the_one_from_limbo(pair: Pair) -> None:
     """It has no ticket: in the files, the order is that of the floors. Its own process goes on, so
     that none that starts takes its journal for one whose ticket was lost."""
     client = pair.start("INSERT INTO T VALUES (1, 0)")
@@ -200,9 +200,7 @@ def test_the_seal_of_who_changes_its_rows_tells_that_it_comes_after_it(pair: Pai
 
 # That a gap can be left in limbo, that it can't, and that no bridge runs that could tell it apart.
 @pytest.mark.parametrize("fault", ["savepoints", "no folder", "wrong option"])
-def test_what_is_committed_from_limbo_and_was_not_recorded_is_counted(
-    pair: Pair, fault: str
-) -> None:
+def test_unrecorded_transaction_committed_from_limbo_is_counted(pair: Pair, fault: str) -> None:
     capture = pair.capture
     capture.options["connector.capture.failure.mode"] = "gap"
     statements = ["INSERT INTO T VALUES (1, 0)"]
@@ -251,7 +249,7 @@ def test_killed_between_the_phases_and_committed_leaves_a_gap_not_silence(pair: 
     assert one[1].header.transaction == number
 
 
-def test_killed_and_resolved_before_any_of_ours_looked(pair: Pair) -> None:
+def test_killed_in_limbo_and_committed_before_any_check_leaves_a_gap(pair: Pair) -> None:
     pair.leave_in_limbo("INSERT INTO T VALUES (1, 0)")
     client = pair.capture.client()
     [[number], _] = pair.limbo()

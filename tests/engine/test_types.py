@@ -88,7 +88,7 @@ def _work(attachment: Attachment, types: dict[str, Sequence[str]]) -> None:
 
 
 @pytest.mark.parametrize("types", [NUMBERS, TEXTS], ids=["numbers", "texts"])
-def test_journals_add_up_to_what_the_driver_reads(
+def test_folded_journals_equal_the_rows_read_by_the_driver(
     capture: Capture, types: dict[str, Sequence[str]]
 ) -> None:
     columns = ", ".join(f"C{place} {sql}" for place, sql in enumerate(types))

@@ -50,7 +50,9 @@ def test_a_mutex_whose_owner_waits_for_ever_is_a_hang(monkeypatch: pytest.Monkey
         await_unless_engine_hangs("nothing", lambda: False, [pid], 30)
 
 
-def test_any_other_wait_is_none_and_its_threads_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_waits_are_no_hang_and_their_threads_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(engine_hangs, "_LOOK_S", 0.02)
     with (
         _waiting_for("event") as pid,

@@ -43,49 +43,48 @@ _TOLD = "unit/test_told_failures.py"
 _NOT_REACHED = {
     "native/journal.c write_all sync_file_range(journal->fd, 0, 0, SYNC_FILE_RANGE_WRITE)": (
         "only for a transaction that writes more than 8 MiB",
-        f"{_FAILED}::test_a_long_transaction_whose_writing_fails_is_refused",
+        f"{_FAILED}::test_long_transaction_with_a_failed_early_sync_is_refused",
     ),
     "native/folder.c create_journal fsync(folder)": (
         "only where journals are used up faster than they are made beforehand",
-        f"{_FAILED}::test_a_write_is_refused_whose_journal_was_not_made_before_and_cannot_be_made"
-        "_for_good",
+        f"{_FAILED}::test_write_is_refused_if_the_name_of_its_new_journal_cannot_be_synced",
     ),
     "native/transaction_journal.c fbc_txn_drop_journal fsync(txn->folder)": (
         "only for a gap that no bridge runs for, and that is rolled back after a sync has failed",
-        f"{_FAILED}::test_a_gap_without_a_bridge_that_is_rolled_back_may_come_back_and_that_is_said",
+        f"{_FAILED}::test_rolled_back_gap_without_a_bridge_that_may_reappear_is_reported",
     ),
     "native/gap.c fbc_txn_leave_ownerless fsync(txn->folder)": (
         "only for a gap that no bridge runs for; it is counted as well, then",
-        f"{_FAILED}::test_a_gap_without_a_bridge_whose_name_cannot_be_synced_is_counted",
+        f"{_FAILED}::test_gap_without_a_bridge_is_counted_if_its_name_cannot_be_synced",
     ),
     "native/folder.c fbc_folder_discard_journal fsync(fbc_folder.journals)": (
         "only after another sync of the same journal has failed",
-        f"{_FAILED}::test_a_rollback_of_which_nothing_reaches_the_disk_refuses_what_comes_then",
+        f"{_FAILED}::test_rollback_that_cannot_reach_the_disk_refuses_further_writes",
     ),
     "native/folder.c fbc_folder_discard_journal fsync(fbc_folder.pool)": (
         "only after another sync of the same journal has failed",
-        f"{_FAILED}::test_a_rollback_of_which_nothing_reaches_the_disk_refuses_what_comes_then",
+        f"{_FAILED}::test_rollback_that_cannot_reach_the_disk_refuses_further_writes",
     ),
     "native/gap_counts.c fbc_gaps_sync msync(fbc_page(), FBC_SHARED_BYTES, MS_SYNC)": (
         "only for gaps that are counted, as none can be written",
-        f"{_FAILED}::test_a_count_of_gaps_that_cannot_be_synced_is_said_and_still_marked",
+        f"{_FAILED}::test_unsynced_count_of_gaps_is_reported_and_the_gap_still_marked",
     ),
     "native/counters.c fbc_count_failure_in fdatasync(fd)": (
         "only for what is lost while the journal folder can't be used",
-        f"{_STATE}::test_a_count_of_which_a_sync_fails_is_said_to_have_failed",
+        f"{_STATE}::test_failed_sync_of_a_count_is_reported",
     ),
     "native/counters.c fbc_count_failure_in fsync(directory)": (
         "only for what is lost while the journal folder can't be used",
-        f"{_STATE}::test_a_count_of_which_a_sync_fails_is_said_to_have_failed",
+        f"{_STATE}::test_failed_sync_of_a_count_is_reported",
     ),
     "journal/folder/failures.py _write_note replace_file(path, json.dumps(content).encode(),"
     " owner_of=page.parent)": (
         "a command's, which ends with an error then",
-        f"{_TOLD}::test_an_acknowledgement_of_which_a_sync_fails_is_an_error_and_can_be_repeated",
+        f"{_TOLD}::test_failed_sync_of_an_acknowledgement_is_an_error_and_can_be_retried",
     ),
     "journal/folder/failures.py _write_note sync_directory(path.parent)": (
         "a command's, which ends with an error then",
-        f"{_TOLD}::test_an_acknowledgement_of_which_a_sync_fails_is_an_error_and_can_be_repeated",
+        f"{_TOLD}::test_failed_sync_of_an_acknowledgement_is_an_error_and_can_be_retried",
     ),
     "native/journal_files.c sync_file_system syncfs(fd)": (
         "what loop.py calls: watch() has that fail",
@@ -296,14 +295,14 @@ def test_every_call_that_syncs_has_been_made_to_fail(
     )
 
 
-def test_what_no_scenario_comes_to_has_a_test_of_its_own() -> None:
+def test_sync_calls_outside_all_scenarios_have_a_test_of_their_own() -> None:
     for call, (_, test) in _NOT_REACHED.items():
         path, _, name = test.partition("::")
         source = (Path(__file__).parents[1] / path).read_text("utf-8")
         assert f"\ndef {name}(" in source, call
 
 
-def test_whatever_has_the_name_of_a_sync_is_known() -> None:
+def test_every_mention_of_a_sync_in_the_sources_is_listed() -> None:
     known = {mention for mentions in _MENTIONS.values() for mention in mentions}
     found = {*python_mentions(), *native_mentions()}
     assert not known - found, "it is not there any more"
@@ -321,7 +320,7 @@ def test_whatever_has_the_name_of_a_sync_is_known() -> None:
         ("def f():\n os.fsync(fd)\n os.fsync(fd)", "f os.fsync(fd) #2"),
     ],
 )
-def test_a_call_in_python_is_in_the_list(source: str, call: str) -> None:
+def test_sync_call_in_python_is_listed_as_a_call(source: str, call: str) -> None:
     found = in_python("file.py", source)
     assert f"file.py {call}" in [each.text for each in found.calls]
     assert not found.mentions
@@ -346,7 +345,7 @@ def test_a_call_in_python_is_in_the_list(source: str, call: str) -> None:
         "page.flush()",
     ],
 )
-def test_another_form_in_python_is_a_mention(source: str) -> None:
+def test_other_forms_of_a_sync_in_python_are_listed_as_mentions(source: str) -> None:
     found = in_python("file.py", source)
     assert found.mentions
     assert not found.calls
@@ -373,7 +372,9 @@ def test_another_form_in_python_is_a_mention(source: str) -> None:
         ("int f(void) {\n    pwritev2(fd, p, 1, 0, RWF_SYNC);\n}", [], ["f RWF_SYNC"]),
     ],
 )
-def test_what_syncs_in_c_is_found(source: str, calls: list[str], mentions: list[str]) -> None:
+def test_sync_calls_in_c_sources_are_found(
+    source: str, calls: list[str], mentions: list[str]
+) -> None:
     found = in_c("file.c", source)
     assert [each.text for each in found.calls] == [f"file.c {each}" for each in calls]
     assert [each.text for each in found.mentions] == [f"file.c {each}" for each in mentions]

@@ -76,7 +76,7 @@ def test_a_change_that_a_statement_made_has_to_be_in_a_journal(
         ("INSERT INTO ITEM (ID, N) VALUES (13, 1)", "DELETE FROM ITEM WHERE ID = 13"),
     ],
 )
-def test_a_journal_of_what_was_undone_is_a_fault(
+def test_journal_of_an_undone_change_is_a_fault(
     capture: Capture, attachment: Attachment, change: str, undo: str
 ) -> None:
     _do(attachment, _UNWITNESSED)
@@ -109,7 +109,7 @@ def test_a_committed_change_that_no_statement_undid_is_the_engines_to_take_back(
     assert _compare(capture, attachment) == ([], 0, 1)
 
 
-def test_a_key_that_a_transaction_frees_before_it_ends_can_be_another_ones(
+def test_key_freed_by_an_open_transaction_may_be_used_by_another(
     capture: Capture, attachment: Attachment
 ) -> None:
     other = capture.clients[-1].attach(capture.database)
@@ -157,7 +157,7 @@ _GIVEN, _LEFT, _FOREIGN = "given", "left", "another row's"
         ((UNREADABLE, _LEFT), (_FOREIGN, _LEFT), False),
     ],
 )
-def test_blobs_of_a_change_are_those_of_its_statement_unless_the_engine_gave_it_others(
+def test_blobs_of_a_change_are_its_statements_unless_replaced_by_the_engine(
     seen: tuple[str, str], told: tuple[str, str | None], is_fault: bool
 ) -> None:
     def digest(note: str) -> str:

@@ -192,7 +192,7 @@ def test_a_sweep_without_the_plugin_after_a_kill(capture: Capture) -> None:
     assert fold(capture.journals())["T"] == attachment.rows("T")
 
 
-def test_the_harness_finds_the_phantoms_of_a_confirmer_that_confirms_everything(
+def test_harness_finds_uncommitted_journals_of_a_confirm_all_confirmer(
     tmp_path: Path, stack: Stack, libraries: Libraries
 ) -> None:
     tally = Tally()

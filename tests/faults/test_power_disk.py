@@ -87,12 +87,12 @@ _SYNC_NAME = 'os.fsync(os.open(".", os.O_RDONLY))\n'
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_what_is_not_synced_may_be_there_or_not(recorded: Recorded, policy: str) -> None:
+def test_unsynced_data_may_survive_a_power_cut_or_not(recorded: Recorded, policy: str) -> None:
     assert recorded.found(_WRITE, policy, _at_end) == {"", "f=", "f=a100", "f=0100"}
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_what_is_synced_is_there(recorded: Recorded, policy: str) -> None:
+def test_synced_data_survives_a_power_cut(recorded: Recorded, policy: str) -> None:
     assert recorded.found(_WRITE + "os.fsync(fd)\n" + _SYNC_NAME, policy, _at_end) == {"f=a100"}
 
 
@@ -189,7 +189,7 @@ shared = mmap.mmap(page, 4096); shared[7:9] = b"xy"; shared.flush()
     assert disk.content(str(recorded.root / "page"))[7:9] == b"xy"
 
 
-def test_what_the_recorder_cannot_follow_is_not_passed_over(recorded: Recorded) -> None:
+def test_write_by_an_unrecorded_function_fails_the_program(recorded: Recorded) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         recorded.run('ctypes.CDLL(None).fopen(b"f", b"w")\n')
 
@@ -214,7 +214,7 @@ assert not os.listdir(path / ".firebird-cdc/owners")
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_an_ended_process_is_known_as_long_as_its_journals_may_be_in_its_pool(
+def test_ended_process_keeps_its_mark_while_its_pool_may_hold_journals(
     recorded: Recorded, policy: str
 ) -> None:
     journals = recorded.root / "journals"
@@ -234,7 +234,7 @@ def test_an_ended_process_is_known_as_long_as_its_journals_may_be_in_its_pool(
     assert is_visible
 
 
-def test_what_a_failed_sync_did_not_write_comes_only_when_it_is_written_again(
+def test_data_of_a_failed_sync_survives_only_if_written_again(
     recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail = """

@@ -17,7 +17,7 @@ def _problems(outcomes: list[Outcome]) -> list[str]:
     return [f"{outcome.cut}: {outcome.problems[:3]}" for outcome in outcomes if outcome.problems]
 
 
-def test_what_was_committed_is_in_the_journals_after_a_power_cut(tmp_path: Path) -> None:
+def test_committed_transactions_are_in_the_journals_after_a_power_cut(tmp_path: Path) -> None:
     """A seeded share; `make soak` runs all."""
     outcomes: list[Outcome] = []
     for attempt in range(_MOST_RUNS):  # what waits at a cut depends on how fast the machine is
@@ -53,7 +53,7 @@ def test_a_cut_in_a_first_run_loses_nothing_though_no_folder_was_there(
     assert not _problems(outcomes)
 
 
-def test_without_syncs_a_power_cut_loses_what_was_committed(tmp_path: Path) -> None:
+def test_power_cut_without_syncs_loses_committed_transactions(tmp_path: Path) -> None:
     """Check the statement of the option connector.journal.fsync: false about itself, and that the
     cuts can fail."""
     for attempt in range(_MOST_RUNS):  # whether one loses anything depends on when it comes

@@ -15,7 +15,7 @@ from firebird_cdc.journal.format.blocks import BlockChain
 _PROGRAM = Path(__file__).with_name("journal_fuzz.py")
 
 
-def test_no_input_makes_the_reader_crash_hang_swell_or_lie() -> None:
+def test_no_input_makes_the_reader_crash_hang_exhaust_memory_or_misread() -> None:
     arguments = ["--inputs", "20000", "--seed", "4", "--jobs", "2"]
     done = subprocess.run(
         [sys.executable, "-P", str(_PROGRAM), *arguments],
@@ -36,7 +36,7 @@ def _complaints(folder: Path, inputs: int) -> list[str]:
     return found
 
 
-def test_a_reader_that_checks_no_checksum_is_found_to_lie(
+def test_reader_without_checksums_is_found_to_misread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def payload(self: Any, block: Any) -> bytes:

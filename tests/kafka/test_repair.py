@@ -141,7 +141,7 @@ def repaired(events: list[Event]) -> list[tuple[str, str, int, list[list[int]]]]
 
 
 @TRANSACTIONAL
-def test_missing_events_come_once_and_never_behind_newer_ones_while_others_are_shipped(
+def test_missing_events_are_repaired_once_and_never_behind_newer_ones(
     make_scene: Callable[[bool], Scene], capsys: pytest.CaptureFixture[str], transactional: bool
 ) -> None:
     scene = make_scene(transactional)
@@ -231,7 +231,7 @@ def test_missing_events_come_once_and_never_behind_newer_ones_while_others_are_s
 
 
 @TRANSACTIONAL
-def test_repair_is_sent_once_wherever_the_shipper_dies(
+def test_repair_is_sent_once_despite_a_shipper_crash_at_any_point(
     make_scene: Callable[[bool], Scene], capsys: pytest.CaptureFixture[str], transactional: bool
 ) -> None:
     scene = make_scene(transactional)
@@ -274,7 +274,7 @@ def test_repair_is_sent_once_wherever_the_shipper_dies(
     assert "2 missing events: 2 earlier" in capsys.readouterr().out
 
 
-def test_what_cannot_be_repaired_is_said_and_nothing_of_it_is_half_done(
+def test_unrepairable_events_are_reported_and_not_partly_repaired(
     make_scene: Callable[[bool], Scene], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     scene = make_scene(True)

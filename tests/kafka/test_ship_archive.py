@@ -16,7 +16,7 @@ from firebird_cdc.journal.folder.segments import is_segment_name, list_segment
 pytestmark = pytest.mark.kafka
 
 
-def test_archive_is_packed_and_what_is_too_old_removed_while_it_ships(
+def test_archive_is_packed_and_expired_journals_removed_while_shipping(
     ship: Ship,
     folder: Folder,
     broker: KafkaBroker,

@@ -76,7 +76,7 @@ def told() -> Iterator[Told]:
 
 
 @TRANSACTIONAL
-def test_registry_that_comes_late_and_leaves_in_the_middle_of_a_journal_is_waited_for(
+def test_absent_registry_is_waited_for_at_the_start_and_in_mid_journal(
     ship: Ship,
     folder: Folder,
     registry: SchemaRegistry,
@@ -180,7 +180,7 @@ def test_refused_change_of_a_table_stops_its_database_until_the_rule_allows_it(
     ("answer", "state", "code"),
     [(401, "halted", 1), (503, "waiting", 0)],
 )
-def test_status_tells_a_registry_that_says_no_from_one_that_can_not_now(
+def test_status_distinguishes_a_refusing_registry_from_an_unavailable_one(
     ship: Ship, folder: Folder, told: Told, answer: int, state: str, code: int
 ) -> None:
     told.status, told.body = answer, json.dumps({"error_code": answer, "message": "no"}).encode()
@@ -199,7 +199,7 @@ def test_status_tells_a_registry_that_says_no_from_one_that_can_not_now(
     shipper.terminate()
 
 
-def test_status_says_that_the_registry_is_away_and_that_it_passes(
+def test_status_reports_an_absent_registry_as_temporary(
     ship: Ship, folder: Folder, registry: SchemaRegistry, gate: Gate
 ) -> None:
     use(ship, registry.url.replace(str(registry.port), str(gate.port)))
@@ -218,7 +218,7 @@ def test_status_says_that_the_registry_is_away_and_that_it_passes(
     shipper.terminate()
 
 
-def test_refused_change_of_a_table_is_left_out_if_the_user_says_so(
+def test_refused_change_of_a_table_is_left_out_in_warn_mode(
     ship: Ship, folder: Folder, registry: SchemaRegistry, read: Read, topic_prefix: str
 ) -> None:
     use(ship, registry.url)
@@ -236,7 +236,7 @@ def test_refused_change_of_a_table_is_left_out_if_the_user_says_so(
     assert ids(read(registry)[topic]) == [1, 3]
 
 
-def test_wrong_option_of_avro_ends_in_one_sentence_and_code_2(
+def test_wrong_option_of_avro_ends_in_one_sentence_and_exit_status_2(
     ship: Ship, registry: SchemaRegistry
 ) -> None:
     use(ship, registry.url)
@@ -249,7 +249,7 @@ def test_wrong_option_of_avro_ends_in_one_sentence_and_code_2(
     )
 
 
-def test_example_of_the_docs_reads_what_is_sent(
+def test_example_of_the_docs_reads_the_sent_events(
     ship: Ship,
     folder: Folder,
     broker: KafkaBroker,

@@ -88,7 +88,7 @@ def test_nothing_counts_before_kafka_has_it(
 
 
 @TRANSACTIONAL
-def test_a_database_is_not_well_in_an_outage_and_each_event_counts_once_after_it(
+def test_database_is_unwell_in_an_outage_and_each_event_counts_once_after_it(
     make_ship: Callable[[str], Ship],
     folder: Folder,
     own_broker: KafkaBroker,
@@ -122,7 +122,7 @@ def test_a_database_is_not_well_in_an_outage_and_each_event_counts_once_after_it
     assert len({event.position for event in events}) == 1505
 
 
-def test_what_is_committed_while_the_shipper_waits_for_kafka_is_told_to_wait(
+def test_journals_committed_during_a_kafka_outage_are_reported_as_backlog(
     make_ship: Callable[[str], Ship], folder: Folder, own_broker: KafkaBroker, topic_prefix: str
 ) -> None:
     ship = make_ship(own_broker.bootstrap)
@@ -142,9 +142,7 @@ def test_what_is_committed_while_the_shipper_waits_for_kafka_is_told_to_wait(
     shipper.terminate()
 
 
-def test_the_journal_at_which_a_database_stands_still_counts_as_waiting(
-    ship: Ship, folder: Folder
-) -> None:
+def test_journal_that_halts_its_database_counts_as_backlog(ship: Ship, folder: Folder) -> None:
     seen = seen_of(ship, folder)
     write(folder, 1, 2, age_s=0, database=BAD)
     journal = write(folder, 2, 5, age_s=100, database=BAD)
@@ -191,7 +189,7 @@ def _run_here(ship: Ship, monkeypatch: pytest.MonkeyPatch, retry: str = "") -> S
 
 
 @pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
-def test_what_turns_out_to_be_committed_counts_once(
+def test_events_of_a_kafka_transaction_found_committed_count_once(
     ship: Ship,
     folder: Folder,
     topic_prefix: str,
@@ -217,7 +215,7 @@ def test_what_turns_out_to_be_committed_counts_once(
     )
 
 
-def test_a_late_event_that_turns_out_to_be_committed_counts_once(
+def test_redelivery_of_a_kafka_transaction_found_committed_counts_once(
     ship: Ship,
     folder: Folder,
     topic_prefix: str,

@@ -104,7 +104,7 @@ def test_a_shipper_that_starts_after_the_restore_announces_it_too(
     assert topics.announced() == [(DATABASE, 4)]
 
 
-def test_the_announcement_goes_before_the_first_event(
+def test_epoch_announcement_precedes_the_first_event(
     ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str
 ) -> None:
     """In one topic, to which a transform routes all, so that the order can be seen."""
@@ -135,7 +135,7 @@ def test_an_epoch_whose_tables_are_all_filtered_out_is_announced(
     assert topics.announced() == [(DATABASE, 1)]
 
 
-def test_without_messages_on_changes_of_structure_there_are_no_announcements(
+def test_no_epoch_is_announced_without_schema_change_messages(
     ship: Ship, folder: Folder, topics: Topics
 ) -> None:
     ship.options["include.schema.changes"] = "false"
@@ -146,7 +146,7 @@ def test_without_messages_on_changes_of_structure_there_are_no_announcements(
 
 
 @pytest.mark.parametrize("mode", ["skip", "fail"])
-def test_the_loss_of_the_journal_that_opens_an_epoch_does_not_lose_the_announcement(
+def test_epoch_is_announced_even_if_its_first_journal_is_lost(
     ship: Ship, folder: Folder, topics: Topics, mode: str
 ) -> None:
     ship.options["event.processing.failure.handling.mode"] = mode
@@ -182,7 +182,7 @@ def test_a_journal_that_is_sent_in_parts_announces_its_epoch_once(
 
 
 @pytest.mark.parametrize("is_split", [False, True], ids=["whole", "in-parts"])
-def test_an_announcement_that_kafka_refuses_is_told_until_somebody_knows_it(
+def test_refused_epoch_announcement_is_reported_until_acknowledged(
     ship: Ship,
     folder: Folder,
     broker: KafkaBroker,

@@ -147,7 +147,7 @@ def _refusals(shipper: Shipper) -> list[str]:
 
 
 @TRANSACTIONAL
-def test_client_that_gives_up_is_replaced_without_haste_and_goes_on(
+def test_failed_kafka_client_is_replaced_after_a_pause(
     start: Callable[[bool], Ship],
     folder: Folder,
     monkeypatch: pytest.MonkeyPatch,
@@ -187,7 +187,7 @@ def test_client_that_gives_up_is_replaced_without_haste_and_goes_on(
     assert all(pause >= 0.1 for pause in pauses)
 
 
-def test_positions_that_may_not_be_kept_only_cost_a_warning_without_transactions(
+def test_denied_offset_topic_is_only_a_warning_without_transactions(
     start: Callable[[bool], Ship], guarded: KafkaBroker, folder: Folder, topic_prefix: str
 ) -> None:
     topic = f"__firebird-cdc-positions.{topic_prefix}"
@@ -225,7 +225,7 @@ def test_topic_that_is_deleted_under_a_running_shipper_is_written_again(
 
 
 @TRANSACTIONAL
-def test_database_stands_still_after_the_last_retry_until_a_retry_is_asked_for(
+def test_database_halts_after_the_last_retry_until_a_retry_is_requested(
     start: Callable[[bool], Ship],
     guarded: KafkaBroker,
     folder: Folder,
@@ -248,7 +248,7 @@ def test_database_stands_still_after_the_last_retry_until_a_retry_is_asked_for(
 
 
 @TRANSACTIONAL
-def test_brokers_that_never_answer_end_in_a_stand_still_where_retries_are_limited(
+def test_unreachable_brokers_halt_the_database_after_limited_retries(
     make_ship: Callable[[str], Ship], folder: Folder, topic_prefix: str, transactional: bool
 ) -> None:
     ship = make_ship("127.0.0.1:1")

@@ -127,7 +127,7 @@ def crash_once(ship: Ship, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("one_batch")
-def test_position_names_the_journals_of_its_kafka_transaction(
+def test_offset_names_the_journals_of_its_kafka_transaction(
     ship: Ship, folder: Folder, topics: Topics
 ) -> None:
     paths = [folder.write(sequence, 2) for sequence in (1, 2, 3, 4)]
@@ -164,7 +164,7 @@ def test_journals_that_were_committed_and_not_disposed_of_are_not_sent_again(
     assert ids(topics.events()) == expected(*range(1, 7))
 
 
-def test_transaction_whose_commit_was_not_asked_for_is_sent_once(
+def test_kafka_transaction_without_a_commit_request_is_sent_once(
     ship: Ship, folder: Folder, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for sequence in range(1, 6):
@@ -176,7 +176,7 @@ def test_transaction_whose_commit_was_not_asked_for_is_sent_once(
     assert ids(topics.events()) == expected(*range(1, 6), rows=10)
 
 
-def test_journals_deleted_by_earlier_transactions_that_a_power_cut_brings_back_are_recognised(
+def test_shipped_journals_brought_back_by_a_power_cut_are_recognised(
     ship: Ship, folder: Folder, topics: Topics, tmp_path: Path
 ) -> None:
     kept = tmp_path / "kept"
@@ -232,7 +232,7 @@ def test_two_journals_under_one_number_are_never_sent_together(
     assert ids(topics.events()) == [*expected(1), 21 + twins.index(sent)]
 
 
-def test_old_journal_that_was_put_back_stops_its_database_until_it_is_moved_away(
+def test_old_journal_put_back_halts_its_database_until_moved_away(
     ship: Ship, folder: Folder, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for sequence in (1, 2, 4):  # 3 comes late
@@ -250,7 +250,7 @@ def test_old_journal_that_was_put_back_stops_its_database_until_it_is_moved_away
     assert ids(topics.events()) == expected(1, 2, 4, 5)
 
 
-def test_hole_directly_behind_the_position_is_noticed(
+def test_gap_directly_after_the_offset_is_noticed(
     ship: Ship, folder: Folder, topics: Topics
 ) -> None:
     folder.write(1)
@@ -301,7 +301,7 @@ def test_journal_larger_than_a_kafka_transaction_is_once_in_kafka_all_the_same(
 @pytest.mark.usefixtures("one_batch")
 @pytest.mark.parametrize("most", [1, 3, 700])
 @pytest.mark.parametrize("metadata", [False, True], ids=["events", "boundaries"])
-def test_only_a_journal_of_more_messages_than_the_limit_is_split_and_no_part_has_more(
+def test_only_a_journal_above_the_message_limit_is_split_and_no_part_exceeds_it(
     ship: Ship,
     folder: Folder,
     topics: Topics,
@@ -330,7 +330,7 @@ def test_only_a_journal_of_more_messages_than_the_limit_is_split_and_no_part_has
     assert ids(topics.events()) == expected_ids
 
 
-def test_journals_that_fit_into_a_kafka_transaction_of_their_own_are_never_split(
+def test_journals_fitting_into_a_kafka_transaction_are_never_split(
     ship: Ship, folder: Folder, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transactions, "SPLIT_MESSAGES", 1000)
@@ -397,7 +397,7 @@ def test_second_shipper_with_the_transactional_id_ends_the_first(
     assert ids(topics.events()) == expected(1, 2)
 
 
-def test_strange_record_in_the_position_topic_is_left_alone(
+def test_foreign_record_in_the_offset_topic_is_ignored(
     ship: Ship, folder: Folder, topics: Topics, broker: KafkaBroker, topic_prefix: str
 ) -> None:
     from confluent_kafka import Producer
@@ -520,7 +520,7 @@ def test_cluster_that_is_emptied_under_a_running_shipper_is_noticed(
     assert set(ids(topics.events())) == {*expected(3)}
 
 
-def test_database_that_another_folder_has_shipped_stands_still_until_acknowledged(
+def test_database_shipped_from_another_folder_halts_until_acknowledged(
     ship: Ship, folder: Folder, topics: Topics, tmp_path: Path
 ) -> None:
     folder.write(1)

@@ -188,7 +188,7 @@ def test_tables_keep_their_topics_though_the_folder_is_made_anew(
     assert depot.events(depot.topic(GOODS, "replace")) == [(ORDERS, 1, 1), (ORDERS, 1, 2)]
 
 
-def test_tables_that_share_the_name_of_a_schema_keep_their_places_over_a_restart(
+def test_tables_sharing_a_schema_name_keep_their_owner_over_a_restart(
     depot: Depot,
 ) -> None:
     depot.ship.options["schema.name.adjustment.mode"] = "avro"
@@ -205,7 +205,7 @@ def test_tables_that_share_the_name_of_a_schema_keep_their_places_over_a_restart
     [("fail", True), ("skip", False)],
     ids=["fail-tx", "skip-plain"],
 )
-def test_of_tables_that_collide_the_later_one_is_set_aside_and_can_be_sent(
+def test_later_of_two_colliding_tables_is_quarantined_and_can_be_sent(
     depot: Depot,
     topic_prefix: str,
     mode: str,
@@ -270,7 +270,7 @@ def test_of_tables_that_collide_the_later_one_is_set_aside_and_can_be_sent(
 
 
 @TRANSACTIONAL
-def test_what_was_set_aside_comes_before_newer_events_if_it_is_asked_for_first(
+def test_quarantined_events_retried_first_precede_newer_events(
     depot: Depot, topic_prefix: str, transactional: bool
 ) -> None:
     ship = depot.ship
@@ -295,7 +295,7 @@ def test_what_was_set_aside_comes_before_newer_events_if_it_is_asked_for_first(
     assert [journal for _, journal, _ in found] == list(range(2, 16))
 
 
-def test_a_late_event_behind_a_newer_one_of_its_key_is_refused(
+def test_redelivery_behind_a_newer_event_of_its_key_is_refused(
     depot: Depot, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Though the newer one is in a topic that nobody knew when the older one was set aside."""
@@ -317,7 +317,7 @@ def test_a_late_event_behind_a_newer_one_of_its_key_is_refused(
     assert [(journal, number) for _, journal, number in found] == [(3, 1), (2, 2), (1, 1)]
 
 
-def test_the_other_table_excluded_makes_room(depot: Depot) -> None:
+def test_excluding_the_owning_table_lets_the_other_use_the_topic(depot: Depot) -> None:
     ship = depot.ship
     depot.insert(1, (ORDERS, 1), (GOODS, 1))
     assert ship.once().process.returncode == 1

@@ -142,7 +142,7 @@ def test_blob_above_the_limit_waits_in_the_quarantine(
     assert health(folder, capsys)[0] == 0
 
 
-def test_placeholder_that_is_sent_late_is_counted_too(
+def test_redelivered_event_with_a_placeholder_is_counted(
     prepared: Callable[[str], Ship], folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ship = prepared("json")

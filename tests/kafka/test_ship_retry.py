@@ -142,7 +142,7 @@ def test_left_out_event_is_kept_and_refused_behind_a_newer_one_of_its_key(
     assert late[0].payload["after"]["NAME"] == "b" * GIANT
 
 
-def test_database_that_stands_still_goes_on_at_once_and_in_order(
+def test_retry_resumes_a_halted_database_in_order(
     make_scene: Callable[[bool], Scene], capsys: pytest.CaptureFixture[str]
 ) -> None:
     scene = make_scene(False)
@@ -253,7 +253,7 @@ def test_journal_that_was_never_decided_is_not_sent_but_can_be_given_up(
 
 
 @TRANSACTIONAL
-def test_nothing_is_lost_or_sent_twice_wherever_the_shipper_dies(
+def test_redelivery_is_neither_lost_nor_doubled_by_a_crash_at_any_point(
     make_scene: Callable[[bool], Scene], transactional: bool
 ) -> None:
     scene = make_scene(transactional)

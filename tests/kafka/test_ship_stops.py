@@ -50,7 +50,7 @@ def _end(shippers: Sequence[Shipper], within_s: float) -> None:
         assert "journals shipped" in shipper.log_lines("shipper of")[0]
 
 
-def test_before_a_broker_that_says_nothing(
+def test_stop_with_an_unresponsive_broker_ends_in_time(
     make_ship: Callable[[str], Ship], tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -63,7 +63,7 @@ def test_before_a_broker_that_says_nothing(
 
 
 @pytest.mark.parametrize("limit_s", [_SHORT_S, _LIMIT_S])
-def test_while_a_broker_that_stands_still_has_messages(
+def test_stop_with_unacknowledged_messages_at_a_stalled_broker_ends_in_time(
     make_ship: Callable[[str], Ship], tmp_path: Path, own_broker: KafkaBroker, limit_s: float
 ) -> None:
     ship = make_ship(own_broker.bootstrap)
@@ -98,7 +98,7 @@ def _unanswered(folder: Folder) -> int:
 
 
 @TRANSACTIONAL
-def test_where_kafka_was_never_reached_and_what_waits_is_sent_once_later(
+def test_stop_before_kafka_is_reached_leaves_a_backlog_that_is_sent_once(
     make_ship: Callable[[str], Ship],
     folder: Folder,
     broker: KafkaBroker,
@@ -125,7 +125,7 @@ def test_where_kafka_was_never_reached_and_what_waits_is_sent_once_later(
 
 
 @TRANSACTIONAL
-def test_when_the_last_server_process_ends_while_kafka_is_away(
+def test_embedded_shipper_stops_with_the_last_server_during_a_kafka_outage(
     make_ship: Callable[[str], Ship], folder: Folder, topic_prefix: str, transactional: bool
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -147,7 +147,9 @@ def test_when_the_last_server_process_ends_while_kafka_is_away(
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["limit", "second signal"])
-def test_an_end_that_something_holds_up_is_ended(ship: Ship, folder: Folder, again: bool) -> None:
+def test_blocked_stop_is_forced_after_its_limit_or_a_second_signal(
+    ship: Ship, folder: Folder, again: bool
+) -> None:
     limit_s = 3600.0 if again else _SHORT_S
     ship.options["kafka.producer.close.timeout.ms"] = str(int(limit_s * 1000))
     folder.write(1)

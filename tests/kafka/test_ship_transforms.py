@@ -101,7 +101,7 @@ def test_records_pass_transforms_and_converters_of_the_users(
 
 
 @pytest.mark.usefixtures("own_classes")
-def test_a_transform_that_raises_is_what_the_failure_mode_says(
+def test_raising_transform_is_handled_by_the_failure_mode(
     ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str
 ) -> None:
     path = write_names(folder, "cup", "trip", "pot")

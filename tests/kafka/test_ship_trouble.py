@@ -143,7 +143,7 @@ def test_journal_damaged_a_moment_ago_is_not_overtaken_either(
 
 @TRANSACTIONAL
 @DAMAGES
-def test_damaged_journal_is_set_aside_with_its_reason_if_the_user_says_so(
+def test_damaged_journal_is_quarantined_with_its_reason_in_warn_mode(
     ship: Ship,
     folder: Folder,
     broker: KafkaBroker,
@@ -198,7 +198,7 @@ def test_database_goes_on_by_itself_once_the_obstacle_is_moved_away(
     ],
     ids=["the next too", "one between", "the last too"],
 )
-def test_journals_that_somebody_takes_away_are_told_once_until_acknowledged(
+def test_removed_journals_are_reported_once_until_acknowledged(
     ship: Ship,
     folder: Folder,
     broker: KafkaBroker,
@@ -283,7 +283,7 @@ def test_journals_of_a_folder_that_another_one_replaces_are_not_taken_for_gone(
 
 
 @TRANSACTIONAL
-def test_a_journal_that_was_set_aside_is_not_missing_after_a_restart(
+def test_quarantined_journal_is_not_missing_after_a_restart(
     ship: Ship,
     folder: Folder,
     topic_prefix: str,
@@ -333,7 +333,7 @@ def test_value_that_json_cannot_express_stops_the_database(
 
 @TRANSACTIONAL
 @pytest.mark.parametrize("mode", ["warn", "skip"])
-def test_value_that_json_cannot_express_is_left_out_if_the_user_says_so(
+def test_value_that_json_cannot_express_is_left_out_if_configured(
     ship: Ship,
     folder: Folder,
     broker: KafkaBroker,
@@ -442,7 +442,7 @@ def test_message_larger_than_the_broker_takes_is_found_among_its_neighbours(
 
 
 @TRANSACTIONAL
-def test_journal_before_one_that_stands_still_stops_its_database_without_hiding_that_one(
+def test_second_bad_journal_halts_the_database_after_a_retry_of_the_first(
     ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, transactional: bool
 ) -> None:
     use_transactions(ship, topic_prefix, transactional)
@@ -566,7 +566,7 @@ def test_new_epoch_begins_a_new_count(ship: Ship, folder: Folder) -> None:
     assert shipper.log_lines("missing") == []
 
 
-def test_gap_in_a_journal_is_said_loudly(ship: Ship, folder: Folder) -> None:
+def test_gap_in_a_journal_is_logged_with_its_reason(ship: Ship, folder: Folder) -> None:
     folder.write_changes(1, lambda writer: writer.gap("the disk was full"))
     shipper = ship.once()
     assert shipper.process.returncode == 0
@@ -584,7 +584,7 @@ def test_second_shipper_of_a_folder_is_refused(ship: Ship, folder: Folder) -> No
     assert ship.once().process.returncode == 0
 
 
-def test_wrong_option_ends_in_one_sentence_and_code_2(ship: Ship) -> None:
+def test_wrong_option_ends_in_one_sentence_and_exit_status_2(ship: Ship) -> None:
     ship.options["kafka.producer.ssl.ca.location"] = "/nonexistent/ca.pem"
     ship.options["kafka.producer.security.protocol"] = "SSL"
     shipper = ship.start()
@@ -596,7 +596,7 @@ def test_wrong_option_ends_in_one_sentence_and_code_2(ship: Ship) -> None:
 @pytest.mark.timeout(30, func_only=True)  # starting the broker is not part of it
 @TRANSACTIONAL
 @pytest.mark.parametrize("away", ["kafka", "registry"])
-def test_once_ends_when_nothing_goes_on_any_more(
+def test_ship_once_ends_when_no_more_progress_is_possible(
     make_ship: Callable[[str], Ship],
     folder: Folder,
     broker: KafkaBroker,
@@ -621,7 +621,7 @@ def test_once_ends_when_nothing_goes_on_any_more(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_orderly_stop_finishes_what_was_begun(
+def test_orderly_stop_finishes_the_begun_journals(
     ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str, number: signal.Signals
 ) -> None:
     ship.options["value.converter.schemas.enable"] = "false"

@@ -109,7 +109,7 @@ def shows(browser: Browser, selector: str, text: str) -> Any:
     return await_condition(f"{selector} with {text!r}", lambda: text in browser.text(selector))
 
 
-def test_a_scrape_has_every_metric_and_what_was_shipped(
+def test_scrape_has_every_metric_and_the_shipped_counts(
     ship: Ship, folder: Folder, port: int
 ) -> None:
     ship.options["custom.metric.tags"] = "site=north,rack=r 7"
@@ -167,7 +167,7 @@ def test_a_scrape_has_every_metric_and_what_was_shipped(
     assert SECRET not in everything
 
 
-def test_without_kafka_it_is_alive_and_not_ready(
+def test_shipper_without_kafka_is_alive_but_not_ready(
     make_ship: Callable[[str], Ship], folder: Folder, browser: Browser
 ) -> None:
     ship, port = make_ship(f"127.0.0.1:{free_port()}"), free_port()
@@ -197,7 +197,7 @@ def test_without_kafka_it_is_alive_and_not_ready(
     assert browser.errors == []
 
 
-def test_the_page_shows_what_happens_as_it_happens(
+def test_status_page_updates_while_journals_are_shipped(
     ship: Ship, folder: Folder, port: int, browser: Browser, tmp_path: Path
 ) -> None:
     folder.write(1, 3)

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.kafka
         ),
     ],
 )
-def test_they_are_made_for_the_trial_with_their_settings(
+def test_topic_check_tries_creation_with_the_configured_settings(
     broker: KafkaBroker,
     topic_prefix: str,
     tmp_path: Path,

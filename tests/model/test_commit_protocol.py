@@ -41,7 +41,7 @@ _FAULTS = {
     ],
     ids=["three transactions", "two crashes and limbo"],
 )
-def test_with_all_rules_no_state_has_a_fault(setting: Setting, least: int) -> None:
+def test_model_with_all_rules_has_no_faulty_state(setting: Setting, least: int) -> None:
     states, fault = Protocol(setting).explore()
     print(f"{setting}: {states:,} states")
     assert fault is None, str(fault)
@@ -49,14 +49,14 @@ def test_with_all_rules_no_state_has_a_fault(setting: Setting, least: int) -> No
 
 
 @pytest.mark.parametrize("rule", Rule, ids=lambda rule: rule.name.lower())
-def test_without_a_rule_the_model_finds_what_goes_wrong(rule: Rule) -> None:
+def test_model_without_a_rule_finds_the_resulting_fault(rule: Rule) -> None:
     setting, wrong = _FAULTS[rule]
     states, fault = Protocol(setting, frozenset({rule})).explore(wrong)
     print(f"without the rule that {rule.value}, after {states:,} states:\n{fault}")
     assert fault is not None
 
 
-def test_the_shortest_way_to_fault_1_is_a_header_that_comes_before_its_inventory_page() -> None:
+def test_shortest_path_to_fault_1_is_a_header_before_its_inventory_page() -> None:
     _, fault = Protocol(_SUPER, frozenset({Rule.BELOW_OIT})).explore("lost")
     assert fault is not None
     assert fault.steps[-4:] == [

@@ -422,7 +422,7 @@ def test_every_defect_is_one_finding_that_names_place_and_remedy(
     assert remedy in todo
 
 
-def test_a_table_without_a_topic_is_named_with_what_to_change(sound: Installation) -> None:
+def test_table_without_a_topic_is_named_with_its_remedy(sound: Installation) -> None:
     entry = Entry(0, 1, uuid.uuid4())
     _journal(sound.journals / entry.name)
     quarantine = Quarantine(sound.journals)
@@ -441,7 +441,7 @@ def test_a_table_without_a_topic_is_named_with_what_to_change(sound: Installatio
     ("defect", "wrong"),
     [(_unknown_option, "connector.nam"), (_wrong_value, "connector.journal.fsync")],
 )
-def test_what_waits_or_was_set_aside_is_found_while_an_option_is_wrong(
+def test_backlog_and_quarantine_are_found_despite_a_wrong_option(
     sound: Installation, defect: Defect, wrong: str
 ) -> None:
     _quarantined(sound)
@@ -457,7 +457,7 @@ def test_what_waits_or_was_set_aside_is_found_while_an_option_is_wrong(
     assert len(findings) == 3
 
 
-def test_what_the_engine_said_yesterday_is_a_note(sound: Installation) -> None:
+def test_engine_log_entry_of_yesterday_is_a_note(sound: Installation) -> None:
     import time
 
     yesterday = time.ctime(time.time() - 20 * 3600)
@@ -479,7 +479,7 @@ def test_strict_ends_with_2_for_a_warning(sound: Installation) -> None:
     assert done.returncode == 2
 
 
-def test_what_the_servers_user_may_not_do_is_found(sound: Installation) -> None:
+def test_missing_rights_of_the_servers_user_are_found(sound: Installation) -> None:
     sound.options.chmod(0o600)
     (sound.root / "firebird_cdc_logging.yaml").chmod(0o600)
     sound.journals.parent.parent.chmod(0o755)

@@ -89,7 +89,7 @@ def _write(log: Path, *entries: tuple[float, str], zone_h: float = 0, ended: flo
 
 @pytest.mark.parametrize("zone_h", [-11, 0, 5.75, 13])
 @pytest.mark.parametrize("copied_s", [0, 7200])
-def test_entries_of_a_server_in_any_time_zone_are_of_the_moment_when_they_were_written(
+def test_log_entries_of_any_time_zone_have_the_moment_of_their_writing(
     server: Server, zone_h: float, copied_s: int
 ) -> None:
     """And a copy, as logrotate makes it, does not become younger by being one."""
@@ -149,7 +149,7 @@ def test_a_night_of_commits_without_the_plugin_is_read_in_seconds(
 
 
 @pytest.mark.parametrize("zone_h", [-11, 13])
-def test_what_the_engine_said_a_moment_ago_is_an_error_in_any_time_zone(
+def test_recent_engine_log_entry_is_an_error_in_any_time_zone(
     server: Server, zone_h: float
 ) -> None:
     now = time.time()
@@ -157,7 +157,7 @@ def test_what_the_engine_said_a_moment_ago_is_an_error_in_any_time_zone(
     assert [each.severity for each in engine_log(server)] == [Severity.ERROR]
 
 
-def test_what_was_counted_nowhere_is_found_behind_much_else_and_in_the_log_before(
+def test_uncounted_losses_are_found_in_a_long_log_and_the_rotated_one(
     server: Server,
 ) -> None:
     now = int(time.time())
@@ -251,7 +251,7 @@ def test_status_is_not_green_until_a_server_without_the_plugin_is_restarted(
     assert words not in status()
 
 
-def test_status_without_a_journal_folder_tells_what_the_server_lacks(
+def test_status_without_a_journal_folder_reports_the_missing_plugin(
     server: Server,
     engine_root: EmbeddedRoot,
     options_file: Path,
@@ -277,7 +277,7 @@ def test_status_without_a_journal_folder_tells_what_the_server_lacks(
             assert any("and without the plugin" in need for need in needs), needs
 
 
-def test_status_tells_of_a_plugin_that_can_not_be_loaded(
+def test_status_reports_a_plugin_that_cannot_be_loaded(
     server: Server,
     options_file: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -55,7 +55,7 @@ def test_a_moved_over_red_database_root_captures_and_stops_when_uninstalled(
     assert _operations(journals) == ["c", "c", "d", "d"]
 
 
-def test_the_databases_that_a_red_database_server_named_are_captured_and_no_other(
+def test_only_databases_named_by_a_red_database_server_are_captured(
     engine_root: EmbeddedRoot,
     options_file: Path,
     work: Work,

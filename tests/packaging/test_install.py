@@ -106,7 +106,7 @@ def _state_of(root: EmbeddedRoot) -> str | None:
     return section.last("StateDirectory")
 
 
-def test_a_state_folder_is_made_for_the_servers_user_and_stays_while_nobody_knows_its_counts(
+def test_state_folder_of_the_servers_user_stays_with_unacknowledged_counts(
     engine_root: EmbeddedRoot,
     options_file: Path,
     tmp_path: Path,
@@ -131,7 +131,7 @@ def test_a_state_folder_is_made_for_the_servers_user_and_stays_while_nobody_know
     assert _state_of(engine_root) == str(tmp_path / "var/state-4713")
 
 
-def test_a_state_folder_whose_counts_are_known_goes_with_uninstall(
+def test_uninstall_removes_a_state_folder_with_acknowledged_counts(
     engine_root: EmbeddedRoot, options_file: Path
 ) -> None:
     install(engine_root, "--config", options_file)
@@ -344,7 +344,7 @@ def test_an_uninstall_that_fails_half_way_leaves_all_files_as_they_were(
         ("database\n{\n", "has no '}'"),
     ],
 )
-def test_what_stands_in_the_way_is_named_and_left_alone(
+def test_conflicting_replication_conf_is_named_and_left_alone(
     engine_root: EmbeddedRoot,
     options_file: Path,
     conf: str,
@@ -488,7 +488,7 @@ def test_a_folder_for_logs_that_was_there_stays(
     assert logs.exists()
 
 
-def test_who_may_not_make_the_folder_for_logs_is_told_what_to_do(
+def test_install_without_rights_to_make_the_log_folder_says_so(
     engine_root: EmbeddedRoot,
     options_file: Path,
     logs: Path,

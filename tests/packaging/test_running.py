@@ -62,7 +62,7 @@ def install(root: EmbeddedRoot, options: Path, *more: str) -> None:
 
 
 @pytest.mark.parametrize("databases", ["all", "named", "another"])
-def test_only_who_has_a_captured_database_open_captures_nothing_for_certain(
+def test_process_without_plugin_on_a_captured_database_is_an_error(
     engine_root: EmbeddedRoot, options_file: Path, work: Work, tmp_path: Path, databases: str
 ) -> None:
     database = tmp_path / "shop.fdb"

@@ -189,6 +189,6 @@ def test_journal_from_the_future_is_found(folder: Path) -> None:
     assert "younger than now: the clock was set back" in "".join(map(str, clock(options(folder))))
 
 
-def test_what_does_not_end_is_an_error_like_others() -> None:
+def test_command_that_exceeds_its_time_limit_is_an_os_error() -> None:
     with pytest.raises(OSError, match="did not end within"):
         run_as(ME, ["sleep", "60"], 0.1)

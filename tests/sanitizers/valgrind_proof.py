@@ -10,6 +10,6 @@ from spoil import assert_noticed
 pytestmark = pytest.mark.engine
 
 
-def test_a_branch_on_what_nobody_set_fails_the_suite(tmp_path: Path) -> None:
+def test_branch_on_uninitialised_memory_fails_the_suite(tmp_path: Path) -> None:
     code = "char *volatile unset = malloc(8); if (unset[3] == 33) abort(); free(unset);"
     assert_noticed(tmp_path, "valgrind", code, "uninitialised")

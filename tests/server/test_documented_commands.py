@@ -81,7 +81,7 @@ def machine(firebird4: Firebird4) -> Iterator[Machine]:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def test_the_pages_commands_do_what_they_say(
+def test_documented_commands_have_the_documented_effect(
     machine: Machine, client: Any, broker: KafkaBroker, topic_prefix: str
 ) -> None:
     server, last = machine.server, ("firebird-cdc ship --once", "firebird-cdc uninstall")

@@ -38,7 +38,7 @@ def picture(system: debian.Trixie) -> Picture:
     return found
 
 
-def test_samples_folders_and_links_come_and_go_as_debian_would_place_them(
+def test_install_and_uninstall_follow_debians_folders_and_links(
     firebird4: Firebird4,
 ) -> None:
     home = firebird4.system.path / "var/lib/firebird-cdc"
@@ -74,7 +74,7 @@ def test_samples_folders_and_links_come_and_go_as_debian_would_place_them(
         shutil.rmtree(home, ignore_errors=True)
 
 
-def test_what_a_server_refuses_is_told_in_its_system_until_it_is_acknowledged(
+def test_refused_transaction_is_reported_in_its_system_until_acknowledged(
     firebird4: Firebird4, client: Any
 ) -> None:
     journals, _ = firebird4.install("127.0.0.1:9", "test")
@@ -161,7 +161,7 @@ def test_an_upgrade_under_a_running_server_disturbs_no_client(
         await_condition("three journals", lambda: _sequences(folders) == [1, 2, 3], 30)
 
 
-def test_check_sees_what_the_servers_user_may_not_do(firebird4: Firebird4) -> None:
+def test_check_finds_missing_rights_of_the_servers_user(firebird4: Firebird4) -> None:
     journals, _ = firebird4.install("127.0.0.1:9", "nowhere")
     firebird4.system.run("chown", "root:root", str(firebird4.inner(journals)))
     firebird4.system.run("chmod", "0600", str(firebird4.inner(firebird4.folder / "connector.yaml")))

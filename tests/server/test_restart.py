@@ -77,7 +77,7 @@ def test_a_server_that_was_not_restarted_after_install_is_an_error(
         assert about_restart(firebird4) == []
 
 
-def test_what_changed_under_a_server_that_captures_is_a_warning(
+def test_file_changed_under_a_capturing_server_is_a_warning(
     firebird4: Firebird4, client: Any
 ) -> None:
     firebird4.install("127.0.0.1:9", "nowhere")
@@ -107,7 +107,7 @@ def test_what_changed_under_a_server_that_captures_is_a_warning(
 
 
 @pytest.mark.parametrize("server_mode", ["Classic"])
-def test_of_classic_only_processes_that_are_older_than_the_change_count(
+def test_only_classic_processes_older_than_the_change_are_reported(
     firebird4: Firebird4, client: Any
 ) -> None:
     firebird4.start()
@@ -187,7 +187,7 @@ def test_another_user_is_told_to_run_it_as_root(
     assert "root" in said.splitlines()[-1], said
 
 
-def test_another_user_is_told_who_may_read_a_folder_that_is_named(firebird4: Firebird4) -> None:
+def test_another_user_is_told_to_be_root_for_a_named_folder(firebird4: Firebird4) -> None:
     journals, _ = firebird4.install("127.0.0.1:9", "nowhere")
     inner = firebird4.inner(journals)
     journal = str(inner / "6f2b9a54-0d1e-4c57-9a3b-2e7c41d8b0aa.log")

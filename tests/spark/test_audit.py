@@ -212,7 +212,7 @@ def test_copy_of_a_journal_is_counted_once(planted: Planted) -> None:
 
 
 @pytest.mark.parametrize("why", EXCUSED, ids=lambda why: why.__name__.strip("_"))
-def test_change_that_need_not_fit_is_no_broken_chain(
+def test_excused_mismatch_of_row_images_is_no_broken_chain(
     planted: Planted, why: Callable[[History], list[Action]]
 ) -> None:
     assert {finding.kind for finding in planted.findings(why.__name__)} == EXCUSED[why]
@@ -273,7 +273,7 @@ def test_numbers_are_dense_per_database_and_epoch(spark: SparkSession, tmp_path:
         assert len(report.spans) == 4
 
 
-def test_damaged_journal_is_of_the_hole_nearest_to_its_commit(
+def test_damaged_journal_is_assigned_to_the_gap_nearest_to_its_commit(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Of commits at one time the clock may be read in another order than that of the numbers."""
@@ -310,6 +310,8 @@ def test_folder_that_is_not_there_is_named(spark: SparkSession, tmp_path: Path) 
         _audit(spark, tmp_path / "nowhere")
 
 
-def test_folder_without_journals_says_how_to_keep_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_folder_without_journals_names_the_archive_option(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     with pytest.raises(ReplayError, match=r"connector\.journal\.archive\.directory"):
         _audit(spark, tmp_path)

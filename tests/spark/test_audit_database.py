@@ -165,7 +165,7 @@ def _types_of(report: Any) -> set[tuple[str, str, str | None]]:
     return {(found["kind"], found["table"], found["key"]) for found in report["findings"]}
 
 
-def test_what_was_done_past_the_connector_is_found_alone_and_named(lab: Lab) -> None:
+def test_changes_that_bypassed_the_connector_are_found_alone_and_named(lab: Lab) -> None:
     columns = ", ".join(f"C{place} {sql}" for place, sql in enumerate(TYPES))
     database = lab.make(
         "tampered.fdb",
@@ -262,7 +262,7 @@ def test_what_was_done_past_the_connector_is_found_alone_and_named(lab: Lab) -> 
     assert str(other) in report["error"]
 
 
-def test_row_whose_blob_the_engine_does_not_find_any_more_is_named(lab: Lab) -> None:
+def test_row_with_a_lost_blob_is_named(lab: Lab) -> None:
     database = lab.make(
         "damaged.fdb", "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, V BLOB, W BLOB)"
     )
@@ -329,7 +329,7 @@ def test_rows_of_while_a_table_was_not_published_are_no_fault(lab: Lab) -> None:
     }
 
 
-def test_transactions_that_a_joined_snapshot_may_see_too_early_are_told(lab: Lab) -> None:
+def test_transactions_a_joined_snapshot_may_see_too_early_are_reported(lab: Lab) -> None:
     database = lab.make("joined.fdb", "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     found = lab.perform("join_beside", database)
     writer = found["writer"]

@@ -200,7 +200,9 @@ def test_folder_quarantine_and_archive_make_one_history(audited: Audited, name: 
     assert [(each.kind, each.sequence, each.last_sequence) for each in found] == EXPECTED[name]
 
 
-def test_report_says_why_journals_were_set_aside_and_which_wait(audited: Audited) -> None:
+def test_report_gives_reasons_of_quarantined_journals_and_names_the_backlog(
+    audited: Audited,
+) -> None:
     (aside,) = audited.found("aside")
     assert "event 2 was left out: too large; not sent: events 2, all behind 4" in aside.what
     (undecided,) = audited.found("undecided")
@@ -214,7 +216,7 @@ def test_report_says_why_journals_were_set_aside_and_which_wait(audited: Audited
     }  # fmt: skip
 
 
-def test_without_an_archive_what_was_shipped_is_rightly_gone(
+def test_shipped_journals_without_an_archive_are_not_missing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     folder = JournalFolder(tmp_path, archives=False)

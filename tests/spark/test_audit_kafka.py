@@ -358,13 +358,13 @@ def test_an_order_fault_names_both_transactions(planted: Planted) -> None:
     assert "sequence 6 (transaction 1006)" in found["what"]
 
 
-def test_nothing_else_is_found(planted: Planted) -> None:
+def test_each_planted_fault_is_one_finding_at_most(planted: Planted) -> None:
     cases = {len(planted.of(number)) for number in range(len(PLANTED))}
     assert cases == {0, 1}
     assert len(planted.in_database("faulty")) + 1 == len([*filter(None, PLANTED.values())])
 
 
-def test_only_what_retention_has_left_is_asked_for(planted: Planted) -> None:
+def test_only_events_within_the_topics_retention_are_expected(planted: Planted) -> None:
     (lost,) = planted.in_database("short")
     assert (lost["kind"], lost["sequence"], lost["key"]) == ("missing event", 9, '{"ID":1}')
     assert any(
@@ -374,7 +374,7 @@ def test_only_what_retention_has_left_is_asked_for(planted: Planted) -> None:
     assert any("older than what retention has left" in text for text in planted.comparison.notes)
 
 
-def test_of_a_compacted_topic_the_last_message_of_each_key_is_asked_for(planted: Planted) -> None:
+def test_compacted_topic_must_hold_the_last_message_of_each_key(planted: Planted) -> None:
     (lost,) = planted.in_database("compacted")
     assert (lost["kind"], lost["sequence"], lost["key"]) == ("missing event", 8, '{"ID":4}')
     assert any(
@@ -382,7 +382,7 @@ def test_of_a_compacted_topic_the_last_message_of_each_key_is_asked_for(planted:
     )
 
 
-def test_what_is_not_shipped_yet_is_not_asked_for(planted: Planted) -> None:
+def test_unshipped_events_are_not_expected(planted: Planted) -> None:
     assert any(text.startswith("1 events are behind what") for text in planted.comparison.notes)
     assert any(
         "/data/short.fdb: compared with Kafka from sequence 1 to 10 of epoch 0" in text
@@ -447,7 +447,7 @@ UNWRAP = {"transforms": "u", "transforms.u.type": "unwrap"}
 
 
 @pytest.mark.parametrize("options", few_of({"with-source": {}, "unwrapped": UNWRAP}, ["unwrapped"]))
-def test_compaction_may_have_removed_what_has_a_later_event_behind_the_range(
+def test_event_compacted_away_by_one_behind_the_range_is_not_missing(
     spark: SparkSession,
     broker: KafkaBroker,
     tmp_path: Path,
@@ -590,7 +590,7 @@ def test_topic_that_is_gone_is_passed_over_and_any_other_error_is_not(
         topic_reader.written_by_now(spark, options, names)
 
 
-def test_what_is_shipped_while_journals_are_rendered_is_not_asked_about(
+def test_events_shipped_during_the_comparison_are_not_reported(
     spark: SparkSession,
     broker: KafkaBroker,
     tmp_path: Path,
@@ -668,7 +668,7 @@ def test_equal_messages_of_events_outside_the_range_are_not_doubled(
     assert any("messages are equal to others of their keys" in text for text in comparison.notes)
 
 
-def test_what_is_doubled_behind_a_restore_is_found(
+def test_doubled_event_after_a_restore_is_found(
     spark: SparkSession, broker: KafkaBroker, tmp_path: Path, topic_prefix: str
 ) -> None:
     """Also where messages do not tell where they are from."""

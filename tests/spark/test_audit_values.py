@@ -83,7 +83,7 @@ def test_null_in_the_place_of_a_value_is_found(
 
 
 @pytest.mark.parametrize("converter", few_of({"json": "json", "avro": "avro"}, ["avro"]))
-def test_placeholders_are_told_as_values_that_were_not_delivered(
+def test_placeholders_are_reported_as_undelivered_values(
     spark: SparkSession,
     broker: KafkaBroker,
     registry: SchemaRegistry,
@@ -135,7 +135,7 @@ def test_placeholders_are_told_as_values_that_were_not_delivered(
         assert all("the rest of it was not compared" in row["what"] for row in findings)
 
 
-def test_what_is_altered_beside_a_placeholder_is_found(
+def test_altered_value_beside_a_placeholder_is_found(
     spark: SparkSession, broker: KafkaBroker, tmp_path: Path, topic_prefix: str
 ) -> None:
     options: dict[str, object] = {

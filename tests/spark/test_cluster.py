@@ -271,7 +271,7 @@ def test_an_archive_is_the_same_for_the_same_input(package: Package, tmp_path: P
     assert set(ends) == {".py"}
 
 
-def test_archive_imports_all_of_replay_and_its_libraries_without_anything_compiled(
+def test_archive_imports_replay_and_its_libraries_without_compiled_modules(
     package: Package, tmp_path: Path
 ) -> None:
     """Nothing that a task or the driver imports may need what is compiled, or not installed."""

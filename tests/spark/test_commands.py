@@ -78,7 +78,7 @@ def test_spark_submit_of_state(history: History, tmp_path: Path) -> None:
     assert not left, "nothing is left in the folder where the command was started"
 
 
-def test_audit_starts_a_spark_of_its_own_and_tells_of_faults(
+def test_audit_starts_a_spark_of_its_own_and_reports_faults(
     history: History, tmp_path: Path
 ) -> None:
     history.commit(("c", "T", None, (4, "four")), skip_number=True)
@@ -123,7 +123,7 @@ _NOTHING_TO_READ = {
     ("arguments", "says", "code"),
     few_of(_NOTHING_TO_READ, {*_NOTHING_TO_READ} - {"no-journal"}),
 )
-def test_says_in_one_sentence_why_there_is_nothing_to_read(
+def test_command_without_journals_ends_in_one_sentence(
     arguments: list[str], says: str, code: int, tmp_path: Path
 ) -> None:
     (tmp_path / "journals").mkdir()

@@ -96,7 +96,7 @@ def _pieces(partition: InputPartition) -> list[tuple[int, str, int, int | None]]
     ]
 
 
-def test_tasks_are_even_whatever_lies_where(tmp_path: Path) -> None:
+def test_read_tasks_have_even_sizes_for_any_mix_of_files(tmp_path: Path) -> None:
     """Folders, segments and large journals together; all is read once, and in even shares."""
     sizes: dict[str, int] = {}
     rng = random.Random(5)
@@ -137,7 +137,7 @@ def test_tasks_are_even_whatever_lies_where(tmp_path: Path) -> None:
     assert max(loads) < 1.4 * min(loads)
 
 
-def test_little_is_read_by_one_task_and_names_are_short(tmp_path: Path) -> None:
+def test_few_journals_are_read_by_one_task_with_short_names(tmp_path: Path) -> None:
     _history(tmp_path, 25)
     (tmp_path / "oddly-named.log").write_bytes(b"")
     options = JournalOptions.parse({"path": str(tmp_path), "minPartitions": "8"})
@@ -185,7 +185,7 @@ def test_damage_ends_the_job_and_names_the_file(spark: SparkSession, tmp_path: P
     assert dict(tuple(row) for row in counts)["damaged"] == 1
 
 
-def test_epoch_of_a_journal_is_what_its_stamp_says_or_nothing(tmp_path: Path) -> None:
+def test_epoch_of_a_journal_is_that_of_its_stamp_or_null(tmp_path: Path) -> None:
     """The server doesn't know it yet when it writes the header, and says 0."""
     whole, unstamped = _history(tmp_path, 2).paths
     content = bytearray(unstamped.read_bytes())
@@ -202,7 +202,7 @@ def test_epoch_of_a_journal_is_what_its_stamp_says_or_nothing(tmp_path: Path) ->
     ("option", "value", "allowed"),
     [("partitionBytes", "0", "above 0"), ("onDamage", "ignore", "fail, report")],
 )
-def test_wrong_option_names_itself_and_what_is_allowed(
+def test_wrong_option_is_named_with_its_allowed_values(
     spark: SparkSession, tmp_path: Path, option: str, value: str, allowed: str
 ) -> None:
     changes = spark.read.format("firebird_journal").option(option, value).load(str(tmp_path))
@@ -274,7 +274,7 @@ def _corrupt_rows(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_filters_spare_what_they_leave_out(spark: SparkSession, tmp_path: Path) -> None:
+def test_filters_avoid_reading_excluded_journals(spark: SparkSession, tmp_path: Path) -> None:
     """Damage what is not wanted, so that whoever reads it in spite of that is found out."""
     packed = _history(tmp_path, 6)
     ArchiveKeeper(tmp_path, 1, Retention(0, 0), Statistics()).look()
@@ -427,7 +427,7 @@ def test_definitions_are_a_table(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("others", "says"), [([], "it is empty"), (["notes.txt"], "notes.txt")])
-def test_folder_without_journals_says_what_is_there(
+def test_folder_without_journals_names_its_content(
     spark: SparkSession, tmp_path: Path, others: list[str], says: str
 ) -> None:
     for name in others:

@@ -76,7 +76,7 @@ def _images(
     return changes[0].table, pa.array([change.after for change in changes], pa.binary())
 
 
-def test_columns_are_what_rows_decoded_one_by_one_are(tmp_path: Path) -> None:
+def test_columnar_decoding_equals_row_by_row_decoding(tmp_path: Path) -> None:
     table, images = _images(tmp_path, COLUMNS, ROWS)
     decode = row_decoder(table)
     plain = [decode(image, 0, len(image), lambda _: None) for image in images.to_pylist()]
@@ -99,7 +99,7 @@ def test_state_takes_the_fast_path_for_all_that_has_a_form_in_arrow(
     assert list(tmp_path.rglob("*.crc")) == []
 
 
-def test_text_that_is_not_utf8_slows_its_neighbours_down_and_is_told(
+def test_text_that_is_not_utf8_is_decoded_row_by_row_and_reported(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     history = History(tmp_path / "journals")
@@ -117,7 +117,7 @@ def _plain(value: Any) -> Any:
     return value.as_py() if isinstance(value, pa.Scalar) else value
 
 
-def test_call_that_arrow_refuses_costs_time_alone_and_is_told(
+def test_call_refused_by_arrow_is_decoded_row_by_row_and_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     columns = (ID, column("NAME", Storage.TEXT))

@@ -63,7 +63,7 @@ class _Markup(HTMLParser):
     ],
     ids=["none", "number", "markup", "control", "long"],
 )
-def test_whatever_is_shown_is_text(value: object, text: str) -> None:
+def test_shown_values_are_escaped_text(value: object, text: str) -> None:
     assert shown(value) == text
     assert shown(value).encode()
 
@@ -85,7 +85,7 @@ def test_point_of_the_history_is_a_number_or_a_time(text: str, bound: Bound) -> 
 @pytest.mark.parametrize(
     "arguments", [["--since", "soon"], ["--format", "xml"], ["--kafka-option", "x"]]
 )
-def test_wrong_usage_is_told_before_spark_starts(arguments: list[str]) -> None:
+def test_wrong_usage_is_reported_before_spark_starts(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["replay", "audit", "--journals", "/nowhere", *arguments])
     assert ended.value.code == 2
@@ -161,7 +161,7 @@ def test_report_of_hostile_names_is_whole_harmless_and_right(
     assert "is not empty" in capsys.readouterr().err
 
 
-def test_page_of_an_empty_report_stands() -> None:
+def test_page_of_an_empty_report_is_valid() -> None:
     summary = {
         "version": 1, "made_by": "firebird-cdc", "began_us": 0, "took_s": 0.0, "folders": [],
         "sound": True, "faults": 0, "notes": 0, "ranges": [], "proven": [], "remarks": [],
@@ -194,7 +194,7 @@ def _summary(what: str) -> dict[str, Any]:
     }
 
 
-def test_what_was_found_can_be_opened_where_it_is_long() -> None:
+def test_long_findings_are_collapsed_and_can_be_opened() -> None:
     what = "a row is not as the change before left it: " + "NAME is <other>; " * 100 + "the end"
     text = page(_summary(what), Figures())
     markup = _Markup(text)

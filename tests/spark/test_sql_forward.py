@@ -433,7 +433,7 @@ def test_copies_are_brought_forward_to_points(
         ("CREATE USER U PASSWORD 'publication'", None),
     ],
 )
-def test_only_a_switch_of_the_whole_publication_changes_how_it_ends(
+def test_only_a_switch_of_the_whole_publication_changes_the_closing_statements(
     sql: str, follows: list[str] | None
 ) -> None:
     """FOLLOWS: what is done behind the statement, None: it is left out."""
@@ -449,7 +449,7 @@ def test_only_a_switch_of_the_whole_publication_changes_how_it_ends(
     assert [text for text in known if text in behind] == (follows or [])
 
 
-def test_what_is_missing_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+def test_missing_journals_and_gaps_are_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
     items = History(tmp_path / "journals")
     items.define("ITEM", (column("ID", Storage.INTEGER, key=1), column("A", Storage.ARRAY)))
     items.define("BAG", (column("F", Storage.DOUBLE), column("T", Storage.TEXT)), 0)

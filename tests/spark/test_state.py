@@ -273,9 +273,7 @@ def test_parquet_holds_the_columns_with_their_types(spark: SparkSession, tmp_pat
     assert not report.whole
 
 
-def test_columns_whose_names_differ_by_case_alone_are_two(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_columns_differing_only_in_case_stay_separate(spark: SparkSession, tmp_path: Path) -> None:
     history = History(tmp_path / "journals")
     history.define("T", (ID, column("id", Storage.TEXT)))
     history.commit(("c", "T", None, (3, "three")))
@@ -377,7 +375,7 @@ _BEHIND: dict[str, tuple[Point, Callable[[History], None]]] = {
     ("point", "spoil"),
     few_of(_BEHIND, ("its stamp says so", "up to a time", "its segment has all before")),
 )
-def test_what_is_surely_behind_the_point_need_not_be_readable(
+def test_unreadable_journal_behind_the_point_does_not_prevent_the_state(
     spark: SparkSession, tmp_path: Path, point: Point, spoil: Callable[[History], None]
 ) -> None:
     history = _five(tmp_path / "journals")
@@ -436,7 +434,7 @@ def test_unreadable_journal_that_may_be_before_the_point_refuses_the_state(
     assert not (tmp_path / "state").exists()
 
 
-def test_missing_journal_and_gap_are_named_and_make_the_state_not_whole(
+def test_missing_journal_and_gap_are_named_and_make_the_state_incomplete(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     history = History(tmp_path / "journals")
@@ -463,7 +461,9 @@ def test_refuses_to_write_into_a_folder_that_holds_something(
     assert (tmp_path / "mine").read_text() == "precious"
 
 
-def test_folder_without_journals_says_how_to_keep_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_folder_without_journals_names_the_archive_option(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     (tmp_path / "x.log.live").write_bytes(b"a transaction that is still open")
     with pytest.raises(ReplayError, match=r"connector\.journal\.archive\.directory"):
         rebuild_state(spark, [str(tmp_path)], str(tmp_path / "state"))

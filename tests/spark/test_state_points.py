@@ -283,7 +283,7 @@ def _as_typed(columns: Sequence[Column], rows: Counter[tuple[Any, ...]]) -> Coun
     )
 
 
-def test_state_at_ten_points_is_what_the_database_held(
+def test_state_at_ten_points_equals_the_database_at_those_points(
     spark: SparkSession, capture: Capture, tmp_path: Path
 ) -> None:
     moments = _history(capture)

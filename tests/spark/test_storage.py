@@ -122,7 +122,7 @@ def test_blob_of_a_store_is_read_again_after_its_reader_is_closed(
         (__file__, "Not a directory"),
     ],
 )
-def test_what_can_not_be_read_is_refused_by_name(url: str, says: str) -> None:
+def test_unreadable_folder_is_refused_by_name(url: str, says: str) -> None:
     with pytest.raises(ReplayError, match=says) as refused:
         open_folder(url)
     assert url in str(refused.value)

@@ -121,7 +121,7 @@ def test_batches_are_bounded_and_in_the_order_of_the_sequence(tmp_path: Path) ->
     assert _batch(reader, offset) == (offset, [])
 
 
-def test_missing_number_is_waited_for_and_then_told(tmp_path: Path) -> None:
+def test_missing_number_is_waited_for_and_then_reported(tmp_path: Path) -> None:
     history = _history(tmp_path, 2)
     _commit(history, skip_number=True)
     patient = _reader(tmp_path, missingAfter=3600)

@@ -13,7 +13,7 @@ from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
 
 
-def test_shipper_can_read_what_root_acknowledges(
+def test_acknowledgement_by_root_is_readable_by_the_shipper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = tmp_path.stat()
@@ -29,7 +29,7 @@ def test_shipper_can_read_what_root_acknowledges(
     assert given == [("shipped", *ids), (f".{wish.name}.part", *ids)]
 
 
-def test_what_can_not_be_read_does_not_hold_up_what_else_is_acknowledged(tmp_path: Path) -> None:
+def test_unreadable_acknowledgement_does_not_block_others(tmp_path: Path) -> None:
     memory = Shipped(tmp_path, "positions")
     acknowledge(tmp_path, "/srv/a.fdb")
     (wish,) = (tmp_path / ".firebird-cdc/shipped").glob("*.acknowledged")
@@ -39,7 +39,7 @@ def test_what_can_not_be_read_does_not_hold_up_what_else_is_acknowledged(tmp_pat
     assert memory.acknowledgements(0.0) == ["/srv/a.fdb"]
 
 
-def test_a_running_shipper_goes_on_to_tell_what_it_noticed_after_the_acknowledgement(
+def test_gap_noticed_after_an_acknowledgement_stays_reported(
     tmp_path: Path,
 ) -> None:
     link: Any = None  # nothing is read from Kafka here

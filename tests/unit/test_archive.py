@@ -143,7 +143,7 @@ def test_too_few_wait_for_more_but_not_for_ever(tmp_path: Path) -> None:
     assert len(list_segment(segments(tmp_path)[0])) == 3
 
 
-def test_journal_that_is_in_a_segment_too_is_removed_and_another_of_its_name_is_not(
+def test_journal_also_in_a_segment_is_removed_only_if_equal(
     tmp_path: Path,
 ) -> None:
     journal = write(tmp_path, 1, slack=100, age_s=2 * HOUR_S)
@@ -297,7 +297,7 @@ def test_two_keepers_of_one_archive_take_turns(tmp_path: Path) -> None:
     assert segments(tmp_path)
 
 
-def test_archive_that_cannot_be_read_is_told_and_looked_after_again(tmp_path: Path) -> None:
+def test_unreadable_archive_is_reported_and_maintained_again_later(tmp_path: Path) -> None:
     statistics = Statistics()
     place = tmp_path / "archive"
     place.write_text("no folder")
@@ -313,7 +313,7 @@ def test_archive_that_cannot_be_read_is_told_and_looked_after_again(tmp_path: Pa
 
 
 @pytest.mark.parametrize("place", ["end", "member"])
-def test_damaged_segment_is_told_and_nothing_else_waits_for_it(tmp_path: Path, place: str) -> None:
+def test_damaged_segment_is_reported_and_blocks_nothing_else(tmp_path: Path, place: str) -> None:
     statistics = Statistics()
     journal = write(tmp_path, 1, age_s=2 * HOUR_S)
     content = journal.read_bytes()

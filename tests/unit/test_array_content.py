@@ -67,7 +67,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
-def test_what_is_no_array_is_refused(content: bytes) -> None:
+def test_malformed_array_content_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match="array"):
         decode_array(content, COLUMN)
 

@@ -180,7 +180,7 @@ def test_a_text_in_an_array_that_cannot_be_decoded_is_the_placeholder() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf")])
-def test_what_json_lacks_is_a_bad_value_inside_an_array_too(value: float) -> None:
+def test_non_finite_number_in_an_array_is_a_bad_value(value: float) -> None:
     column = _column(Element(27, 0, 0, 8, 0, BOUNDS))
     array = _array(12, 0, 8, 0, struct.pack("<d", value))
     with pytest.raises(BadValue, match="JSON number"):
@@ -201,7 +201,9 @@ def test_an_array_that_fits_no_message_is_refused_before_it_is_read() -> None:
     [None, Element(99, 0, 0, 4, 0, BOUNDS), Element(37, 0, 0, 4, 250, BOUNDS)],
     ids=["of-an-older-writer", "unknown-type", "unknown-charset"],
 )
-def test_arrays_of_what_is_not_known_are_left_out_or_sent_as_bytes(element: Element | None) -> None:
+def test_arrays_of_unknown_element_types_are_left_out_or_sent_as_bytes(
+    element: Element | None,
+) -> None:
     column = _column(element)
     assert field_form(column, ValueModes()) is None
     form = _form(column, unknown_types=True, placeholder="gone")

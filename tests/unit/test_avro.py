@@ -97,7 +97,7 @@ def convert(converters: list[AvroConverter], url: str, **options: str) -> bytes 
         (200, [], RegistryUnavailable, "not what a schema registry does"),
     ],
 )
-def test_what_the_registry_says_decides_between_no_and_later(
+def test_registry_answer_distinguishes_refusal_from_unavailability(
     told: Told, converters: list[AvroConverter], status: int, body: Any, error: Any, said: str
 ) -> None:
     told.status = status
@@ -124,7 +124,7 @@ def test_no_secret_gets_into_a_text_even_if_the_registry_repeats_it(
     assert "heim" not in str(raised.value)
 
 
-def test_silent_registry_holds_nobody_up_for_long(
+def test_unresponsive_registry_is_given_up_after_the_read_timeout(
     told: Told, converters: list[AvroConverter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(avro, "_REST_S", 60.0)

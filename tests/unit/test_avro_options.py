@@ -132,7 +132,7 @@ def test_user_and_password_of_a_url_are_never_shown() -> None:
         ),
     ],
 )
-def test_what_cannot_be_used_is_named(given: dict[str, str], name: str, why: str) -> None:
+def test_unusable_avro_options_are_named(given: dict[str, str], name: str, why: str) -> None:
     found = read_avro_options({**URL, **given}, is_key=False)[1]
     assert [finding.name for finding in found.wrong] == [name]
     assert why in found.wrong[0].why
@@ -156,7 +156,7 @@ def test_what_cannot_be_used_is_named(given: dict[str, str], name: str, why: str
         ),
     ],
 )
-def test_what_is_missing_is_named(given: dict[str, str], missing: list[str]) -> None:
+def test_missing_avro_options_are_named(given: dict[str, str], missing: list[str]) -> None:
     found = read_avro_options({**URL, **given}, is_key=False)[1]
     assert [finding.name for finding in found.missing] == missing
     with pytest.raises(ConfigError, match=r"value\.converter\..* is missing"):
@@ -172,13 +172,13 @@ def test_what_is_missing_is_named(given: dict[str, str], missing: list[str]) -> 
         ("colour", "red", "does not know it"),
     ],
 )
-def test_what_changes_nothing_is_told(name: str, value: str, why: str) -> None:
+def test_avro_options_without_effect_are_reported(name: str, value: str, why: str) -> None:
     found = read_avro_options({**URL, name: value}, is_key=True)[1]
     assert [finding.name for finding in found.ignored] == [name]
     assert why in found.ignored[0].why
 
 
-def test_false_for_what_is_never_done_needs_no_word() -> None:
+def test_false_for_an_unsupported_avro_option_is_accepted_silently() -> None:
     read(**{"enhanced.avro.schema.support": "false", "scrub.invalid.names": "false"})
 
 

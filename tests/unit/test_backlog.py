@@ -31,7 +31,9 @@ def _names(queue: Queue) -> list[tuple[int, int]]:
     return [queue.pop()[:2] for _ in range(len(queue))]
 
 
-def test_a_queue_gives_by_place_whatever_came_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queue_pops_in_sequence_order_for_any_order_of_arrival(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(backlog, "_RUN", 7)
     choose = random.Random(3)
     places = [(epoch, number) for epoch in (1, 2) for number in range(1, 101)]
@@ -79,7 +81,7 @@ def test_a_set_of_uuids_knows_those_that_begin_alike() -> None:
     assert alike[1] in known
 
 
-def test_journals_are_taken_in_once_with_what_orders_them(tmp_path: Path) -> None:
+def test_journals_enter_the_backlog_once_in_sequence_order(tmp_path: Path) -> None:
     paths = [_journal(tmp_path, number, database=f"/{number % 2}.fdb") for number in (3, 1, 2, 4)]
     waiting = Backlog(tmp_path)
     for _ in range(2):
@@ -94,7 +96,7 @@ def test_journals_are_taken_in_once_with_what_orders_them(tmp_path: Path) -> Non
     assert len(waiting) == 1
 
 
-def test_what_is_unusual_is_looked_at_more_closely(tmp_path: Path) -> None:
+def test_large_journals_are_read_fully_and_damaged_ones_listed(tmp_path: Path) -> None:
     whole = _journal(tmp_path, 1)
     large = _journal(tmp_path, 2, sql="x" * 2 * START)
     renamed = _journal(tmp_path, 3)
@@ -116,7 +118,7 @@ def test_what_is_unusual_is_looked_at_more_closely(tmp_path: Path) -> None:
     assert content == whole.read_bytes()
 
 
-def test_the_fast_reader_finds_what_the_reader_finds_or_nothing(tmp_path: Path) -> None:
+def test_fast_reader_equals_the_full_reader_or_finds_nothing(tmp_path: Path) -> None:
     path = _journal(tmp_path, 9, database="/srv/ä.fdb")
     folder = f"{tmp_path}{os.sep}"
     assert read_envelopes(folder, [path.name]) != [None]

@@ -15,7 +15,7 @@ BOUNDED, SHARE = _SCRIPT["BOUNDED"], _SCRIPT["SHARE"]
 requirements, wanted = _SCRIPT["requirements"], _SCRIPT["wanted"]
 
 
-def test_every_bounded_package_has_both_ends_and_the_same_wherever_it_stands() -> None:
+def test_every_bounded_package_has_the_same_two_bounds_everywhere() -> None:
     found = requirements()
     assert {requirement.name for requirement in found} == {*BOUNDED}
     for name in BOUNDED:

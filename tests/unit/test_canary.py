@@ -102,7 +102,7 @@ def log() -> Iterator[logbook.TestHandler]:
         yield handler
 
 
-def test_a_clock_that_is_set_and_a_shipper_that_stood_still_are_no_alarm(
+def test_clock_change_and_suspended_machine_raise_no_alarm(
     bird: _Bird, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bird.canary._timeout_s = 20.0
@@ -117,7 +117,7 @@ def test_a_clock_that_is_set_and_a_shipper_that_stood_still_are_no_alarm(
     assert bird.trouble == "halted"
 
 
-def test_what_comes_out_is_no_alarm(bird: _Bird) -> None:
+def test_canary_row_that_arrives_raises_no_alarm(bird: _Bird) -> None:
     bird.write(seen=True)
     bird.turn_for(0.3)
     assert not bird.trouble
@@ -132,7 +132,7 @@ def test_another_table_of_the_transaction_does_not_count(bird: _Bird) -> None:
     bird.turn_until(lambda: bird.trouble == "halted")
 
 
-def test_what_does_not_come_out_in_time_is_an_alarm_until_something_does(
+def test_overdue_canary_row_raises_an_alarm_until_one_arrives(
     bird: _Bird, log: logbook.TestHandler
 ) -> None:
     bird.write()
@@ -148,7 +148,7 @@ def test_what_does_not_come_out_in_time_is_an_alarm_until_something_does(
     assert log.has_notice()
 
 
-def test_what_waits_behind_other_journals_is_no_alarm(bird: _Bird) -> None:
+def test_canary_row_behind_a_backlog_raises_no_alarm(bird: _Bird) -> None:
     bird.waiting = 5
     bird.write()
     bird.turn_for(0.3)
@@ -170,7 +170,7 @@ def test_a_write_that_fails_is_a_warning(bird: _Bird, log: logbook.TestHandler) 
 
 
 @pytest.mark.parametrize(("said", "part"), [("", "exit code 0"), ("no JSON", "exit code 0")])
-def test_a_process_that_says_nothing_is_a_write_that_fails(
+def test_unresponsive_canary_process_counts_as_a_failed_write(
     bird: _Bird, said: str, part: str
 ) -> None:
     bird.answer(said)
@@ -178,7 +178,7 @@ def test_a_process_that_says_nothing_is_a_write_that_fails(
     assert part in bird.statistics.troubles[SUBJECT].text
 
 
-def test_a_process_that_ends_before_it_is_asked_is_told_of_by_its_exit_code(
+def test_canary_process_ended_early_is_reported_with_its_exit_status(
     bird: _Bird, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Ended(subprocess.Popen[str]):
@@ -203,7 +203,9 @@ def test_a_failed_write_does_not_end_an_alarm(bird: _Bird) -> None:
 @pytest.mark.parametrize(
     "line", ["table.exclude.list: .*", "skipped.operations: c", "tombstones.on.delete: true"]
 )
-def test_a_canary_is_noticed_whatever_becomes_of_its_events(tmp_path: Path, line: str) -> None:
+def test_canary_row_is_noticed_even_if_its_events_are_filtered_out(
+    tmp_path: Path, line: str
+) -> None:
     path = tmp_path / "journal.log"
     writer = JournalWriter(
         path,

@@ -56,14 +56,14 @@ def journal(tmp_path: Path) -> Path:
     ],
     ids=" ".join,
 )
-def test_output_that_nobody_reads_ends_a_command_as_a_shell_says(
+def test_closed_output_pipe_ends_a_command_with_exit_status_141(
     tmp_path: Path, journal: Path, words: tuple[str, ...]
 ) -> None:
     ended = _run(tmp_path, *_MAIN, *words)
     assert (ended.stderr, ended.returncode) == (b"", 141)
 
 
-def test_an_error_is_told_though_nobody_reads_the_output(tmp_path: Path) -> None:
+def test_error_is_reported_despite_a_closed_output_pipe(tmp_path: Path) -> None:
     ended = _run(tmp_path, *_MAIN, "journal", "show", "absent.log")
     assert ended.stderr.startswith(b"firebird-cdc: ")
     assert ended.returncode == 1
@@ -83,7 +83,7 @@ sys.exit(cli.main())
 """
 
 
-def test_spark_is_not_taken_for_gone_as_nobody_reads_the_output(tmp_path: Path) -> None:
+def test_closed_output_pipe_is_not_taken_for_a_lost_spark(tmp_path: Path) -> None:
     ended = _run(tmp_path, "-c", _PRINTS_ON_SPARK)
     assert (ended.stderr, ended.returncode) == (b"", 141)
 

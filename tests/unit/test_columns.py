@@ -71,7 +71,7 @@ class Text:
 # -- masks
 
 
-def test_mask_hides_the_text_its_length_and_whether_there_is_one(adapt: Adapt) -> None:
+def test_mask_hides_the_text_its_length_and_null(adapt: Adapt) -> None:
     form = adapt(NAME, "column.mask.with.5.chars: .*client[.]name")
 
     assert [sent(form, value) for value in ("Nordline", "x", "", None)] == ["*****"] * 4
@@ -91,7 +91,7 @@ def test_mask_of_a_text_blob_does_not_read_it(adapt: Adapt) -> None:
     assert sent(adapt(NOTE, "column.mask.with.3.chars: .*"), object()) == "***"
 
 
-def test_mask_replaces_what_a_converter_of_the_users_makes(adapt: Adapt) -> None:
+def test_mask_replaces_the_result_of_a_custom_converter(adapt: Adapt) -> None:
     custom = FieldForm(replace(INT64, optional=True, name="my.Number"), "len({v})")
     form = adapt(NAME, "column.mask.with.3.chars: .*", form=custom)
     assert sent(form, "abcdef") == "***"
@@ -181,7 +181,7 @@ def test_null_has_no_hash(adapt: Adapt) -> None:
 # -- truncation
 
 
-def test_truncation_cuts_and_tells_so(adapt: Adapt) -> None:
+def test_truncation_cuts_the_text_and_marks_the_schema(adapt: Adapt) -> None:
     form = adapt(NAME, "column.truncate.to.3.chars: .*name")
     assert [sent(form, v) for v in ("Nordline", "No", "", "😀Жук", None)] == [
         "Nor",
@@ -245,7 +245,7 @@ def test_placeholder_of_an_unreadable_text_is_treated_like_a_text(adapt: Adapt) 
         (("column.truncate.to.3.chars: .*", "column.truncate.to.2.chars: .*"), "wo"),
     ],
 )
-def test_of_several_rules_the_one_that_tells_least_counts(
+def test_most_restrictive_of_several_column_rules_applies(
     adapt: Adapt, lines: tuple[str, ...], result: str
 ) -> None:
     assert sent(adapt(NAME, *lines), "world") == result
@@ -260,7 +260,7 @@ ALL = (
 
 @pytest.mark.parametrize("column", [PHOTO, TOKEN, LIMIT], ids=lambda column: column.name)
 @pytest.mark.parametrize("line", ALL)
-def test_what_is_no_text_stays_as_it_is_and_the_log_says_so(
+def test_rule_for_a_non_text_column_is_ignored_with_a_warning(
     adapt: Adapt, column: Column, line: str
 ) -> None:
     with logbook.TestHandler() as log:
@@ -274,7 +274,7 @@ def test_what_is_no_text_stays_as_it_is_and_the_log_says_so(
 
 
 @pytest.mark.parametrize("line", ALL)
-def test_key_column_stays_as_it_is_and_the_log_says_so(adapt: Adapt, line: str) -> None:
+def test_rule_for_a_key_column_is_ignored_with_a_warning(adapt: Adapt, line: str) -> None:
     with logbook.TestHandler() as log:
         assert sent(adapt(ID, line), "Nordline") == "Nordline"
     (warning,) = log.formatted_records
@@ -343,7 +343,7 @@ def test_source_type_of_data_types(adapt: Adapt) -> None:
     assert adapt(CODE, line).schema.parameters == {}
 
 
-def test_source_type_is_told_beside_a_mask(adapt: Adapt) -> None:
+def test_source_type_is_propagated_beside_a_mask(adapt: Adapt) -> None:
     form = adapt(NAME, "column.propagate.source.type: .*", ALL[0])
     assert sent(form, "x") == "**"
     assert form.schema.parameters["masked"] == "true"

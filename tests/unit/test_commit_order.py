@@ -92,7 +92,7 @@ def _set_counter(folder: JournalFolder, ticket: int) -> None:
     [(None, None), (6, None), (None, 7)],
     ids=["no mark", "first marked", "second marked"],
 )
-def test_a_row_keeps_its_history_though_the_clock_was_set_back_and_marks_are_lost(
+def test_row_history_stays_in_order_despite_a_clock_change_and_lost_marks(
     server: PlayedServer, tickets: tuple[int | None, int | None]
 ) -> None:
     _set_counter(server.folder, 7)
@@ -150,7 +150,7 @@ def test_a_transaction_that_was_never_sealed_costs_no_other_its_place(
     assert _published(server) == ["gap", 1, 2]
 
 
-def test_who_builds_on_a_transaction_that_was_in_limbo_comes_after_it(
+def test_transaction_building_on_one_from_limbo_is_ordered_after_it(
     server: PlayedServer,
 ) -> None:
     _set_counter(server.folder, 6)
@@ -164,7 +164,7 @@ def test_who_builds_on_a_transaction_that_was_in_limbo_comes_after_it(
     assert _published(server) == [1, 2]
 
 
-def test_what_is_committed_after_a_power_cut_has_a_floor_above_all_before(
+def test_commit_after_a_power_cut_has_a_floor_above_all_earlier_tickets(
     server: PlayedServer,
 ) -> None:
     """The cut took the counter back, and the mark of what the next transaction builds on."""
@@ -210,7 +210,9 @@ def _write_marked(folder: JournalFolder, ticket: int) -> None:
         writer.commit(ticket, NOON_US)
 
 
-def test_a_shipper_alone_publishes_what_is_marked_above_the_counter(server: PlayedServer) -> None:
+def test_shipper_alone_publishes_journals_with_tickets_above_the_counter(
+    server: PlayedServer,
+) -> None:
     """After a power cut, while no server has been started."""
     _write(server.folder, [Written(1, 5, 6, NOON_US)])
     server.folder = JournalFolder(server.folder.path, writes=False)

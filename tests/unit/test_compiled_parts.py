@@ -41,12 +41,12 @@ for module in walk_packages(replay.__path__, f"{replay.__name__}."):
 """
 
 
-def test_this_python_has_the_compiled_ones() -> None:
+def test_this_python_uses_the_compiled_modules() -> None:
     assert crc32c.COMPILED
     assert json_bytes.COMPILED
 
 
-def test_what_spark_runs_can_be_imported_from_its_archive_without_them(tmp_path: Path) -> None:
+def test_spark_archive_is_importable_without_compiled_modules(tmp_path: Path) -> None:
     archive = tmp_path / "replay.zip"
     write_archive(archive)
     done = subprocess.run(
@@ -123,7 +123,7 @@ def test_numbers_are_those_of_orjson(exponent: int, digits: int) -> None:
 
 
 @pytest.mark.parametrize("value", [2**64, {1: 2}, object(), "\ud800", b"no default"])
-def test_json_refuses_what_orjson_refuses(value: object) -> None:
+def test_json_refuses_the_values_that_orjson_refuses(value: object) -> None:
     for dumps in (json_bytes.plain_dumps, orjson.dumps):
         with pytest.raises(TypeError):
             dumps(value)

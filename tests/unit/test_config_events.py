@@ -163,7 +163,7 @@ def test_property_without_effect_is_named(load: Load, lines: tuple[str, ...], sa
     assert said in warning
 
 
-def test_converter_of_the_users_own_gets_what_is_written(load: Load) -> None:
+def test_custom_converter_receives_its_options(load: Load) -> None:
     config = load("value.converter: my.Converter", "value.converter.colour: red")
     assert config.warnings == ()
     assert config.value_converter_options == {"colour": "red"}
@@ -230,7 +230,7 @@ def test_prefix_of_the_table_strategy_beside_the_default_one_warns(load: Load) -
 
 
 @pytest.mark.parametrize("name", ["topic.transaction", "override.data.change.topic.prefix"])
-def test_part_of_a_topics_name_takes_only_what_kafka_takes(load: Load, name: str) -> None:
+def test_part_of_a_topic_name_with_invalid_characters_is_refused(load: Load, name: str) -> None:
     assert "allowed: letters" in only_problem(load, f"{name}: 'a b'")
 
 
@@ -350,7 +350,7 @@ def test_converter_of_columns_without_a_type(load: Load) -> None:
     assert "isbn.type is missing" in only_problem(load, "converters: isbn", "isbn.x: y")
 
 
-def test_converter_of_columns_whose_type_is_no_class(load: Load) -> None:
+def test_column_converter_with_a_malformed_class_path_is_refused(load: Load) -> None:
     problem = only_problem(load, "converters: isbn", "isbn.type: Isbn Converter")
     assert "c.yaml:2: isbn.type is 'Isbn Converter'; it must be the dotted path" in problem
 

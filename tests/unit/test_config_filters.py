@@ -84,7 +84,7 @@ def test_column_lists(tmp_path: Path, line: str, column: str, kept: bool) -> Non
     assert table_filter(tmp_path, line).keeps_column(DATABASE, "TABLE1", column) is kept
 
 
-def test_second_answer_is_the_first(tmp_path: Path) -> None:
+def test_second_filter_answer_equals_the_first(tmp_path: Path) -> None:
     chosen = table_filter(tmp_path, "table.include.list: .*[.]a")
     for _ in range(2):
         assert chosen.captures(DATABASE, "A")

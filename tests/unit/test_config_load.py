@@ -235,7 +235,7 @@ def test_option_of_another_connector_warns_with_the_reason(load: Load, option: O
 # -- what is refused
 
 
-def test_all_problems_are_reported_at_once_with_line_value_and_what_is_allowed(
+def test_all_problems_are_reported_at_once_with_line_and_allowed_values(
     load: Load, tmp_path: Path
 ) -> None:
     found = problems(
@@ -277,7 +277,7 @@ def test_duplicate_key_names_both_lines(load: Load) -> None:
 
 
 @pytest.mark.parametrize("value", ["1.5", "1e3", "0x10", "1_000", "ten", "-1", str(2**63)])
-def test_what_is_no_number_in_range(load: Load, value: str) -> None:
+def test_malformed_or_out_of_range_number_is_refused(load: Load, value: str) -> None:
     problem = only_problem(load, f"connector.journal.check.interval.ms: {value}")
     assert f"is '{value}'; it must be" in problem
     assert f"to {2**63 - 1}" in problem
@@ -302,7 +302,7 @@ def test_file_that_is_no_mapping(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n"])
-def test_empty_file_misses_what_is_required(tmp_path: Path, text: str) -> None:
+def test_empty_file_lacks_every_required_option(tmp_path: Path, text: str) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -327,7 +327,7 @@ def test_file_in_another_encoding_names_the_line(tmp_path: Path) -> None:
         load_config(path)
 
 
-def test_file_that_is_something_else_is_not_read_whole(tmp_path: Path) -> None:
+def test_oversized_file_is_refused_without_being_read_whole(tmp_path: Path) -> None:
     path = tmp_path / "core"
     path.write_bytes(b"x" * (2 << 20))
     with pytest.raises(ConfigError, match="larger than"):
@@ -392,7 +392,7 @@ def test_words_are_taken_in_any_case_as_debezium_takes_them(load: Load) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["a b", "depot:1", "дом", "a/b", "$x"])
-def test_topic_prefix_takes_only_what_kafka_takes(load: Load, prefix: str) -> None:
+def test_topic_prefix_with_invalid_characters_is_refused(load: Load, prefix: str) -> None:
     problem = only_problem(load, f"kafka.topic.prefix: '{prefix}'")
     assert "allowed: letters A-Z a-z, digits, hyphen, dot, underscore" in problem
 
@@ -413,7 +413,7 @@ def test_converters_of_java_that_have_no_counterpart_are_refused(
 
 
 @pytest.mark.parametrize("converter", ["xml", "'python:'", "my..Converter", "my.module:Converter"])
-def test_what_is_no_converter_at_all(load: Load, converter: str) -> None:
+def test_malformed_converter_name_is_refused(load: Load, converter: str) -> None:
     problem = only_problem(load, f"value.converter: {converter}")
     assert "or the dotted path of a Python class" in problem
 
@@ -518,7 +518,7 @@ def _file(tmp_path: Path, *lines: str, without: tuple[str, ...] = ()) -> Path:
         ((), ("kafka.topic.prefix", "kafka.producer.bootstrap.servers"), "topic.prefix is missing"),
     ],
 )
-def test_what_is_wrong_for_the_shipper_alone_keeps_no_server_from_capturing(
+def test_wrong_shipper_option_does_not_prevent_capture(
     tmp_path: Path, lines: tuple[str, ...], without: tuple[str, ...], said: str
 ) -> None:
     path = _file(tmp_path, *lines, without=without)
@@ -542,7 +542,7 @@ def test_what_is_wrong_for_the_shipper_alone_keeps_no_server_from_capturing(
         ((), ("connector.journal.directory",), "connector.journal.directory is missing"),
     ],
 )
-def test_a_server_tells_of_what_capture_lacks_and_of_nothing_else(
+def test_server_reports_only_problems_of_capture_options(
     tmp_path: Path, lines: tuple[str, ...], without: tuple[str, ...], said: str
 ) -> None:
     path = _file(tmp_path, "kafka.producer.acks: none", *lines, without=without)
@@ -552,7 +552,7 @@ def test_a_server_tells_of_what_capture_lacks_and_of_nothing_else(
     assert "kafka.producer" not in str(caught.value)
 
 
-def test_a_misspelt_journal_directory_is_named_with_what_is_missing(tmp_path: Path) -> None:
+def test_misspelt_journal_directory_is_named_beside_the_missing_option(tmp_path: Path) -> None:
     path = _file(
         tmp_path, "connector.journal.directroy: /j", without=("connector.journal.directory",)
     )

@@ -210,7 +210,7 @@ def test_link_in_a_folder_open_to_all_is_not_followed(
     assert "mischief" in capfd.readouterr().err
 
 
-def test_full_disk_is_told_once_and_lines_go_to_stderr(
+def test_full_disk_is_reported_once_and_lines_go_to_stderr(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     handler = LogFile(LoggingOptions(file=Path("/dev/full")))
@@ -353,7 +353,7 @@ def servers() -> Iterator[Path]:
         yield config
 
 
-def test_what_root_logs_shuts_the_servers_user_out_of_no_file(servers: Path) -> None:
+def test_log_files_written_by_root_belong_to_the_servers_user(servers: Path) -> None:
     folder = servers.parent / "log"
     for user, text in ((0, "of root, first"), (_SERVERS_USER, "of the server"), (0, "of root")):
         done = _log_as(user, servers, "shipper", text)
@@ -410,7 +410,7 @@ print(log_trouble())
 
 @pytest.mark.parametrize("how", ["closed", "null"])
 @pytest.mark.parametrize("has_syslog", [True, False])
-def test_where_nobody_reads_stderr_warnings_go_to_syslog_and_the_rest_is_counted(
+def test_without_stderr_warnings_go_to_syslog_and_the_rest_is_counted(
     tmp_path: Path, has_syslog: bool, how: str
 ) -> None:
     config, missing = tmp_path / "l.yaml", tmp_path / "absent" / "x.log"

@@ -70,7 +70,7 @@ def test_the_warning_shows_the_line_which_means_the_same(
         assert getattr(written, name) == getattr(config, name)
 
 
-def test_it_does_what_was_meant(tmp_path: Path) -> None:
+def test_pattern_with_a_bare_asterisk_matches_as_intended(tmp_path: Path) -> None:
     config = load_with(
         tmp_path,
         "table.exclude.list: *.tmp",
@@ -112,7 +112,7 @@ def test_other_patterns_that_are_none_are_refused(tmp_path: Path, line: str, nam
     assert "is not a regular expression" in problem
 
 
-def test_an_asterisk_where_no_pattern_stands_still_needs_quotes(tmp_path: Path) -> None:
+def test_asterisk_in_an_option_without_patterns_needs_quotes(tmp_path: Path) -> None:
     for line in ("connector.charset.none: *utf", "transforms: [*a]", "transforms:\n- *a"):
         with pytest.raises(ConfigError, match=r"begins with \* (or & )?must stand in quotes"):
             load_with(tmp_path, line)

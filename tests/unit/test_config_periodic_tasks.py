@@ -103,7 +103,7 @@ def test_tables_are_named_as_in_sql(load: Load) -> None:
 
 
 @pytest.mark.parametrize("text", ["shop.fdb.T", "/data/shop", "/data/shop.fdb.", "/data/a.fdb.a b"])
-def test_what_is_no_table_of_a_database_is_refused(load: Load, text: str) -> None:
+def test_malformed_canary_table_is_refused(load: Load, text: str) -> None:
     assert "<absolute path of the database>.<table>" in _problem(
         load, f"connector.canary.tables: {text}"
     )

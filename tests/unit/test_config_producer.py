@@ -124,7 +124,7 @@ def test_each_property_of_the_java_client_is_known(load: Load, name: str) -> Non
     assert not any("no producer property" in each or "no such option" in each for each in said)
 
 
-def test_what_only_java_can_do_is_ignored_with_the_reason(load: Load) -> None:
+def test_java_only_properties_are_ignored_with_the_reason(load: Load) -> None:
     config = accepted(load(*(f"{name}: x" for name in kafka.WITHOUT_EFFECT)))
     assert config.producer == load().producer
     assert len(config.warnings) == len(kafka.WITHOUT_EFFECT)
@@ -157,7 +157,7 @@ def test_level_of_the_default_compression_is_set_alone(load: Load) -> None:
     assert "compression.level" not in accepted(load("compression.zstd.level: 3")).producer
 
 
-def test_options_of_ours_do_not_reach_the_library(load: Load) -> None:
+def test_connector_options_do_not_reach_the_library(load: Load) -> None:
     config = accepted(load("max.block.ms: 5", "close.timeout.ms: 6"))
     assert (config.max_block_ms, config.close_timeout_ms) == (5, 6)
     assert not {"max.block.ms", "close.timeout.ms"} & set(config.producer)
@@ -408,7 +408,7 @@ def test_pkcs12_store_of_the_java_client_is_read(load: Load, certificate: Path) 
     )
 
 
-def test_what_only_the_library_can_judge_names_the_line_and_no_secret(
+def test_property_refused_by_the_library_names_its_line_and_no_secret(
     load: Load, certificate: Path
 ) -> None:
     config = load(

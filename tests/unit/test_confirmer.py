@@ -277,7 +277,7 @@ def _work(confirmer: Confirmer, turns: int = 5) -> None:
         confirmer.turn()
 
 
-def test_a_journal_that_somebody_removed_becomes_a_gap(server: PlayedServer) -> None:
+def test_removed_journal_becomes_a_gap(server: PlayedServer) -> None:
     confirmer = Confirmer(server, server.folder, fsync=False)
     confirmer.turn()  # looks around first
     uuids = [server.commit(0) for _ in range(3)]
@@ -328,7 +328,7 @@ def test_a_limbo_that_cannot_be_asked_about_holds_up_nothing_else(server: Played
     assert server.folder.live(limbo).exists()
 
 
-def test_files_that_are_no_journals_of_ours_hold_up_nothing(server: PlayedServer) -> None:
+def test_foreign_files_in_the_folder_do_not_block_publishing(server: PlayedServer) -> None:
     confirmer = Confirmer(server, server.folder, fsync=False)
     first = server.commit(0)
     shutil.copy(server.folder.live(first), server.folder.path / f"{UUID(int=1)}.log.live")
@@ -364,7 +364,7 @@ def test_servers_hear_of_a_ddl_that_the_shipper_confirms(server: PlayedServer) -
     )
 
 
-def test_no_commit_waits_while_a_process_that_starts_looks_for_tickets(
+def test_starting_process_does_not_hold_the_ticket_lock_while_it_scans(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.commit(0)
@@ -405,7 +405,7 @@ def _stamp_of(path: Path) -> Stamp:
     return stamp
 
 
-def test_a_power_cut_leaves_the_stamp_of_a_process_that_died_before_the_ledger_had_it(
+def test_stale_stamp_left_by_a_power_cut_is_replaced_by_the_ledgers(
     server: PlayedServer,
 ) -> None:
     journal = server.folder.committed(server.commit(0))
@@ -444,7 +444,7 @@ def test_the_shipper_waits_for_no_sync_of_each_stamp_that_is_written_again(
     assert not set(journals) & set(synced)
 
 
-def test_definitions_that_a_leader_could_not_sync_before_it_died_are_copied_by_the_next(
+def test_definitions_unsynced_by_a_dead_leader_are_copied_by_the_next(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where nobody knows the ticket: it was committed from limbo."""
@@ -471,7 +471,7 @@ def test_definitions_that_a_leader_could_not_sync_before_it_died_are_copied_by_t
     assert _statement(server.folder, uuid).table_changes == changes
 
 
-def test_each_process_that_leads_does_not_wait_anew_for_a_file_that_cannot_be_read(
+def test_next_leader_does_not_wait_again_for_an_unreadable_file(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = server.folder.live(server.commit_elsewhere(0, UUID(int=5, version=4)))
@@ -498,7 +498,7 @@ def test_each_process_that_leads_does_not_wait_anew_for_a_file_that_cannot_be_re
     assert server.folder.unread_since == 0
 
 
-def test_who_leads_after_another_gives_no_second_number_to_a_journal_whose_name_a_power_cut_took(
+def test_next_leader_keeps_the_number_of_a_journal_unnamed_by_a_power_cut(
     server: PlayedServer,
 ) -> None:
     """The one before may have ended between finding it and giving it its name again."""
@@ -574,7 +574,7 @@ def test_a_session_that_leaves_waits_for_the_gap_that_was_counted_for_it(
     _assert_marked_before_leaving(confirmer, server, 2)
 
 
-def test_a_gap_that_cannot_be_marked_keeps_no_session(
+def test_session_ends_even_if_its_gap_cannot_be_marked(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
@@ -587,7 +587,7 @@ def test_a_gap_that_cannot_be_marked_keeps_no_session(
     assert server.settled == 2
 
 
-def test_a_gap_that_could_not_be_marked_is_tried_again_before_the_last_session_leaves(
+def test_failed_gap_is_retried_before_the_last_session_leaves(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
@@ -602,7 +602,7 @@ def test_a_gap_that_could_not_be_marked_is_tried_again_before_the_last_session_l
     _assert_marked_before_leaving(confirmer, server, 2)
 
 
-def test_what_is_counted_while_a_gap_is_marked_becomes_one_too(server: PlayedServer) -> None:
+def test_transactions_counted_while_a_gap_is_marked_become_a_gap_too(server: PlayedServer) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
     server.gap, server.counted_next = CountedGap(1, 0, 0, "it"), CountedGap(2, 0, 0, "more")
     server.events.append(GapsCounted(1, 1))  # and nothing tells of the others
@@ -611,7 +611,7 @@ def test_what_is_counted_while_a_gap_is_marked_becomes_one_too(server: PlayedSer
     assert sorted(gap.rpartition(" ")[2] for gap in gaps) == ["it", "more"]
 
 
-def test_a_gap_that_was_heard_of_is_marked_by_who_follows_when_a_thread_ends(
+def test_announced_gap_is_marked_by_the_next_confirmer_of_the_process(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     former = Confirmer(server, server.folder, fsync=True)
@@ -648,7 +648,7 @@ def test_a_new_ledger_that_finds_no_room_costs_no_descriptors(
     assert _published(server.folder, uuid) == "it"
 
 
-def test_ddl_waits_for_somebody_who_can_tell_of_it_but_not_for_ever(
+def test_ddl_waits_for_its_table_changes_until_a_timeout(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(completion, "_QUIET_S", 0.0)
@@ -670,7 +670,7 @@ def test_ddl_waits_for_somebody_who_can_tell_of_it_but_not_for_ever(
     assert all(each.is_closed for each in server.attachments)
 
 
-def test_nothing_passes_a_ddl_that_waits(
+def test_journals_behind_a_waiting_ddl_keep_their_order(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(completion, "_QUIET_S", 0.0)
@@ -691,7 +691,7 @@ def test_nothing_passes_a_ddl_that_waits(
     assert numbers == [1, 2, 3, 4, 5, 6]
 
 
-def test_ddl_of_two_processes_is_read_for_who_waits_for_the_last(
+def test_ddl_of_two_processes_is_completed_once_the_last_is_awaited(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(completion, "_QUIET_S", 100.0)
@@ -724,7 +724,7 @@ def test_ddl_waits_no_longer_when_the_clock_was_set_back(
         assert _statement(server.folder, ddl).table_changes == told
 
 
-def test_ddl_that_can_never_be_told_of_holds_up_nothing(
+def test_ddl_with_unrecordable_table_changes_does_not_block_publishing(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(completion, "_QUIET_S", 0.0)
@@ -759,7 +759,7 @@ def test_ddl_of_a_database_that_is_gone_waits_for_nothing(server: PlayedServer) 
     assert not server.attachments
 
 
-def test_what_a_dead_process_told_of_its_ddl_is_taken_over(server: PlayedServer) -> None:
+def test_table_changes_recorded_by_a_dead_process_are_kept(server: PlayedServer) -> None:
     """It was killed between that and the stamp; there is no server that could tell it again."""
     server.create_database()
     changes = (TableChange("ALTER", "T", None),)
@@ -775,7 +775,7 @@ def test_what_a_dead_process_told_of_its_ddl_is_taken_over(server: PlayedServer)
     confirmer.let_go()
 
 
-def test_what_another_leader_told_of_our_ddl_is_taken_over(
+def test_table_changes_recorded_by_another_leader_are_kept(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(completion, "_QUIET_S", 100.0)
@@ -816,7 +816,7 @@ def test_an_attachment_that_hangs_holds_up_nothing_but_that_database(
     go_on.set()
 
 
-def test_a_new_database_at_the_path_has_an_epoch_of_its_own_from_its_first_journal(
+def test_new_database_at_the_same_path_begins_an_epoch_with_its_first_journal(
     server: PlayedServer,
 ) -> None:
     server.create_database()

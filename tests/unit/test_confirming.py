@@ -66,7 +66,7 @@ def test_only_a_process_that_holds_the_lock_and_is_silent_hangs(folder: JournalF
     assert read_confirmer(folder.path / "missing") == ConfirmerState()
 
 
-def test_it_is_a_trouble_of_the_shippers_and_in_its_metrics(
+def test_hanging_confirmer_is_a_trouble_of_the_shipper_and_in_its_metrics(
     folder: JournalFolder, config: ConnectorConfig
 ) -> None:
     statistics = Statistics()
@@ -107,7 +107,7 @@ def test_it_is_a_trouble_of_the_shippers_and_in_its_metrics(
     assert not statistics.troubles
 
 
-def test_only_the_process_that_confirms_tells_of_its_progress(folder: JournalFolder) -> None:
+def test_only_the_confirming_process_reports_progress(folder: JournalFolder) -> None:
     def has_told() -> bool:
         folder.page.fields.heartbeat_ms = 0
         folder.tell_progress()

@@ -31,7 +31,7 @@ from firebird_cdc.journal.events.values import BadValue
         (struct("S", ("A", Schema("int8", default=128))), "a number is too large for int8"),
     ],
 )
-def test_what_is_no_schema_is_refused(schema: Any, problem: str) -> None:
+def test_malformed_schema_is_refused(schema: Any, problem: str) -> None:
     with pytest.raises(BadValue) as raised:
         Conformity(non_finite=False).checker(schema)
     assert problem in str(raised.value)

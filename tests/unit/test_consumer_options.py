@@ -26,7 +26,7 @@ def _options(folder: Path, given: dict[str, str] | None = None, **producer: str)
     return consumer_options(load_config(file), given or {})
 
 
-def test_only_what_a_consumer_needs_is_taken(tmp_path: Path) -> None:
+def test_only_consumer_properties_are_taken_from_the_producers(tmp_path: Path) -> None:
     assert _options(tmp_path, linger_ms="5") == {"bootstrap.servers": "one:9092"}
 
 
@@ -51,7 +51,7 @@ def test_login_and_certificates_are_put_into_javas_words(tmp_path: Path) -> None
     )
 
 
-def test_what_is_given_has_priority_and_stands_for_what_can_not_be_made(tmp_path: Path) -> None:
+def test_given_options_override_and_replace_underivable_ones(tmp_path: Path) -> None:
     kerberos = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
     with pytest.raises(ReplayError, match="--kafka-option sasl"):
         _options(tmp_path, **kerberos)

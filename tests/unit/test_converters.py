@@ -57,7 +57,7 @@ def test_a_class_of_the_users_writes_keys_and_values(render: Render) -> None:
     assert message.value == b"VALUE " + topic + b" STRUCT AFTER"
 
 
-def test_what_a_users_converter_raises_or_gives_wrong_is_a_bad_event(render: Render) -> None:
+def test_failure_or_wrong_result_of_a_custom_converter_is_a_bad_event(render: Render) -> None:
     with pytest.raises(BadEvent, match=r"own_converters\.Failing failed: ZeroDivisionError"):
         render(insert(*FIRST), "value.converter: own_converters.Failing")
     with pytest.raises(BadEvent, match=r"own_converters\.Wrong gave a Python str"):
@@ -70,12 +70,12 @@ def test_no_converter_makes_a_tombstone_of_a_row_or_takes_its_key(render: Render
             render(insert(*FIRST), f"{option}: own_converters.Silent")
 
 
-def test_a_converter_that_is_not_there_is_told_with_its_option(render: Render) -> None:
+def test_missing_converter_is_reported_with_its_option(render: Render) -> None:
     with pytest.raises(ConfigError, match=r"value\.converter is own_converters\.Uper; .*Upper\?"):
         render(insert(*FIRST), "value.converter: own_converters.Uper")
 
 
-def test_what_is_wrong_with_all_classes_of_the_users_is_told_at_once(render: Render) -> None:
+def test_problems_of_all_custom_classes_are_reported_at_once(render: Render) -> None:
     with pytest.raises(ConfigError) as caught:
         render(
             insert(*FIRST),
@@ -90,7 +90,7 @@ def test_what_is_wrong_with_all_classes_of_the_users_is_told_at_once(render: Ren
     assert told == [f"own_converters.{name}" for name in "ABCD"]
 
 
-def test_json_refuses_what_is_no_connect_value() -> None:
+def test_json_refuses_values_without_a_connect_type() -> None:
     converter = JsonConverter(schemas_enable=False)
     assert converter.from_connect("t", BYTES, b"\x00\xff") == b'"AP8="'
     assert converter.from_connect("t", None, None) is None

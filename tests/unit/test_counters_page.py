@@ -41,7 +41,7 @@ def test_counters_and_times_of_databases(place: Path) -> None:
     assert set(counted.timings) == set(DatabaseCounters(timings=counted.timings).timings)
 
 
-def test_what_is_no_page_reads_as_nothing(place: Path) -> None:
+def test_malformed_counters_page_reads_as_empty(place: Path) -> None:
     folder = place.parent.parent
     times = ConfirmerCounts(place.parent)
     assert read_counters(folder) == Counters()

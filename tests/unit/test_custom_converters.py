@@ -144,7 +144,7 @@ def test_without_converters_columns_stay_as_they_are(build: Build) -> None:
     assert build().form_for(DATABASE, "T", column("X", Storage.TEXT), ValueModes()) is None
 
 
-def test_a_converter_sees_what_the_column_is(build: Build) -> None:
+def test_converter_receives_the_column_definition(build: Build) -> None:
     converters = build("converters: t", "t.type: my_own.Told", "t.take: nothing")
     for one in (
         column("PRICE", Storage.INTEGER, sql_type=496, sub_type=1, scale=-2, precision=9),
@@ -378,7 +378,7 @@ def test_rules_for_columns_leave_the_null_that_a_converter_makes(
     assert json.loads(message.value)["payload"]["after"]["NOTE"] is None
 
 
-def test_none_for_a_value_is_null_only_where_the_converters_own_schema_says_so(
+def test_none_from_a_converter_is_null_only_if_its_schema_is_optional(
     told: Callable[..., FieldForm],
 ) -> None:
     nullable = column("X", Storage.TEXT, nullable=True)
@@ -389,7 +389,7 @@ def test_none_for_a_value_is_null_only_where_the_converters_own_schema_says_so(
     assert convert(told(nullable, schema="optional", result="lambda value: None"), "a") is None
 
 
-def test_a_converter_that_fails_is_what_the_failure_mode_says(build: Build, render: Render) -> None:
+def test_failing_converter_is_handled_by_the_failure_mode(build: Build, render: Render) -> None:
     told = ("converters: t", "t.type: my_own.Told", "t.take: NOTE")
     raising = (*told, "t.result: 'lambda value: value.absent'")
     books = fill_books(("1", "Emil", "x"))
@@ -402,7 +402,7 @@ def test_a_converter_that_fails_is_what_the_failure_mode_says(build: Build, rend
         render(books, *odd)
 
 
-def test_all_problems_of_converters_are_told_at_once(build: Build) -> None:
+def test_all_problems_of_converters_are_reported_at_once(build: Build) -> None:
     with pytest.raises(ConfigError) as raised:
         build(
             "converters: a,b,c",

@@ -117,7 +117,7 @@ def _ends_too_early(path: Path) -> None:
     os.truncate(path, seal_at)
 
 
-def test_what_was_never_written_leaves_a_gap_alone(server: PlayedServer) -> None:
+def test_journal_with_missing_content_leaves_only_a_gap(server: PlayedServer) -> None:
     server.create_database()
     server.set_state(12, 3)
     uuid = server.commit_elsewhere(12, uuid4(), has_ticket=False)  # from limbo
@@ -130,7 +130,7 @@ def test_what_was_never_written_leaves_a_gap_alone(server: PlayedServer) -> None
     assert not list(server.folder.quarantine.iterdir())
 
 
-def test_what_could_be_set_aside_but_for_one_sync_holds_up_nothing(
+def test_failed_sync_during_a_quarantine_does_not_block_publishing(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.create_database()
@@ -153,7 +153,7 @@ def test_what_could_be_set_aside_but_for_one_sync_holds_up_nothing(
     assert journals_in(server.folder.quarantine) == [strange]
 
 
-def test_one_to_be_set_aside_that_somebody_removed_holds_up_nothing(
+def test_journal_removed_before_its_quarantine_does_not_block_publishing(
     server: PlayedServer,
 ) -> None:
     server.create_database()

@@ -171,7 +171,7 @@ def _lose_stamp(journal: Path, uuid: UUID) -> None:
         write_stamp(file.fileno(), uuid, stamp._replace(epoch=stamp.epoch + 9, sequence=99))
 
 
-def test_what_was_cut_off_is_finished_before_the_next_number(
+def test_interrupted_publication_is_finished_before_the_next_number(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
@@ -215,7 +215,7 @@ def test_a_process_without_descriptors_lets_another_one_publish(
     assert _number(server.folder, uuid) == 1
 
 
-def test_what_failed_is_tried_again_before_the_last_session_leaves(
+def test_failed_publication_is_retried_before_the_last_session_leaves(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_LEDGER_TROUBLE_S", 3600.0)
@@ -278,7 +278,7 @@ def unreadable(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) 
 
 
 @pytest.mark.parametrize("place", ["folder", "pool"])
-def test_a_journal_that_cannot_be_read_holds_up_the_others_for_some_seconds_and_is_shown(
+def test_unreadable_journal_blocks_others_for_seconds_only_and_is_shown(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch, unreadable: set[str], place: str
 ) -> None:
     folder, owner = server.folder, _ended_process(server.folder)
@@ -360,7 +360,7 @@ def _count_scans(confirmer: Confirmer, monkeypatch: pytest.MonkeyPatch) -> list[
 
 
 @pytest.mark.parametrize("unreadable", [errno.EIO, errno.EACCES], indirect=True)
-def test_others_wait_for_all_that_cannot_be_read_at_once(
+def test_wait_for_several_unreadable_journals_is_a_single_one(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch, unreadable: set[str]
 ) -> None:
     monkeypatch.setattr(troubles, "_PATIENCE_S", 1.0)
@@ -373,7 +373,7 @@ def test_others_wait_for_all_that_cannot_be_read_at_once(
     assert read_confirmer(server.folder.path).undecided == 20
 
 
-def test_a_mark_of_a_process_that_cannot_be_read_holds_up_nobody(
+def test_unreadable_process_mark_does_not_block_publishing(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unknown = server.folder.owners / str(_ended_process(server.folder))
@@ -393,7 +393,7 @@ def test_a_mark_of_a_process_that_cannot_be_read_holds_up_nobody(
     assert unknown.exists()
 
 
-def test_a_process_without_descriptors_takes_none_that_ended_for_alive(
+def test_process_without_descriptors_takes_no_dead_process_for_alive(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else what that one left would come behind what was committed later."""
@@ -413,7 +413,7 @@ def test_a_process_without_descriptors_takes_none_that_ended_for_alive(
     assert [_number(server.folder, uuid) for uuid in (left, later)] == [1, 2]
 
 
-def test_a_database_that_may_not_be_opened_does_not_make_others_wait_for_a_leader(
+def test_unopenable_database_does_not_make_others_wait_for_a_leader(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leadership, "_STAND_BACK_S", 7200.0)
@@ -439,7 +439,7 @@ def test_a_database_that_may_not_be_opened_does_not_make_others_wait_for_a_leade
     another.folder.close()
 
 
-def test_one_journal_that_cannot_be_read_keeps_no_other_from_its_stamp(
+def test_unreadable_journal_does_not_prevent_restoring_other_stamps(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
@@ -486,7 +486,7 @@ def test_a_ledger_that_was_removed_with_its_database_is_not_waited_for(
     assert not any("cannot restore" in text for text in _texts(log))
 
 
-def test_why_stamps_are_not_restored_is_told_once(
+def test_failure_to_restore_stamps_is_reported_once(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history, "_RESTORE_AGAIN_S", 0.0)
@@ -514,7 +514,7 @@ def _texts(log: logbook.TestHandler) -> list[str]:
     return [record.message for record in log.records]
 
 
-def test_that_stamps_were_restored_cannot_be_noted_and_holds_up_nobody(
+def test_failure_to_note_restored_stamps_does_not_block_publishing(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
@@ -528,7 +528,7 @@ def test_that_stamps_were_restored_cannot_be_noted_and_holds_up_nobody(
     _work_until(confirmer, server.folder.committed(uuid).exists)
 
 
-def test_whoever_cannot_be_asked_is_asked_again_after_the_pause(
+def test_unreachable_database_is_asked_again_only_after_the_pause(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_TROUBLE_S", 3600.0)
@@ -545,7 +545,7 @@ def test_whoever_cannot_be_asked_is_asked_again_after_the_pause(
     assert sum("cannot decide" in text for text in _texts(log)) == 1
 
 
-def test_a_cause_that_changes_is_told(
+def test_changed_cause_of_a_failure_is_reported_again(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
@@ -563,7 +563,7 @@ def test_a_cause_that_changes_is_told(
     assert told == ["first", "second"]
 
 
-def test_an_error_that_nobody_expected_holds_up_one_database(
+def test_unexpected_error_blocks_only_its_own_database(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
@@ -621,7 +621,7 @@ def test_stamps_that_cannot_be_restored_are_not_tried_at_each_commit(
     assert sum("cannot restore the stamps" in text for text in _texts(log)) == 1
 
 
-def test_who_leaves_does_not_wait_for_a_leader_that_cannot_publish(server: PlayedServer) -> None:
+def test_leaving_session_does_not_wait_for_a_blocked_leader(server: PlayedServer) -> None:
     _damaged_ledger(server)
     leader = Confirmer(server, server.folder, fsync=True)
     server.commit(0)
@@ -636,7 +636,7 @@ def test_who_leaves_does_not_wait_for_a_leader_that_cannot_publish(server: Playe
     _work_until(follower, lambda: another.settled == another._number)
 
 
-def test_a_database_in_trouble_that_takes_long_to_ask_has_no_other_wait_for_longer(
+def test_slow_database_in_trouble_does_not_prolong_the_wait_of_others(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confirmer = Confirmer(server, server.folder, fsync=True)
@@ -676,7 +676,7 @@ def test_a_quarantine_that_was_removed_is_made_again(server: PlayedServer) -> No
     _work_until(confirmer, lambda: not folder.dead_owners())
 
 
-def test_whether_stamps_are_of_a_lost_ledger_is_not_looked_for_without_end(
+def test_search_for_journals_of_a_lost_ledger_is_bounded(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger, _ = _damaged_ledger(server)
@@ -701,7 +701,7 @@ def test_whether_stamps_are_of_a_lost_ledger_is_not_looked_for_without_end(
     assert not confirmer._history._has_journals(ledger.stem)
 
 
-def test_a_process_that_lacks_descriptors_does_not_begin_below_tickets_that_were_drawn(
+def test_process_without_descriptors_does_not_start_below_drawn_tickets(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.commit(0)

@@ -65,9 +65,7 @@ def test_cluster_without_the_beginning_of_a_journal_gets_all_of_it(plan: SendCon
 
 
 @pytest.mark.parametrize("is_dropped", [False, True])
-def test_an_epoch_of_which_kafka_has_a_part_is_not_announced_again(
-    plan: SendContext, is_dropped: bool
-) -> None:
+def test_partly_sent_epoch_is_not_announced_again(plan: SendContext, is_dropped: bool) -> None:
     queue = DatabaseQueue(DATABASE, Queue(), 1.0, _nothing_is_missing)
     queue.stand(Known(Offset(DATABASE, 0, 9, uuid4(), 1, complete=True, shipped_us=0)))
     first, second = Entry(1, 2, uuid4()), Entry(1, 3, uuid4())  # the very first one was lost
@@ -84,7 +82,7 @@ def test_an_epoch_of_which_kafka_has_a_part_is_not_announced_again(
     assert not queue.begin(plan).opens_epoch
 
 
-def test_what_is_sent_again_of_the_epoch_before_has_no_holes_in_front(
+def test_resent_journals_of_the_previous_epoch_report_no_gap(
     plan: SendContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = DatabaseQueue(DATABASE, Queue(), 1.0, _nothing_is_missing)
@@ -98,7 +96,7 @@ def test_what_is_sent_again_of_the_epoch_before_has_no_holes_in_front(
         queue.begin(plan)
 
 
-def test_what_is_left_of_the_epoch_before_that_kafka_has_has_no_holes_in_front(
+def test_leftover_journal_of_an_epoch_before_the_offset_reports_no_gap(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     queue = DatabaseQueue(DATABASE, Queue(), 1.0, _nothing_is_missing)
@@ -117,7 +115,7 @@ def test_what_is_left_of_the_epoch_before_that_kafka_has_has_no_holes_in_front(
         (None, True, []),
     ],
 )
-def test_only_what_is_not_told_yet_and_of_this_folder_is_missing(
+def test_only_unreported_gaps_of_this_folder_are_reported(
     monkeypatch: pytest.MonkeyPatch,
     passed: tuple[int, int] | None,
     is_foreign: bool,
@@ -132,7 +130,7 @@ def test_only_what_is_not_told_yet_and_of_this_folder_is_missing(
     assert told == missing
 
 
-def test_without_positions_what_is_told_is_not_missing_again(
+def test_without_offsets_a_reported_gap_is_not_reported_again(
     plan: SendContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = DatabaseQueue(DATABASE, Queue(), 1.0, _nothing_is_missing)
@@ -172,7 +170,7 @@ class _Asker:
         """Nothing of interest."""
 
 
-def test_producer_that_is_replaced_holds_nothing_any_more(tmp_path: Path) -> None:
+def test_replaced_producer_releases_its_callbacks(tmp_path: Path) -> None:
     config = tmp_path / "connector.yaml"
     config.write_text(
         f"connector.name: c\nconnector.journal.directory: {tmp_path}\nkafka.topic.prefix: p\n"
@@ -189,7 +187,7 @@ def test_producer_that_is_replaced_holds_nothing_any_more(tmp_path: Path) -> Non
     assert gone() is None
 
 
-def test_identity_of_a_folder_that_can_not_be_kept_ends_the_shipper(tmp_path: Path) -> None:
+def test_unwritable_identity_of_a_folder_ends_the_shipper(tmp_path: Path) -> None:
     (tmp_path / ".firebird-cdc").write_text("no folder")
     with pytest.raises(ShipError, match="can't be saved"):
         Shipped(tmp_path, "positions")

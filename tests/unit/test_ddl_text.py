@@ -114,7 +114,7 @@ def _entries(change: DdlChange, *left_out: str) -> list[tuple[str, str]] | None:
         ("PUBLICATION", []),
     ],
 )
-def test_what_a_statement_does_to_the_publication(
+def test_publication_clauses_of_a_statement_are_found(
     sql: str, clauses: list[tuple[str] | tuple[str, tuple[str, ...]]]
 ) -> None:
     assert list(publication_clauses(sql)) == [PublicationClause(*clause) for clause in clauses]
@@ -130,7 +130,7 @@ def test_what_a_statement_does_to_the_publication(
         ("GRANT SELECT ON T TO PUBLIC", None),
     ],
 )
-def test_a_statement_of_which_the_journal_tells_nothing(
+def test_statement_without_recorded_table_changes_is_read_from_its_text(
     sql: str, entries: list[tuple[str, str]] | None
 ) -> None:
     assert _entries(DdlChange(1, sql)) == entries

@@ -51,7 +51,9 @@ _BY_AN_ENGINE: tuple[_Row, ...] = (
 
 
 @pytest.mark.parametrize(("is_on_disk", "rows"), [(True, _BY_THE_FILE), (False, _BY_AN_ENGINE)])
-def test_each_row_of_the_table_decides_as_it_says(is_on_disk: bool, rows: tuple[_Row, ...]) -> None:
+def test_each_row_of_the_decision_table_gives_its_action(
+    is_on_disk: bool, rows: tuple[_Row, ...]
+) -> None:
     seen = []
     for state, writers, sealed, unsealed in rows:
         for writer in writers:
@@ -66,7 +68,7 @@ def test_each_row_of_the_table_decides_as_it_says(is_on_disk: bool, rows: tuple[
 
 @pytest.mark.parametrize("is_sealed", [True, False])
 @pytest.mark.parametrize("writer", Writer)
-def test_nothing_is_published_that_nobody_says_is_committed(
+def test_only_journals_of_committed_transactions_are_published(
     writer: Writer, is_sealed: bool
 ) -> None:
     for state in set(TransactionState) - {_COMMITTED}:
@@ -77,7 +79,7 @@ def test_nothing_is_published_that_nobody_says_is_committed(
 @pytest.mark.parametrize("is_on_disk", [True, False])
 @pytest.mark.parametrize("is_sealed", [True, False])
 @pytest.mark.parametrize("writer", Writer)
-def test_nothing_is_removed_that_may_be_committed(
+def test_no_journal_of_a_possibly_committed_transaction_is_removed(
     writer: Writer, is_sealed: bool, is_on_disk: bool
 ) -> None:
     for state in (_COMMITTED, _LIMBO):

@@ -108,7 +108,7 @@ ID = column(Storage.BIGINT, FIVE, name="ID", key_position=1)
         column(Storage.INTEGER, None),
     ],
 )
-def test_what_a_column_cannot_hold_as_it_is_is_no_default(unfit: Column) -> None:
+def test_default_that_does_not_fit_its_column_is_omitted(unfit: Column) -> None:
     assert literal_value(unfit, "UTF-8") is None
 
 
@@ -146,7 +146,7 @@ def test_decfloats_are_encoded_as_they_are_decoded(sign: bool, number: int, expo
     assert small is None or decode_decfloat(small).as_tuple() == value.as_tuple()
 
 
-def test_a_field_that_may_be_null_has_none() -> None:
+def test_optional_field_has_no_default() -> None:
     nullable = column(Storage.INTEGER, FIVE, nullable=True)
     modes = ValueModes()
     form = field_form(nullable, modes)
@@ -174,7 +174,7 @@ def _defaults(schema: Any) -> dict[str, Any]:
     return {each["field"]: each["default"] for each in schema["fields"] if "default" in each}
 
 
-def test_keys_have_none(render: Render) -> None:
+def test_key_schemas_have_no_defaults(render: Render) -> None:
     """Else ALTER ... SET DEFAULT would send the events of every row to another partition."""
     key, row = _schemas(render, (ID, name(text(b"abc"))))
     assert _defaults(key) == {}
@@ -189,7 +189,7 @@ def test_keys_have_none(render: Render) -> None:
         ("column.mask.hash.SHA-256.with.salt.pepper: .*NAME", None),
     ],
 )
-def test_what_is_not_to_be_told_of_a_column_its_default_does_not_tell(
+def test_mask_truncation_and_hash_rules_apply_to_defaults(
     render: Render, line: str, default: str | None
 ) -> None:
     _, row = _schemas(render, (ID, name(text(b"unknown"))), line)

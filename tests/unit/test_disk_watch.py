@@ -64,7 +64,7 @@ def _put(path: Path, size: int) -> Path:
     return path
 
 
-def test_what_counts_is_what_waits(tmp_path: Path) -> None:
+def test_folder_size_counts_only_live_and_committed_journals(tmp_path: Path) -> None:
     _put(tmp_path / "a.log", 4097)
     _put(tmp_path / "b.log.live", 1)
     _put(tmp_path / "c.other", 10_000)
@@ -73,7 +73,7 @@ def test_what_counts_is_what_waits(tmp_path: Path) -> None:
     assert measure_folder(tmp_path) == 3 * 4096
 
 
-def test_the_shipper_shows_it_where_no_server_measures(tmp_path: Path) -> None:
+def test_shipper_reports_disk_use_unless_a_server_does(tmp_path: Path) -> None:
     statistics = Statistics()
     watch = DiskWatch(tmp_path, DiskLimits(warn_bytes=8000), statistics)
     journal = _put(tmp_path / "a.log", 9000)

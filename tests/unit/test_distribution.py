@@ -83,7 +83,7 @@ def wheel(built: Path) -> Path:
     return found
 
 
-def test_wheel_holds_what_a_server_needs_and_nothing_else(wheel: Path) -> None:
+def test_wheel_holds_exactly_the_files_of_a_server(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     tops = {name.split("/")[0] for name in names}

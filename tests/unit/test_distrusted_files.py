@@ -76,7 +76,7 @@ def _reason(path: Path) -> str:
         return gap.reason
 
 
-def test_an_unsynced_journal_of_a_process_that_was_killed_is_on_disk_before_it_is_published(
+def test_unsynced_journal_of_a_killed_process_is_synced_before_publication(
     folder: JournalFolder, monkeypatch: pytest.MonkeyPatch, disk: LosingDisk
 ) -> None:
     disk.fails = lambda path: path.suffix == ".live"
@@ -93,7 +93,7 @@ def test_an_unsynced_journal_of_a_process_that_was_killed_is_on_disk_before_it_i
     assert _reason(folder.committed(uuid)) == "it"
 
 
-def test_one_that_cannot_be_read_back_is_a_gap(
+def test_unsynced_journal_not_readable_back_becomes_a_gap(
     folder: JournalFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uuid = _leave(folder, is_unsynced=True)
@@ -102,7 +102,7 @@ def test_one_that_cannot_be_read_back_is_a_gap(
     assert "can't be read back" in _reason(folder.committed(uuid))
 
 
-def test_the_mark_tells_of_it_and_goes_with_the_copy(
+def test_unsynced_mark_is_readable_and_removed_by_the_copy(
     folder: JournalFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     marked, other = (_leave(folder, is_unsynced=each) for each in (True, False))
@@ -161,7 +161,7 @@ def _shipped(folder: JournalFolder) -> tuple[Path, bytes]:
 
 @pytest.mark.parametrize("keep", [_archive, _set_aside])
 @pytest.mark.parametrize("failures", [1, 3])
-def test_what_is_kept_of_a_shipped_journal_is_on_disk(
+def test_kept_copy_of_a_shipped_journal_is_synced(
     folder: JournalFolder, disk: LosingDisk, keep: Keep, failures: int
 ) -> None:
     journal, _ = _shipped(folder)
@@ -188,7 +188,7 @@ def test_what_is_kept_of_a_shipped_journal_is_on_disk(
 
 
 @pytest.mark.parametrize("keep", [_archive, _set_aside])
-def test_a_journal_whose_stamp_a_failed_sync_lost_stays_where_it_is(
+def test_journal_without_its_stamp_after_a_failed_sync_is_not_moved(
     folder: JournalFolder, disk: LosingDisk, keep: Keep
 ) -> None:
     journal, on_disk = _shipped(folder)
@@ -211,7 +211,7 @@ def test_a_journal_whose_stamp_a_failed_sync_lost_stays_where_it_is(
     assert keep(folder, journal).read_bytes() == whole
 
 
-def test_what_nobody_can_read_is_set_aside_as_a_copy(
+def test_unreadable_journal_is_quarantined_as_a_copy(
     folder: JournalFolder, disk: LosingDisk
 ) -> None:
     journal = folder.committed(uuid4())

@@ -237,7 +237,7 @@ def test_options_exist(page: Path) -> None:
                 assert value in option.allowed, f"{page.name}: {span}"
 
 
-def test_readme_lists_as_missing_only_what_is_missing() -> None:
+def test_readme_limitations_name_only_unbuilt_options() -> None:
     text = README.read_text("utf-8")
     section = text.partition("## Limitations")[2].partition("\n## ")[0]
     options = [name for name in _SPAN.findall(section) if _OPTION.fullmatch(name)]
@@ -408,7 +408,7 @@ def _without_shipping_times(event: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in event.items() if not name.startswith("ts_")}
 
 
-def test_readme_example_is_what_is_sent(tmp_path: Path) -> None:
+def test_readme_example_equals_the_sent_event(tmp_path: Path) -> None:
     (shown,) = map(json.loads, blocks(README, "json"))
     source = shown["source"]
     path = tmp_path / "live"

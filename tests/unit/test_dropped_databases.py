@@ -69,7 +69,7 @@ def days(server: PlayedServer, monkeypatch: pytest.MonkeyPatch) -> Days:  # noqa
     return Days(server, monkeypatch)
 
 
-def test_what_is_kept_of_a_dropped_database_goes_after_a_week(days: Days) -> None:
+def test_files_of_a_dropped_database_are_removed_after_a_week(days: Days) -> None:
     days.publish()
     days.ship()
     days.server.database_path.unlink()
@@ -79,7 +79,7 @@ def test_what_is_kept_of_a_dropped_database_goes_after_a_week(days: Days) -> Non
     assert days.files() == []
 
 
-def test_processes_that_live_for_a_moment_look_too_but_not_each_of_them(
+def test_short_lived_processes_look_for_dropped_databases_at_intervals(
     days: Days, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of Classic, one for each connection."""
@@ -158,7 +158,7 @@ def test_nothing_goes_while_a_journal_of_the_database_is_there(days: Days, place
     assert days.files() == []
 
 
-def test_a_ledger_of_which_somebody_looks_for_an_older_copy_stays(days: Days) -> None:
+def test_ledger_under_repair_of_a_dropped_database_is_kept(days: Days) -> None:
     days.publish()
     days.ship()
     days.server.database_path.unlink()
@@ -168,7 +168,7 @@ def test_a_ledger_of_which_somebody_looks_for_an_older_copy_stays(days: Days) ->
     assert days.files() == [".damaged", ".ledger", ".lock"]
 
 
-def test_one_that_has_lost_numbers_keeps_no_other_from_being_removed(days: Days) -> None:
+def test_lossy_ledger_does_not_prevent_removing_other_dropped_databases(days: Days) -> None:
     for name in ("a.fdb", "b.fdb", "c.fdb"):
         days.server.database_path = days.server.database_path.with_name(name)
         days.server.create_database()
@@ -191,7 +191,7 @@ def test_the_shipper_removes_nothing_as_it_may_see_other_files(days: Days) -> No
     assert days.files() == [".ledger", ".lock"]
 
 
-def test_who_has_the_ledger_open_while_it_is_removed_begins_with_a_new_one(days: Days) -> None:
+def test_process_with_the_removed_ledger_open_begins_a_new_one(days: Days) -> None:
     other = days.new_confirmer()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(history, "IDLE_S", 1000.0)
@@ -207,7 +207,7 @@ def test_who_has_the_ledger_open_while_it_is_removed_begins_with_a_new_one(days:
 
 
 @pytest.mark.parametrize("step", ["retire_epoch", "_note", "fdatasync", "unlink 0", "unlink 5"])
-def test_who_dies_while_files_are_removed_leaves_no_number_to_be_given_again(
+def test_crash_while_files_are_removed_causes_no_reused_number(
     days: Days, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert days.publish() == (0, 1)
@@ -243,7 +243,7 @@ def _die_at(step: str, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(owner, name, passes(getattr(owner, name)))
 
 
-def test_a_record_of_epochs_that_holds_no_number_says_what_to_do(days: Days) -> None:
+def test_damaged_epoch_record_names_its_remedy(days: Days) -> None:
     record = days.server.folder.databases / "retired"
     record.write_bytes(b"\n")
     with pytest.raises(OSError, match="write the highest epoch into it") as caught:

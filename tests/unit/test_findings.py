@@ -33,11 +33,11 @@ def test_the_gravest_severity_makes_the_exit_code(
     assert exit_code(found(*words), strict=True) == strict
 
 
-def test_what_names_no_severity_is_an_error() -> None:
+def test_finding_without_a_severity_is_an_error() -> None:
     assert str(Finding("/x", "is gone", "get it")) == "error: /x: is gone\n    -> get it"
 
 
-def test_errors_are_told_first_and_counted() -> None:
+def test_errors_are_listed_first_and_counted() -> None:
     findings = found("note", "error", "warning", "error")
     assert [each.where for each in gravest_first(findings)] == ["/1", "/3", "/2", "/0"]
     assert counted(findings) == "2 errors, 1 warning, 1 note"

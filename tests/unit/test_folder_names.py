@@ -55,13 +55,13 @@ def _names_in(folder: JournalFolder) -> list[Path]:
     return [folder.pools, folder.owners / str(folder.owner), folder.databases, folder.quarantine]
 
 
-def test_a_folder_that_somebody_else_has_made(tmp_path: Path, syncs: Syncs) -> None:
+def test_name_of_an_existing_folder_is_synced(tmp_path: Path, syncs: Syncs) -> None:
     path = tmp_path / "journals"
     (path / STATE_DIRECTORY).mkdir(parents=True)
     assert not syncs.missing(tmp_path, *_names_in(JournalFolder(path)))
 
 
-def test_a_folder_that_a_bridge_has_made_which_died_before_its_syncs(
+def test_name_of_a_folder_of_a_bridge_killed_before_its_syncs_is_synced(
     tmp_path: Path, syncs: Syncs
 ) -> None:
     path = tmp_path / "journals"
@@ -70,20 +70,20 @@ def test_a_folder_that_a_bridge_has_made_which_died_before_its_syncs(
     assert not syncs.missing(tmp_path, *_names_in(JournalFolder(path)))
 
 
-def test_folders_above_a_bridges_that_a_shipper_has_just_made(tmp_path: Path, syncs: Syncs) -> None:
+def test_names_of_folders_above_the_bridges_are_synced(tmp_path: Path, syncs: Syncs) -> None:
     path = tmp_path / "some" / "where" / "journals"
     path.mkdir(parents=True)
     assert not syncs.missing(tmp_path, *_names_in(JournalFolder(path)))
 
 
-def test_folders_that_the_shipper_makes(tmp_path: Path, syncs: Syncs) -> None:
+def test_names_of_folders_made_by_the_shipper_are_synced(tmp_path: Path, syncs: Syncs) -> None:
     path = tmp_path / "some" / "where" / "journals"
     with ShipperLock(path):
         assert not syncs.missing(tmp_path, path / STATE_DIRECTORY)
 
 
 @pytest.mark.parametrize("is_linked", [False, True])
-def test_folders_above_that_somebody_else_has_just_made(
+def test_names_of_existing_folders_above_the_shippers_are_synced(
     tmp_path: Path, syncs: Syncs, is_linked: bool
 ) -> None:
     real = tmp_path / "some" / "where"
@@ -94,7 +94,7 @@ def test_folders_above_that_somebody_else_has_just_made(
         assert not syncs.missing(tmp_path, real / "journals" / STATE_DIRECTORY)
 
 
-def test_the_name_of_a_folder_that_is_not_ours_is_not_synced(
+def test_name_in_a_folder_of_another_user_is_not_synced(
     tmp_path: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others = tmp_path / "others"
@@ -112,7 +112,7 @@ def test_the_name_of_a_folder_that_is_not_ours_is_not_synced(
         assert syncs.missing(tmp_path, others / "ours") == [others]
 
 
-def test_folders_that_a_shipper_has_made_which_died_before_its_syncs(
+def test_names_of_folders_of_a_shipper_killed_before_its_syncs_are_synced(
     tmp_path: Path, syncs: Syncs
 ) -> None:
     path = tmp_path / "journals"
@@ -121,7 +121,7 @@ def test_folders_that_a_shipper_has_made_which_died_before_its_syncs(
         assert not syncs.missing(tmp_path, path / STATE_DIRECTORY)
 
 
-def test_the_archive_has_its_name_before_an_original_goes(
+def test_name_of_the_archive_is_synced_before_an_original_is_removed(
     tmp_path: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive, journal = tmp_path / "kept" / "archive", tmp_path / "j.log"
@@ -136,7 +136,7 @@ def test_the_archive_has_its_name_before_an_original_goes(
     assert found == [[]]
 
 
-def test_what_remembers_repairs_has_its_name(tmp_path: Path, syncs: Syncs) -> None:
+def test_name_of_the_repair_folder_is_synced(tmp_path: Path, syncs: Syncs) -> None:
     with ShipperLock(tmp_path / "journals"):
         repairs = RepairFolder(tmp_path / "journals")
         repairs.folder.mkdir()  # by a process that died then
@@ -144,7 +144,7 @@ def test_what_remembers_repairs_has_its_name(tmp_path: Path, syncs: Syncs) -> No
         assert not syncs.missing(tmp_path, repairs.folder / "sent")
 
 
-def test_a_quarantine_that_is_made_again_has_its_name_before_a_journal_goes_there(
+def test_name_of_a_recreated_quarantine_is_synced_before_a_journal_moves_there(
     tmp_path: Path, syncs: Syncs
 ) -> None:
     folder = JournalFolder(tmp_path / "journals")
@@ -156,7 +156,7 @@ def test_a_quarantine_that_is_made_again_has_its_name_before_a_journal_goes_ther
     assert not syncs.missing(tmp_path, folder.quarantine / f"{uuid}.log")
 
 
-def test_who_cannot_sync_the_names_does_not_begin(tmp_path: Path, syncs: Syncs) -> None:
+def test_failed_sync_of_folder_names_prevents_the_start(tmp_path: Path, syncs: Syncs) -> None:
     def fail() -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 

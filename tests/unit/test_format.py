@@ -319,7 +319,7 @@ def test_blobs_are_read_in_pieces_after_the_reader_is_closed_and_when_pickled(
         blob.read()
 
 
-def test_memory_stays_the_same_whatever_the_size_of_the_journal(tmp_path: Path) -> None:
+def test_memory_of_the_reader_is_independent_of_the_journal_size(tmp_path: Path) -> None:
     def peak(rows: int) -> int:
         path = tmp_path / str(rows)
         with JournalWriter(path) as writer:
@@ -376,7 +376,7 @@ def _unresolved(writer: JournalWriter, rows: int = 30) -> Table:
     return table
 
 
-def test_an_unresolved_table_is_readable_and_known_as_such(tmp_path: Path) -> None:
+def test_unresolved_table_is_readable_and_marked_as_unresolved(tmp_path: Path) -> None:
     path = tmp_path / "j"
     with JournalWriter(path, block_bytes=300) as writer:
         writer.gap("x")
@@ -397,7 +397,7 @@ def test_an_unresolved_table_is_readable_and_known_as_such(tmp_path: Path) -> No
         assert change.table.order == (0, 1, 2)
 
 
-def test_the_catalogue_completes_definitions_wherever_reading_begins(tmp_path: Path) -> None:
+def test_catalogue_completes_definitions_for_reads_from_any_block(tmp_path: Path) -> None:
     path = tmp_path / "j"
     with JournalWriter(path, block_bytes=300) as writer:
         number = _unresolved(writer).number
@@ -454,7 +454,7 @@ def test_a_journal_with_slack_behind_its_catalogue_is_whole(tmp_path: Path) -> N
         ("T", _COMPLETE, 0, "does not belong there"),
     ],
 )
-def test_a_completion_that_does_not_fit_is_corrupt(
+def test_completion_that_does_not_match_its_table_is_corrupt(
     name: str, columns: tuple[Column, ...], number: int, message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "j"
@@ -466,7 +466,7 @@ def test_a_completion_that_does_not_fit_is_corrupt(
         _changes(path)
 
 
-def test_a_completion_of_what_is_complete_is_corrupt(tmp_path: Path) -> None:
+def test_completion_of_a_complete_definition_is_corrupt(tmp_path: Path) -> None:
     path = tmp_path / "j"
     with JournalWriter(path) as writer:
         table = writer.table("T", _COMPLETE)

@@ -143,7 +143,7 @@ def test_no_flipped_byte_of_a_journal_with_a_catalogue_goes_unnoticed(tmp_path: 
             _read(path)
 
 
-def test_nonsense_in_a_catalogue_ends_in_an_error_of_ours(tmp_path: Path) -> None:
+def test_damaged_catalogue_with_valid_checksums_raises_a_journal_error(tmp_path: Path) -> None:
     content, catalogue = _write_completed(tmp_path / "whole")
     with JournalReader(tmp_path / "whole") as reader:
         uuid = reader.header.uuid.bytes
@@ -202,7 +202,7 @@ def test_a_catalogue_that_contradicts_its_journal_is_corrupt(
         _read(path)
 
 
-def test_what_comes_before_the_damage_is_yielded(tmp_path: Path) -> None:
+def test_changes_before_the_damage_are_yielded(tmp_path: Path) -> None:
     content = _write(tmp_path / "whole")
     whole = _read(tmp_path / "whole")[5:]
     with JournalReader(tmp_path / "whole") as reader:
@@ -240,7 +240,7 @@ def _with_right_checksums(content: bytes, uuid: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("marks", ["", "committed", "stamped"])
-def test_nonsense_under_right_checksums_ends_in_an_error_of_ours(
+def test_damaged_records_with_valid_checksums_raise_a_journal_error(
     marks: str, tmp_path: Path
 ) -> None:
     content = _write(tmp_path / "whole", marks)

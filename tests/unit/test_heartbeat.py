@@ -47,7 +47,7 @@ def make(tmp_path: Path) -> Make:
     return make
 
 
-def test_one_is_sent_each_interval(make: Make) -> None:
+def test_heartbeat_is_sent_each_interval(make: Make) -> None:
     heartbeat, delivery = make("value.converter.schemas.enable: false")
     began_ms = time.time_ns() // 1_000_000
     assert heartbeat.turn(100.0) == 105.0
@@ -60,13 +60,13 @@ def test_one_is_sent_each_interval(make: Make) -> None:
     assert ("__debezium.context.connectorName", b"depot") in message.headers
 
 
-def test_the_topic_has_the_names_that_the_options_say(make: Make) -> None:
+def test_heartbeat_topic_is_named_by_the_options(make: Make) -> None:
     heartbeat, delivery = make("topic.heartbeat.prefix: beat", "topic.delimiter: '-'")
     heartbeat.turn(0.0)
     assert [message.topic for message in delivery.sent] == ["beat-depot"]
 
 
-def test_none_is_made_while_kafka_is_away_or_the_shipper_ends(make: Make) -> None:
+def test_no_heartbeat_is_sent_during_an_outage_or_shutdown(make: Make) -> None:
     heartbeat, delivery = make()
     delivery.link.away, delivery.unacked = True, 1
     assert heartbeat.turn(0.0) == 1.0
@@ -78,14 +78,14 @@ def test_none_is_made_while_kafka_is_away_or_the_shipper_ends(make: Make) -> Non
     assert len(delivery.sent) == 1
 
 
-def test_one_finds_out_whether_kafka_is_back_if_nothing_else_does(make: Make) -> None:
+def test_heartbeat_probes_an_absent_kafka_without_other_messages(make: Make) -> None:
     heartbeat, delivery = make()
     delivery.link.away = True
     heartbeat.turn(0.0)
     assert len(delivery.sent) == 1
 
 
-def test_transforms_for_rows_let_them_through(make: Make) -> None:
+def test_row_transforms_let_heartbeats_through(make: Make) -> None:
     heartbeat, delivery = make(
         "transforms: unwrap, hide",
         "transforms.unwrap.type: io.debezium.transforms.ExtractNewRecordState",
@@ -97,7 +97,7 @@ def test_transforms_for_rows_let_them_through(make: Make) -> None:
     assert list(json.loads(message.value)["payload"]) == ["ts_ms"]
 
 
-def test_what_is_in_the_way_is_told_once(make: Make) -> None:
+def test_unavailable_heartbeat_topic_is_logged_once_per_outage(make: Make) -> None:
     heartbeat, delivery = make()
 
     def refuse(topic: str) -> None:

@@ -111,7 +111,7 @@ def test_an_oldest_interesting_transaction_above_32_bits_passes_all_below_it(
     [(1, TransactionState.DEAD), (2, TransactionState.ACTIVE)],
     ids=["one", "both"],
 )
-def test_one_that_a_sweep_passes_between_two_readings_is_not_committed(
+def test_transaction_swept_between_two_readings_is_not_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before_sweep: int, verdict: TransactionState
 ) -> None:
     """The header has to be read first: what it says was true of the states then."""
@@ -188,7 +188,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FailingDisk:
     return disk
 
 
-def test_what_a_failed_sync_left_in_memory_is_not_taken_for_committed(
+def test_page_of_a_failed_sync_in_memory_is_not_taken_for_committed(
     tmp_path: Path, disk: FailingDisk
 ) -> None:
     doubt = Doubt(tmp_path / "doubt")
@@ -244,9 +244,7 @@ def test_another_process_knows_of_a_sync_that_failed(tmp_path: Path, disk: Faili
     second.close()
 
 
-def test_after_a_start_of_the_machine_what_can_be_read_counts(
-    tmp_path: Path, disk: FailingDisk
-) -> None:
+def test_inventory_is_trusted_again_after_a_reboot(tmp_path: Path, disk: FailingDisk) -> None:
     disk.syncs_fail = 0
     doubt = Doubt(tmp_path / "doubt")
     (tmp_path / "doubt").write_text("another boot\n/data/test.fdb")
@@ -255,7 +253,7 @@ def test_after_a_start_of_the_machine_what_can_be_read_counts(
     inventory.close()
 
 
-def test_a_file_system_that_shows_nothing_but_its_memory(
+def test_failed_sync_without_direct_reads_leaves_the_state_undecided(
     tmp_path: Path, disk: FailingDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inventory = TransactionInventory(tmp_path / "test.fdb", GUID, Doubt(tmp_path / "doubt"))
@@ -291,7 +289,7 @@ def test_the_disk_itself_can_be_read(tmp_path: Path) -> None:
     inventory.close()
 
 
-def test_the_shipper_tells_of_a_sync_that_failed(tmp_path: Path) -> None:
+def test_shipper_reports_a_failed_sync_of_a_database(tmp_path: Path) -> None:
     databases = tmp_path / STATE_DIRECTORY / "databases"
     databases.mkdir(parents=True)
     Doubt.of(databases, "1").note(Path("/data/shop.fdb"))

@@ -90,7 +90,7 @@ def test_values_of_all_types_are_readable(
         ("stamped-and-cut", "j.log", 1, "corrupt at byte 1992: "),
     ],
 )
-def test_the_last_line_and_the_exit_code_say_what_state_it_is_in(
+def test_last_line_and_exit_status_tell_the_state_of_the_journal(
     vector: str,
     name: str,
     code: int,
@@ -106,7 +106,7 @@ def test_the_last_line_and_the_exit_code_say_what_state_it_is_in(
     assert outcome["state"] == last.split(" ")[0].rstrip(":")
 
 
-def test_a_limit_prints_fewer_changes_but_still_judges_the_whole(
+def test_limit_prints_fewer_changes_but_checks_the_whole_journal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = _place("flipped-byte-in-payload", tmp_path)
@@ -137,7 +137,7 @@ def _column(name: str, storage: Storage, **more: Any) -> Column:
     return Column(name=name, storage=storage, **(fields | more))
 
 
-def test_what_a_terminal_would_obey_and_what_no_calendar_has_is_shown_as_it_is(
+def test_control_characters_and_impossible_dates_are_shown_escaped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "j"
@@ -162,7 +162,7 @@ def test_what_a_terminal_would_obey_and_what_no_calendar_has_is_shown_as_it_is(
     assert "N='М'" in capsys.readouterr().out
 
 
-def test_a_definition_that_nobody_completed_is_shown_as_such(
+def test_uncompleted_definition_is_shown_as_not_resolved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "j"
@@ -179,7 +179,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         _show(tmp_path / "missing.log")
 
 
-def test_a_journal_is_found_by_its_uuid_wherever_it_lies(
+def test_journal_is_found_by_its_uuid_in_every_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     journals, archive = tmp_path / "journals", tmp_path / "archive"

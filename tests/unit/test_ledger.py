@@ -118,9 +118,7 @@ def test_a_number_whose_sync_failed_is_not_given_again_after_a_power_cut(
     assert Process(path).publish() == shown + 1
 
 
-def test_another_process_does_not_trust_what_the_failed_sync_left(
-    path: Path, disk: LosingDisk
-) -> None:
+def test_another_process_reuses_no_number_of_a_failed_sync(path: Path, disk: LosingDisk) -> None:
     first, second = Process(path), Process(path)
     assert [second.publish(), first.publish()] == [1, 2]
     disk.fails = lambda file: ".ledger" in file.name
@@ -147,7 +145,7 @@ def test_nothing_is_given_while_no_sync_works(path: Path, disk: LosingDisk) -> N
     assert Process(path).publish() == shown + 1
 
 
-def test_what_was_given_is_still_there_after_a_failed_sync(path: Path, disk: LosingDisk) -> None:
+def test_numbers_given_before_a_failed_sync_are_kept(path: Path, disk: LosingDisk) -> None:
     process = Process(path)
     for _ in range(3):
         process.publish()
@@ -159,7 +157,7 @@ def test_what_was_given_is_still_there_after_a_failed_sync(path: Path, disk: Los
     assert Process(path).kept() == [1, 2, 3, 4]
 
 
-def test_a_record_that_nobody_synced_counts_only_once_it_is_on_disk(
+def test_unsynced_record_of_a_killed_process_is_synced_before_it_counts(
     path: Path, disk: LosingDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed, other = Process(path), Process(path)
@@ -229,7 +227,7 @@ def test_no_number_behind_a_damaged_record_is_given_again(path: Path, damaged: i
     assert Process(path).publish() == 4
 
 
-def test_a_process_that_knows_more_than_the_damaged_ledger_gives_no_number_again(
+def test_process_knowing_more_than_a_damaged_ledger_reuses_no_number(
     path: Path,
 ) -> None:
     ledger, starts = _give_three(path)

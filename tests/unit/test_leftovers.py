@@ -89,7 +89,7 @@ def test_a_file_that_was_used_again_uncleared_does_not_come_back(leavings: Leavi
 
 
 @pytest.mark.parametrize("beginning", [b"", bytes(_POOL_BYTES), b"FBCDCJ\r\n", b"FBCDCJ\r\n" * 63])
-def test_what_was_not_used_or_not_sealed_goes(leavings: Leavings, beginning: bytes) -> None:
+def test_unused_and_unsealed_pool_files_are_removed(leavings: Leavings, beginning: bytes) -> None:
     (leavings.pool / str(uuid4())).write_bytes(beginning)
     leavings.end_process()
     leavings.look()
@@ -97,7 +97,7 @@ def test_what_was_not_used_or_not_sealed_goes(leavings: Leavings, beginning: byt
     assert not list(leavings.folder.quarantine.iterdir())
 
 
-def test_a_journal_whose_name_was_taken_back_is_brought_to_its_place(leavings: Leavings) -> None:
+def test_sealed_journal_in_the_pool_gets_its_live_name_back(leavings: Leavings) -> None:
     uuid = uuid4()
     content = leavings.write(leavings.pool / str(uuid), uuid)
     leavings.end_process()
@@ -105,7 +105,7 @@ def test_a_journal_whose_name_was_taken_back_is_brought_to_its_place(leavings: L
     assert leavings.folder.live(uuid).read_bytes() == content
 
 
-def test_a_live_journal_under_another_name_is_set_aside_once_its_process_has_ended(
+def test_live_journal_under_another_name_is_quarantined_after_its_process_ends(
     leavings: Leavings,
 ) -> None:
     uuid, name = uuid4(), uuid4()
@@ -117,7 +117,7 @@ def test_a_live_journal_under_another_name_is_set_aside_once_its_process_has_end
     assert f"the uuid of another journal, {uuid}" in leavings.aside(name)
 
 
-def test_a_journal_that_is_set_aside_has_its_reason_on_disk_first(
+def test_reason_is_synced_before_a_journal_is_quarantined(
     leavings: Leavings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("firebird_cdc.bridge.confirm.loop._PAUSE_S", 0.01)

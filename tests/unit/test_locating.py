@@ -53,7 +53,7 @@ def test_the_one_server_of_a_machine_is_found_with_its_options_and_journals(syst
     assert servers_on(system) == []
 
 
-def test_of_several_each_is_named_with_the_option_to_choose_by(system: Path) -> None:
+def test_several_servers_are_named_with_the_option_to_choose_one(system: Path) -> None:
     a, b = server(system, "a", "journal"), server(system, "b", "journal")
     with pytest.raises(SetupError, match=f"several servers: {a}, {b}. Say .*--server"):
         locate_server()
@@ -65,13 +65,13 @@ def test_of_several_each_is_named_with_the_option_to_choose_by(system: Path) -> 
     assert locate_config(b / "reddatabase.connector.yaml").parent == b
 
 
-def test_of_several_the_one_that_has_connector_options_gives_them(system: Path) -> None:
+def test_options_come_from_the_only_configured_server_of_several(system: Path) -> None:
     server(system, "a")
     b = server(system, "b", "journal")
     assert locate_config().parent == b
 
 
-def test_the_environment_counts_after_options_and_before_what_is_found(
+def test_environment_ranks_between_options_and_found_servers(
     system: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = server(system, "a", "journal"), server(system, "b", "journal")
@@ -105,7 +105,7 @@ def test_the_environment_counts_after_options_and_before_what_is_found(
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 @pytest.mark.usefixtures("system")
-def test_where_nothing_is_found_a_command_says_what_to_name(
+def test_command_without_a_server_names_the_option_to_give(
     argv: list[str], code: int, part: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(argv) == code

@@ -26,7 +26,7 @@ def mark(tmp_path: Path) -> Path:
     return path
 
 
-def test_two_that_ask_at_once_do_not_take_each_other_for_the_holder(
+def test_two_simultaneous_lock_checks_do_not_take_each_other_for_the_holder(
     mark: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = []
@@ -68,7 +68,7 @@ exec "$2" -P -m firebird_cdc status --directory "$1"
 """
 
 
-def test_status_is_told_of_a_folder_that_is_read_only_by_now(tmp_path: Path) -> None:
+def test_status_works_on_a_folder_that_became_read_only(tmp_path: Path) -> None:
     (tmp_path / STATE_DIRECTORY).mkdir()
     (tmp_path / STATE_DIRECTORY / SHIPPER_LOCK).touch()
     argv = ["unshare", "--mount", "sh", "-c", _READ_ONLY, "sh", str(tmp_path), sys.executable]

@@ -27,7 +27,7 @@ def _calls() -> Iterator[tuple[str, ast.Call]]:
                     yield f"{path}:{node.lineno}", node
 
 
-def test_every_log_call_gives_what_its_text_asks_for() -> None:
+def test_every_log_call_passes_the_arguments_of_its_format() -> None:
     seen = 0
     for place, call in _calls():
         text, *arguments = call.args

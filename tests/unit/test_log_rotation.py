@@ -192,7 +192,7 @@ def test_a_log_of_another_user_is_not_rotated(
 
 
 @pytest.mark.parametrize("trick", ["of another user", "with another name", "a link"])
-def test_what_others_may_have_put_into_a_folder_for_all_is_not_written_to(
+def test_file_planted_in_a_shared_folder_is_not_written_to(
     start: Start,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -274,7 +274,7 @@ def test_json_has_all_fields_and_those_that_a_record_names(start: Start) -> None
     assert (second["size"], second["more"]) == (1.5, None)
 
 
-def test_whatever_is_said_is_one_json_object_a_line(start: Start) -> None:
+def test_any_log_record_is_one_json_object_on_one_line(start: Start) -> None:
     class Odd:
         def __str__(self) -> str:
             raise ValueError("odd")
@@ -328,7 +328,7 @@ def test_changes_of_the_configuration_are_followed(
     assert len(file.read_text().splitlines()) == 4
 
 
-def test_wrong_rotation_is_told_with_its_line(tmp_path: Path) -> None:
+def test_wrong_rotation_setting_is_reported_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "l.yaml"
     path.write_text("rotation.size: -1\nrotation.count: 0\n")
     with pytest.raises(ConfigError) as caught:
@@ -343,7 +343,7 @@ def test_wrong_rotation_is_told_with_its_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["log", "stderr"])
 @pytest.mark.parametrize("is_read", [True, False], ids=["stuck", "gone"])
-def test_a_pipe_that_nobody_reads_neither_ends_nor_stops_the_server(
+def test_unread_pipe_neither_ends_nor_blocks_the_server(
     tmp_path: Path, what: str, is_read: bool
 ) -> None:
     config, pipe = tmp_path / "logging.yaml", tmp_path / "pipe"

@@ -53,7 +53,9 @@ def test_logs_that_cannot_be_written_are_troubles_until_they_can(
     assert "goes on" in written and "1 log lines were lost" in written
 
 
-def test_a_log_that_server_and_shipper_share_is_told_of_once(tmp_path: Path, config: Path) -> None:
+def test_unwritable_log_shared_by_server_and_shipper_is_reported_once(
+    tmp_path: Path, config: Path
+) -> None:
     config.write_text(f"file: {tmp_path}/log/shared.log\n")
     handler = setup_logging(config, SERVER)
     assert _told(tmp_path, Statistics()).keys() == {"log of the shipper"}

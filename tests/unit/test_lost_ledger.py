@@ -107,7 +107,7 @@ def test_a_process_that_syncs_nothing_gives_no_number_again_either(
     assert process.publish() == 4
 
 
-def test_an_epoch_that_begins_with_a_new_ledger_after_a_failed_sync_is_a_new_one(
+def test_epoch_begun_with_a_new_ledger_after_a_failed_sync_is_new(
     copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies.give(3)
@@ -120,7 +120,7 @@ def test_an_epoch_that_begins_with_a_new_ledger_after_a_failed_sync_is_a_new_one
         assert (ledger.epoch, ledger.last) == (1, 0)
 
 
-def test_an_older_copy_that_is_longer_is_older_all_the_same(
+def test_older_copy_of_a_ledger_is_noticed_even_if_longer(
     copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies.give(4)
@@ -143,7 +143,9 @@ def test_numbers_are_dense_over_many_new_ledgers_and_two_processes(
 
 
 @pytest.mark.parametrize("length", [None, 0, _EARLIER_LOCK])
-def test_a_lock_file_that_says_less_stops_nothing(copies: Copies, length: int | None) -> None:
+def test_missing_or_short_lock_file_does_not_block_publishing(
+    copies: Copies, length: int | None
+) -> None:
     copies.give(4)
     copies.process.end()
     if length is None:
@@ -157,7 +159,7 @@ def test_a_lock_file_that_says_less_stops_nothing(copies: Copies, length: int | 
 
 
 @pytest.mark.parametrize("loss", _LOSSES)
-def test_an_earlier_versions_lock_file_tells_of_a_loss(copies: Copies, loss: str) -> None:
+def test_lock_file_of_an_earlier_version_reveals_a_loss(copies: Copies, loss: str) -> None:
     copies.give(4)
     copies.process.end()
     os.truncate(copies.lock, _EARLIER_LOCK)
@@ -213,7 +215,7 @@ def test_a_folder_that_is_copied_to_another_disk_goes_on(copies: Copies, tmp_pat
     assert Process(elsewhere).publish() == 6
 
 
-def test_a_database_of_which_all_files_were_removed_begins_anew(copies: Copies) -> None:
+def test_database_with_all_its_files_removed_begins_anew(copies: Copies) -> None:
     copies.give(4)
     copies.process.end()
     for path in copies.ledger.parent.glob("d.*"):
@@ -225,7 +227,7 @@ def test_a_database_of_which_all_files_were_removed_begins_anew(copies: Copies) 
 
 
 @pytest.mark.parametrize("loss", _LOSSES)
-def test_a_new_epoch_begins_once_somebody_asks_for_it(copies: Copies, loss: str) -> None:
+def test_new_epoch_after_a_loss_begins_on_request(copies: Copies, loss: str) -> None:
     copies.give(4)
     left = _LOSSES[loss](copies)
     copies.put(left)
@@ -241,7 +243,7 @@ def test_a_new_epoch_begins_once_somebody_asks_for_it(copies: Copies, loss: str)
     copies.assert_waiting()
 
 
-def test_an_epoch_that_the_ledger_alone_can_not_tell_is_not_begun_again(copies: Copies) -> None:
+def test_epoch_missing_from_an_older_ledger_is_not_begun_again(copies: Copies) -> None:
     copies.give(1)
     ledger = copies.process.ledger
     for _ in range(3):
@@ -277,7 +279,7 @@ def test_an_epoch_after_a_loss_is_above_all_that_were(
 
 
 @pytest.mark.parametrize("step", [1, 2])
-def test_an_epoch_that_nobody_noted_is_not_guessed(
+def test_unrecorded_epoch_is_not_guessed(
     copies: Copies, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after an upgrade, also where the process ends that begins the epoch."""
@@ -309,7 +311,7 @@ def _end_here(*_given: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_epochs_that_an_earlier_version_did_not_note_are_noted_at_the_first_look(
+def test_epochs_unrecorded_by_an_earlier_version_are_recorded_at_first_use(
     copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies.give(1)
@@ -387,7 +389,7 @@ def test_numbers_that_were_never_on_disk_are_not_taken_for_lost(
     assert copies.process.publish() == 5
 
 
-def test_what_another_thread_writes_of_the_database_does_not_touch_a_new_ledger(
+def test_index_file_written_by_another_thread_leaves_a_new_ledger_intact(
     copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(structures, "database_key", lambda _path: "d")
@@ -406,7 +408,7 @@ def test_what_another_thread_writes_of_the_database_does_not_touch_a_new_ledger(
     assert Process(copies.path).publish() == 6
 
 
-def test_a_wish_for_a_whole_ledger_approves_no_loss_to_come(copies: Copies) -> None:
+def test_request_for_a_new_epoch_does_not_cover_a_later_loss(copies: Copies) -> None:
     copies.give(4)
     copies.wish.touch()
     copies.give(1)
@@ -465,7 +467,7 @@ def _reached(copies: Copies, process: Process, step: int, is_after: bool) -> boo
 @pytest.mark.parametrize("is_cut", [False, True])
 @pytest.mark.parametrize("is_after", [False, True])
 @pytest.mark.parametrize("limit", [1, sequence._LEDGER_LIMIT])
-def test_wherever_a_process_ends_the_whole_ledger_goes_on_and_a_missing_one_does_not(
+def test_crash_at_any_step_keeps_a_whole_ledger_usable_and_a_missing_one_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, is_after: bool, is_cut: bool
 ) -> None:
     step = 0
@@ -493,7 +495,7 @@ def test_wherever_a_process_ends_the_whole_ledger_goes_on_and_a_missing_one_does
 
 
 @pytest.mark.parametrize("is_after", [False, True])
-def test_wherever_the_first_process_ends_the_next_one_begins(
+def test_crash_of_the_first_process_at_any_step_lets_the_next_begin(
     tmp_path: Path, is_after: bool
 ) -> None:
     step = 0
@@ -509,7 +511,7 @@ def test_wherever_the_first_process_ends_the_next_one_begins(
 
 @pytest.mark.parametrize("is_after", [False, True])
 @pytest.mark.parametrize("is_noted", [False, True])
-def test_wherever_a_process_ends_that_begins_an_epoch_after_a_loss(
+def test_crash_at_any_step_of_a_new_epoch_after_a_loss_reuses_no_number(
     tmp_path: Path, is_noted: bool, is_after: bool
 ) -> None:
     step = 0
@@ -556,7 +558,7 @@ def test_a_power_cut_does_not_take_which_epoch_it_was(copies: Copies, disk: Losi
     copies.assert_waiting(Process(copies.path))
 
 
-def test_what_is_noted_is_synced_once_more_after_a_sync_that_failed(
+def test_failed_sync_of_a_note_is_repeated_with_the_next_record(
     copies: Copies, disk: LosingDisk
 ) -> None:
     with copies.process.ledger.exclusive():

@@ -149,7 +149,7 @@ def test_the_example_that_is_no_regular_expression_loads_with_the_line_to_write(
     assert len(written.warnings) == 1  # of timeout.ms
 
 
-def test_of_a_pair_of_lists_the_exclude_list_alone_decides(tmp_path: Path) -> None:
+def test_exclude_list_of_a_pair_of_lists_alone_decides(tmp_path: Path) -> None:
     both = "table.include.list: .*table1\ntable.exclude.list: .*test_table"
     config = load(tmp_path, both)
     tables = TableFilter(config)

@@ -117,10 +117,10 @@ def test_the_page_documents_every_metric_as_it_is() -> None:
     assert mentioned <= SAMPLE_NAMES.keys() | METRICS.keys()
 
 
-def test_names_are_those_that_features_promise() -> None:
+def test_metric_names_include_the_promised_ones() -> None:
     assert {f"firebird_cdc_{name}" for name in PROMISED.split()} <= SAMPLE_NAMES.keys()
 
 
-def test_labels_of_ours_are_known_to_the_check_of_tags() -> None:
+def test_connector_labels_are_reserved_in_the_check_of_tags() -> None:
     ours = {*SERVER_LABELS, "le"}.union(*(each.labels for each in METRICS.values()))
     assert ours <= OWN_LABELS

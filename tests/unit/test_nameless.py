@@ -88,7 +88,7 @@ def test_a_change_in_the_same_moment_as_another_is_seen(folder: Folder) -> None:
     assert len(tables.look()) == 2
 
 
-def test_a_table_of_which_a_retry_sent_all_is_told_of_no_more(folder: Folder) -> None:
+def test_table_fully_sent_by_a_retry_is_no_longer_reported(folder: Folder) -> None:
     entry = folder.set_aside(1, "A", "B")
     tables = NamelessTables(folder.path)
     assert len(tables.look()) == 2
@@ -99,7 +99,7 @@ def test_a_table_of_which_a_retry_sent_all_is_told_of_no_more(folder: Folder) ->
     assert [each.table for each in tables.look()] == ["B"]
 
 
-def test_a_note_without_its_journal_and_one_of_another_version_tell_nothing(
+def test_note_without_its_journal_or_of_another_version_is_ignored(
     folder: Folder,
 ) -> None:
     entry, damaged = folder.set_aside(1, "A"), folder.set_aside(2, "B")
@@ -108,7 +108,7 @@ def test_a_note_without_its_journal_and_one_of_another_version_tell_nothing(
     assert NamelessTables(folder.path).look() == []
 
 
-def test_the_statistics_tell_of_it_and_of_its_end(folder: Folder) -> None:
+def test_statistics_report_a_table_without_a_topic_until_it_is_resolved(folder: Folder) -> None:
     statistics = Statistics()
     watch = NamelessWatch(folder.path, statistics)
     watch.turn(0.0)
@@ -128,7 +128,7 @@ def test_the_statistics_tell_of_it_and_of_its_end(folder: Folder) -> None:
     assert statistics.database(DATABASE).nameless == 0
 
 
-def test_what_an_attempt_left_out_is_forgotten_by_the_next_one(folder: Folder) -> None:
+def test_events_left_out_by_one_attempt_are_forgotten_by_the_next(folder: Folder) -> None:
     entry = Entry(0, 1, uuid4())
     (folder.path / entry.name).write_bytes(b"journal")
     assert folder.quarantine.leave_out(entry, DATABASE, 3, "x", [("table A", b"k")], "A")
@@ -169,7 +169,7 @@ def journal_with(
         return renderer.journal(reader.header, reader.stamp, reader.database), changes
 
 
-def test_events_are_known_by_table_and_key_whatever_their_topic_is_called(
+def test_events_are_identified_by_table_and_key_under_any_topic_name(
     tmp_path: Path, render: Render
 ) -> None:
     place = "table T of /srv/fb/warehouse.fdb"
@@ -194,7 +194,7 @@ def test_with_another_message_key_the_whole_table_counts(tmp_path: Path, render:
     assert seen.topic == "table T of /srv/fb/warehouse.fdb"
 
 
-def test_faults_of_names_are_told_from_faults_of_single_events(render: Render) -> None:
+def test_naming_faults_are_distinguished_from_faults_of_single_events(render: Render) -> None:
     columns = (SHIPMENT[0], column("A$", Storage.TEXT), column("A#", Storage.TEXT))
     with pytest.raises(NamelessEvent, match="would share the field") as told:
         render(insert(1, "x", "x", columns=columns), "field.name.adjustment.mode: avro")

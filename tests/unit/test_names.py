@@ -60,7 +60,7 @@ def test_schema_names(name: str, avro: str, avro_unicode: str) -> None:
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
-def test_whatever_the_names_avro_takes_them_and_unicode_keeps_them_apart(a: str, b: str) -> None:
+def test_adjusted_names_are_valid_in_avro_and_distinct_in_unicode_mode(a: str, b: str) -> None:
     for mode in ("avro", "avro_unicode"):
         assert AVRO_NAME.fullmatch(adjust_field_name(a, mode))
         for part in adjust_schema_name(a, mode).split("."):

@@ -135,7 +135,7 @@ def ask(
 # What is answered
 
 
-def test_every_answer_forbids_what_a_browser_might_do_with_it(listener: web.Listener) -> None:
+def test_every_answer_carries_restrictive_security_headers(listener: web.Listener) -> None:
     for path in ("/", "/page.js", "/page.css", "/metrics", "/status.json", "/nowhere"):
         answer, body = ask(listener, path)
         assert body
@@ -171,7 +171,7 @@ def test_head_is_get_without_a_body(listener: web.Listener) -> None:
 @pytest.mark.parametrize(
     "path", ["/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/page/../page.js", "//metrics/"]
 )
-def test_paths_lead_nowhere_else(listener: web.Listener, path: str) -> None:
+def test_unknown_paths_are_not_found(listener: web.Listener, path: str) -> None:
     assert ask(listener, path)[0].status == 404
 
 
@@ -210,7 +210,7 @@ def test_health_is_that_of_the_loop_and_readiness_that_of_everything(
     assert code == 503 and "has not responded" in str(content["reason"])
 
 
-def test_what_fails_inside_is_one_line_for_the_client_and_one_for_the_log(
+def test_internal_error_is_one_line_for_the_client_and_one_for_the_log(
     config: ConnectorConfig, statistics: Statistics
 ) -> None:
     def broken() -> object:
@@ -230,7 +230,7 @@ def test_what_fails_inside_is_one_line_for_the_client_and_one_for_the_log(
 # Hostile clients
 
 
-def test_slow_and_many_clients_keep_nobody_out(listener: web.Listener) -> None:
+def test_many_slow_clients_do_not_block_others(listener: web.Listener) -> None:
     with ExitStack() as stack:
         for _ in range(3 * web.CONNECTIONS):
             client = stack.enter_context(socket.create_connection(("127.0.0.1", listener.port), 5))
@@ -254,9 +254,7 @@ def test_slow_and_many_clients_keep_nobody_out(listener: web.Listener) -> None:
     ],
     ids=["header", "path", "body", "chunks", "tls", "length"],
 )
-def test_what_is_no_decent_request_ends_the_connection(
-    listener: web.Listener, request_: bytes
-) -> None:
+def test_malformed_request_ends_the_connection(listener: web.Listener, request_: bytes) -> None:
     with socket.create_connection(("127.0.0.1", listener.port), PATIENCE_S) as client:
         with suppress(OSError):
             client.sendall(request_)
@@ -268,7 +266,7 @@ def test_what_is_no_decent_request_ends_the_connection(
     assert ask(listener, "/health")[0].status == 200
 
 
-def test_a_flood_is_made_to_wait(listener: web.Listener) -> None:
+def test_request_rate_of_a_client_is_limited(listener: web.Listener) -> None:
     connection = HTTPConnection("127.0.0.1", listener.port, timeout=PATIENCE_S)
     begun, asked = time.monotonic(), 0
     while time.monotonic() - begun < 1.5:
@@ -301,7 +299,7 @@ def await_that(what: str, condition: Callable[[], object]) -> object:
     return processes.await_condition(what, condition, PATIENCE_S)
 
 
-def test_a_taken_port_is_named_and_tried_again(
+def test_port_in_use_is_reported_and_retried(
     tmp_path: Path,
     statistics: Statistics,
     observe: Callable[[ConnectorConfig], Observer],
@@ -332,7 +330,7 @@ def test_no_port_is_opened_unless_asked_for(
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_the_status_file_is_replaced_as_a_whole_and_says_when_the_shipper_ends(
+def test_status_file_is_replaced_atomically_and_shows_the_shippers_end(
     config: ConnectorConfig,
     statistics: Statistics,
     observe: Callable[[ConnectorConfig], Observer],
@@ -502,7 +500,7 @@ def test_no_database_is_well_before_kafka_has_answered(
 # What needs somebody
 
 
-def test_what_goes_on_by_itself_needs_nobody_until_it_has_lasted(
+def test_temporary_trouble_needs_attention_only_after_a_long_wait(
     config: ConnectorConfig, statistics: Statistics
 ) -> None:
     reporter = Reporter(config, statistics)
@@ -526,7 +524,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]
     return code, capsys.readouterr().out
 
 
-def test_status_without_a_shipper_counts_what_lies_there(
+def test_status_without_a_shipper_counts_backlog_and_quarantine(
     config: ConnectorConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = str(config.journal_directory)
@@ -546,7 +544,7 @@ def test_status_without_a_shipper_counts_what_lies_there(
     assert code == 1 and status["backlog"]["pending"] == 1 and not status["running"]
 
 
-def test_status_tells_what_the_last_shipper_left_unsolved(
+def test_status_reports_unresolved_troubles_of_the_last_shipper(
     config: ConnectorConfig,
     statistics: Statistics,
     observe: Callable[[ConnectorConfig], Observer],
@@ -572,7 +570,7 @@ def test_status_tells_what_the_last_shipper_left_unsolved(
     assert code == 0 and lost not in text
 
 
-def test_status_tells_of_a_memory_that_can_not_be_read_until_it_is_acknowledged(
+def test_status_reports_unreadable_local_offsets_until_acknowledged(
     config: ConnectorConfig,
     observe: Callable[[ConnectorConfig], Observer],
     statistics: Statistics,
@@ -663,7 +661,7 @@ def test_many_databases_that_are_well_hide_no_other(
     assert len(json.loads(whole)["databases"]) == 301
 
 
-def test_a_shipper_that_can_write_no_status_is_not_taken_for_one_that_has_just_begun(
+def test_shipper_without_a_writable_status_is_not_taken_for_a_starting_one(
     config: ConnectorConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = config.journal_directory
@@ -704,7 +702,7 @@ def test_asking_for_the_status_does_not_keep_a_shipper_from_beginning(
     capsys.readouterr()
 
 
-def test_who_asks_may_stand_still_while_a_shipper_begins(
+def test_starting_shipper_waits_for_a_stalled_status_request(
     config: ConnectorConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asking = ShipperLock(config.journal_directory)
@@ -770,7 +768,7 @@ def test_databases_that_lack_journals_are_a_metric(
         assert registry.get_sample_value(f"firebird_cdc_{name}_ranges", labels) == value
 
 
-def test_no_sample_comes_twice_whatever_is_known_and_hostile_names_are_quoted(
+def test_metrics_have_no_duplicate_samples_and_quote_hostile_names(
     config: ConnectorConfig, statistics: Statistics
 ) -> None:
     reporter = Reporter(config, statistics)
@@ -794,9 +792,7 @@ def test_no_sample_comes_twice_whatever_is_known_and_hostile_names_are_quoted(
     assert registry.get_sample_value("firebird_cdc_database_halted", labels) == 1
 
 
-def test_only_what_is_secret_is_left_out_of_sentences(
-    tmp_path: Path, statistics: Statistics
-) -> None:
+def test_only_secrets_are_masked_in_messages(tmp_path: Path, statistics: Statistics) -> None:
     config = make_config(
         tmp_path,
         kafka__producer__sasl__username="firebird",

@@ -88,19 +88,19 @@ def _decided(server: PlayedServer, orphan: UUID) -> bool:
     return server.folder.committed(orphan).exists()
 
 
-def test_one_that_nobody_else_can_know_of_is_dead(server: PlayedServer) -> None:
+def test_orphan_unknown_to_any_other_process_is_dead(server: PlayedServer) -> None:
     orphan = server.commit_elsewhere(7, owner=uuid4())
     assert not _decided(server, orphan)
 
 
-def test_one_below_the_oldest_interesting_transaction_is_committed(server: PlayedServer) -> None:
+def test_orphan_below_the_oldest_interesting_transaction_is_committed(server: PlayedServer) -> None:
     """The header was on disk before the inventory page: the engine sees its rows for ever."""
     orphan = server.commit_elsewhere(7, owner=uuid4())
     _set_oldest(server.database_path, 8)
     assert _decided(server, orphan)
 
 
-def test_one_that_is_the_oldest_interesting_transaction_is_dead(server: PlayedServer) -> None:
+def test_orphan_that_is_the_oldest_interesting_transaction_is_dead(server: PlayedServer) -> None:
     orphan = server.commit_elsewhere(7, owner=uuid4())
     _set_oldest(server.database_path, 7)
     assert not _decided(server, orphan)
@@ -130,7 +130,7 @@ def _hold(server: PlayedServer, orphan: UUID) -> tuple[Confirmer, UUID]:
     return confirmer, other
 
 
-def test_one_that_others_may_know_of_is_kept_and_counted_and_passed(
+def test_orphan_possibly_known_to_others_is_kept_counted_and_skipped(
     server: PlayedServer,
 ) -> None:
     orphan = server.commit_elsewhere(7, owner=uuid4())
@@ -145,7 +145,9 @@ def test_one_that_others_may_know_of_is_kept_and_counted_and_passed(
     assert server.folder.undecided == 0
 
 
-def test_one_that_was_kept_is_published_once_the_file_says_so(server: PlayedServer) -> None:
+def test_kept_orphan_is_published_once_the_database_file_shows_its_commit(
+    server: PlayedServer,
+) -> None:
     orphan = server.commit_elsewhere(7, owner=uuid4())
     with _open_as(server.database_path, fcntl.LOCK_SH):
         confirmer, other = _hold(server, orphan)
@@ -159,7 +161,7 @@ def test_one_that_was_kept_is_published_once_the_file_says_so(server: PlayedServ
     assert numbers == [1, 2]
 
 
-def test_the_word_of_an_engine_publishes_nothing_of_a_process_that_died_meanwhile(
+def test_engine_answer_publishes_nothing_of_a_process_that_died_meanwhile(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file can't tell, as beside nbackup: the survivors may be wrong."""
@@ -196,7 +198,7 @@ def hidden_locks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("hidden_locks")
-def test_processes_whose_locks_are_out_of_sight_may_have_the_database_open(
+def test_orphan_is_kept_while_locks_of_other_processes_are_invisible(
     server: PlayedServer,
 ) -> None:
     """As for a shipper in a container of its own."""
@@ -206,7 +208,7 @@ def test_processes_whose_locks_are_out_of_sight_may_have_the_database_open(
 
 
 @pytest.mark.usefixtures("hidden_locks")
-def test_a_shipper_in_a_container_decides_nothing_beside_readers_that_it_cannot_see(
+def test_shipper_in_a_container_decides_nothing_beside_invisible_readers(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The only process that wrote has ended; the others have no mark."""
@@ -219,7 +221,7 @@ def test_a_shipper_in_a_container_decides_nothing_beside_readers_that_it_cannot_
     assert server.folder.live(orphan).exists()
 
 
-def test_a_server_that_ended_with_the_machine_has_left_nobody(
+def test_server_ended_by_a_reboot_leaves_no_survivors(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orphan = server.commit_elsewhere(7, owner=server.folder.owner)
@@ -233,7 +235,7 @@ def test_a_server_that_ended_with_the_machine_has_left_nobody(
     assert not server.folder.committed(orphan).exists()
 
 
-def test_a_database_goes_on_where_nobody_can_tell_who_has_it_open(
+def test_orphan_is_kept_and_others_pass_without_a_lock_list(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(orphans, "_LOCKS", tmp_path / "missing")
@@ -242,7 +244,7 @@ def test_a_database_goes_on_where_nobody_can_tell_who_has_it_open(
     assert server.folder.live(orphan).exists()
 
 
-def test_one_is_kept_while_a_mark_that_cannot_be_read_may_be_of_another_process(
+def test_orphan_is_kept_while_an_unreadable_mark_may_be_another_process(
     server: PlayedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orphan = server.commit_elsewhere(7, owner=uuid4())
@@ -260,7 +262,7 @@ def test_one_is_kept_while_a_mark_that_cannot_be_read_may_be_of_another_process(
     assert server.folder.live(orphan).exists()
 
 
-def test_one_that_is_kept_is_asked_about_once(server: PlayedServer) -> None:
+def test_engine_is_asked_once_about_a_kept_orphan(server: PlayedServer) -> None:
     """Each question is an attachment, which is in a DBA's way."""
     orphan = server.commit_elsewhere(7, owner=uuid4())
     with _open_as(server.database_path, fcntl.LOCK_SH):
@@ -321,7 +323,7 @@ def _start_keeping(server: PlayedServer, orphan: UUID, is_held: bool) -> Confirm
 
 @pytest.mark.parametrize("is_held", [False, True])
 @pytest.mark.parametrize("locks", [_NEARLY_FULL, _IN_PIECES], indirect=True)
-def test_a_survivor_that_is_missing_in_some_looks_is_still_there(
+def test_survivor_missing_in_some_lock_scans_is_still_alive(
     server: PlayedServer, locks: PlayedLocks, is_held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not is_held:
@@ -341,7 +343,7 @@ def test_a_survivor_that_is_missing_in_some_looks_is_still_there(
 
 @pytest.mark.parametrize("is_held", [False, True])
 @pytest.mark.parametrize("locks", [_NEARLY_FULL, _IN_PIECES], indirect=True)
-def test_a_survivor_that_is_missing_in_ten_looks_is_gone(
+def test_survivor_missing_in_ten_lock_scans_is_gone(
     server: PlayedServer, locks: PlayedLocks, is_held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though each scan finds a kept journal anew."""
@@ -359,7 +361,7 @@ def test_a_survivor_that_is_missing_in_ten_looks_is_gone(
 
 
 @pytest.mark.parametrize("locks", [_IN_PIECES], indirect=True)
-def test_a_kept_one_is_looked_at_again_soon_while_looks_count(
+def test_kept_orphan_is_rechecked_soon_while_lock_scans_miss_the_survivor(
     server: PlayedServer, locks: PlayedLocks
 ) -> None:
     orphan = server.commit_elsewhere(7, owner=uuid4())
@@ -374,7 +376,9 @@ def test_a_kept_one_is_looked_at_again_soon_while_looks_count(
 
 
 @pytest.mark.parametrize("locks", [_IN_ONE_PIECE], indirect=True)
-def test_one_look_at_all_locks_at_once_is_enough(server: PlayedServer, locks: PlayedLocks) -> None:
+def test_single_complete_lock_scan_decides_an_orphan(
+    server: PlayedServer, locks: PlayedLocks
+) -> None:
     orphan = server.commit_elsewhere(7, owner=uuid4())
     confirmer = _start_keeping(server, orphan, is_held=True)
     locks.show(survivor=False)
@@ -385,7 +389,7 @@ def test_one_look_at_all_locks_at_once_is_enough(server: PlayedServer, locks: Pl
 
 
 @pytest.mark.parametrize("locks", [_IN_PIECES], indirect=True)
-def test_looks_count_only_with_a_pause_between_them(
+def test_lock_scans_count_only_with_a_pause_between_them(
     server: PlayedServer, locks: PlayedLocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Keep the orphan: the cause that hides a lock may last for some looks."""
@@ -400,7 +404,7 @@ def test_looks_count_only_with_a_pause_between_them(
 
 
 @pytest.mark.parametrize("locks", [_IN_PIECES], indirect=True)
-def test_one_whose_survivors_are_uncertain_lets_others_pass_after_a_while(
+def test_orphan_with_uncertain_survivors_lets_others_pass_after_a_while(
     server: PlayedServer, locks: PlayedLocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(orphans, "_APART_S", 60.0)
@@ -420,7 +424,7 @@ def _orphan(uuid: UUID) -> Pending:
 
 
 @pytest.mark.parametrize("locks", [_IN_PIECES], indirect=True)
-def test_what_was_seen_for_journals_that_others_have_decided_is_forgotten(
+def test_lock_scans_for_journals_decided_elsewhere_are_forgotten(
     server: PlayedServer, locks: PlayedLocks
 ) -> None:
     kept = server.commit_elsewhere(7, owner=uuid4())
@@ -444,7 +448,7 @@ while True:  # these come and go
 """
 
 
-def test_of_many_locks_none_that_is_held_is_taken_for_released(
+def test_held_lock_among_many_is_not_taken_for_released(
     server: PlayedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the kernel's own list, which lacks one of them in every tenth to hundredth look."""
@@ -483,7 +487,7 @@ def _stamp(journal: Path) -> Stamp | None:
         return reader.stamp
 
 
-def test_stamps_come_back_beside_another_process(server: PlayedServer) -> None:
+def test_lost_stamps_are_restored_beside_another_process(server: PlayedServer) -> None:
     """After a power cut the connections of Classic come back all at once."""
     confirmer = Confirmer(server, server.folder, fsync=True)
     uuids = [server.commit(0) for _ in range(3)]

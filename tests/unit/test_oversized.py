@@ -72,7 +72,7 @@ def test_a_value_that_is_too_large_is_a_bad_event(
 
 
 @pytest.mark.parametrize("mode", ["fail", "skip"])
-def test_a_placeholder_stands_for_it_where_that_is_asked_for(render: Render, mode: str) -> None:
+def test_oversized_value_becomes_a_placeholder_if_configured(render: Render, mode: str) -> None:
     columns = (ID, BODY, PHOTO, NAME)
     fill = change(columns, None, (7, b"x" * 2 * LIMIT, b"\xff" * 2 * LIMIT, "n"))
     lines = (PLACEHOLDER, f"event.processing.failure.handling.mode: {mode}")
@@ -108,7 +108,7 @@ def test_no_more_values_give_way_than_have_to(render: Render) -> None:
     assert b64decode(event["after"]["PHOTO"]) == photo
 
 
-def test_what_only_its_written_form_makes_too_large_gives_way(render: Render) -> None:
+def test_value_oversized_only_once_encoded_becomes_a_placeholder(render: Render) -> None:
     (message,) = render(change((ID, PHOTO), None, (7, b"\xff" * 900_000)), PLACEHOLDER)
     assert b64decode(payload(message)["after"]["PHOTO"]) == TEXT.encode()
 
@@ -123,7 +123,7 @@ def test_a_delete_and_its_tombstone(render: Render) -> None:
     assert placed(tombstone) is None
 
 
-def test_a_change_of_key_says_of_each_message_what_it_has(render: Render) -> None:
+def test_key_change_marks_the_placeholders_of_each_message(render: Render) -> None:
     fill = change((ID, BODY), (7, b"x" * 2 * LIMIT), (8, b"small"))
     gone, _, come = render(fill, PLACEHOLDER, left_out=True)
     assert (payload(gone)["before"]["BODY"], placed(gone)) == (TEXT, {"before": ["BODY"]})
@@ -144,14 +144,14 @@ def test_a_key_is_never_a_placeholder(render: Render) -> None:
         render(fill, PLACEHOLDER, "message.key.columns: .*DOC:BODY")
 
 
-def test_what_can_carry_no_text_makes_a_bad_event(render: Render) -> None:
+def test_unencodable_number_in_an_oversized_row_is_a_bad_event(render: Render) -> None:
     numbers = column("NUMBERS", Storage.DOUBLE)
     with pytest.raises(BadEvent, match="column NUMBERS: nan"):
         fill = change((ID, numbers, BODY), None, (7, float("nan"), b"x" * 2 * LIMIT))
         render(fill, PLACEHOLDER, SKIP)
 
 
-def test_what_is_too_large_with_placeholders_makes_a_bad_event(render: Render) -> None:
+def test_event_oversized_despite_placeholders_is_a_bad_event(render: Render) -> None:
     columns = (ID, *(column(f"F{n}", Storage.DOUBLE) for n in range(20_000)), BODY)
     fill = change(columns, None, (7, *[1.2345678901234567e-300] * 20_000, b"x" * 2 * LIMIT))
     with pytest.raises(BadEvent, match=r"its message has \d+ bytes, the producer takes 1000000"):

@@ -9,7 +9,7 @@ import pytest
 from firebird_cdc.bridge.confirm import pacing
 
 
-def test_what_has_piled_up_is_worked_off_in_ever_shorter_pauses(
+def test_backlog_is_worked_off_in_ever_shorter_pauses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = time.monotonic()

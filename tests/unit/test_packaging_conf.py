@@ -75,7 +75,9 @@ def test_a_file_is_read_as_the_engine_reads_it(text: str, tree: list[object]) ->
         ("a {\n} x\n", 2, "text after '}'"),
     ],
 )
-def test_what_the_engine_refuses_is_named_with_its_line(text: str, line: int, what: str) -> None:
+def test_syntax_refused_by_the_engine_is_named_with_its_line(
+    text: str, line: int, what: str
+) -> None:
     with pytest.raises(ConfSyntaxError, match=what) as raised:
         parse(text)
     assert raised.value.line == line
@@ -130,7 +132,7 @@ def test_a_second_edit_of_our_own_line_keeps_the_users_first_one() -> None:
     assert kept == []
 
 
-def test_what_somebody_wrote_into_our_section_survives_its_removal() -> None:
+def test_user_lines_in_the_connectors_section_survive_its_removal() -> None:
     conf = parse("a = 1\n")
     conf.add_section("database", "", [("plugin", "Ours")])
     conf.set_key(conf.sections("database")[0], "include_filter", "SHOP")

@@ -35,7 +35,7 @@ def _turn(tasks: TaskList, until: float, step: float = 0.25) -> None:
         tasks.turn(number * step)
 
 
-def test_each_chore_is_called_when_it_asked_for_it() -> None:
+def test_each_periodic_task_is_called_at_its_requested_time() -> None:
     often, seldom = _Chore(2), _Chore(5)
     tasks = TaskList([often, seldom])
     _turn(tasks, 10)
@@ -44,13 +44,13 @@ def test_each_chore_is_called_when_it_asked_for_it() -> None:
     assert tasks.next_at == 12
 
 
-def test_no_chore_is_called_more_often_than_once_a_second() -> None:
+def test_no_periodic_task_is_called_more_often_than_once_a_second() -> None:
     eager = _Chore(-1)
     _turn(TaskList([eager]), 3)
     assert eager.calls == [0, 1, 2, 3]
 
 
-def test_a_chore_that_fails_is_logged_once_and_called_again() -> None:
+def test_failing_periodic_task_is_logged_once_and_called_again() -> None:
     broken, sound = _Chore(1, OSError("no")), _Chore(1)
     tasks = TaskList([broken, sound])
     with logbook.TestHandler() as log:
@@ -63,14 +63,14 @@ def test_a_chore_that_fails_is_logged_once_and_called_again() -> None:
 
 
 @pytest.mark.parametrize("fault", [None, ValueError("no")])
-def test_all_chores_are_closed(fault: Exception | None) -> None:
+def test_all_periodic_tasks_are_closed(fault: Exception | None) -> None:
     tasks = [_Chore(1, fault), _Chore(1)]
     with logbook.TestHandler():
         TaskList(tasks).close()
     assert [task.closed for task in tasks] == [1, 1]
 
 
-def test_without_chores_nothing_is_ever_due() -> None:
+def test_without_periodic_tasks_nothing_is_ever_due() -> None:
     tasks = TaskList([])
     tasks.turn(5)
     assert tasks.next_at == float("inf")

@@ -120,7 +120,7 @@ def test_any_newer_event_of_a_table_without_key_counts(folder: Folder) -> None:
     ("what", "other", "counts"),
     [(TOPIC, TOPIC, True), (TOPIC, "p.a.OTHER", False), (None, "p.a.OTHER", True)],
 )
-def test_without_a_key_the_table_counts_and_without_that_the_database(
+def test_newer_events_count_by_table_without_a_key_and_else_by_database(
     folder: Folder, what: Concerned, other: str, counts: bool
 ) -> None:
     entry = folder.leave_out(5, 3, what)
@@ -145,7 +145,7 @@ def test_journal_that_cannot_be_read_is_behind_any_event_of_its_database(folder:
     assert reason == "damaged; none of its events was sent\n"
 
 
-def test_bounds_are_kept_by_counting_more_as_newer(
+def test_limits_on_watched_keys_widen_the_match_to_newer_events(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notes, "MOST_KEYS_OF_ONE", 3)
@@ -181,7 +181,7 @@ def test_too_many_left_out_events_end_the_journal(
     assert told == [1, 2, 3, 7, 8, 20, 21, 22, 23, 24]
 
 
-def test_attempt_that_begins_again_forgets_what_it_had_left_out(folder: Folder) -> None:
+def test_restarted_attempt_forgets_the_events_it_had_left_out(folder: Folder) -> None:
     entry = folder.entry(5)
     quarantine = folder.quarantine
     for pos in (2, 9):
@@ -198,7 +198,7 @@ def test_attempt_that_begins_again_forgets_what_it_had_left_out(folder: Folder) 
     assert list(folder.aside.iterdir()) == []
 
 
-def test_attempt_that_begins_again_is_not_behind_itself(folder: Folder) -> None:
+def test_events_of_a_restarted_attempt_are_not_newer_than_its_own(folder: Folder) -> None:
     entry = folder.entry(5)
     message = [Message(TOPIC, b"k", b"", [])]
     folder.quarantine.leave_rest(entry, DATABASE, 20, "it is damaged there")
@@ -214,7 +214,7 @@ def test_attempt_that_begins_again_is_not_behind_itself(folder: Folder) -> None:
     assert folder.newer(entry) == "event 1 of journal 6 of /srv/a.fdb, of the same database"
 
 
-def test_what_was_left_out_before_the_place_of_a_new_attempt_is_watched_on(folder: Folder) -> None:
+def test_events_left_out_before_the_start_of_a_new_attempt_stay_watched(folder: Folder) -> None:
     entry = folder.entry(5)
     assert folder.quarantine.leave_out(entry, DATABASE, 2, "too large", [(TOPIC, b"old")])
     assert folder.quarantine.leave_out(entry, DATABASE, 9, "too large", [(TOPIC, b"k")])
@@ -225,7 +225,7 @@ def test_what_was_left_out_before_the_place_of_a_new_attempt_is_watched_on(folde
     assert folder.newer(entry) == "event 2 of journal 6 of /srv/a.fdb, of the same key"
 
 
-def test_note_whose_journal_is_gone_counts_for_nothing(folder: Folder) -> None:
+def test_note_without_its_journal_is_removed(folder: Folder) -> None:
     entry = folder.leave_out(5, 3, [(TOPIC, b"k")])
     (folder.aside / entry.name).unlink()
     folder.quarantine.load()
@@ -233,7 +233,7 @@ def test_note_whose_journal_is_gone_counts_for_nothing(folder: Folder) -> None:
     assert list(folder.aside.iterdir()) == []
 
 
-def test_damaged_note_is_said_and_left_alone(folder: Folder) -> None:
+def test_damaged_note_is_reported_and_left_alone(folder: Folder) -> None:
     entry = folder.leave_out(5, 3, [(TOPIC, b"k")])
     path = folder.aside / f"{entry.uuid}.json"
     path.write_text("{}")

@@ -19,7 +19,7 @@ BESIDE = _LINE.format("__firebird-cdc-positions.p", "Operation not attempted")
 
 
 @pytest.mark.parametrize("lines", [[REFUSED], [REFUSED, BESIDE], [BESIDE, REFUSED]])
-def test_topic_that_is_to_blame_is_told_from_those_beside_it(
+def test_refused_topic_is_distinguished_from_other_topics_in_the_log(
     tmp_path: Path, lines: list[str]
 ) -> None:
     path = tmp_path / "connector.yaml"

@@ -185,7 +185,7 @@ def test_payload_alone_when_schemas_are_off(render: Render) -> None:
     assert json.loads(message.value or "")["after"] == FIRST_JSON
 
 
-def test_positions_count_on(render: Render) -> None:
+def test_event_positions_count_up_within_a_journal(render: Render) -> None:
     def fill(writer: JournalWriter) -> None:
         table = writer.table("SHIPMENT", SHIPMENT)
         for number in range(3):
@@ -375,7 +375,7 @@ def test_bad_values_in_a_table_of_many_columns_are_found_in_no_time(render: Rend
     ("kind", "charset", "content"),
     [(Storage.TEXT, 0, b"\xff"), (Storage.TEXT, 4, b"\xff"), (Storage.BLOB, 4, None)],
 )
-def test_what_cannot_be_read_is_no_key(
+def test_unreadable_value_in_a_message_key_is_a_bad_event(
     render: Render, kind: Storage, charset: int, content: bytes | None
 ) -> None:
     changes: dict[str, Any] = {"sub_type": 1} if kind is Storage.BLOB else {}
@@ -391,7 +391,7 @@ def test_what_cannot_be_read_is_no_key(
         render(fill, r"message.key.columns: .*\.SHIPMENT:CODE")
 
 
-def test_what_is_wrong_with_a_table_is_found_out_once(render: Render) -> None:
+def test_problem_of_a_table_is_logged_once(render: Render) -> None:
     columns = (SHIPMENT[0], column("A B", Storage.TEXT), column("A_B", Storage.TEXT))
 
     def fill(writer: JournalWriter) -> None:
@@ -447,9 +447,7 @@ def test_a_key_of_zero_that_becomes_minus_zero_is_another_key(
 
 
 @pytest.mark.parametrize("table", ["SHIPMENT", 'a"b', "\\u0000", "\\", "ü€😀", "{0}%s"])
-def test_the_source_block_is_the_same_whether_a_transform_may_look_at_it_or_not(
-    render: Render, table: str
-) -> None:
+def test_source_block_is_the_same_with_and_without_transforms(render: Render, table: str) -> None:
     def fill(writer: JournalWriter) -> None:
         made = writer.table(table, SHIPMENT)
         for _ in range(3):
@@ -476,7 +474,7 @@ def test_the_source_block_is_the_same_whether_a_transform_may_look_at_it_or_not(
 
 @pytest.mark.parametrize("schemas", ["true", "false"])
 @pytest.mark.parametrize("keys", [1, 0])
-def test_messages_are_the_same_bytes_whether_a_transform_may_look_at_them_or_not(
+def test_messages_are_the_same_bytes_with_and_without_transforms(
     render: Render, monkeypatch: pytest.MonkeyPatch, schemas: str, keys: int
 ) -> None:
     for module in ("table_shape", "render"):

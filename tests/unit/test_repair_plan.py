@@ -168,7 +168,7 @@ def test_batches_are_bounded_and_packed_journals_found(
     ]
 
 
-def test_state_is_that_of_what_was_shipped_and_not_of_what_waits(history: History) -> None:
+def test_repaired_state_is_that_of_shipped_journals_without_the_backlog(history: History) -> None:
     history.commit(("c", (1, "a")))
     history.commit(("u", (1, "a"), (1, "b")))
     history.commit(("u", (1, "b"), (1, "c")))
@@ -256,7 +256,7 @@ def test_message_key_of_the_options_is_the_key(history: History, tmp_path: Path)
     ]
 
 
-def test_a_hole_is_found_at_once_where_epochs_lie_far_apart(history: History) -> None:
+def test_gap_between_distant_epochs_is_found_at_once(history: History) -> None:
     """As after a loss of the ledger, where an epoch may be a time."""
     first, last = Place(1, 5), Place(1_800_000_000, 3)
     keys = Keys(history.config, DATABASE)

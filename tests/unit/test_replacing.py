@@ -74,12 +74,12 @@ def _config(path: Path, *lines: str) -> Path:
 # -- whether
 
 
-def test_one_with_options_that_were_read_before_is_replaced(folder: _Folder) -> None:
+def test_shipper_with_outdated_options_is_replaced(folder: _Folder) -> None:
     why = why_replace(folder.path, _SHIPPER, _OURS)
     assert why == "/etc/a.yaml was changed after it had read that"
 
 
-def test_so_is_one_if_only_a_secret_was_changed(folder: _Folder) -> None:
+def test_shipper_is_replaced_if_only_a_secret_was_changed(folder: _Folder) -> None:
     assert why_replace(folder.path, _SHIPPER, replace(_OURS, digest="d1"))
 
 
@@ -94,13 +94,13 @@ def test_so_is_one_if_only_a_secret_was_changed(folder: _Folder) -> None:
         (replace(_SHIPPER, version="99.0"), replace(_OURS, digest="d1", stamp="s1")),
     ],
 )
-def test_one_with_the_same_or_later_options_and_an_external_one_are_not(
+def test_shipper_with_current_options_or_external_is_not_replaced(
     folder: _Folder, shipper: CaptureProcess, ours: Reading
 ) -> None:
     assert why_replace(folder.path, shipper, ours) == ""
 
 
-def test_one_of_an_older_version_is_though_its_options_are_the_same(folder: _Folder) -> None:
+def test_shipper_of_an_older_version_is_replaced_despite_equal_options(folder: _Folder) -> None:
     older = replace(_SHIPPER, version="0.0.10")
     why = why_replace(folder.path, older, replace(_OURS, digest="d1", stamp="s1"))
     assert "version 0.0.10" in why
@@ -108,7 +108,7 @@ def test_one_of_an_older_version_is_though_its_options_are_the_same(folder: _Fol
 
 
 @pytest.mark.parametrize("other", [{"path": "/etc/b.yaml"}, {"root": "5:6"}])
-def test_that_of_a_server_with_another_file_is_only_once_that_server_is_gone(
+def test_shipper_of_another_server_is_replaced_only_after_that_server_ends(
     folder: _Folder, other: dict[str, str]
 ) -> None:
     theirs = replace(_SHIPPER, reading=replace(_SHIPPER.reading, **other))
@@ -153,7 +153,7 @@ def test_a_process_that_is_no_shipper_of_this_folder_gets_no_signal(folder: _Fol
     assert not end_earlier_version(folder.path, 2**22 + 1)
 
 
-def test_what_a_server_process_said_goes_with_its_mark(folder: _Folder) -> None:
+def test_options_told_by_a_server_process_are_removed_with_its_mark(folder: _Folder) -> None:
     made = JournalFolder(folder.path)
     said = processes.tell_server(made.state, made.owner, _OURS)
     assert [party.reading for party in read_servers(folder.path).parties] == [_OURS]
@@ -165,7 +165,7 @@ def test_what_a_server_process_said_goes_with_its_mark(folder: _Folder) -> None:
 # -- the digest
 
 
-def test_the_digest_is_of_what_options_mean(tmp_path: Path) -> None:
+def test_digest_depends_on_option_values_not_on_their_spelling(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
 
     def digest(*lines: str) -> str:
@@ -260,7 +260,7 @@ def test_the_file_of_a_server_in_a_chroot_is_looked_at_too(folder: _Folder, tmp_
         assert f"/c.yaml was changed after server process {server.pid}" in told.what
 
 
-def test_an_embedded_shipper_of_an_older_version_and_one_that_says_nothing(
+def test_embedded_shipper_of_an_older_or_unknown_version_is_reported(
     folder: _Folder,
 ) -> None:
     folder.server(_OURS)

@@ -73,7 +73,7 @@ def _follow(spark: _Spark, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch)
     return stream.getvalue()
 
 
-def test_lines_come_only_where_something_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_lines_are_printed_only_on_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = _follow(_Spark(), io.StringIO(), monkeypatch).splitlines()
     assert 1 <= len(lines) <= 2 + 2, (
         "of four looks two were alike; what is being done may begin late"
@@ -88,7 +88,7 @@ def test_a_terminal_has_one_line_that_is_gone_at_the_end(monkeypatch: pytest.Mon
     assert drawn.endswith("\r\x1b[K")
 
 
-def test_trouble_with_spark_ends_the_telling_and_nothing_else(
+def test_spark_failure_ends_only_the_progress_output(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert _follow(_Spark(fails=True), io.StringIO(), monkeypatch) == ""
@@ -116,7 +116,7 @@ class _Faulty(_Spark):
         raise IndexError
 
 
-def test_fault_of_ours_in_the_telling_is_not_taken_for_a_spark_that_is_gone(
+def test_own_fault_in_the_progress_output_is_not_taken_for_a_lost_spark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     raised: list[object] = []

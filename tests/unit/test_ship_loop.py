@@ -81,7 +81,7 @@ def test_a_scan_without_end_holds_up_neither_the_loop_nor_the_end(
         assert running.stop() < 5
 
 
-def test_nothing_is_begun_before_all_that_was_there_is_known(
+def test_shipping_begins_only_after_the_first_scan_is_complete(
     tmp_path: Path, journal_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [_journal(journal_directory, sequence) for sequence in range(1, 4)]
@@ -107,7 +107,7 @@ def test_nothing_is_begun_before_all_that_was_there_is_known(
     assert running.known[0] == 3
 
 
-def test_what_a_server_leaves_that_comes_and_goes_while_the_shipper_ends_is_decided(
+def test_journal_of_a_server_that_ended_during_the_shutdown_is_decided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = PlayedServer(tmp_path)
@@ -148,7 +148,7 @@ def _journal(directory: Path, sequence: int) -> str:
 
 
 @pytest.mark.parametrize(("line", "called"), [("", "flush"), ("linger.ms: 50", "poll")])
-def test_what_was_handed_over_is_hurried_unless_the_user_wants_a_wait(
+def test_queued_messages_are_flushed_unless_linger_is_configured(
     tmp_path: Path, journal_directory: Path, line: str, called: str
 ) -> None:
     path = tmp_path / "connector.yaml"

@@ -37,7 +37,7 @@ def test_an_identity_outlasts_a_failed_sync_of_its_name_and_a_power_cut(
     assert Shipped(folder, "positions").identity == shown
 
 
-def test_an_identity_whose_process_died_before_its_sync_is_synced_by_the_next(
+def test_identity_of_a_process_killed_before_its_sync_is_synced_by_the_next(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = Shipped(folder, "positions").identity
@@ -51,7 +51,7 @@ def test_an_identity_whose_process_died_before_its_sync_is_synced_by_the_next(
     assert folder / STATE_DIRECTORY / "shipped" in synced
 
 
-def test_what_was_missing_is_told_until_it_is_acknowledged(folder: Path) -> None:
+def test_missing_journals_are_reported_until_acknowledged(folder: Path) -> None:
     shipped = Shipped(folder, "positions")
     shipped.miss(DATABASE, (0, 3), (0, 4))
     shipped.miss(DATABASE, (0, 5), (0, 5))
@@ -67,7 +67,7 @@ def test_what_was_missing_is_told_until_it_is_acknowledged(folder: Path) -> None
     assert shipped.databases[DATABASE].passed == (1, 1)
 
 
-def test_what_was_lost_is_not_missing_too(folder: Path) -> None:
+def test_lost_journals_are_not_reported_as_missing_too(folder: Path) -> None:
     shipped = Shipped(folder, "positions")
     memory = shipped.databases[DATABASE] = Memory(DATABASE, "positions", (0, 9))
     shipped.lose(memory, (0, 6))
@@ -75,7 +75,7 @@ def test_what_was_lost_is_not_missing_too(folder: Path) -> None:
     assert Shipped(folder, "positions").databases[DATABASE].passed == (0, 9)
 
 
-def test_what_was_noticed_before_the_clock_was_set_back_can_be_acknowledged(
+def test_gap_noticed_before_the_clock_was_set_back_can_be_acknowledged(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shipped = Shipped(folder, "positions")
@@ -89,7 +89,7 @@ def test_what_was_noticed_before_the_clock_was_set_back_can_be_acknowledged(
     assert notices(folder) == []
 
 
-def test_what_is_noticed_after_an_acknowledgement_is_still_told(folder: Path) -> None:
+def test_gap_noticed_after_an_acknowledgement_is_still_reported(folder: Path) -> None:
     shipped = Shipped(folder, "positions")
     shipped.miss(DATABASE, (0, 3), (0, 3))
     acknowledge(folder, DATABASE)
@@ -101,7 +101,7 @@ def test_what_is_noticed_after_an_acknowledgement_is_still_told(folder: Path) ->
     assert [notice.subject for notice in notices(folder)] == [f"missing:{DATABASE}"]
 
 
-def test_what_was_missing_outlasts_a_power_cut(
+def test_report_of_missing_journals_survives_a_power_cut(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shipped = Shipped(folder, "positions")

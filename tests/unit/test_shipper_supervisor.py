@@ -112,7 +112,7 @@ def test_a_shipper_gets_the_configuration_and_nothing_that_is_the_servers(
     assert not {"ISC_PASSWORD", "NOTIFY_SOCKET"} & environment.keys()
 
 
-def test_none_is_started_while_one_is_at_work_or_another_process_starts_one(
+def test_no_shipper_is_started_beside_a_running_or_starting_one(
     server: _Server,
 ) -> None:
     for name in ("shipper.lock", "starting.lock"):
@@ -123,7 +123,7 @@ def test_none_is_started_while_one_is_at_work_or_another_process_starts_one(
     assert server.look() == 1
 
 
-def test_one_that_ended_by_force_is_followed_by_another(server: _Server) -> None:
+def test_killed_shipper_is_restarted(server: _Server) -> None:
     assert [server.look() for _ in range(3)] == [1, 2, 3]
 
 
@@ -167,7 +167,7 @@ def _pause_after(server: _Server, clock: _Clock, lived_s: float) -> float:
     return sum(clock.pauses)
 
 
-def test_pauses_grow_while_each_shipper_ends_soon_and_are_over_once_one_has_run_as_long(
+def test_restart_pauses_grow_with_short_runs_and_end_after_a_long_one(
     server: _Server, clock: _Clock
 ) -> None:
     pauses = [_pause_after(server, clock, 0.5) for _ in range(8)]
@@ -189,14 +189,12 @@ def test_the_time_that_a_shipper_works_counts_as_a_part_of_the_pause(
     assert _pause_after(server, clock, MOST_PAUSE_S) == 0
 
 
-def test_one_that_is_killed_now_and_then_is_followed_at_once(
-    server: _Server, clock: _Clock
-) -> None:
+def test_rarely_killed_shipper_is_restarted_at_once(server: _Server, clock: _Clock) -> None:
     assert [_pause_after(server, clock, SHORT_LIFE_S) for _ in range(20)] == [0] * 20
 
 
 @pytest.mark.parametrize("error", [ConfigError, ShipperFenced])
-def test_one_that_would_end_the_same_way_is_not_started_until_the_configuration_changes(
+def test_misconfigured_or_fenced_shipper_waits_for_a_configuration_change(
     server: _Server, error: type[ConfigError | ShipperFenced]
 ) -> None:
     assert server.look() == 1
@@ -212,7 +210,7 @@ def test_one_that_would_end_the_same_way_is_not_started_until_the_configuration_
     assert server.look() == 2
 
 
-def test_other_ends_and_old_ones_hold_up_nothing(server: _Server) -> None:
+def test_other_exit_statuses_and_old_ones_do_not_prevent_a_restart(server: _Server) -> None:
     assert server.look() == 1
     server.end_shipper(ShipError.exit_code)
     assert server.look() == 2
@@ -222,7 +220,7 @@ def test_other_ends_and_old_ones_hold_up_nothing(server: _Server) -> None:
     assert server.look() == 4
 
 
-def test_one_with_older_options_is_asked_to_end_and_asked_once(
+def test_shipper_with_older_options_is_asked_to_end_once(
     server: _Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shipper, "_END_S", 0.0)
@@ -242,7 +240,7 @@ def test_one_with_older_options_is_asked_to_end_and_asked_once(
     assert server.look() == 1  # what is left of the request ends no other one
 
 
-def test_one_that_begins_meanwhile_is_not_waited_for(
+def test_newer_shipper_started_meanwhile_is_not_waited_for(
     server: _Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading = replace(begin_reading(server.config), read_ns=1, stamp="of before")
@@ -260,7 +258,7 @@ def test_one_that_begins_meanwhile_is_not_waited_for(
     another.release()
 
 
-def test_why_none_can_be_started_is_left_for_the_status(
+def test_reason_of_a_failed_shipper_start_is_in_the_status(
     server: _Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def python_program() -> Path:
@@ -279,7 +277,7 @@ def test_why_none_can_be_started_is_left_for_the_status(
 
 
 @pytest.mark.parametrize("namespace", [[], ["unshare", "--pid", "--fork"]])
-def test_a_shipper_is_awaited_until_it_has_ended_whatever_proc_shows(namespace: list[str]) -> None:
+def test_shipper_is_awaited_until_it_ends_also_in_a_pid_namespace(namespace: list[str]) -> None:
     program = [*namespace, sys.executable, "-c", _LIFE_OF_A_PROCESS]
     said = subprocess.run(program, capture_output=True, text=True, check=True).stdout
     assert said.splitlines() == ["runs True", "is a zombie False", "is gone False"]
@@ -290,7 +288,7 @@ def test_a_server_that_has_just_started_tries_at_once(server: _Server) -> None:
     assert server.look() == 1
 
 
-def test_another_process_of_the_same_server_does_not(
+def test_another_process_of_the_same_server_does_not_restart_at_once(
     server: _Server, journal_directory: Path
 ) -> None:
     assert server.look() == 1
@@ -300,7 +298,7 @@ def test_another_process_of_the_same_server_does_not(
     other.close()
 
 
-def test_a_shipper_that_ends_by_itself_leaves_why(tmp_path: Path) -> None:
+def test_shipper_that_ends_by_itself_leaves_its_reason(tmp_path: Path) -> None:
     config, words = tmp_path / "connector.yaml", tmp_path / "words"
     config.write_text("connector.nam: wrong\n")
     logging = tmp_path / "logging.yaml"

@@ -113,7 +113,7 @@ def sending(tmp_path: Path) -> _Sending:
     return _Sending(tmp_path)
 
 
-def test_what_was_handed_over_does_not_count(sending: _Sending) -> None:
+def test_messages_count_only_once_acknowledged(sending: _Sending) -> None:
     producer: Any = _Producer()
     send = sending.send()
     while not send.read_to_end:
@@ -136,7 +136,7 @@ def test_a_large_journal_counts_in_steps_from_its_beginning(sending: _Sending) -
     assert sending.counted == (600, 0, 0) and not send.delivered
 
 
-def test_what_is_sent_again_counts_once(sending: _Sending) -> None:
+def test_resent_messages_count_once(sending: _Sending) -> None:
     producer: Any = _Producer()
     first = sending.send()
     first.produce(producer, 300)
@@ -157,9 +157,7 @@ def test_what_is_sent_again_counts_once(sending: _Sending) -> None:
 
 
 @pytest.mark.parametrize("room", [0, 1, 150, ROWS, ROWS + 1])
-def test_a_change_of_which_a_message_is_held_back_waits_for_it(
-    sending: _Sending, room: int
-) -> None:
+def test_change_counts_only_with_its_last_message(sending: _Sending, room: int) -> None:
     producer: Any = _Producer(room)
     send = sending.send()
     while send.produce(producer, 300):

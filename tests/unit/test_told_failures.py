@@ -83,7 +83,7 @@ def test_both_places_count_together_and_are_acknowledged_each_for_itself(folder:
     assert _told(folder) == {A: 1}
 
 
-def test_who_names_a_database_acknowledges_nothing_that_was_counted_nowhere(folder: Path) -> None:
+def test_acknowledging_one_database_leaves_uncounted_losses(folder: Path) -> None:
     _in_folder(folder, a=2, b=1)
     found = pages(folder, [_config(folder)])
     acknowledge_failures(found, [A])
@@ -117,7 +117,7 @@ def test_an_acknowledgement_that_can_not_be_read_hides_nothing(
 
 
 @pytest.mark.parametrize("failing", [1, 2])  # of the file, of its name
-def test_an_acknowledgement_of_which_a_sync_fails_is_an_error_and_can_be_repeated(
+def test_failed_sync_of_an_acknowledgement_is_an_error_and_can_be_retried(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failing: int
 ) -> None:
     _in_folder(folder, a=5)
@@ -156,9 +156,7 @@ def test_a_folder_alone_leads_to_the_systems_pages_about_it(folder: Path, tmp_pa
     assert told == {"/srv/0.fdb", "/srv/2.fdb"}  # of whose file nobody can tell, too
 
 
-def test_a_page_that_can_not_be_read_is_told_of(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_counter_page_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = _in_state(folder, a=1)
     found = pages(folder, [_config(folder)])
     assert unreadable(found) == []
@@ -170,7 +168,7 @@ def test_a_page_that_can_not_be_read_is_told_of(
     assert text in {trouble.text for trouble in statistics.troubles.values()}
 
 
-def test_the_shipper_tells_of_it_until_it_is_acknowledged(folder: Path) -> None:
+def test_shipper_reports_a_counted_loss_until_acknowledged(folder: Path) -> None:
     _in_folder(folder, a=1)
     statistics = Statistics()
     statistics.trouble("kafka", "waiting", "away")
@@ -183,7 +181,7 @@ def test_the_shipper_tells_of_it_until_it_is_acknowledged(folder: Path) -> None:
     assert set(statistics.troubles) == {"kafka"}
 
 
-def test_status_without_a_journal_folder_tells_what_that_costs(
+def test_status_without_a_journal_folder_reports_lost_transactions(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _in_state(folder, a=7)
@@ -194,7 +192,7 @@ def test_status_without_a_journal_folder_tells_what_that_costs(
     assert "there is no journal folder" in said.err
 
 
-def test_status_of_options_that_can_not_be_loaded_tells_what_they_cost(
+def test_status_with_unloadable_options_reports_lost_transactions(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _in_state(folder, a=7)
@@ -205,7 +203,7 @@ def test_status_of_options_that_can_not_be_loaded_tells_what_they_cost(
     assert "connector.journal.directory" in said.err
 
 
-def test_a_damaged_page_is_told_of_until_it_is_acknowledged(
+def test_damaged_counter_page_is_reported_until_acknowledged(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nobody knows what it counted, which is not nothing."""
@@ -258,7 +256,7 @@ def _metric(config: Path, name: str) -> float | None:
 
 
 @pytest.mark.parametrize("known_by", ["server", "last shipper"])
-def test_all_who_look_with_another_file_look_at_the_pages_of_whoever_works_on_the_folder(
+def test_commands_with_another_file_read_the_pages_of_the_folders_user(
     folder: Path, server: Path, capsys: pytest.CaptureFixture[str], known_by: str
 ) -> None:
     theirs = server / "reddatabase.connector.yaml"
@@ -285,7 +283,7 @@ def test_all_who_look_with_another_file_look_at_the_pages_of_whoever_works_on_th
     assert _metric(_config(folder), "unacknowledged_lost_transactions") == 0
 
 
-def test_the_shipper_tells_what_replication_log_alone_has_until_it_is_acknowledged(
+def test_shipper_reports_replication_log_entries_until_acknowledged(
     folder: Path, server: Path
 ) -> None:
     log, statistics = server / "replication.log", Statistics()
@@ -310,7 +308,7 @@ def test_the_shipper_tells_what_replication_log_alone_has_until_it_is_acknowledg
     assert not statistics.troubles
 
 
-def test_a_log_that_the_shipper_can_not_read_is_told_of(
+def test_replication_log_unreadable_for_the_shipper_is_reported(
     folder: Path, server: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> Iterator[object]:

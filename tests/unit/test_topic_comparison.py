@@ -26,7 +26,7 @@ from firebird_cdc.journal.replay.audit.kafka.rendered import make_renderer
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_what_was_shipped_does_not_differ(name: str, tmp_path: Path) -> None:
+def test_shipped_messages_do_not_differ(name: str, tmp_path: Path) -> None:
     scene = Scene(tmp_path, **CONFIGURATIONS[name])
     fill_five(scene)
     scene.journal(lambda writer: writer.ddl("create table U (ID integer)"))
@@ -83,7 +83,7 @@ def _older(message: Message) -> Message:
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_what_an_earlier_version_has_shipped_does_not_differ(name: str, tmp_path: Path) -> None:
+def test_messages_of_an_earlier_version_do_not_differ(name: str, tmp_path: Path) -> None:
     """Also where it announced no epoch, and where this version has gone on after it."""
     scene = Scene(tmp_path, **CONFIGURATIONS[name])
     fill_five(scene)
@@ -132,7 +132,7 @@ def test_an_epoch_or_sequence_that_is_not_the_journal_s_is_an_altered_event(
     assert kinds(scene.compare([*sent[:at], altered, *sent[at + 1 :]])) == [("altered", 1, 1)]
 
 
-def test_an_announcement_that_is_lost_or_doubled_is_told(tmp_path: Path) -> None:
+def test_lost_or_doubled_epoch_announcement_is_reported(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.journal(lambda writer: writer.ddl("create table T (ID integer)"))
     scene.rows(("c", None, (1, "b")), epoch=1)
@@ -146,7 +146,7 @@ def test_an_announcement_that_is_lost_or_doubled_is_told(tmp_path: Path) -> None
     assert doubled["kind"] == "doubled"
 
 
-def test_avro_is_compared_by_what_it_says(tmp_path: Path) -> None:
+def test_avro_messages_are_compared_by_decoded_content(tmp_path: Path) -> None:
     options = {
         f"{part}.converter{name}": text
         for part in ("key", "value")
@@ -171,7 +171,7 @@ def test_avro_is_compared_by_what_it_says(tmp_path: Path) -> None:
     assert [row["kind"] for row in scene.compare([*sent, foreign])] == ["extra"]
 
 
-def test_what_was_left_out_is_told_and_may_come_late(tmp_path: Path) -> None:
+def test_left_out_event_is_reported_and_may_be_redelivered(tmp_path: Path) -> None:
     scene = Scene(tmp_path, **CONFIGURATIONS["counted"])
     uuid = scene.rows(("c", None, (1, "a")), ("c", None, (2, "b")), ("c", None, (3, "c")))
     sent = scene.shipped({uuid: {2}})
@@ -216,7 +216,7 @@ def test_the_order_is_that_of_a_database_and_partition(tmp_path: Path) -> None:
     assert kinds(scene.compare([*sent[2:], *sent[:2]])) == [("order", 1, 1), ("order", 2, 1)]
 
 
-def test_an_event_that_can_not_be_made_is_told(tmp_path: Path) -> None:
+def test_event_that_cannot_be_rendered_is_reported(tmp_path: Path) -> None:
     scene = Scene(tmp_path, **{"kafka.producer.max.request.size": "2000"})
     scene.rows(("c", None, (1, "a" * 1000)))
     (told,) = scene.compare([])
@@ -238,7 +238,7 @@ EACH_HEADER = pytest.mark.parametrize(
 
 
 @EACH_HEADER
-def test_a_repair_stands_for_what_it_names(tmp_path: Path, written: Written) -> None:
+def test_repair_stands_for_the_events_it_names(tmp_path: Path, written: Written) -> None:
     scene = Scene(tmp_path)
     fill_five(scene)
     sent = scene.shipped()
@@ -277,7 +277,7 @@ def test_the_state_of_a_repair_stands_for_all_before_it_in_a_compacted_topic(
     assert found == [("missing", 3, 1), ("stands", 1, 1)]
 
 
-def test_a_task_knows_which_table_came_first(tmp_path: Path) -> None:
+def test_task_knows_the_owner_of_a_shared_topic(tmp_path: Path) -> None:
     """Whatever journals it gets: the other ones may hold the first event of that table."""
     topics = make_renderer(Scene(tmp_path).rendering).topics
     with pytest.raises(BadName, match=r"table Товары in .* and table Заказы in"):

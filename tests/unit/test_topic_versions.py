@@ -53,7 +53,7 @@ def _split(old: list[Message], new: list[Message], at: int) -> list[Message]:
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_what_a_version_before_has_shipped_does_not_differ(name: str, tmp_path: Path) -> None:
+def test_messages_of_the_previous_version_do_not_differ(name: str, tmp_path: Path) -> None:
     """Wherever the upgrade was: between two journals, or in the middle of one."""
     scene = _history(tmp_path, **CONFIGURATIONS[name])
     old, new = scene.shipped(version=OLD), scene.shipped()
@@ -88,7 +88,7 @@ def test_a_table_without_a_key_does_not_differ_after_an_upgrade(name: str, tmp_p
 
 
 @pytest.mark.parametrize("name", ["plain", "counted", "masked"])
-def test_avro_of_a_version_before_does_not_differ(name: str, tmp_path: Path) -> None:
+def test_avro_of_the_previous_version_does_not_differ(name: str, tmp_path: Path) -> None:
     options = {
         f"{part}.converter{name}": text
         for part in ("key", "value")
@@ -108,7 +108,7 @@ def test_avro_of_a_version_before_does_not_differ(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["plain", "no schemas", "counted"])
-def test_each_fault_in_what_a_version_before_wrote_is_one_difference(
+def test_each_fault_in_messages_of_the_previous_version_is_one_difference(
     name: str, tmp_path: Path
 ) -> None:
     scene = _history(tmp_path, **CONFIGURATIONS[name])
@@ -159,7 +159,7 @@ def test_a_version_after_this_one_is_named_where_its_messages_differ(tmp_path: P
     assert [(row["kind"], row["note"]) for row in found] == [("altered", "later")]
 
 
-def test_what_only_a_version_before_could_send_does_not_differ(tmp_path: Path) -> None:
+def test_events_only_the_previous_version_could_send_do_not_differ(tmp_path: Path) -> None:
     """A value of 39 digits; where it is not in the topic, it is told that it can't be sent."""
     scene = Scene(tmp_path)
     _prices(scene, 10, MOST)
@@ -176,7 +176,7 @@ def test_what_only_a_version_before_could_send_does_not_differ(tmp_path: Path) -
     assert "39 digits" in next(row["note"] for row in found if row["kind"] == "quarantined")
 
 
-def test_a_version_before_counted_what_it_could_send(tmp_path: Path) -> None:
+def test_event_counts_of_the_previous_version_are_excused_by_its_events(tmp_path: Path) -> None:
     """The numbers in that transaction are others than today's, which is excused by its events."""
     scene = Scene(tmp_path, **{"provide.transaction.metadata": "true"})
     _prices(scene, 10, MOST)
@@ -186,7 +186,7 @@ def test_a_version_before_counted_what_it_could_send(tmp_path: Path) -> None:
     assert all(row["kind"] == "block" or row["position"] == END_AT for row in others)
 
 
-def test_what_is_sent_late_or_as_a_repair_after_an_upgrade_is_known(tmp_path: Path) -> None:
+def test_redelivery_or_repair_after_an_upgrade_is_recognised(tmp_path: Path) -> None:
     """It is written in today's form, whichever version left it out."""
     scene = _history(tmp_path)
     old, new = scene.shipped(version=OLD), scene.shipped()
@@ -203,7 +203,7 @@ def test_what_is_sent_late_or_as_a_repair_after_an_upgrade_is_known(tmp_path: Pa
         assert sorted(row["kind"] for row in found) == kinds_due
 
 
-def test_where_only_the_last_message_of_a_key_stays_keys_of_two_forms_are_one(
+def test_compacted_topic_treats_the_keys_of_both_versions_as_one(
     tmp_path: Path,
 ) -> None:
     """A compacted topic keeps the last message of a row under the key of each form."""

@@ -101,7 +101,7 @@ def test_tables_of_two_databases_under_the_table_strategy(names: Names) -> None:
         topics.of_table("/b.fdb", "T")
 
 
-def test_topics_that_differ_in_dots_and_underscores_only_are_refused_as_kafka_does(
+def test_topics_differing_only_in_dots_and_underscores_are_refused(
     names: Names,
 ) -> None:
     topics = names()
@@ -110,14 +110,14 @@ def test_topics_that_differ_in_dots_and_underscores_only_are_refused_as_kafka_do
         topics.of_table(DATABASE, "A_B")
 
 
-def test_table_whose_topic_is_that_of_transactions(names: Names) -> None:
+def test_table_with_the_name_of_the_transaction_topic_is_refused(names: Names) -> None:
     by_table = "topic.naming.strategy: table"
     assert names(by_table).of_table(DATABASE, "transaction") == "depot.transaction"
     with pytest.raises(BadName, match=r"is that of transactions; choose another topic\.trans"):
         names(by_table, "provide.transaction.metadata: true").of_table(DATABASE, "transaction")
 
 
-def test_table_whose_topic_is_that_of_schema_changes(names: Names) -> None:
+def test_table_with_the_name_of_the_schema_change_topic_is_refused(names: Names) -> None:
     lines = (
         "topic.naming.strategy: table",
         "override.data.change.topic.prefix: de",
@@ -137,7 +137,7 @@ def test_collision_is_noticed_though_few_names_are_kept(names: Names) -> None:
         topics.of_table(DATABASE, "A#")
 
 
-def test_who_came_first_is_remembered_over_a_restart(names: Names, tmp_path: Path) -> None:
+def test_owner_of_a_shared_topic_is_remembered_over_a_restart(names: Names, tmp_path: Path) -> None:
     memory = tmp_path / "shared-topics"
 
     def restarted(captures: Callable[[str, str], bool] = lambda *_: True) -> TopicNames:
@@ -166,7 +166,7 @@ def test_who_came_first_is_remembered_over_a_restart(names: Names, tmp_path: Pat
         restarted().of_table(DATABASE, "A$")
 
 
-def test_who_came_first_is_remembered_over_a_power_cut(
+def test_owner_of_a_shared_topic_is_remembered_over_a_power_cut(
     names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "state"
@@ -181,7 +181,7 @@ def test_who_came_first_is_remembered_over_a_power_cut(
     assert read_owners(folder / "shared-topics") == [(DATABASE, "A$"), (DATABASE, "B")]
 
 
-def test_a_topic_waits_while_it_cannot_be_kept_who_came_first(names: Names, tmp_path: Path) -> None:
+def test_topic_waits_while_its_owner_cannot_be_recorded(names: Names, tmp_path: Path) -> None:
     memory = tmp_path / "gone" / "shared-topics"
     topics = names()
     topics.remember_in(memory)
@@ -193,7 +193,7 @@ def test_a_topic_waits_while_it_cannot_be_kept_who_came_first(names: Names, tmp_
     assert read_owners(memory) == [(DATABASE, "A$")]
 
 
-def test_tables_that_are_known_wait_for_no_disk(
+def test_tables_with_a_recorded_topic_are_usable_on_a_full_disk(
     names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Shipping them is what makes room on a full one."""
@@ -218,9 +218,7 @@ def test_tables_that_are_known_wait_for_no_disk(
     assert read_owners(memory) == [(DATABASE, "A$"), (DATABASE, "B")]
 
 
-def test_the_memory_of_who_came_first_follows_a_folder_that_is_another_one(
-    names: Names, tmp_path: Path
-) -> None:
+def test_recorded_topic_owners_follow_a_replaced_folder(names: Names, tmp_path: Path) -> None:
     folders = [tmp_path / "old", tmp_path / "new"]
     for folder in folders:
         folder.mkdir()
@@ -250,7 +248,7 @@ def test_a_line_written_by_hand_gives_a_table_its_topic(names: Names, tmp_path: 
     topics.of_table("/srv/fb/shop.fdb", "Заказы")
 
 
-def test_the_memory_of_who_came_first_has_an_end(
+def test_number_of_recorded_topic_owners_is_bounded(
     names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topics_module, "OWNERS_KEPT", 3)
@@ -344,7 +342,7 @@ def test_escape_is_one_to_one_where_names_are_cut(names: Names) -> None:
 
 @pytest.mark.parametrize("encoding", [TRANSLITERATE, ESCAPE])
 @pytest.mark.parametrize("length", [20, 150, 214, 240, 300])
-def test_topics_of_a_database_are_known_by_how_they_begin(
+def test_topics_of_a_database_are_recognised_by_their_prefix(
     names: Names, encoding: str, length: int
 ) -> None:
     encoded = names(f"topic.name.encoding: {encoding}")
@@ -374,7 +372,7 @@ def test_the_way_out_of_a_collision_is_named_where_it_is_one(names: Names) -> No
     assert "encoding" not in str(caught.value)
 
 
-def test_table_with_the_topic_of_positions(names: Names) -> None:
+def test_table_with_the_name_of_the_offset_topic_is_refused(names: Names) -> None:
     lines = ("topic.naming.strategy: table", "kafka.position.topic: depot.T")
     with pytest.raises(BadName, match="is that of offsets; choose another kafka"):
         names(*lines).of_table(DATABASE, "T")

@@ -160,7 +160,7 @@ def test_a_transaction_without_events_has_no_boundaries(render: Render, lines: A
     assert render(insert(*FIRST), ON, *lines) == []
 
 
-def test_a_bad_event_leaves_no_hole_in_the_order(render: Render) -> None:
+def test_bad_event_leaves_no_gap_in_the_order_numbers(render: Render) -> None:
     columns = (SHIPMENT[0], column("RATIO", Storage.DOUBLE, nullable=False))
 
     def fill(writer: JournalWriter) -> None:

@@ -238,7 +238,7 @@ def test_unwrap_of_deletes(
     assert (apply(tombstone()) is not None) is tombstone_stays
 
 
-def test_unwrap_in_rewrite_mode_marks_what_is_not_deleted(unwrap: Callable[..., Apply]) -> None:
+def test_unwrap_in_rewrite_mode_marks_rows_as_not_deleted(unwrap: Callable[..., Apply]) -> None:
     record = unwrap(delete_tombstone_handling_mode="REWRITE")(event("u"))
     assert record is not None
     assert record.value == {**NEW, "__deleted": "false"}
@@ -329,7 +329,7 @@ def test_unwrap_adds_headers_as_kafka_connect_writes_them(unwrap: Callable[..., 
     assert buried.headers == [("h", b"1"), ("__op", "d")]
 
 
-def test_unwrap_makes_no_null_of_what_is_no_number(unwrap: Callable[..., Apply]) -> None:
+def test_unwrap_keeps_non_finite_numbers_in_headers(unwrap: Callable[..., Apply]) -> None:
     """Avro carries such values, and so do headers that are text."""
     record = event("u")
     record.value = {**record.value, "after": {**NEW, "FACTOR": float("-inf")}}
@@ -356,7 +356,7 @@ def test_unwrap_routes_by_a_field_of_the_row(unwrap: Callable[..., Apply]) -> No
         unwrap(route_by_field="ID")(event("c"))
 
 
-def test_unwrap_leaves_what_is_no_envelope(unwrap: Callable[..., Apply]) -> None:
+def test_unwrap_leaves_messages_without_an_envelope(unwrap: Callable[..., Apply]) -> None:
     record = transaction_end()
     assert unwrap(add_headers="op")(record) is record
 
@@ -546,7 +546,7 @@ def test_a_condition_that_cannot_be_decided_is_a_bad_event(
         ("(" * 400 + "true" + ")" * 400, "more than 40 brackets in one another"),
     ],
 )
-def test_what_is_no_condition_is_refused(
+def test_malformed_condition_is_refused(
     kept: Callable[[str, Record], bool], condition: str, told: str
 ) -> None:
     with pytest.raises(ConfigError, match=r"transforms\.f\.condition is ") as raised:
@@ -642,7 +642,7 @@ def test_remove_field_takes_several_paths_and_whole_structs(build: Callable[...,
     assert apply(untouched) is untouched
 
 
-def test_a_transform_of_vitess_positions_says_that_there_are_none(
+def test_transform_of_vitess_positions_is_refused(
     build: Callable[..., Apply],
 ) -> None:
     with pytest.raises(ConfigError, match="it is about positions in Vitess"):
@@ -702,7 +702,7 @@ def test_the_own_transform_of_the_page(
 # -- what is wrong with a configuration
 
 
-def test_all_problems_of_transforms_are_told_at_once(build: Callable[..., Apply]) -> None:
+def test_all_problems_of_transforms_are_reported_at_once(build: Callable[..., Apply]) -> None:
     with pytest.raises(ConfigError) as raised:
         build(
             "transforms: u,r,f,d,x,j,p",
@@ -849,9 +849,7 @@ def test_an_own_transform_changes_and_drops_records(mark: Apply) -> None:
         ("topic", "gave the topic 'a b'; Kafka allows up to 249"),
     ],
 )
-def test_what_an_own_transform_does_wrong_is_a_bad_event(
-    mark: Apply, carrier: str, told: str
-) -> None:
+def test_fault_of_a_custom_transform_is_a_bad_event(mark: Apply, carrier: str, told: str) -> None:
     with pytest.raises(BadValue) as raised:
         mark(with_carrier(carrier))
     assert "transform m (my_marks.Mark)" in str(raised.value)
@@ -875,7 +873,7 @@ def test_what_an_own_transform_does_wrong_is_a_bad_event(
         ("my_marks.Mark", "it refuses its parameters: KeyError: 'mark'"),
     ],
 )
-def test_an_own_transform_that_cannot_be_made_is_told(
+def test_custom_transform_that_cannot_be_created_is_reported(
     build: Callable[..., Apply], own_module: str, path: str, told: str
 ) -> None:
     with pytest.raises(ConfigError) as raised:

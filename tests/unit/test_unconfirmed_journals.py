@@ -35,7 +35,7 @@ def _begin(
     return path.name, transaction
 
 
-def test_those_of_the_database_that_its_snapshot_sees_are_waited_for(tmp_path: Path) -> None:
+def test_unconfirmed_journals_within_the_snapshot_are_waited_for(tmp_path: Path) -> None:
     mine = _begin(tmp_path, 7)
     of_unknown_guid = _begin(tmp_path, 8, guid=UUID(int=0))
     _begin(tmp_path, 9)

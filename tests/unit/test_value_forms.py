@@ -474,7 +474,7 @@ def test_text_blob_is_read_in_its_own_character_set() -> None:
     ("placeholder", "text", "raw"),
     [("__gone", "__gone", b"__gone"), ("hex:c0ff", "\ufffd\ufffd", b"\xc0\xff")],
 )
-def test_what_cannot_be_read_is_the_placeholder(placeholder: str, text: str, raw: bytes) -> None:
+def test_unreadable_values_become_the_placeholder(placeholder: str, text: str, raw: bytes) -> None:
     modes = {"placeholder": placeholder}
     missing = Blob(1, False, None, (), b"half of i")
     assert rendered(missing, Storage.BLOB, modes, sub_type=1)[1] == text
@@ -545,6 +545,6 @@ def test_decimals_of_any_scale_agree_in_all_modes(scale: int) -> None:
 @pytest.mark.parametrize(
     "name", ["utf-7", "unicode_escape", "raw-unicode-escape", "hex", "no-such"]
 )
-def test_sets_that_give_texts_no_converter_can_write_are_not_found(name: str) -> None:
+def test_charsets_yielding_unwritable_texts_have_no_codec(name: str) -> None:
     assert find_codec(name) is None
     assert find_codec("WIN1251") == find_codec("windows-1251") == "cp1251"

@@ -30,7 +30,7 @@ def test_the_form_of_a_version(version: str, form: object) -> None:
     assert form_of(version) == form
 
 
-def test_what_is_later_than_this_version_is_told() -> None:
+def test_later_versions_are_recognised() -> None:
     assert is_later("999.0")
     assert not is_later(__version__)
     assert not is_later("0.1.0")
@@ -60,7 +60,7 @@ def test_messages_in_an_earlier_form_are_those_that_the_version_wrote(
     assert schemas == WRITTEN["schemas"]
 
 
-def test_what_differs_from_the_version_before_is_known(tmp_path: Path) -> None:
+def test_messages_differ_from_those_of_the_previous_version(tmp_path: Path) -> None:
     """Today's messages differ, or no form of their own would be needed."""
     options = {**OPTIONS["plain"], "decimal.int128.precision": "39"}
     renderer = Renderer(configuration(tmp_path, options), 1_000_000)

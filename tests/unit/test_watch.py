@@ -177,7 +177,7 @@ def test_wake_ends_a_wait_without_a_name(watcher: JournalWatcher) -> None:
     assert watcher.take() == []
 
 
-def test_what_the_system_dropped_makes_a_scan_due(
+def test_events_dropped_by_the_kernel_make_a_scan_due(
     journal_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inotify, "_BUFFER_BYTES", 4096)

@@ -45,7 +45,7 @@ def test_a_database_takes_one_slot_however_long_its_path_is(program: Path, state
     assert read_counters(state.parent).databases[path[:255]].timings["confirm"].count == 1
 
 
-def test_what_is_no_text_in_a_path_can_be_shown(program: Path, state: Path) -> None:
+def test_undecodable_bytes_of_a_database_path_are_escaped(program: Path, state: Path) -> None:
     _count(program, state, os.fsdecode(b"/data/caf\xe9.fdb"))
     assert _captured(state) == {r"/data/caf\xe9.fdb": 1}
 

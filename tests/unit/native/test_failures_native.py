@@ -89,7 +89,7 @@ def test_a_process_that_stopped_with_the_lock_holds_up_no_commit(
 
 
 @pytest.mark.parametrize("call", ["fdatasync", "fsync"])
-def test_a_count_of_which_a_sync_fails_is_said_to_have_failed(
+def test_failed_sync_of_a_count_is_reported(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     """Sync no count of refusals: the application knows of them."""
@@ -109,7 +109,7 @@ def test_a_count_of_which_a_sync_fails_is_said_to_have_failed(
     assert _count(program, state, "/a.fdb", "lost") == ""
 
 
-def test_what_is_no_folder_or_no_page_ends_in_a_reason_or_a_new_page(
+def test_missing_folder_gives_a_reason_and_an_empty_page_is_replaced(
     program: Path, tmp_path: Path
 ) -> None:
     assert "No such file" in _count(program, tmp_path / "gone", "/a.fdb", "lost")
@@ -124,7 +124,7 @@ def test_what_is_no_folder_or_no_page_ends_in_a_reason_or_a_new_page(
 
 
 @pytest.mark.parametrize("size", [100, 65536])
-def test_a_damaged_page_is_set_aside_and_told_of_until_it_is_known(
+def test_damaged_page_is_kept_and_reported_until_acknowledged(
     program: Path, tmp_path: Path, size: int
 ) -> None:
     page = tmp_path / page_name(CONFIG)

@@ -540,7 +540,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "poll.interval.ms", _I, "500",
-        "How long the idle shipper waits before it looks for new journals.",
+        "Longest wait of the idle shipper for a notification of new journals.",
         Group.SHIPPING, unit="ms", low=1, high=INT_MAX,
     ),
     Option(

@@ -121,7 +121,8 @@ class RepairSend(RedeliverySend):
         check_count(self.path, repair, count)
 
     def again(self, *, is_aborted: bool) -> RepairSend:
-        skipped = frozenset() if is_aborted else frozenset(self.taken)
+        first = 0 if is_aborted else self._take_back()
+        skipped = frozenset(number for number in self.taken if number < first)
         again = RepairSend(self._plan, self.repair, self._folder, is_careful=True, skipped=skipped)
         if not is_aborted:
             again.counts = self.counts

@@ -27,7 +27,7 @@ def why_replace(directory: Path, shipper: CaptureProcess, ours: Reading) -> str:
         return ""
     if theirs.place != ours.place:
         servers = read_servers(directory)
-        of_theirs = [each for each in servers.parties if each.reading.place == theirs.place]
+        of_theirs = [each for each in servers.records if each.reading.place == theirs.place]
         # Of one that says nothing nobody knows whether it is the shipper's server.
         if of_theirs or servers.unknown:
             return ""

@@ -179,12 +179,12 @@ class ShipperSupervisor(threading.Thread):
 
     def _ask_to_end(self, shipper: processes.Shipper) -> str:
         """Ask SHIPPER to end if it is to be replaced, and only once; return why, or nothing."""
-        directory, party = self._folder.path, shipper.party
-        if party is not None:
-            why = why_replace(directory, party, self._reading)
+        directory, record = self._folder.path, shipper.record
+        if record is not None:
+            why = why_replace(directory, record, self._reading)
             if why:
                 self._asked.add(shipper.name)
-                processes.ask_to_end(directory, party)
+                processes.ask_to_end(directory, record)
             return why
         self._asked.add(shipper.name)
         was_told = end_earlier_version(directory, shipper.process)

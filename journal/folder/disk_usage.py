@@ -66,7 +66,7 @@ class Alarm:
         self._limits = limits
         self._on: dict[str, str] = {}  # sentences by option
 
-    def judge(self, state: DiskState) -> dict[str, str]:
+    def problems(self, state: DiskState) -> dict[str, str]:
         """Return a sentence for each bound that is passed, the worst one first; by option."""
         self._on = {name: text for name, is_passed, text in self._bounds(state) if is_passed}
         return dict(self._on)
@@ -74,7 +74,7 @@ class Alarm:
     def tell(self, state: DiskState) -> None:
         """Log what began and what ended since the last time."""
         before = dict(self._on)
-        for name, text in self.judge(state).items():
+        for name, text in self.problems(state).items():
             if name not in before:
                 _log.warning("{text}", text=text, option=name)
         for name in before.keys() - self._on.keys():

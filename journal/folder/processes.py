@@ -79,15 +79,15 @@ def is_newer(version: str, other: str) -> bool:
 
 
 class Shipper(NamedTuple):
-    """The shipper of a folder. ``party``: None if it is of a version that says nothing more."""
+    """The shipper of a folder. ``record``: None if it is of a version that says nothing more."""
 
     process: int
-    party: CaptureProcess | None
+    record: CaptureProcess | None
 
     @property
     def name(self) -> str:
         """Name that tells it from the one before and the one after it."""
-        return str(self.process) if self.party is None else self.party.identity
+        return str(self.process) if self.record is None else self.record.identity
 
 
 def read_shipper(directory: Path, is_locked: Callable[[Path], bool] = is_held) -> Shipper | None:
@@ -131,39 +131,39 @@ class Servers(NamedTuple):
     """The server processes of a folder. ``unknown``: how many live that have not said what they
     have read, as an earlier version doesn't."""
 
-    parties: list[CaptureProcess]
+    records: list[CaptureProcess]
     unknown: int
 
 
 def read_servers(directory: Path, is_locked: Callable[[Path], bool] = is_held) -> Servers:
     """Return the server processes that work on DIRECTORY and live."""
     state = directory / STATE_DIRECTORY
-    parties, unknown = [], 0
+    records, unknown = [], 0
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         for mark in list((state / _OWNERS).iterdir()):
             with contextlib.suppress(OSError, ValueError):
                 owner = UUID(mark.name)
                 if not is_locked(mark):
                     continue
-                party = None
+                record = None
                 with contextlib.suppress(FileNotFoundError):
-                    party = CaptureProcess.from_json(server_path(state, owner).read_text("utf-8"))
-                if party is not None:
-                    parties.append(party)
+                    record = CaptureProcess.from_json(server_path(state, owner).read_text("utf-8"))
+                if record is not None:
+                    records.append(record)
                 else:
                     unknown += 1
-    return Servers(parties, unknown)
+    return Servers(records, unknown)
 
 
 def configs_at_work(directory: Path) -> list[Path]:
     """Return the configuration files that the processes at work on DIRECTORY have read, but for
     those of processes that see other files than this one."""
-    parties = read_servers(directory).parties
+    records = read_servers(directory).records
     shipper = read_shipper(directory)
-    if shipper is not None and shipper.party is not None:
-        parties.append(shipper.party)
+    if shipper is not None and shipper.record is not None:
+        records.append(shipper.record)
     own = root_directory()
-    return [Path(party.reading.path) for party in parties if party.reading.root == own]
+    return [Path(record.reading.path) for record in records if record.reading.root == own]
 
 
 # Asking a shipper to end
@@ -222,9 +222,9 @@ def disagreements(
     now, disagree about. Takes some milliseconds, and more with many server processes."""
     shipper = read_shipper(directory, is_locked)
     servers = read_servers(directory, is_locked)
-    found = [*_between_servers(directory, servers.parties, shipper)]
-    found += _since_files_changed(servers.parties, shipper and shipper.party)
-    if shipper is not None and servers.parties:
+    found = [*_between_servers(directory, servers.records, shipper)]
+    found += _since_files_changed(servers.records, shipper and shipper.record)
+    if shipper is not None and servers.records:
         found += _of_shipper(shipper, servers)
     return found
 
@@ -233,18 +233,18 @@ def _between_servers(
     directory: Path, servers: Sequence[CaptureProcess], shipper: Shipper | None
 ) -> Iterator[Disagreement]:
     latest: dict[tuple[str, str], CaptureProcess] = {}
-    for party in sorted(servers, key=lambda party: party.reading.read_ns):
-        latest[party.reading.place] = party
-    if len({party.reading.digest for party in latest.values()}) < 2:
+    for record in sorted(servers, key=lambda record: record.reading.read_ns):
+        latest[record.reading.place] = record
+    if len({record.reading.digest for record in latest.values()}) < 2:
         return
     named = " and ".join(
-        f"process {party.process} those of {party.reading.path}" for party in latest.values()
+        f"process {record.process} those of {record.reading.path}" for record in latest.values()
     )
     serving = ""
-    if shipper is not None and shipper.party is not None:
+    if shipper is not None and shipper.record is not None:
         serving = (
             f"; the one shipper, process {shipper.process}, has those of"
-            f" {shipper.party.reading.path}"
+            f" {shipper.record.reading.path}"
         )
     yield Disagreement(
         f"server processes with different options work on {directory}: {named}{serving}",
@@ -257,16 +257,16 @@ def _since_files_changed(
 ) -> Iterator[Disagreement]:
     """Yield the files that were changed after a process read them, in more than remarks."""
     everybody = [*servers, *([] if shipper is None else [shipper])]
-    for place in sorted({party.reading.place for party in everybody}):
-        here = [party for party in everybody if party.reading.place == place]
-        digest = _digest_now(max(here, key=lambda party: party.reading.read_ns))
-        older = [party for party in here if party.reading.digest != digest]
-        older_servers = [party for party in older if party is not shipper]
+    for place in sorted({record.reading.place for record in everybody}):
+        here = [record for record in everybody if record.reading.place == place]
+        digest = _digest_now(max(here, key=lambda record: record.reading.read_ns))
+        older = [record for record in here if record.reading.digest != digest]
+        older_servers = [record for record in older if record is not shipper]
         if not older:
             continue
         named = []
         if older_servers:
-            processes = ", ".join(str(party.process) for party in older_servers[:_NAMED])
+            processes = ", ".join(str(record.process) for record in older_servers[:_NAMED])
             more = f" and {len(older_servers) - _NAMED} more" * (len(older_servers) > _NAMED)
             named.append(f"server process {processes}{more}")
         if shipper in older:
@@ -293,23 +293,23 @@ def _digest_now(latest: CaptureProcess) -> str:
         return ""  # no YAML, which nobody can have read
 
 
-def _seen_from_here(party: CaptureProcess) -> Path | None:
-    """Return the path by which this process finds the file of PARTY, which may live in a chroot."""
-    path = Path(party.reading.path)
-    if party.reading.root == root_directory():
+def _seen_from_here(record: CaptureProcess) -> Path | None:
+    """Return the path by which this process finds the file of RECORD, perhaps in a chroot."""
+    path = Path(record.reading.path)
+    if record.reading.root == root_directory():
         return path
-    root = Path(f"/proc/{party.process}/root")
+    root = Path(f"/proc/{record.process}/root")
     try:
-        is_its_own = root_directory(root) == party.reading.root  # else another of that number
+        is_its_own = root_directory(root) == record.reading.root  # else another of that number
     except OSError:
         return None
     return root / path.relative_to("/") if is_its_own else None
 
 
 def _of_shipper(shipper: Shipper, servers: Servers) -> Iterator[Disagreement]:
-    party = shipper.party
-    newest = max(servers.parties, key=lambda each: each.reading.read_ns)
-    if party is None:
+    record = shipper.record
+    newest = max(servers.records, key=lambda each: each.reading.read_ns)
+    if record is None:
         yield Disagreement(
             f"the shipper, process {shipper.process}, is of an earlier version of firebird-cdc than"
             f" server process {newest.process} ({newest.version})",
@@ -317,20 +317,21 @@ def _of_shipper(shipper: Shipper, servers: Servers) -> Iterator[Disagreement]:
             " the server, one of your own you start",
         )
         return
-    if is_newer(newest.version, party.version):
+    if is_newer(newest.version, record.version):
         yield Disagreement(
-            f"the shipper, process {party.process}, is version {party.version}, and server process"
-            f" {newest.process} is {newest.version}",
-            _restart(party),
+            f"the shipper, process {record.process}, is version {record.version}, and server"
+            f" process {newest.process} is {newest.version}",
+            _restart(record),
         )
-    elsewhere = {each.reading.place for each in servers.parties}
-    same = {each.reading.digest for each in servers.parties}
-    is_foreign = party.reading.place not in elsewhere and party.reading.digest not in same
-    if party.embedded and is_foreign and not servers.unknown:
+    elsewhere = {each.reading.place for each in servers.records}
+    same = {each.reading.digest for each in servers.records}
+    is_foreign = record.reading.place not in elsewhere and record.reading.digest not in same
+    if record.embedded and is_foreign and not servers.unknown:
         yield Disagreement(
-            f"the shipper, process {party.process}, has the options of {party.reading.path}, which"
-            f" no server has; server process {newest.process} has those of {newest.reading.path}",
-            _restart(party),
+            f"the shipper, process {record.process}, has the options of {record.reading.path},"
+            f" which no server has; server process {newest.process} has those of"
+            f" {newest.reading.path}",
+            _restart(record),
         )
 
 

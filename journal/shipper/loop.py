@@ -84,9 +84,9 @@ class Shipper:
         self._embedded = embedded
         self._directory = config.journal_directory
         self.statistics = Statistics()
-        party = this_process(config.reading, embedded=embedded)
-        self._lock = ShipperLock(self._directory, party.as_json())
-        self._end_request = EndRequest(self._directory, party)
+        record = this_process(config.reading, embedded=embedded)
+        self._lock = ShipperLock(self._directory, record.as_json())
+        self._end_request = EndRequest(self._directory, record)
         self._watcher = JournalWatcher(
             self._directory,
             config.journal_check_interval_ms / 1000,

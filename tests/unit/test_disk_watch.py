@@ -29,7 +29,7 @@ _WARN, _MAX, _FREE = "warn", "max", "min.free"
 
 
 def _wrong(alarm: Alarm, taken: int = 0, free: int = 10_000, is_full: bool = False) -> list[str]:
-    found = alarm.judge(DiskState(Path("/j"), taken, free, is_full))
+    found = alarm.problems(DiskState(Path("/j"), taken, free, is_full))
     assert all(name in text for name, text in found.items())
     return [name.removeprefix("connector.journal.").removesuffix(".bytes") for name in found]
 
@@ -44,7 +44,7 @@ def test_alarms_end_well_behind_their_bounds_and_the_worst_comes_first() -> None
     assert _wrong(alarm, 2001, 100, is_full=True) == [_MAX, _FREE, _WARN]
     assert _wrong(Alarm(DiskLimits()), 10**12, 0, is_full=True) == []
     gap = Alarm(DiskLimits(max_bytes=2000, mode="gap"))
-    [text] = gap.judge(DiskState(Path("/j"), 2000, 1, True)).values()
+    [text] = gap.problems(DiskState(Path("/j"), 2000, 1, True)).values()
     assert "leave a marked gap until usage falls below 1800 bytes" in text
 
 

@@ -107,12 +107,12 @@ def test_an_oldest_interesting_transaction_above_32_bits_passes_all_below_it(
 
 
 @pytest.mark.parametrize(
-    ("before_sweep", "verdict"),
+    ("before_sweep", "state"),
     [(1, TransactionState.DEAD), (2, TransactionState.ACTIVE)],
     ids=["one", "both"],
 )
 def test_transaction_swept_between_two_readings_is_not_committed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before_sweep: int, verdict: TransactionState
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before_sweep: int, state: TransactionState
 ) -> None:
     """The header has to be read first: what it says was true of the states then."""
     path = tmp_path / "test.fdb"
@@ -130,7 +130,7 @@ def test_transaction_swept_between_two_readings_is_not_committed(
         return content
 
     monkeypatch.setattr(os, "pread", read_and_sweep)
-    assert inventory.states([50], durable=False) == [verdict]
+    assert inventory.states([50], durable=False) == [state]
     assert len(readings) >= 2
     inventory.close()
 

@@ -8,7 +8,7 @@ import pytest
 from firebird_cdc.journal.shipper.tasks.schedule import TaskList
 
 
-class _Chore:
+class _Task:
     """Asks to be called every PAUSE seconds; fails with FAULT while there is one."""
 
     def __init__(self, pause: float, fault: Exception | None = None) -> None:
@@ -36,7 +36,7 @@ def _turn(tasks: TaskList, until: float, step: float = 0.25) -> None:
 
 
 def test_each_periodic_task_is_called_at_its_requested_time() -> None:
-    often, seldom = _Chore(2), _Chore(5)
+    often, seldom = _Task(2), _Task(5)
     tasks = TaskList([often, seldom])
     _turn(tasks, 10)
     assert often.calls == [0, 2, 4, 6, 8, 10]
@@ -45,13 +45,13 @@ def test_each_periodic_task_is_called_at_its_requested_time() -> None:
 
 
 def test_no_periodic_task_is_called_more_often_than_once_a_second() -> None:
-    eager = _Chore(-1)
+    eager = _Task(-1)
     _turn(TaskList([eager]), 3)
     assert eager.calls == [0, 1, 2, 3]
 
 
 def test_failing_periodic_task_is_logged_once_and_called_again() -> None:
-    broken, sound = _Chore(1, OSError("no")), _Chore(1)
+    broken, sound = _Task(1, OSError("no")), _Task(1)
     tasks = TaskList([broken, sound])
     with logbook.TestHandler() as log:
         _turn(tasks, 3)
@@ -64,7 +64,7 @@ def test_failing_periodic_task_is_logged_once_and_called_again() -> None:
 
 @pytest.mark.parametrize("fault", [None, ValueError("no")])
 def test_all_periodic_tasks_are_closed(fault: Exception | None) -> None:
-    tasks = [_Chore(1, fault), _Chore(1)]
+    tasks = [_Task(1, fault), _Task(1)]
     with logbook.TestHandler():
         TaskList(tasks).close()
     assert [task.closed for task in tasks] == [1, 1]

@@ -55,9 +55,9 @@ class _Folder:
                 assert said is not None
                 path.write_text(replace(said, process=process).as_json())
 
-    def shipper(self, party: CaptureProcess) -> None:
-        """Have PARTY hold the shipper's lock."""
-        self._undo.enter_context(ShipperLock(self.path, party.as_json()))
+    def shipper(self, record: CaptureProcess) -> None:
+        """Have RECORD hold the shipper's lock."""
+        self._undo.enter_context(ShipperLock(self.path, record.as_json()))
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_a_process_that_is_no_shipper_of_this_folder_gets_no_signal(folder: _Fol
 def test_options_told_by_a_server_process_are_removed_with_its_mark(folder: _Folder) -> None:
     made = JournalFolder(folder.path)
     said = processes.tell_server(made.state, made.owner, _OURS)
-    assert [party.reading for party in read_servers(folder.path).parties] == [_OURS]
+    assert [record.reading for record in read_servers(folder.path).records] == [_OURS]
     made.forget(made.owner)
     assert not said.exists()
     made.close()

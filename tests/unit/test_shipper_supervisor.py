@@ -227,16 +227,16 @@ def test_shipper_with_older_options_is_asked_to_end_once(
     reading = replace(begin_reading(server.config), read_ns=1, stamp="of before")
     request = server.folder.state / "shipper.end"
     for embedded in (False, True):
-        party = this_process(reading, embedded=embedded)
+        record = this_process(reading, embedded=embedded)
         with (
-            ShipperLock(server.folder.path, party.as_json()),
+            ShipperLock(server.folder.path, record.as_json()),
             logbook.TestHandler() as log,
         ):
             assert [server.look() for _ in range(3)] == [0, 0, 0]
         told = [record.message for record in log.records if "was to end" in record.message]
         assert len(told) == embedded
         assert request.exists() == embedded
-    assert request.read_text() == party.identity
+    assert request.read_text() == record.identity
     assert server.look() == 1  # what is left of the request ends no other one
 
 

@@ -35,7 +35,7 @@ from firebird_cdc.journal.format import (
 )
 from firebird_cdc.journal.replay.audit.kafka.message_form import Form
 from firebird_cdc.journal.replay.audit.kafka.rendered import ARROW, Probe, Range, Rendering, Task
-from firebird_cdc.journal.replay.audit.kafka.topic_diff import COUNTED, Laying
+from firebird_cdc.journal.replay.audit.kafka.topic_diff import COUNTED, TopicDiff
 from firebird_cdc.journal.replay.audit.kafka.topic_reader import Reader
 from firebird_cdc.journal.replay.source.planning import JournalOptions, JournalPartition
 
@@ -197,7 +197,7 @@ class Scene:
         order = [(name, "ascending") for name in ("topic", "grp", "side", "a", "b", "c", "d")]
         found = [
             row
-            for batch in Laying(compacted)(table.sort_by(order).to_batches(max_chunksize=3))
+            for batch in TopicDiff(compacted)(table.sort_by(order).to_batches(max_chunksize=3))
             for row in batch.to_pylist()
         ]
         return [row for row in found if row["kind"] not in COUNTED]

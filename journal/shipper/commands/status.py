@@ -356,13 +356,13 @@ def _refused(refusals: Sequence[str], *, is_running: bool) -> Iterator[str]:
 def _tell_disagreements(status: dict[str, Any], directory: Path) -> None:
     """Have STATUS tell which processes have which options, as it is now."""
     shipper = read_shipper(directory)
-    if shipper is not None and shipper.party is not None:
-        party = shipper.party
+    if shipper is not None and shipper.record is not None:
+        record = shipper.record
         status["options"] = {
-            "path": party.reading.path,
-            "read_us": party.reading.read_us,
-            "version": party.version,
-            "embedded": party.embedded,
+            "path": record.reading.path,
+            "read_us": record.reading.read_us,
+            "version": record.version,
+            "embedded": record.embedded,
         }
     troubles = status["troubles"]
     known = [each["text"] for each in troubles if each["subject"] == OPTIONS]

@@ -79,10 +79,10 @@ class DiskWatch:
             return
         state = DiskState(self._folder, taken, file_system.f_bavail * file_system.f_frsize, is_full)
         if is_held(self._folder / STATE_DIRECTORY / LOCK):
-            wrong = self._alarm.judge(state)  # a server says it in the log
+            wrong = self._alarm.problems(state)  # a server says it in the log
         else:
             self._alarm.tell(state)
-            wrong = self._alarm.judge(state)
+            wrong = self._alarm.problems(state)
         text = next(iter(wrong.values()), "")
         known = self._statistics.troubles.get(DISK)
         if known is not None and known.kind != "warning":

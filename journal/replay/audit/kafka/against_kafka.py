@@ -1,8 +1,9 @@
 """Journals against Kafka: is every event in its topic once, in order, and nothing else?
 
-`expected` renders the journals as the shipper does, `observed` reads the topics, and here both are
-brought together by topic and key, laid side by side (`alignment`), and what differs is judged: what
-retention, compaction, filters, the end of what is shipped, or missing journals explain is no fault.
+`rendered` renders the journals as the shipper does, `topic_reader` reads the topics, and here both
+are brought together by topic and key and compared (`topic_diff`). Each difference is classified
+(`classify`): what retention, compaction, filters, the end of what is shipped, or missing journals
+explain is no fault.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from firebird_cdc.journal.replay.audit.findings import JOURNAL_KINDS, SCHEMA, Co
 from firebird_cdc.journal.replay.audit.gap_attribution import CLOCKS_DIFFER_US
 from firebird_cdc.journal.replay.audit.input import AuditInput
 from firebird_cdc.journal.replay.audit.kafka import topic_reader
-from firebird_cdc.journal.replay.audit.kafka.classify import VERDICTS, Facts, Judge
+from firebird_cdc.journal.replay.audit.kafka.classify import CLASSIFIED, Classifier, Facts
 from firebird_cdc.journal.replay.audit.kafka.message_form import Form
 from firebird_cdc.journal.replay.audit.kafka.rendered import (
     END_AT,
@@ -45,8 +46,8 @@ from firebird_cdc.journal.replay.audit.kafka.topic_diff import (
     SEEN_COUNT,
     STANDS,
     WANTED_COUNT,
-    Laying,
     Place,
+    TopicDiff,
 )
 from firebird_cdc.journal.replay.audit.kafka.topic_reader import Shipped, Topics
 from firebird_cdc.journal.replay.cluster.progress import doing
@@ -131,8 +132,8 @@ def compare(
         ordered = both.repartition("topic", "grp").sortWithinPartitions(
             "topic", "grp", "side", "a", "b", "c", "d"
         )
-        laid = map_in_arrow(ordered, Laying(topics.compacted), schema_text(DIFFERENCE))
-        found = _kept(laid, held)
+        differences = map_in_arrow(ordered, TopicDiff(topics.compacted), schema_text(DIFFERENCE))
+        found = _kept(differences, held)
         with doing(spark, "comparing journals with topics"):
             counted = _count(found)
         facts = _facts(changes, config, topics, shipped, reached, counted)
@@ -143,10 +144,10 @@ def compare(
                 reached = _positions(spark, config, options)
             later = _later(changes, config, form, found.where(lacking), reached)
             later = _kept(later, held)
-        judged = _kept(_judged(spark, changes, found, facts, counted, later), held)
+        classified = _kept(_classified(spark, changes, found, facts, counted, later), held)
         with doing(spark, "naming what differs"):
-            excused = _take_excused(judged)
-            findings = judged.where("kind not like '-%'").select(*SCHEMA).persist()
+            excused = _take_excused(classified)
+            findings = classified.where("kind not like '-%'").select(*SCHEMA).persist()
             findings.count()  # while what it is made of is kept
     kinds = dict(_KINDS)
     if not config.transactional:
@@ -431,7 +432,7 @@ def _with_later(different: DataFrame, later: DataFrame | None) -> DataFrame:
     )
 
 
-def _judged(
+def _classified(
     spark: SparkSession,
     changes: AuditInput,
     found: DataFrame,
@@ -441,7 +442,7 @@ def _judged(
 ) -> DataFrame:
     """Return the findings, and what was excused: its kind begins with a minus."""
     if not counted.differences:
-        return spark.createDataFrame([], schema_text(VERDICTS))
+        return spark.createDataFrame([], schema_text(CLASSIFIED))
     different = found.where(~F.col("kind").isin(*COUNTED, STANDS, UNREAD, ONCE_SENT))
     place = ("database", "epoch", "sequence", "position")
     if counted.of(STANDS):
@@ -479,14 +480,14 @@ def _judged(
             F.max("is_inside").alias("is_in_range"),
         )
     )
-    judged = different.join(files, "journal", "left")
-    judged = _with_epochs_of_number(judged, changes, is_any=bool(counted.of("extra")))
-    judged = map_in_arrow(judged, Judge(facts), schema_text(VERDICTS))
+    classified = different.join(files, "journal", "left")
+    classified = _with_epochs_of_number(classified, changes, is_any=bool(counted.of("extra")))
+    classified = map_in_arrow(classified, Classifier(facts), schema_text(CLASSIFIED))
     same = ("kind", "reason", "database", "epoch", "sequence", "position", "file")
     alone = F.when(F.col("position").isNull(), F.concat_ws(":", "topic", "partition", "offset"))
     first = F.struct("offset", *(name for name in SCHEMA if name not in (*same, "offset")))
     return (
-        judged.groupBy(*same, alone.alias("alone"))
+        classified.groupBy(*same, alone.alias("alone"))
         .agg(F.min(first).alias("m"))
         .select(
             *(name if name in same else F.col(f"m.{name}").alias(name) for name in SCHEMA),
@@ -495,12 +496,14 @@ def _judged(
     )
 
 
-def _with_epochs_of_number(judged: DataFrame, changes: AuditInput, *, is_any: bool) -> DataFrame:
+def _with_epochs_of_number(
+    classified: DataFrame, changes: AuditInput, *, is_any: bool
+) -> DataFrame:
     """Add ``epochs_of_number``: those in which a journal has the sequence number that a message
     tells, in the range or not."""
     name = "epochs_of_number"
     if not is_any:
-        return judged.withColumn(name, F.lit(None).cast("array<bigint>"))
+        return classified.withColumn(name, F.lit(None).cast("array<bigint>"))
     columns = ("journal", "database", "epoch", "sequence")
     numbers = (
         changes.whole.select(*columns)
@@ -510,7 +513,7 @@ def _with_epochs_of_number(judged: DataFrame, changes: AuditInput, *, is_any: bo
         .agg(F.collect_set("epoch").alias(name))
     )
     same = (F.col("database") == F.col("of")) & (F.col("sequence") == F.col("number"))
-    return judged.join(numbers, same, "left").drop("of", "number")
+    return classified.join(numbers, same, "left").drop("of", "number")
 
 
 def _marked(
@@ -568,9 +571,9 @@ def _with_falsified(different: DataFrame) -> DataFrame:
     )
 
 
-def _take_excused(judged: DataFrame) -> dict[tuple[str, str], int]:
+def _take_excused(classified: DataFrame) -> dict[tuple[str, str], int]:
     """Return the number of excused differences, by kind and reason."""
-    rows = judged.groupBy("kind", "reason").count().collect()
+    rows = classified.groupBy("kind", "reason").count().collect()
     return {
         (row["kind"], row["reason"]): row["count"] for row in rows if row["kind"].startswith("-")
     }

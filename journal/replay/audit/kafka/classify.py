@@ -17,8 +17,8 @@ from firebird_cdc.journal.replay.audit.kafka.topic_diff import LATER, PLACED, SI
 from firebird_cdc.journal.replay.audit.kafka.topic_reader import FOREIGN
 from firebird_cdc.journal.replay.source.arrow import Columns, arrow_schema
 
-VERDICTS: Columns = (*SCHEMA.items(), ("reason", "string"))
-"""Columns of what `Judge` says: those of findings, and why one is excused."""
+CLASSIFIED: Columns = (*SCHEMA.items(), ("reason", "string"))
+"""Columns of what `Classifier` says: those of findings, and why one is excused."""
 
 TransactionState = tuple[str, str | None, str | None]
 """Kind, why it is excused (the kind begins with a minus then), sentence."""
@@ -63,19 +63,19 @@ class Facts:
         return self.is_dense and self.has_begin and self.has_end
 
 
-class Judge:
+class Classifier:
     """Says of each difference what it is: a finding with its sentence, or why it is none."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema = arrow_schema(VERDICTS)
+        schema = arrow_schema(CLASSIFIED)
         for batch in batches:
             found = [
                 {**row, "kind": kind, "reason": reason, "what": what}
                 for row in batch.to_pylist()
-                for kind, reason, what in [self._judge(row)]
+                for kind, reason, what in [self._classify(row)]
             ]
             for row in found:
                 if row["position"] in (BEGIN_AT, END_AT):
@@ -88,7 +88,7 @@ class Judge:
                     row["partition"] = None
             yield pa.RecordBatch.from_pylist(found, schema=schema)
 
-    def _judge(self, row: dict[str, Any]) -> TransactionState:
+    def _classify(self, row: dict[str, Any]) -> TransactionState:
         """Kind, why it is excused, sentence."""
         judge: Callable[[dict[str, Any]], TransactionState]
         judge = {

@@ -100,7 +100,7 @@ class _Run(NamedTuple):
     end: int
 
 
-class Laying:
+class TopicDiff:
     """Reads messages in the order of topic, key, side and place; gives `DIFFERENCE` rows.
 
     The messages of one key are held in memory, all others pass.

@@ -25,8 +25,8 @@ from firebird_cdc.journal.folder.durable import replace_file
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.shipper.delivery.base import Delivery
 from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue
-from firebird_cdc.journal.shipper.delivery.redelivery import Outcome
 from firebird_cdc.journal.shipper.delivery.repair import RepairOutcome
+from firebird_cdc.journal.shipper.delivery.resend import Outcome
 from firebird_cdc.journal.shipper.quarantine import REQUESTS, in_order
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.control")

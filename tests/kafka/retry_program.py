@@ -14,7 +14,7 @@ import points
 from firebird_cdc.cli import main
 
 _QUARANTINE = "firebird_cdc.journal.shipper.quarantine"
-_LATE = "firebird_cdc.journal.shipper.delivery.redelivery"
+_REDELIVERY = "firebird_cdc.journal.shipper.delivery.redelivery"
 
 
 def _any(arguments: tuple[Any, ...]) -> bool:
@@ -24,8 +24,8 @@ def _any(arguments: tuple[Any, ...]) -> bool:
 STEPS = {
     "note": (_QUARANTINE, "Quarantine.flush", _any),
     "keep": (_QUARANTINE, "Quarantine.keep", _any),
-    "finish": (_LATE, "Redelivery.finish", _any),
-    "let_go": (_LATE, "Redelivery._let_go", _any),
+    "finish": (_REDELIVERY, "Redelivery.finish", _any),
+    "let_go": ("firebird_cdc.journal.shipper.delivery.retry", "Retries.let_go", _any),
     "remove": (_QUARANTINE, "Quarantine.remove", _any),
     "repaired": ("firebird_cdc.journal.shipper.delivery.repair", "Repairs.finish", _any),
     "remember": ("firebird_cdc.journal.shipper.repairs", "RepairFolder.note_sent", _any),

@@ -26,6 +26,7 @@ from firebird_cdc.journal.shipper.delivery.disposal import Disposal
 from firebird_cdc.journal.shipper.delivery.out_of_band import OutOfBand
 from firebird_cdc.journal.shipper.delivery.redelivery import Redelivery
 from firebird_cdc.journal.shipper.delivery.repair import Repairs
+from firebird_cdc.journal.shipper.delivery.retry import Retries
 from firebird_cdc.journal.shipper.delivery.send import JournalSend, SendContext
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog, Entry, Unreadable
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink, failure_of
@@ -109,7 +110,8 @@ class Delivery(ABC):
         self.disposal = Disposal(
             plan, backlog, archive, offsets.miss, in_order=not self._recognises_shipped
         )
-        self.late = Redelivery(plan, archive, Repairs(plan), self.is_at_rest, self.place_of)
+        repairs = Repairs(plan, self.is_at_rest, self.place_of)
+        self.late = Redelivery(plan, Retries(plan, archive), repairs)
         self._on_missing = on_missing
         self._told_unreadable: set[str] = set()
         self._acknowledged = 0

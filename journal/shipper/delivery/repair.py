@@ -14,21 +14,23 @@ Everything belongs to the shipping thread.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 import logbook
-from confluent_kafka import KafkaError
 
 from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.events.bad_event import BadEvent
-from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.events.render import JournalRenderer
-from firebird_cdc.journal.folder.notes import Note
 from firebird_cdc.journal.format import Gap, JournalReader, RowChange, SequenceChange
-from firebird_cdc.journal.shipper.delivery.resend import CHANGES_PER_TURN, RedeliverySend
+from firebird_cdc.journal.shipper.delivery.resend import (
+    CHANGES_PER_TURN,
+    TURN,
+    RedeliverySend,
+    Rendered,
+)
 from firebird_cdc.journal.shipper.delivery.send import SendContext, seen_of
 from firebird_cdc.journal.shipper.delivery.tally import counted_as
 from firebird_cdc.journal.shipper.inbox.backlog import Entry
@@ -42,14 +44,11 @@ from firebird_cdc.journal.shipper.repairs import (
     state_change,
 )
 
-if TYPE_CHECKING:
-    pass
-
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.repair")
 
 
-class RepairSend(RedeliverySend):
-    """The messages of one repair on their way. ``skipped``: events that are not sent again."""
+class RepairEvents:
+    """The events of one repair. ``again``: those up to ``reached`` that had a problem."""
 
     def __init__(
         self,
@@ -57,25 +56,20 @@ class RepairSend(RedeliverySend):
         repair: Repair,
         folder: RepairFolder,
         *,
-        is_careful: bool = False,
-        skipped: frozenset[int] = frozenset(),
+        reached: int = 0,
+        again: Collection[int] = (),
     ) -> None:
-        as_of = repair.as_of
-        note = Note(repair.uuid, repair.database, as_of.epoch, as_of.sequence, repair.made_us)
-        super().__init__(plan, note, is_careful=is_careful, sent=len(skipped))
-        self.path = folder.journal(repair.uuid)
-        self.database = repair.database
         self.repair = repair
-        self.taken: set[int] = set(skipped)
+        self.uuid = repair.uuid
+        self.database = repair.database
+        self.path = folder.journal(repair.uuid)
+        self.reached = reached
+        self._plan = plan
         self._folder = folder
-        self._skipped = skipped
+        self._again = again
 
-    def _answered(self, pos: int, messages: int, error: KafkaError | None) -> None:
-        super()._answered(pos, messages, error)
-        if pos not in self._open and pos not in self.problems:
-            self.taken.add(pos)
-
-    def _rendered(self) -> Generator[tuple[int, tuple[str, str], Sequence[Message]], None, None]:
+    def rendered(self) -> Generator[Rendered, None, None]:
+        """Yield them in their order. Raises JournalError, OSError or Obstacle."""
         plan, repair = self._plan, self.repair
         renderer: JournalRenderer | None = None
         rendered = -1  # the journal that it is for
@@ -86,8 +80,8 @@ class RepairSend(RedeliverySend):
                     continue
                 count = number = change.pos
                 if number % CHANGES_PER_TURN == 0:
-                    yield 0, ("", ""), ()
-                if number in self._skipped:
+                    yield TURN
+                if number <= self.reached and number not in self._again:
                     continue
                 if repair.is_original(number):
                     ((index, pos),) = repair.events[number - 1]
@@ -106,27 +100,28 @@ class RepairSend(RedeliverySend):
                 try:
                     messages = renderer.messages(change)
                 except BadEvent as error:
-                    self.problems[number] = str(error)
-                    messages = []
+                    yield Rendered(number, problem=str(error))
+                    continue
                 if messages:
                     seen = seen_of(plan.quarantine, renderer, change, messages)
                     plan.quarantine.see(entry, repair.database, pos, seen, is_late=True)
                     table = change.table.name if isinstance(change, RowChange) else ""
                     told = plan.renderer.writer.header_writer.told(repair.header_of(number, table))
                     mark = (REPAIR_HEADER, told)
-                    marked = [each._replace(headers=[*each.headers, mark]) for each in messages]
-                    yield number, counted_as(change), marked
-                elif number not in self.problems:
-                    self.taken.add(number)  # as the configuration has it, it gives no message
+                    messages = [each._replace(headers=[*each.headers, mark]) for each in messages]
+                yield Rendered(number, counted_as(change), messages)
         check_count(self.path, repair, count)
 
-    def again(self, *, is_aborted: bool) -> RepairSend:
-        first = 0 if is_aborted else self._take_back()
-        skipped = frozenset(number for number in self.taken if number < first)
-        again = RepairSend(self._plan, self.repair, self._folder, is_careful=True, skipped=skipped)
-        if not is_aborted:
-            again.counts = self.counts
-        return again
+    def behind(
+        self, reached: int | None, problems: Mapping[int, str], taken: int, broken: str
+    ) -> RepairEvents:
+        """Return those that have PROBLEMS, and all behind number REACHED; None: nothing is."""
+        del taken, broken  # no note tells of them
+        if reached is None:
+            reached = len(self.repair.events)
+        return RepairEvents(
+            self._plan, self.repair, self._folder, reached=reached, again=problems.keys()
+        )
 
 
 class RepairOutcome(NamedTuple):
@@ -142,11 +137,24 @@ class RepairOutcome(NamedTuple):
 
 
 class Repairs:
-    """The repairs that wait, and the databases that are held for them."""
+    """The repairs that wait, and the databases that are held for them.
 
-    def __init__(self, plan: SendContext) -> None:
+    ``place_of``: the last place of a database that was shipped, asked once ``is_at_rest`` says
+    that nothing of it is under way.
+    """
+
+    title = "repair {}"
+
+    def __init__(
+        self,
+        plan: SendContext,
+        is_at_rest: Callable[[str], bool],
+        place_of: Callable[[str], Place | None],
+    ) -> None:
         self.files = RepairFolder(plan.directory)
         self._plan = plan
+        self._is_at_rest = is_at_rest
+        self._place_of = place_of
         self._waiting: dict[UUID, str] = {}
         self._holds: dict[str, float] = {}
         self._done: dict[UUID, Repair | None] = {}
@@ -196,8 +204,12 @@ class Repairs:
             del self._holds[database]
         return database in self._waiting.values()
 
-    def begin(self, uuid: UUID, place: Place | None) -> RepairSend | RepairOutcome:
-        """The sending of a repair, or why it is not sent; PLACE: the last one of its database."""
+    def begin(self, uuid: UUID) -> RedeliverySend | RepairOutcome | None:
+        """Return the sending of a repair, or why it is not sent, or None: not yet."""
+        database = self.database_of(uuid)
+        if database is not None and not self._is_at_rest(database):
+            return None
+        place = None if database is None else self._place_of(database)
         if uuid in self._done:
             self.note_sent(uuid)
         if uuid in self._done or self.files.is_sent(uuid):
@@ -213,7 +225,7 @@ class Repairs:
         if place is not None and (repair.token is None or place > repair.token):
             why = "was not sent: newer events came since it was made; run replay repair again"
             return self._refuse(uuid, why)._replace(is_stale=True)
-        return RepairSend(self._plan, repair, self.files)
+        return RedeliverySend(self._plan, RepairEvents(self._plan, repair, self.files))
 
     def _refuse(self, uuid: UUID, why: str) -> RepairOutcome:
         self._remove(uuid)
@@ -248,22 +260,31 @@ class Repairs:
         self._waiting.pop(uuid, None)
         return True
 
-    def finish(self, send: RepairSend, *, is_aborted: bool) -> tuple[bool, RepairOutcome]:
-        """Everything of SEND is answered. Returns whether it is noted that Kafka has all of it,
-        and what became of it. IS_ABORTED: nothing of it becomes visible."""
-        repair = send.repair
-        taken = set() if is_aborted else send.taken
+    def finish(self, send: RedeliverySend, *, is_aborted: bool) -> tuple[bool, RepairOutcome]:
+        """Note what became of SEND, of which everything is answered, and return it.
+
+        Returns also whether it is noted that Kafka has all of it. IS_ABORTED: nothing of it becomes
+        visible.
+        """
+        try:
+            self._plan.quarantine.flush()
+        except OSError as error:
+            _log.error("the notes of the quarantine on newer events can't be written: {}", error)
+        assert isinstance(send.events, RepairEvents)
+        repair, problems = send.events.repair, send.problems
+        numbers = range(1, len(repair.events) + 1)
+        reached = 0 if is_aborted else send.reached
+        taken = [number for number in numbers[:reached] if number not in problems]
         text = f"{len(taken)} event{'' if len(taken) == 1 else 's'} sent"
         if send.is_sent and not is_aborted:
             return self.note_sent(repair.uuid), RepairOutcome(True, text, [], {})
         outcome = RepairOutcome(
             False,
             f"{text}, the rest not: {send.trouble}",
-            sorted(taken),
-            {pos: send.problems[pos] for pos in sorted(send.problems)},
+            taken,
+            {number: problems[number] for number in sorted(problems)},
         )
-        rest = {pos for pos in range(1, len(repair.events) + 1) if pos not in taken}
-        part = repair.without(rest) if taken else None
+        part = repair.without(set(numbers).difference(taken)) if taken else None
         if part is not None:
             self.note_sent(repair.uuid, part)
         else:

@@ -600,7 +600,7 @@ class TransactionalDelivery(Delivery):
                 )
                 break
         if send.is_sent:
-            key, value = late_record(send.database, send.note.uuid)
+            key, value = late_record(send.events.database, send.events.uuid)
             try:
                 self._hand_over(key, value, None)
                 self._commit()

@@ -89,7 +89,7 @@ def source_of(arguments: argparse.Namespace) -> tuple[list[str], str]:
     Raises UsageError if no folder is named, ConfigError for a wrong configuration, ReplayError if
     it keeps no archive.
     """
-    from firebird_cdc.journal.replay.source.history import no_history
+    from firebird_cdc.journal.replay.source.storage import no_history
 
     config = load_configuration(arguments)
     charset = "UTF-8" if config is None else config.charset_none

@@ -79,13 +79,13 @@ def render_avro(
     try:
         return render(made, journals)
     finally:
-        for converter in (made.key_converter, made.value_converter):
+        for converter in (made.writer.key_converter, made.writer.value_converter):
             assert isinstance(converter, AvroConverter)
             converter.close()
 
 
 def _of_journal(made: Renderer, path: Path) -> Iterable[Message]:
-    with JournalReader(path, made.modes.charset_none) as reader:
+    with JournalReader(path, made.rules.modes.charset_none) as reader:
         assert reader.stamp is not None
         journal = made.journal(reader.header, reader.stamp, reader.database)
         for change in reader.changes():

@@ -54,7 +54,7 @@ class Readback:
                 names[adjust_schema_name(f"{stem}.{part}", "avro")] = f"{stem}.{part}"
         made = renderer(directory, lines)
         sent = render(made, self._work.journals())
-        for converter in (made.key_converter, made.value_converter):
+        for converter in (made.writer.key_converter, made.writer.value_converter):
             assert isinstance(converter, AvroConverter)
             converter.close()
         return [

@@ -500,8 +500,8 @@ class Round:
             "hit": hit,
             "faults": list(self.plan.faults),
             "patches": {
-                "transactions.SPLIT_MESSAGES": self._split,
-                "transactions.BATCH_S": self._batch_s,
+                "shipper.delivery.transactional.SPLIT_MESSAGES": self._split,
+                "shipper.delivery.transactional.BATCH_S": self._batch_s,
             },
         }
 

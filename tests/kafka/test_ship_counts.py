@@ -58,7 +58,9 @@ def _tells_nothing_shipped(shipper: Shipper, seen: Seen, oldest_s: float) -> Non
     seen.await_metric(shipper, "streaming_lag_milliseconds", lambda value: value >= oldest_s * 1000)
     text = seen.status()
     assert "shipped   0 events, 0 journals" in text
-    assert "state    waits" in text and "2 journals, the oldest for" in text
+    assert (
+        "state    degraded, retrying automatically" in text and "2 journals, the oldest for" in text
+    )
 
 
 @TRANSACTIONAL

@@ -19,7 +19,7 @@ from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.journal.folder import disposal
 from firebird_cdc.journal.shipper import local_offsets
-from firebird_cdc.journal.shipper.delivery import plain
+from firebird_cdc.journal.shipper.delivery import disposal as shipper_disposal
 from firebird_cdc.journal.shipper.delivery import transactional as transactions
 from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
 from firebird_cdc.journal.shipper.kafka.offset_topic import Offset
@@ -274,7 +274,7 @@ def test_journal_larger_than_a_kafka_transaction_is_once_in_kafka_all_the_same(
     if point == "second-part":
         crash_at(monkeypatch, TransactionalDelivery, "_hand_over", 2, after=True)
     else:
-        crash_at(monkeypatch, plain, "dispose_shipped", 2, after=False)
+        crash_at(monkeypatch, shipper_disposal, "dispose_shipped", 2, after=False)
     crash_once(ship, monkeypatch)
     # The second part may have been left open, so that the end of the first alone can be awaited.
     (position, *_) = await_condition(

@@ -208,7 +208,7 @@ def test_documentation_names_every_kind_of_finding_and_every_option() -> None:
     wanted = {f"| `{kind}` |" for kind in JOURNAL_KINDS}
     for command in ("audit", "state"):
         with pytest.raises(SystemExit), contextlib.redirect_stdout(io.StringIO()) as shown:
-            parser.parse_args([command, "--help"])
+            parser.parse_args(["replay", command, "--help"])
         wanted.update(re.findall(r"--[a-z]+", shown.getvalue()))
     wanted.discard("--help")
     assert len(wanted) > 15

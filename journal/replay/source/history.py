@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from firebird_cdc.errors import ReplayError
-from firebird_cdc.journal.replay.source.storage import describe_empty
+from firebird_cdc.journal.replay.source.storage import describe_empty, no_history
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -240,12 +240,3 @@ def remarks(spans_of_all: Sequence[Span]) -> list[str]:
             )
         before = span
     return sentences
-
-
-def no_history(what: str) -> str:
-    """Return what to tell when there is nothing to replay; WHAT: a clause that says why."""
-    return (
-        f"there is no history to read: {what}. Journals are deleted once they are shipped unless"
-        " they are kept: set connector.journal.archive.directory: DIR in"
-        " reddatabase.connector.yaml; what is shipped from then on can be replayed"
-    )

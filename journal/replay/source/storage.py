@@ -303,6 +303,15 @@ def unreadable(url: str, error: OSError) -> str:
     return f"cannot read the folder of journals {url}: {cause}; it has to be there{where}"
 
 
+def no_history(what: str) -> str:
+    """Return what to tell when there is nothing to replay; WHAT: a clause that says why."""
+    return (
+        f"there is no history to read: {what}. Journals are deleted once they are shipped unless"
+        " they are kept: set connector.journal.archive.directory: DIR in"
+        " reddatabase.connector.yaml; what is shipped from then on can be replayed"
+    )
+
+
 def describe_empty(folders: Sequence[str]) -> str:
     """Return a clause on what is in FOLDERS, which hold no journal. Raises as `open_folder`."""
     clauses = []

@@ -142,7 +142,7 @@ class RetryControl:
                 outcome = Outcome(False, f"paused again: {queue.halt.reason}")
             elif first is None or first > place:
                 outcome = Outcome(True, "shipping resumed")
-            elif queue.setback and queue.setback.why and queue.retry_at > now:
+            elif queue.setback and queue.setback.why and queue.backoff.retry_at > now:
                 outcome = Outcome(False, f"still not delivered: {queue.setback.why}")
             else:
                 continue

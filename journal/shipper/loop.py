@@ -313,9 +313,8 @@ class Shipper:
     @staticmethod
     def _awaits_room(delivery: Delivery) -> bool:
         """Tell whether journals wait that only Kafka's answers can let go on."""
-        now = monotonic()
         for queue in delivery.queues.values():
-            if queue.halt is None and queue.retry_at <= now and queue.backlog:
+            if queue.halt is None and queue.backoff.is_over and queue.backlog:
                 return True
             if queue.sends and not queue.sends[-1].read_to_end:
                 return True

@@ -29,8 +29,7 @@ from shipping import (
 from firebird_cdc.cli import main
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.journal.format import JournalWriter, Storage
-from firebird_cdc.journal.shipper.delivery import database_queue
-from firebird_cdc.journal.shipper.delivery import transactional as transactions
+from firebird_cdc.journal.shipper.delivery import backoff
 
 pytestmark = pytest.mark.kafka
 
@@ -606,8 +605,7 @@ def test_ship_once_ends_when_no_more_progress_is_possible(
     transactional: bool,
 ) -> None:
     # Else the longest pause would have to be waited for twice.
-    monkeypatch.setattr(database_queue, "MAX_BACKOFF_S", 0.2)
-    monkeypatch.setattr(transactions, "MAX_BACKOFF_S", 0.2)
+    monkeypatch.setattr(backoff, "MAX_BACKOFF_S", 0.2)
     ship = make_ship("127.0.0.1:1" if away == "kafka" else broker.bootstrap)
     use_transactions(ship, topic_prefix, transactional)
     ship.options["kafka.producer.request.timeout.ms"] = "900"

@@ -170,7 +170,11 @@ class Delivery(ABC):
         if self.disposal.is_failing:
             return self.disposal.retry_at
         return min(
-            (queue.retry_at for queue in self.queues.values() if queue.backlog and not queue.halt),
+            (
+                queue.backoff.retry_at
+                for queue in self.queues.values()
+                if queue.backlog and not queue.halt
+            ),
             default=None,
         )
 
@@ -210,7 +214,10 @@ class Delivery(ABC):
         """The last place of DATABASE that was shipped, None if nothing says so; at rest."""
         queue = self.queues.get(database)
         places = []
-        for known in (self.offsets.known.get(database), None if queue is None else queue.known):
+        for known in (
+            self.offsets.known.get(database),
+            None if queue is None else queue.offset.known,
+        ):
             if known is not None and known.position.folder == self.offsets.folder:
                 position = known.position
                 pos = WHOLE if position.complete else position.pos
@@ -331,7 +338,7 @@ class Delivery(ABC):
                 tried.append((queue, halt.place))
             elif queue.setback and (first := queue.first_place) is not None:
                 tried.append((queue, first))
-            queue.retry_at = 0.0
+            queue.backoff.skip()
         self._told_unreadable.clear()
         return tried
 
@@ -345,16 +352,16 @@ class Delivery(ABC):
                 continue
             if queue.halt.entry is not None:
                 queue.backlog.push(queue.halt.entry)
-            queue.forgiven = True
+            queue.offset.is_forgiven = True
             queue.halt = None
             self.statistics.clear(database)
             _log.notice("{}: shipping goes on, as was acknowledged", database)
 
     def _forgives(self, queue: DatabaseQueue) -> bool:
         """Tell whether somebody has said that QUEUE may send what does not fit."""
-        if not queue.forgiven and self._forgiven.get(queue.database, 0.0) > monotonic():
-            queue.forgiven = True
-        return queue.forgiven
+        if not queue.offset.is_forgiven and self._forgiven.get(queue.database, 0.0) > monotonic():
+            queue.offset.is_forgiven = True
+        return queue.offset.is_forgiven
 
     def _signature(self, entry: Entry) -> tuple[int, ...] | None:
         """Return what differs once the file of ENTRY is another one, or can't be looked at; None:
@@ -397,7 +404,7 @@ class Delivery(ABC):
         without what went with it."""
 
         self.backlog.forget(entry)
-        if not queue.fits(entry):
+        if not queue.offset.is_continued_by(entry):
             return  # it was one too many: Kafka has that number
         behind = queue.take_gone(entry, lambda each: self._signature(each) is None)
         for each in behind:

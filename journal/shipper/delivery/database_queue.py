@@ -1,7 +1,7 @@
 """One database's way to Kafka: its journals strictly in order, and what stops it.
 
 A queue takes journals from its queue by (epoch, sequence). It stops at a journal that can't be
-shipped (``halt``), waits after a failure (``retry_at``) and notices missing numbers.
+shipped (``halt``), waits after a failure (``backoff``) and notices missing numbers.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc.clock import now_us
+from firebird_cdc.journal.shipper.delivery.backoff import Backoff
 from firebird_cdc.journal.shipper.delivery.send import JournalSend, SendContext
 from firebird_cdc.journal.shipper.inbox.backlog import Entry, Queue
 from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Offset, runs_of
@@ -24,9 +25,6 @@ _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.database_queue")
 
 HOLE_WAIT_S = 1.0
 """Time for a missing number to come. Renames come in order, so normally none is missing."""
-
-MAX_BACKOFF_S = 30.0
-"""Longest pause between attempts at a journal that was refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +72,32 @@ class _Hole:
     told: bool = False
 
 
+@dataclass(slots=True)
+class QueueOffset:
+    """How far a database is in Kafka.
+
+    ``known``: what the offset topic says, None if nothing; ``done``: up to which number all
+    journals are in Kafka by that; ``passed``: up to where those that are not were told.
+    ``is_foreign``: it is said of another journal folder. ``is_forgiven``: journals that don't fit
+    that may be sent nevertheless.
+    """
+
+    known: Known | None = None
+    passed: tuple[int, int] | None = None
+    is_foreign: bool = False
+    is_forgiven: bool = False
+    done: tuple[int, int] = (-1, -1)
+
+    def is_continued_by(self, entry: Entry) -> bool:
+        """Tell whether ENTRY continues what Kafka has."""
+        if entry[:2] <= self.done:
+            return False
+        if self.known is None:
+            return True
+        position = self.known.position
+        return position.complete or entry[:2] != position.number or entry.uuid == position.uuid
+
+
 class DatabaseQueue:
     """The journals of one database on their way.
 
@@ -81,11 +105,8 @@ class DatabaseQueue:
     ``failing``: one of its messages failed, the answers to the others are awaited.
     ``setback``: the journal that was not delivered when it should, until it or a later one is.
     ``careful``: the journal that is sent one message at a time.
-    ``known``: what Kafka's offset topic says, None if nothing; ``done``: up to which number all
-    journals are in Kafka by that; ``passed``: up to where those that are not were told.
-    ``foreign``: it is said of another journal folder. ``forgiven``: journals that don't fit that
-    may be sent nevertheless. ``settled``: the newest journal that was
-    settled, and its last event. ``failures``: attempts that failed since then.
+    ``settled``: the newest journal that was settled, and its last event. ``failures``: attempts
+    that failed since then.
     """
 
     def __init__(self, database: str, backlog: Queue, backoff_s: float, on_missing: Missed) -> None:
@@ -93,15 +114,11 @@ class DatabaseQueue:
         self.backlog = backlog
         self.sends: deque[JournalSend] = deque()
         self.halt: Halt | None = None
-        self.retry_at = 0.0
+        self.backoff = Backoff(backoff_s)
         self.careful: UUID | None = None
         self.setback: Setback | None = None
         self.failing = False
-        self.known: Known | None = None
-        self.done = (-1, -1)
-        self.passed: tuple[int, int] | None = None
-        self.foreign = False
-        self.forgiven = False
+        self.offset = QueueOffset()
         self.settled: tuple[Entry, int] | None = None
         self.failures = 0
         self._skipped: dict[UUID, dict[int, str]] = {}
@@ -113,8 +130,6 @@ class DatabaseQueue:
         self._furthest: tuple[UUID | None, int] = (None, 0)
         self._hole: _Hole | None = None
         self._on_missing = on_missing
-        self._first_backoff_s = max(backoff_s, 0.01)
-        self._backoff_s = self._first_backoff_s
 
     @property
     def unacked(self) -> int:
@@ -175,7 +190,7 @@ class DatabaseQueue:
         to be one or the other first. Raises ``MissingBlocked`` if one of them may be the one
         that is missing here.
         """
-        if not self.backlog or self._stands_before_next or monotonic() < self.retry_at:
+        if not self.backlog or self._stands_before_next or not self.backoff.is_over:
             return False
         if self.careful is not None and self.sends:
             return False
@@ -187,8 +202,9 @@ class DatabaseQueue:
                 raise MissingBlocked(entry.sequence - 1)
             return not young
         missing = previous.sequence + 1 if entry.epoch == previous.epoch else 1
-        if self.passed is not None and self.passed[0] == entry.epoch:
-            missing = max(missing, self.passed[1] + 1)
+        passed = self.offset.passed
+        if passed is not None and passed[0] == entry.epoch:
+            missing = max(missing, passed[1] + 1)
         if entry[:2] <= previous[:2] or entry.sequence <= missing:
             self._hole = None
             return True
@@ -231,17 +247,17 @@ class DatabaseQueue:
         return self._hole is not None and not self._hole.told
 
     def goes_on(self) -> bool:
-        """Tell whether the next journal directly follows one just begun, so that ``ready`` and
-        ``fits`` hold; a check at little cost. False says nothing."""
+        """Tell whether the next journal directly follows one just begun, so that ``ready`` holds
+        and it continues what Kafka has; a check at little cost. False says nothing."""
         previous, backlog = self._previous, self.backlog
         if not backlog or previous is None or self.halt is not None or self.careful is not None:
             return False
-        if self.foreign:  # what Kafka has may be ahead
+        if self.offset.is_foreign:  # what Kafka has may be ahead
             return False
         entry = backlog.first()
         if entry.sequence != previous.sequence + 1 or entry.epoch != previous.epoch:
             return False
-        return self.known is None or self.known.position.complete
+        return self.offset.known is None or self.offset.known.position.complete
 
     def begin(self, plan: SendContext) -> JournalSend:
         """Begin the next journal; ``ready`` must have said yes."""
@@ -317,10 +333,7 @@ class DatabaseQueue:
         ``passed``: up to where journals that are not in Kafka were told. ``is_foreign``: KNOWN is
         of another journal folder.
         """
-        self.known = known
-        self.passed = passed
-        self.foreign = is_foreign
-        self.done = (-1, -1)
+        self.offset = QueueOffset(known, passed, is_foreign, self.offset.is_forgiven)
         self._resume_after.clear()  # the beginning of a journal may be lost with its cluster
         if known is None:
             return
@@ -334,19 +347,10 @@ class DatabaseQueue:
 
     def _note(self, position: Offset) -> None:
         if position.complete:
-            self.done = position.number
+            self.offset.done = position.number
             return
-        self.done = position.epoch, position.sequence - 1
+        self.offset.done = position.epoch, position.sequence - 1
         self._resume_after[position.uuid] = position.pos
-
-    def fits(self, entry: Entry) -> bool:
-        """Tell whether ENTRY continues what Kafka has."""
-        if entry[:2] <= self.done:
-            return False
-        if self.known is None:
-            return True
-        position = self.known.position
-        return position.complete or entry[:2] != position.number or entry.uuid == position.uuid
 
     def reached(self, folder: str, place: str) -> Offset | None:
         """Return the position of this database after the commit of the open Kafka transaction.
@@ -369,12 +373,13 @@ class DatabaseQueue:
 
     def advance(self, position: Offset) -> None:
         """POSITION is committed."""
-        if self.known is None:
-            self.known = Known(position)
-        self.known.position = position
-        self.known.names.add(position.runs)
+        offset = self.offset
+        if offset.known is None:
+            offset.known = Known(position)
+        offset.known.position = position
+        offset.known.names.add(position.runs)
+        offset.is_foreign = offset.is_forgiven = False
         self._epoch = max(position.epoch, self._epoch or 0)
-        self.foreign = self.forgiven = False
         self._note(position)
 
     def settle(self) -> JournalSend | None:
@@ -387,7 +392,7 @@ class DatabaseQueue:
             self.settled = send.entry, send.pos
         self.finish(send)
         self.failures = 0
-        self._backoff_s = self._first_backoff_s
+        self.backoff.succeed()
         return send
 
     @property
@@ -454,10 +459,7 @@ class DatabaseQueue:
     def back_off(self) -> float:
         """Pause before the next attempt, longer each time; returns the seconds."""
         self.failures += 1
-        pause = self._backoff_s
-        self.retry_at = monotonic() + pause
-        self._backoff_s = min(pause * 2, MAX_BACKOFF_S)
-        return pause
+        return self.backoff.fail()
 
 
 class MissingBlocked(Exception):

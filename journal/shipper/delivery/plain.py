@@ -10,8 +10,9 @@ from confluent_kafka import KafkaError, KafkaException
 from firebird_cdc.clock import now_us
 from firebird_cdc.errors import JournalError, Obstacle
 from firebird_cdc.journal.events.bad_event import BadEvent
+from firebird_cdc.journal.shipper.delivery.backoff import MAX_BACKOFF_S
 from firebird_cdc.journal.shipper.delivery.base import Delivery
-from firebird_cdc.journal.shipper.delivery.database_queue import MAX_BACKOFF_S, DatabaseQueue
+from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue
 from firebird_cdc.journal.shipper.delivery.send import JournalSend
 from firebird_cdc.journal.shipper.kafka.client import is_refusal
 from firebird_cdc.journal.shipper.kafka.offset_topic import UNUSABLE, Offset, runs_of
@@ -131,7 +132,7 @@ class PlainDelivery(Delivery):
             return
         position = known.position
         if position.folder == self.offsets.folder:
-            queue.done = position.number
+            queue.offset.done = position.number
         else:
             _log.warning(
                 "{}: its last journal in Kafka (sequence {}) came from another journal folder, {}."
@@ -149,7 +150,7 @@ class PlainDelivery(Delivery):
             return
         self._next_positions = now + _OFFSETS_S
         for queue in self.queues.values():
-            if queue.settled is None or queue.settled[0][:2] <= queue.done:
+            if queue.settled is None or queue.settled[0][:2] <= queue.offset.done:
                 continue
             (epoch, sequence, uuid), pos = entry, _ = queue.settled
             position = Offset(
@@ -160,12 +161,12 @@ class PlainDelivery(Delivery):
                 self._produce_record(*position.record(), position)
             except BufferError:
                 return
-            queue.done = position.number
+            queue.offset.done = position.number
 
     def _look_again(self) -> None:
         self.offsets.forget()
         for queue in self.queues.values():
-            queue.done = (-1, -1)
+            queue.offset.done = (-1, -1)
 
     def _position_taken(self, position: Offset) -> None:
         self.offsets.note(position)
@@ -191,7 +192,7 @@ class PlainDelivery(Delivery):
         room = JOURNALS_IN_FLIGHT - self.in_flight
         while budget > 0:
             send = queue.sends[-1] if queue.sends else None
-            if send is not None and monotonic() < queue.retry_at:
+            if send is not None and not queue.backoff.is_over:
                 break
             if send is None or send.read_to_end:
                 if room <= 0 or not self._ready(queue):

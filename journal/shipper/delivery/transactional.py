@@ -24,8 +24,9 @@ from confluent_kafka import KafkaError, KafkaException
 from firebird_cdc.errors import JournalError, Obstacle, ShipperFenced
 from firebird_cdc.journal.events.bad_event import BadEvent
 from firebird_cdc.journal.events.topics import missing_topic
+from firebird_cdc.journal.shipper.delivery.backoff import MAX_BACKOFF_S, Backoff
 from firebird_cdc.journal.shipper.delivery.base import Delivery, DeliveryLimits, is_missing
-from firebird_cdc.journal.shipper.delivery.database_queue import MAX_BACKOFF_S, DatabaseQueue, Halt
+from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue, Halt
 from firebird_cdc.journal.shipper.delivery.out_of_band import OutOfBand
 from firebird_cdc.journal.shipper.delivery.send import JournalSend, SendContext
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog, Entry
@@ -126,6 +127,40 @@ class _Aborted(Exception):
     """The open Kafka transaction can't be committed."""
 
 
+class _KafkaTransaction:
+    """An open Kafka transaction.
+
+    ``began_at``, ``journal_began_at``: times (monotonic) of its begin and of that of the journal
+    under way. ``sent``: messages in it. ``failures_before``: failures that were counted before.
+    """
+
+    def __init__(self, timeout_s: float, failures_before: int) -> None:
+        self.began_at = self.journal_began_at = monotonic()
+        self.sent = 0
+        self.failures_before = failures_before
+        self._timeout_s = timeout_s
+        self._began_s = _now_s()
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether no further journal should join it."""
+        return (
+            self.sent >= BATCH_MESSAGES
+            or (age := monotonic() - self.began_at) >= BATCH_S
+            or age >= self._timeout_s / 8
+        )
+
+    @property
+    def takes_too_long(self) -> bool:
+        """Tell whether the journal under way has to be split lest it expires."""
+        return self.sent > 0 and monotonic() - self.journal_began_at >= self._timeout_s / 2
+
+    @property
+    def may_have_expired(self) -> bool:
+        """Tell whether Kafka may have fenced the producer off, as it took too long."""
+        return _now_s() - self._began_s >= self._timeout_s
+
+
 class TransactionalDelivery(Delivery):
     """Sends journals one after the other, inside Kafka transactions."""
 
@@ -161,23 +196,15 @@ class TransactionalDelivery(Delivery):
             BATCH_JOURNALS, max((max_message_bytes - FRAME_BYTES) // NAME_BYTES, 1)
         )
         self._timeout_s = transaction_timeout_s
-        self._split_after_s = transaction_timeout_s / 2
         self._late_keys: list[bytes] = []
-        self._late_timeout_s = transaction_timeout_s * 3 / 4
-        self._first_backoff_s = max(limits.backoff_s, 0.01)
-        self._pause_s = self._first_backoff_s
-        self._retry_at = 0.0
-        self._sent = 0
+        self._backoff = Backoff(limits.backoff_s)
+        self._open: _KafkaTransaction | None = None
         self._unserved = 0
-        self._began_at = 0.0
-        self._last_began_at = 0.0
-        self._journal_began_at = 0.0
-        self._failures_seen = 0
         self._turn = 0
 
     def try_again(self) -> list[tuple[DatabaseQueue, tuple[int, int]]]:
         """Have databases that stand still, or wait before the next attempt, go on at once."""
-        self._retry_at = 0.0
+        self._backoff.skip()
         self._attempts = 0
         return super().try_again()
 
@@ -186,8 +213,8 @@ class TransactionalDelivery(Delivery):
         """Time (monotonic) of the next attempt."""
         paused = super().next_retry
         if not self._ready_for_transactions:
-            return self._retry_at
-        return None if paused is None else max(paused, self._retry_at)
+            return self._backoff.retry_at
+        return None if paused is None else max(paused, self._backoff.retry_at)
 
     @property
     def _is_placed(self) -> bool:
@@ -200,7 +227,7 @@ class TransactionalDelivery(Delivery):
         """
         self.link.poll(0)
         disposed = self.settle()
-        if self.disposal or monotonic() < self._retry_at:
+        if self.disposal or not self._backoff.is_over:
             return disposed
         try:
             if self.link.fatal is not None:
@@ -219,7 +246,7 @@ class TransactionalDelivery(Delivery):
                 return self.settle() or disposed or late is not None
             # Where a topic of one database is in the way, it shows which one that is.
             alone = monotonic() < self._alone_until
-            self._transaction(queues[:1] if alone else queues)
+            self._send_queues(queues[:1] if alone else queues)
         except _Interrupted:
             return False
         except KafkaException as error:
@@ -232,7 +259,7 @@ class TransactionalDelivery(Delivery):
         """Abort what is open: none of it ever becomes visible to read_committed consumers. What
         can't be aborted now, the next producer with this transactional id ends."""
         super().abandon(patience_s)
-        if patience_s and self._ready_for_transactions and self._began_at:
+        if patience_s and self._ready_for_transactions and self._open is not None:
             try:
                 self.link.producer.abort_transaction(patience_s)
             except KafkaException as error:
@@ -311,13 +338,13 @@ class TransactionalDelivery(Delivery):
             entry = queue.backlog.first()
             if queue.sends and entry[:2] <= queue.sends[-1].entry[:2]:
                 return False  # whether it fits shows once those before it are in Kafka
-            if queue.foreign and not self._forgives(queue):
+            if queue.offset.is_foreign and not self._forgives(queue):
                 self._halt_foreign(queue)
                 return False
-            if queue.fits(entry):
+            if queue.offset.is_continued_by(entry):
                 return True
-            assert queue.known is not None
-            names = queue.known.names.find(entry.epoch, entry.sequence)
+            assert queue.offset.known is not None
+            names = queue.offset.known.names.find(entry.epoch, entry.sequence)
             if entry.uuid.bytes in names:
                 _log.info("{}: Kafka has it already, according to the offset topic", entry.name)
                 former = queue.take_known(entry)
@@ -327,7 +354,7 @@ class TransactionalDelivery(Delivery):
             elif self._forgives(queue):
                 return True
             else:
-                position = queue.known.position
+                position = queue.offset.known.position
                 if not position.complete and entry[:2] == position.number:
                     names.add(position.uuid.bytes)
                 self._halt_for(queue, entry, names)
@@ -336,8 +363,8 @@ class TransactionalDelivery(Delivery):
 
     def _halt_foreign(self, queue: DatabaseQueue) -> None:
         """Stop QUEUE, whose database Kafka has from another journal folder."""
-        assert queue.known is not None
-        position = queue.known.position
+        assert queue.offset.known is not None
+        position = queue.offset.known.position
         reason = (
             f"Kafka has it up to sequence {position.sequence} (epoch {position.epoch}) from another"
             f" journal folder, {position.place}, and {self.backlog.directory} may not go on where"
@@ -352,8 +379,8 @@ class TransactionalDelivery(Delivery):
 
     def _halt_for(self, queue: DatabaseQueue, entry: Entry, names: set[bytes]) -> None:
         """Stop QUEUE at ENTRY, whose number is that of something else in Kafka."""
-        assert queue.known is not None
-        position = queue.known.position
+        assert queue.offset.known is not None
+        position = queue.offset.known.position
         path = self.backlog.directory / entry.name
         if names:
             other = " or ".join(f"{uuid.hex()}" for uuid in names)
@@ -386,12 +413,12 @@ class TransactionalDelivery(Delivery):
 
     # One transaction
 
-    def _transaction(self, queues: list[DatabaseQueue]) -> None:
+    def _send_queues(self, queues: list[DatabaseQueue]) -> None:
         """Send whole journals in turn, commit, and dispose of them."""
         self._begin()
         self.out_of_band.send()
         left = self._batch_journals
-        while queues and left > 0 and not self._is_full():
+        while queues and left > 0 and not self._transaction.is_full:
             going = []
             for queue in queues:
                 taken = self._send_journals(queue, min(left, _TURN_JOURNALS))
@@ -418,19 +445,14 @@ class TransactionalDelivery(Delivery):
     def _begin(self) -> None:
         self.link.producer.begin_transaction()
         self.link.note_start()
-        self._began_at = monotonic()
-        self._last_began_at = _now_s()
-        self._failures_seen = self.plan.failures
+        self._open = _KafkaTransaction(self._timeout_s, self.plan.failures)
         self._position_error = None
-        self._sent = 0
 
-    def _is_full(self) -> bool:
-        """Tell whether no further journal should join the open transaction."""
-        return (
-            self._sent >= BATCH_MESSAGES
-            or (now := monotonic()) - self._began_at >= BATCH_S
-            or now - self._began_at >= self._timeout_s / 8
-        )
+    @property
+    def _transaction(self) -> _KafkaTransaction:
+        """The Kafka transaction that is open."""
+        assert self._open is not None
+        return self._open
 
     def _send_journals(self, queue: DatabaseQueue, limit: int) -> int:
         """Send up to LIMIT journals of QUEUE; how many it was."""
@@ -440,7 +462,7 @@ class TransactionalDelivery(Delivery):
                 break
             self._send_whole(queue)
             taken += 1
-            if queue.careful is not None or self._is_full():
+            if queue.careful is not None or self._transaction.is_full:
                 break
         return taken
 
@@ -448,7 +470,8 @@ class TransactionalDelivery(Delivery):
         send = queue.begin(self.plan)
         send.part.begin(send.messages, SPLIT_MESSAGES)
         careful = queue.careful is not None and queue.careful == send.entry.uuid
-        self._journal_began_at = monotonic()
+        transaction = self._transaction
+        transaction.journal_began_at = monotonic()
         while True:
             before = send.messages
             try:
@@ -469,7 +492,7 @@ class TransactionalDelivery(Delivery):
                 self.back_off(queue, error, send)
                 raise _Aborted from error
             sent = send.messages - before
-            self._sent += sent
+            transaction.sent += sent
             self._unserved += sent + 1
             if send.read_to_end and not careful and self._unserved < _SERVE_MESSAGES:
                 return
@@ -480,8 +503,9 @@ class TransactionalDelivery(Delivery):
             self._check()
             if send.read_to_end:
                 return
-            if send.part.is_full or (send.between_changes and self._takes_too_long()):
+            if send.part.is_full or (send.between_changes and transaction.takes_too_long):
                 self._split(queue, send)
+                transaction = self._transaction
 
     def _serve(self, seconds: float) -> None:
         """Take answers; leave if the owner has to."""
@@ -508,7 +532,7 @@ class TransactionalDelivery(Delivery):
 
     def _check(self) -> None:
         """Abort if a message of this transaction was refused or failed."""
-        if self.plan.failures != self._failures_seen:
+        if self.plan.failures != self._transaction.failures_before:
             for queue in self.queues.values():
                 for send in queue.sends:
                     if send.failed is not None:
@@ -549,10 +573,6 @@ class TransactionalDelivery(Delivery):
         self._begin_anew()
         raise _Aborted
 
-    def _takes_too_long(self) -> bool:
-        """Tell whether a journal has to be split lest the open transaction expires."""
-        return self._sent > 0 and monotonic() - self._journal_began_at >= self._split_after_s
-
     def _take_damaged(self, queue: DatabaseQueue, send: JournalSend, reason: str) -> None:
         queue.drop(send)
         self.backlog.forget(send.entry)
@@ -576,7 +596,6 @@ class TransactionalDelivery(Delivery):
         self.settle()
         self._begin()
         send.part.begin(send.messages, SPLIT_MESSAGES)
-        self._journal_began_at = self._began_at
 
     # What was left out
 
@@ -589,14 +608,15 @@ class TransactionalDelivery(Delivery):
         if send is None:
             return None
         self._begin()
+        most_s = self._timeout_s * 3 / 4
         while not send.is_over:
             moved = send.produce(self.link.producer)
             self._serve(0 if moved else 0.05)
-            if monotonic() - self._began_at > self._late_timeout_s:
+            if monotonic() - self._transaction.began_at > most_s:
                 send.give_up(
-                    f"Kafka did not take all of it within {self._late_timeout_s:.0f} s, and it has"
-                    " to fit into one Kafka transaction; raise"
-                    " kafka.producer.transaction.timeout.ms if it is large"
+                    f"Kafka did not take all of it within {most_s:.0f} s, and it has to fit into"
+                    " one Kafka transaction; raise kafka.producer.transaction.timeout.ms if it is"
+                    " large"
                 )
                 break
         if send.is_sent:
@@ -639,8 +659,8 @@ class TransactionalDelivery(Delivery):
         self._check()
         self._write_notes()
         self._repeat(self.link.producer.commit_transaction)
-        self._began_at = 0.0
-        self._pause_s = self._first_backoff_s
+        self._open = None
+        self._backoff.succeed()
         self._attempts = 0
         self._patience_s = PATIENCE_S
         self.link.note_progress()
@@ -688,7 +708,7 @@ class TransactionalDelivery(Delivery):
             self._abort()
             for queue in self.queues.values():
                 queue.start_over()
-            self._retry_at = monotonic() + MAX_BACKOFF_S
+            self._backoff.retry_at = monotonic() + MAX_BACKOFF_S
             _log.error(
                 "{}: can't be written: {}; next attempt in {:.0f} s, nothing is lost",
                 self.plan.quarantine.folder,
@@ -701,7 +721,7 @@ class TransactionalDelivery(Delivery):
 
     def _abort(self) -> None:
         self._repeat(self.link.producer.abort_transaction)
-        self._began_at = 0.0
+        self._open = None
 
     def _restart_others(self, queue: DatabaseQueue, send: JournalSend | None) -> None:
         """Put back all journals of the aborted transaction but SEND of QUEUE."""
@@ -740,8 +760,7 @@ class TransactionalDelivery(Delivery):
                     why = self._why(send)
                 self.back_off(queue, why, send)
         else:
-            self._retry_at = monotonic() + self._pause_s
-            self._pause_s = min(self._pause_s * 2, MAX_BACKOFF_S)
+            self._backoff.fail()
             self.link.note_away(why)
             self._count_attempt(why)
         self._begin_anew()
@@ -760,8 +779,8 @@ class TransactionalDelivery(Delivery):
         """Go on with a new producer, which begins with asking where Kafka is."""
         self._replace_producer()
         self._registered = self._ready_for_transactions = self._awaits_start = False
-        self._began_at = 0.0
+        self._open = None
 
     def _may_have_expired(self) -> bool:
         """Tell whether Kafka itself may have fenced us off, as our transaction took too long."""
-        return bool(self._began_at) and _now_s() - self._last_began_at >= self._timeout_s
+        return self._open is not None and self._open.may_have_expired

@@ -39,13 +39,15 @@ _WAKE = b"\0"  # no signal has that number
 class Ending:
     """Decides when the orderly end of one shipper is over.
 
-    ``asked``: how often somebody has told it to end. ``why``: why it does not wait any more for
+    ``asked``: how often somebody has told it to end; ``has_begun_as_asked``: and the time for that
+    runs. ``why``: why it does not wait any more for
     what is under way, empty while it does. ``arm``: called with the moment (monotonic) at which the
     process has to be gone.
     """
 
     def __init__(self, limit_s: float) -> None:
         self.asked = 0
+        self.has_begun_as_asked = False
         self.why = ""
         self.arm: Callable[[float], None] = lambda _moment: None
         self._limit_s = limit_s
@@ -66,16 +68,17 @@ class Ending:
         """Tell whether the time for the end runs."""
         return self._ends_at is not None
 
-    def begin(self, under_way: int, acknowledged: int, *, asked: bool) -> None:
-        """Let the time run, from when it was ASKED for or from now; UNDER_WAY: journals, and
+    def begin(self, under_way: int, acknowledged: int) -> None:
+        """Let the time run, from when it was asked for or from now; UNDER_WAY: journals, and
         ACKNOWLEDGED: messages so far."""
         now = monotonic()
-        begun = self._asked_at if asked else now
+        begun = self._asked_at if self.asked else now
         spare = min(self._limit_s * _CLEANING_SHARE, _CLEANING_MOST_S)
         self._ends_at = begun + self._limit_s - spare
         self._gone_at = begun + max(self._limit_s, LEAST_S)
         self._heard_at, self._acknowledged = now, acknowledged
-        if asked:
+        if self.asked:
+            self.has_begun_as_asked = True
             self.arm(self._gone_at)
         _log.info(
             "stopping: {} journals under way; at most {:g} s, and less if Kafka acknowledges"

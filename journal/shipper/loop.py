@@ -38,12 +38,11 @@ from firebird_cdc.journal.shipper.kafka.topic_creation import TopicMaker
 from firebird_cdc.journal.shipper.monitoring.observer import Observer
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
+from firebird_cdc.journal.shipper.server_watch import LAST_LOOK_S, ServerWatch
 from firebird_cdc.journal.shipper.tasks.schedule import TaskList, build_tasks
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.loop")
 
-_BRIDGE_CHECK_S = 1.0
-_LAST_LOOK_S = 30.0  # for deciding what the last server left, however little time sends have
 _LAST_LOOKS_APART_S = 0.05
 _ANSWER_WAIT_S = 0.02  # while journals wait for room
 _ANSWER_LOOK_S = 0.004  # while nothing else is to be done; doubles up to the next
@@ -96,14 +95,11 @@ class Shipper:
         self._tasks = TaskList([])
         self._recovery = Recovery(self._directory, config.journal_fsync)
         self.ending = Ending(config.close_timeout_ms / 1000)
-        self._server_gone_at: float | None = None
-        self._is_told = False
-        self._is_settled = False  # what the servers left is decided, or there is no time for it
+        self._servers = ServerWatch(self._directory, self._recovery)
         self._scan: Iterator[str] | None = None  # under way
         self._is_known = False  # the folder as it is now was scanned as a whole
         self._answer_look_s = _ANSWER_LOOK_S
         self._hurried = 0  # messages that were handed over when the client was last hurried
-        self._next_bridge_check = 0.0
         self._next_reminder = 0.0
         self._progress: object = None
         self._progress_at = monotonic()
@@ -329,9 +325,8 @@ class Shipper:
         self.statistics.loop_at = monotonic()
         if self._end_request.is_made(self.statistics.loop_at):
             self.stop()
-        if ending.asked and not self._is_told:
-            self._is_told = True
-            ending.begin(delivery.in_flight, acknowledged, asked=True)
+        if ending.asked and not ending.has_begun_as_asked:
+            ending.begin(delivery.in_flight, acknowledged)
         if ending.is_over(acknowledged, is_busy=self._scan is not None and not ending.asked):
             return True
         return self._once and self._gives_up(delivery.link.progress_at)
@@ -357,31 +352,21 @@ class Shipper:
     def _server_is_gone(self, delivery: Delivery) -> bool:
         """Tell whether no bridge is left; once it is decided what it left, start the time for
         finishing."""
-        now = monotonic()
-        if now < self._next_bridge_check:
-            return self._is_settled
-        self._next_bridge_check = now + _BRIDGE_CHECK_S
-        gone_at = self._server_gone_at
-        if bridge_present(self._directory):
-            self._server_gone_at = None
-            self._is_settled = False
+        servers = self._servers
+        was_settled = servers.is_settled
+        servers.look()
+        if not servers.is_gone:
             self.ending.call_off()
-        elif gone_at is None:
-            _log.info("the last server process on {} has ended", self._directory)
-            self._server_gone_at = now
-        elif not self._is_settled and (
-            self._recovery.is_clear_since(gone_at) or now - gone_at > _LAST_LOOK_S
-        ):
-            self._is_settled = True
-            self.ending.begin(delivery.in_flight, delivery.plan.acknowledged, asked=False)
+        elif servers.is_settled and not was_settled:
+            self.ending.begin(delivery.in_flight, delivery.plan.acknowledged)
             self._watcher.request_scan()
             return False
-        return self._is_settled
+        return servers.is_settled
 
     def _look_once_more(self) -> None:
         """Decide what a server left that came and went while this embedded shipper was ending: it
         relied on this one, and started none."""
-        end = monotonic() + _LAST_LOOK_S
+        end = monotonic() + LAST_LOOK_S
         while (
             self._embedded
             and not self.ending.asked

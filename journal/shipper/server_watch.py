@@ -1,0 +1,53 @@
+"""Notices that the last server process of a journal folder has ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import monotonic
+
+import logbook
+
+from firebird_cdc.bridge.recovery import Recovery
+from firebird_cdc.journal.folder.locks import bridge_present
+
+_log = logbook.Logger("firebird_cdc.journal.shipper.server_watch")
+
+LAST_LOOK_S = 30.0
+"""Time for deciding what the last server left, however little time there is for Kafka."""
+
+_LOOK_S = 1.0
+
+
+class ServerWatch:
+    """The server processes with a bridge on DIRECTORY.
+
+    ``is_gone``: there is none; ``is_settled``: and it is decided what the last one left, or there
+    is no time for it.
+    """
+
+    def __init__(self, directory: Path, recovery: Recovery) -> None:
+        self.is_settled = False
+        self._directory = directory
+        self._recovery = recovery
+        self._gone_at: float | None = None
+        self._next_look = 0.0
+
+    @property
+    def is_gone(self) -> bool:
+        """Tell whether no server process was there at the last look."""
+        return self._gone_at is not None
+
+    def look(self) -> None:
+        """Look for server processes, if it is time."""
+        now = monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + _LOOK_S
+        if bridge_present(self._directory):
+            self._gone_at = None
+            self.is_settled = False
+        elif self._gone_at is None:
+            _log.info("the last server process on {} has ended", self._directory)
+            self._gone_at = now
+        elif self._recovery.is_clear_since(self._gone_at) or now - self._gone_at > LAST_LOOK_S:
+            self.is_settled = True

@@ -588,17 +588,18 @@ class Delivery(ABC):
     def _count(self, queue: DatabaseQueue, settled: Sequence[JournalSend]) -> None:
         """Journals of QUEUE were acknowledged: tell the statistics."""
         statistics = self.statistics.database(queue.database)
-        if any(send.has_placeholders for send in settled):
+        if any(send.tally.has_placeholders for send in settled):
             self.offsets.keep_counts()
         left_out = [place for send in settled if send.left_out for place in send.take_left_out()]
         if left_out:
             self.offsets.leave_out(queue.database, left_out)
         is_whole = self.plan.quarantine.is_whole
-        lengths = [send.length for send in settled if is_whole(send.entry.uuid)]
+        lengths = [send.tally.length for send in settled if is_whole(send.entry.uuid)]
         statistics.transactions += len(lengths)
         statistics.journals_shipped += len(lengths)
         statistics.bytes_shipped += sum(lengths)
-        last = next((send.last_event for send in reversed(settled) if send.last_event), None)
+        events = (send.tally.last_event for send in reversed(settled))
+        last = next(filter(None, events), None)
         if last is not None:
             statistics.handled(last)
 

@@ -154,9 +154,8 @@ class JournalSend:
     open file until ``close``, and the messages of one change at most; what the producer holds is
     bounded by its own limits. ``failed``: the first refusal. ``pos``: the change that was sent
     last; ``place``: the same, or one of ASIDE. ``part``: what goes into one Kafka transaction.
-    ``tally``: what of it counts. ``opens_epoch``: a
-    message that announces its epoch goes before its events. ``has_placeholders``: some of those
-    counted have them. ``left_out``: which of ASIDE could not be sent.
+    ``tally``: what of it counts. ``opens_epoch``: a message that announces its epoch goes before
+    its events. ``left_out``: which of ASIDE could not be sent.
     """
 
     def __init__(
@@ -180,9 +179,6 @@ class JournalSend:
         self.place = resume_after
         self.messages = 0
         self.tally = Tally(plan.statistics.database(database), counted)
-        self.last_event: LastEvent | None = None
-        self.has_placeholders = False
-        self.length = 0
         self._taken = 0
         self._steps: list[_Step] = []
         self._is_closed = False
@@ -316,8 +312,8 @@ class JournalSend:
         with JournalReader(path, plan.none_charset, whole) as reader:
             stamp = reader.stamp
             assert stamp is not None
-            self.length = stamp.journal_length
             tally, skipped = self.tally, self._skipped
+            tally.length = stamp.journal_length
             counts, told = tally.handed, tally.told
             last: RowChange | DdlChange | None = None
             placed = 0
@@ -384,7 +380,7 @@ class JournalSend:
                     renderer.first_reduced,
                 )
             if last is not None:
-                self.last_event = LastEvent(
+                tally.last_event = LastEvent(
                     counted_as(last)[0],
                     self.entry.uuid,
                     stamp.sequence,
@@ -404,7 +400,7 @@ class JournalSend:
         tally.is_placed = bool(count) and tally.kind not in (None, FILTERED)
         if tally.is_placed:
             tally.handed[PLACED] = tally.handed.get(PLACED, 0) + 1
-            self.has_placeholders = True
+            tally.has_placeholders = True
 
     def _tell_gap(self, gap: Gap) -> None:
         _log.error(

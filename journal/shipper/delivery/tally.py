@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from firebird_cdc.journal.format import DdlChange, RowChange
-from firebird_cdc.journal.shipper.monitoring.statistics import DatabaseStatistics
+from firebird_cdc.journal.shipper.monitoring.statistics import DatabaseStatistics, LastEvent
 
 Kind = tuple[str, str]
 """Table and operation; ("", "ddl") of DDL."""
@@ -36,6 +36,8 @@ class Tally:
     change that was rendered last, ``kind``: as what it is in ``handed``, None if it isn't;
     ``is_placed``: it is there as PLACED, too.
     ``told``: up to which change the statistics have counted, also by earlier attempts.
+    ``has_placeholders``: some of what was handed over is PLACED. ``length``: the journal's bytes,
+    ``last_event``: its last event, once it is read.
     """
 
     __slots__ = (
@@ -43,8 +45,11 @@ class Tally:
         "_reached",
         "_statistics",
         "handed",
+        "has_placeholders",
         "is_placed",
         "kind",
+        "last_event",
+        "length",
         "read",
         "told",
     )
@@ -53,6 +58,9 @@ class Tally:
         self.handed: dict[Kind, int] = {}
         self.kind: Kind | None = None
         self.is_placed = False
+        self.has_placeholders = False
+        self.length = 0
+        self.last_event: LastEvent | None = None
         self.read = self.told = self._reached = told
         self._acknowledged = NOTHING
         self._statistics = statistics

@@ -29,7 +29,10 @@ from firebird_cdc.journal.format import (
     Undecodable,
 )
 from firebird_cdc.journal.replay.repair import plan as repair_plan
-from firebird_cdc.journal.replay.repair.plan import Keys, Plan, Scanner, read_ends, read_findings
+from firebird_cdc.journal.replay.repair.findings import read_ends, read_findings
+from firebird_cdc.journal.replay.repair.keys import Keys
+from firebird_cdc.journal.replay.repair.plan import Plan
+from firebird_cdc.journal.replay.repair.scanner import Scanner
 from firebird_cdc.journal.shipper.repairs import Place, RepairFolder, RepairWriter
 
 DATABASE = "/data/shop.fdb"

@@ -1,6 +1,6 @@
 """``firebird-cdc replay repair``: publishes again what an audit found missing in Kafka.
 
-What is to be sent, `repair_plan` finds out; the shipper sends it
+What is to be sent, `plan` finds out; the shipper sends it
 (``journal.shipper.delivery.repair``). The command speaks with it as ``journal retry`` does, by
 files in the journal folder, so it works on the server's host only.
 """
@@ -22,7 +22,8 @@ from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.errors import ReplayError, ShipError
 
 if TYPE_CHECKING:
-    from firebird_cdc.journal.replay.repair.plan import Plan, Scanner
+    from firebird_cdc.journal.replay.repair.plan import Plan
+    from firebird_cdc.journal.replay.repair.scanner import Scanner
     from firebird_cdc.journal.shipper.repairs import Place, RepairFolder
 
 _Ends = Mapping[str, Mapping[str, int]]
@@ -70,7 +71,8 @@ def run_repair(arguments: argparse.Namespace) -> int:
     """Repair, and say what became of each journal's events."""
     from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
     from firebird_cdc.journal.folder.notes import QUARANTINE
-    from firebird_cdc.journal.replay.repair.plan import Plan, read_ends, read_findings
+    from firebird_cdc.journal.replay.repair.findings import read_ends, read_findings
+    from firebird_cdc.journal.replay.repair.plan import Plan
     from firebird_cdc.journal.shipper.repairs import RepairFolder
     from firebird_cdc.packaging.server.locating import locate_options
 
@@ -186,7 +188,7 @@ def _remembered(directory: Path, database: str) -> Place | None:
 
 
 def _take_known(plan: Plan, files: RepairFolder) -> None:
-    from firebird_cdc.journal.replay.repair.plan import EARLIER, WAITING
+    from firebird_cdc.journal.replay.repair.plan_file import EARLIER, WAITING
 
     try:
         plan.set_earlier(files.sent(), EARLIER)
@@ -240,7 +242,7 @@ def _send_next(
     directory: Path,
 ) -> bool:
     """Make the next repair and have it sent; whether that was of use."""
-    from firebird_cdc.journal.replay.repair.plan import WAITING
+    from firebird_cdc.journal.replay.repair.plan_file import WAITING
     from firebird_cdc.journal.shipper.repairs import Place
 
     is_there = shipper.is_there

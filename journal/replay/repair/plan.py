@@ -8,38 +8,44 @@ is kept in a file of SQLite's, so memory does not grow with the findings nor wit
 
 from __future__ import annotations
 
-import json
 import sqlite3
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from hashlib import blake2b
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from firebird_cdc.clock import now_us
 from firebird_cdc.config import ConnectorConfig
-from firebird_cdc.config.filters import MessageKeys
 from firebird_cdc.errors import JournalError, ReplayError
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.notes import QUARANTINE
-from firebird_cdc.journal.folder.segments import SEGMENT_NAME, close_segments, database_digest
-from firebird_cdc.journal.format import DdlChange, JournalReader, Row, RowChange, Table
+from firebird_cdc.journal.folder.segments import SEGMENT_NAME, close_segments
+from firebird_cdc.journal.format import DdlChange, JournalReader, RowChange
+from firebird_cdc.journal.replay.repair.keys import NONE_AS_STORED, Keys
+from firebird_cdc.journal.replay.repair.plan_file import (
+    FAILED,
+    NOWHERE,
+    OPEN,
+    ORIGINAL,
+    PLACE,
+    PRESENT,
+    STATE,
+    TABLES,
+    UNSHIPPED,
+)
+from firebird_cdc.journal.replay.repair.scanner import Scanner
 from firebird_cdc.journal.replay.repair.topics import TopicLook, TopicsClosed, events_since
 from firebird_cdc.journal.replay.source.storage import (
-    JOURNAL_SUFFIX,
     Folder,
     folder_at,
-    open_folder,
 )
 from firebird_cdc.journal.shipper.quarantine import note_or_none
 from firebird_cdc.journal.shipper.repairs import (
     MOST_BYTES,
     MOST_EVENTS,
     MOST_NAMED,
-    WHOLE,
     Missing,
     Origin,
     Place,
@@ -48,160 +54,12 @@ from firebird_cdc.journal.shipper.repairs import (
     RepairWriter,
     repair_uuid,
 )
-from firebird_cdc.journal.types.canonical import RowText
-
-KIND = "missing event"
-"""The findings that can be repaired."""
 
 _Event = tuple[int, int, int]  # a missing event: its number here, its pos, its journal here
 
-_NONE_AS_STORED = "UTF-8"  # what `RepairWriter` asks for
-_PLACE = struct.Struct(">IQQ")
-_FIRST = Place(0, 0, 0)
-_COLUMNS = ("kind", "database", "epoch", "sequence", "position", "file")
 _BATCH = 1000
 _CACHE_KIB = 32 * 1024
 _WINDOW = 1024 * 1024
-
-_TABLES = """
-CREATE TABLE event (
-    id INTEGER PRIMARY KEY, database TEXT, epoch INT, sequence INT, pos INT, place BLOB, file TEXT,
-    origin INT, has_key INT, is_ddl INT, status TEXT, why TEXT,
-    UNIQUE (database, epoch, sequence, pos));
-CREATE INDEX event_status ON event (status, place);
-CREATE INDEX event_origin ON event (origin, pos);
-CREATE TABLE origin (
-    id INTEGER PRIMARY KEY, database TEXT, epoch INT, sequence INT, uuid BLOB, number INT,
-    commit_us INT, folder TEXT, name TEXT, UNIQUE (database, epoch, sequence));
-CREATE INDEX origin_uuid ON origin (uuid);
-CREATE TABLE row_key (
-    hash BLOB PRIMARY KEY, last BLOB, present BLOB, folder TEXT, name TEXT, pos INT,
-    checked BLOB, in_kafka BLOB);
-CREATE TABLE event_key (
-    hash BLOB, event INT, sent INT, PRIMARY KEY (hash, event)) WITHOUT ROWID;
-CREATE INDEX event_key_event ON event_key (event);
-"""
-
-# What became of an event. OPEN: not decided yet; UNSHIPPED: it never was missing; PRESENT: it is
-# not any more.
-OPEN, FAILED, ORIGINAL, STATE, EARLIER, WAITING, UNSHIPPED, PRESENT = (
-    "open", "failed", "original", "state", "earlier", "waiting", "unshipped", "present",
-)  # fmt: skip
-
-
-def read_findings(url: str) -> Iterator[dict[str, Any]]:
-    """Yield the findings of kind `KIND` that an audit wrote into ``findings`` in the folder URL.
-
-    Raises ReplayError if there are none of an audit.
-    """
-    try:
-        folder = open_folder(f"{url.rstrip('/')}/findings")
-    except ReplayError as error:
-        raise ReplayError(
-            f"{url} is not what replay audit --output has written: {error}"
-        ) from error
-    names = sorted(entry.name for entry in folder.entries() if entry.name[:1] not in "._")
-    for name in names:
-        with folder.stream(name) as stream:
-            if name.endswith(".parquet"):
-                yield from _parquet(stream)
-            elif name.endswith(".json"):
-                yield from _json(stream, f"{url}/findings/{name}")
-    if not names:
-        raise ReplayError(f"{url}/findings is empty, so no audit has written all of it")
-
-
-def read_ends(url: str) -> dict[str, dict[str, int]]:
-    """Up to which offsets the audit in the folder URL has read topics, by topic and number of the
-    partition; nothing if it doesn't say so.
-
-    Raises ReplayError if it has not looked into Kafka at all.
-    """
-    try:
-        facts = json.loads(folder_at(url.rstrip("/")).read("report.json"))["facts"]
-        if "kafka" not in facts:
-            raise ReplayError(
-                f"the audit in {url} did not look into Kafka: repeat it with --against-kafka"
-            )
-        offsets: dict[str, dict[str, int]] = facts["kafka"]["offsets"]
-    except (OSError, ValueError, KeyError):
-        return {}
-    return offsets
-
-
-def _json(stream: Iterable[bytes], name: str) -> Iterator[dict[str, Any]]:
-    for line in stream:
-        try:
-            finding = json.loads(line)
-        except ValueError as error:
-            raise ReplayError(f"{name} has a line that is no finding: {error}") from error
-        if finding.get("kind") == KIND:
-            yield {column: finding.get(column) for column in _COLUMNS}
-
-
-def _parquet(stream: BinaryIO) -> Iterator[dict[str, Any]]:
-    import pyarrow.parquet  # type: ignore[import-untyped,import-not-found,unused-ignore]
-
-    file = pyarrow.parquet.ParquetFile(stream)
-    for batch in file.iter_batches(_BATCH, columns=list(_COLUMNS)):
-        yield from (finding for finding in batch.to_pylist() if finding["kind"] == KIND)
-
-
-class Change(NamedTuple):
-    """Effect of a change on a key: the row that it has from now on, or, if ``is_gone``, had."""
-
-    digest: bytes
-    row: Row
-    is_gone: bool
-
-
-class Keys:
-    """Tells which keys of messages a change concerns, as digests."""
-
-    def __init__(self, config: ConnectorConfig, database: str) -> None:
-        self._message_keys = MessageKeys(config)
-        self._database = database
-        self._texts: dict[int, tuple[Table, RowText]] = {}
-        self.of_statements = blake2b(b"\0", digest_size=16).digest()
-
-    def _text(self, table: Table) -> RowText:
-        known = self._texts.get(id(table))
-        if known is not None:
-            return known[1]
-        shown = [table.columns[index].name for index in table.order]
-        places = self._message_keys.places(self._database, table.name, shown)
-        keyed = table
-        if places is not None:
-            positions = {table.order[place]: number for number, place in enumerate(places, 1)}
-            columns = (
-                replace(column, key_position=positions.get(index, 0))
-                for index, column in enumerate(table.columns)
-            )
-            keyed = replace(table, columns=tuple(columns))
-        text = RowText(keyed, none_charset=_NONE_AS_STORED)
-        if len(self._texts) > _BATCH:
-            self._texts.clear()
-        self._texts[id(table)] = table, text
-        return text
-
-    def _digest(self, table: Table, row: Row) -> bytes | None:
-        text = self._text(table).key(row)
-        if text is None:
-            return None
-        return blake2b(f"{table.name}\0{text}".encode(), digest_size=16).digest()
-
-    def of(self, change: RowChange) -> list[Change]:
-        """Return the effects of CHANGE on keys, none for a table without a key."""
-        table, before, after = change.table, change.before, change.after
-        found = []
-        new = None
-        if after is not None and (new := self._digest(table, after)) is not None:
-            found.append(Change(new, after, False))
-        if before is not None:
-            old = self._digest(table, before)
-            if old is not None and old != new:
-                found.insert(0, Change(old, before, True))
-        return found
 
 
 @dataclass(slots=True)
@@ -231,7 +89,7 @@ class Plan:
         self._sql = sqlite3.connect("", isolation_level=None)  # a file that nobody else sees
         self._sql.executescript(
             f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-{_CACHE_KIB};"
-            "PRAGMA temp_store=FILE;" + _TABLES
+            "PRAGMA temp_store=FILE;" + TABLES
         )
         self._quarantine = config.journal_directory / STATE_DIRECTORY / QUARANTINE
 
@@ -260,7 +118,7 @@ class Plan:
                     epoch,
                     sequence,
                     pos,
-                    _PLACE.pack(epoch, sequence, pos) if known else None,
+                    PLACE.pack(epoch, sequence, pos) if known else None,
                     finding["file"],
                     OPEN if known else FAILED,
                     None if known else "the finding does not say which event it is about",
@@ -338,7 +196,7 @@ class Plan:
                     "the shipper has not sent it yet, and will",
                     database,
                     OPEN,
-                    _PLACE.pack(*shipped),
+                    PLACE.pack(*shipped),
                 ),
             )
         keys, topics = Keys(self._config, database), TopicLook(self._config, database)
@@ -378,7 +236,7 @@ class Plan:
         self, keys: Keys, topics: TopicLook, database: str, place: Place, file: str | None
     ) -> None:
         folder, name = self._find(file)
-        with folder.journal(name, _NONE_AS_STORED) as reader:
+        with folder.journal(name, NONE_AS_STORED) as reader:
             stamp, header = reader.stamp, reader.header
             path = folder.place(name)
             if reader.database != database or stamp is None or stamp[:2] != place[:2]:
@@ -434,7 +292,7 @@ class Plan:
             for digest in digests:
                 self._sql.execute(
                     "INSERT OR IGNORE INTO row_key (hash, last, present) VALUES (?, ?, ?)",
-                    (digest, _PLACE.pack(*_FIRST), _PLACE.pack(*_FIRST)),
+                    (digest, NOWHERE, NOWHERE),
                 )
                 self._sql.execute(
                     "INSERT OR IGNORE INTO event_key VALUES (?, ?, 0)", (digest, event)
@@ -474,7 +332,7 @@ class Plan:
             self._sql,
             Keys(self._config, database),
             database,
-            Place(*_PLACE.unpack(first)),
+            Place(*PLACE.unpack(first)),
             self._config.skipped_operations,
             [(folder, folder.url == self._archive) for folder in self._folders],
         )
@@ -497,7 +355,7 @@ class Plan:
                 " or what its row is now; put the journals back into a folder that is read"
                 " (--journals) and repeat this",
                 database,
-                *[_PLACE.pack(*place)] * 3,
+                *[PLACE.pack(*place)] * 3,
             )
         self.fail(
             f"database = ? AND {_ONLY_IN_KAFKA}",
@@ -514,7 +372,7 @@ class Plan:
     def _look_into_topics(self, database: str, hole: Place) -> None:
         """Ask Kafka for the newest events of keys, where a journal that is missing, the last one
         at HOLE, could have one."""
-        place = _PLACE.pack(*hole)
+        place = PLACE.pack(*hole)
         while True:
             rows = self._sql.execute(
                 "SELECT event.id, event.pos, origin.id FROM event"  # noqa: S608 - conditions are ours
@@ -535,7 +393,7 @@ class Plan:
                 return
             for digest, newest in found:
                 # Where a message can't be read, nobody knows more than before.
-                seen = None if newest is None else _PLACE.pack(*newest)
+                seen = None if newest is None else PLACE.pack(*newest)
                 self._sql.execute(
                     "UPDATE row_key SET checked = ?, in_kafka = ?,"
                     " present = CASE WHEN present < ? THEN ? ELSE present END WHERE hash = ?",
@@ -682,10 +540,10 @@ class Plan:
     def _journal(self, url: str, name: str) -> JournalReader:
         """The journal that was there, wherever it went since."""
         try:
-            return folder_at(url).journal(name, _NONE_AS_STORED)
+            return folder_at(url).journal(name, NONE_AS_STORED)
         except FileNotFoundError:
             folder, found = self._find(f"{url}/{name}")
-            return folder.journal(found, _NONE_AS_STORED)
+            return folder.journal(found, NONE_AS_STORED)
 
     def sent(self, batch: Batch, *, status: str | None = None) -> None:
         """All of BATCH is in Kafka, or has another STATUS."""
@@ -770,165 +628,3 @@ _ONLY_IN_KAFKA = (
 )
 """SQL condition: Kafka has an event of a key of ``event`` that is newer than all in the
 journals."""
-
-
-class Scanner:
-    """Reads the journals behind the first missing event for newer events of the keys.
-
-    ``as_of``: the last place that was read. May be repeated: what was read is not read again.
-    """
-
-    def __init__(
-        self,
-        sql: sqlite3.Connection,
-        keys: Keys,
-        database: str,
-        first: Place,
-        skipped: frozenset[str],
-        folders: list[tuple[Folder, bool]],
-    ) -> None:
-        self.as_of = Place(first.epoch, first.sequence)
-        self.commit_us = 0
-        self._newest = _FIRST
-        self._sql = sql
-        self._keys = keys
-        self._database = database
-        self._digest = database_digest(database)
-        self._first = first
-        self._skipped = skipped
-        self._folders = folders
-        self._seen: set[tuple[str, str]] = set()
-        self._found: dict[int, bytearray] = {}
-        self._damaged = ""
-
-    def read(self, shipped: Place | None) -> None:
-        """Read on. SHIPPED: the last place that Kafka can have; the archive may know more."""
-        if self.as_of < (shipped or self.as_of):
-            assert shipped is not None
-            self.as_of = shipped
-        self._sql.execute("BEGIN")
-        for url, name in self._sql.execute(
-            "SELECT folder, name FROM origin WHERE database = ?", (self._database,)
-        ).fetchall():
-            self._look(folder_at(url), name, None)
-        for folder, is_archive in self._folders:
-            limit = None if is_archive else shipped
-            for name in self._names(folder):
-                self._look(folder, name, limit)
-        self._sql.execute("COMMIT")
-
-    def _names(self, folder: Folder) -> Iterator[str]:
-        names = []
-        with suppress(FileNotFoundError):
-            names = sorted(entry.name for entry in folder.entries())
-        for name in names:
-            if (folder.url, name) in self._seen:
-                continue
-            if name.endswith(JOURNAL_SUFFIX):
-                yield name
-            elif (match := SEGMENT_NAME.fullmatch(name)) is not None:
-                digest, epoch, _, last = match.groups()
-                place = int(epoch), int(last)
-                if digest == self._digest and place >= self._first[:2]:
-                    with suppress(FileNotFoundError):
-                        members = folder.members(name)
-                        yield from (f"{name}/{member}" for member, _ in members)
-                self._seen.add((folder.url, name))
-
-    def _look(self, folder: Folder, name: str, limit: Place | None) -> None:
-        """Read journal NAME if it is one of ours, up to LIMIT."""
-        if (folder.url, name) in self._seen:
-            return
-        try:
-            with folder.journal(name, _NONE_AS_STORED) as reader:
-                stamp = reader.stamp
-                if stamp is None:
-                    return
-                place = Place(*stamp[:2])
-                is_ours = place >= self._first and reader.database == self._database
-                if is_ours and limit is not None and place[:2] > limit[:2]:
-                    return  # not shipped yet
-                if is_ours:
-                    self._take(folder, name, reader, place, limit)
-                    if place >= self._newest:
-                        self._newest, self.commit_us = place, stamp.commit_us
-                    if limit is None:
-                        self.as_of = max(self.as_of, place)
-        except FileNotFoundError:
-            if "/" not in name and (found := folder.find(name)) is not None and found != name:
-                self._look(folder, found, limit)
-            return
-        except JournalError as error:
-            self._damaged = self._damaged or str(error)
-        if limit is None or limit.pos == WHOLE:
-            self._seen.add((folder.url, name))
-
-    def _take(
-        self, folder: Folder, name: str, reader: JournalReader, place: Place, limit: Place | None
-    ) -> None:
-        sql, keys = self._sql, self._keys
-        missing = {
-            row[0]
-            for row in sql.execute(
-                "SELECT pos FROM event WHERE database = ? AND epoch = ? AND sequence = ?"
-                " AND status NOT IN (?, ?, ?, ?)",
-                (self._database, *place[:2], EARLIER, WAITING, UNSHIPPED, PRESENT),
-            )
-        }
-        last = limit.pos if limit is not None and limit[:2] == place[:2] else WHOLE
-        for change in reader.changes():
-            if isinstance(change, RowChange):
-                pos = change.pos
-                is_present = pos not in missing and change.op not in self._skipped
-                digests = [each.digest for each in keys.of(change)]
-            elif isinstance(change, DdlChange):
-                pos, digests = change.pos, [keys.of_statements]
-                is_present = pos not in missing
-            else:
-                continue
-            if pos > last:
-                break
-            here = _PLACE.pack(*place[:2], pos)
-            for digest in digests:
-                sql.execute(
-                    "UPDATE row_key SET last = ?, folder = ?, name = ?, pos = ?"
-                    " WHERE hash = ? AND last < ?",
-                    (here, folder.url, name, pos, digest, here),
-                )
-                if is_present:
-                    sql.execute(
-                        "UPDATE row_key SET present = ? WHERE hash = ? AND present < ?",
-                        (here, digest, here),
-                    )
-        self._mark(place)
-
-    def _mark(self, place: Place) -> None:
-        start = self._first.sequence if place.epoch == self._first.epoch else 1
-        found = self._found.setdefault(place.epoch, bytearray())
-        index = place.sequence - start
-        if index >= len(found):
-            found.extend(bytes(index + 1 - len(found)))
-        found[index] = 1
-
-    def last_hole(self) -> tuple[Place, str] | None:
-        """The last journal behind the first missing event that could not be read, and a text that
-        says so; None if there is no such hole."""
-        for epoch in sorted({self.as_of.epoch, *self._found}, reverse=True):
-            if not self._first.epoch <= epoch <= self.as_of.epoch:
-                continue
-            found = self._found.get(epoch, bytearray())
-            start = self._first.sequence if epoch == self._first.epoch else 1
-            length = self.as_of.sequence - start + 1 if epoch == self.as_of.epoch else len(found)
-            found = found[:length].ljust(length, b"\0")
-            last = found.rfind(b"\0")
-            if last >= 0:
-                first = found.rfind(b"\1", 0, last) + 1
-                numbers = (
-                    f"journal {start + last} of epoch {epoch} is"
-                    if first == last
-                    else f"journals {start + first} to {start + last} of epoch {epoch} are"
-                )
-                if self._damaged:
-                    numbers += f" damaged ({self._damaged}) or"
-                return Place(epoch, start + last), numbers
-        return None

@@ -1,0 +1,74 @@
+"""Keys of messages that a change concerns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import blake2b
+from typing import NamedTuple
+
+from firebird_cdc.config import ConnectorConfig
+from firebird_cdc.config.filters import MessageKeys
+from firebird_cdc.journal.format import Row, RowChange, Table
+from firebird_cdc.journal.types.canonical import RowText
+
+NONE_AS_STORED = "UTF-8"
+"""Character set of NONE texts with which journals are read: what `RepairWriter` asks for."""
+
+_MOST_TABLES = 1000  # whose texts are kept
+
+
+class Change(NamedTuple):
+    """Effect of a change on a key: the row that it has from now on, or, if ``is_gone``, had."""
+
+    digest: bytes
+    row: Row
+    is_gone: bool
+
+
+class Keys:
+    """Tells which keys of messages a change concerns, as digests."""
+
+    def __init__(self, config: ConnectorConfig, database: str) -> None:
+        self._message_keys = MessageKeys(config)
+        self._database = database
+        self._texts: dict[int, tuple[Table, RowText]] = {}
+        self.of_statements = blake2b(b"\0", digest_size=16).digest()
+
+    def _text(self, table: Table) -> RowText:
+        known = self._texts.get(id(table))
+        if known is not None:
+            return known[1]
+        shown = [table.columns[index].name for index in table.order]
+        places = self._message_keys.places(self._database, table.name, shown)
+        keyed = table
+        if places is not None:
+            positions = {table.order[place]: number for number, place in enumerate(places, 1)}
+            columns = (
+                replace(column, key_position=positions.get(index, 0))
+                for index, column in enumerate(table.columns)
+            )
+            keyed = replace(table, columns=tuple(columns))
+        text = RowText(keyed, none_charset=NONE_AS_STORED)
+        if len(self._texts) > _MOST_TABLES:
+            self._texts.clear()
+        self._texts[id(table)] = table, text
+        return text
+
+    def _digest(self, table: Table, row: Row) -> bytes | None:
+        text = self._text(table).key(row)
+        if text is None:
+            return None
+        return blake2b(f"{table.name}\0{text}".encode(), digest_size=16).digest()
+
+    def of(self, change: RowChange) -> list[Change]:
+        """Return the effects of CHANGE on keys, none for a table without a key."""
+        table, before, after = change.table, change.before, change.after
+        found = []
+        new = None
+        if after is not None and (new := self._digest(table, after)) is not None:
+            found.append(Change(new, after, False))
+        if before is not None:
+            old = self._digest(table, before)
+            if old is not None and old != new:
+                found.insert(0, Change(old, before, True))
+        return found

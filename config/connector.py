@@ -36,19 +36,16 @@ from firebird_cdc.config.metric_tags import parse_metric_tags
 from firebird_cdc.config.options import (
     ALIASES,
     BY_NAME,
-    LOGIN,
     OPTIONS,
     Group,
     Kind,
     Option,
     Status,
     find_option,
-    is_secret,
-    shown_key,
-    without_logins,
 )
 from firebird_cdc.config.patterns import compile_patterns, holds_patterns, read_stars
 from firebird_cdc.config.reading import Reading, begin_reading, digest_of
+from firebird_cdc.config.secrets import LOGIN, is_secret, shown_key, without_logins
 from firebird_cdc.config.source import Source, read_flat_yaml
 from firebird_cdc.config.values import (
     MAX_TOPIC_LENGTH,

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import yaml
 
-from firebird_cdc.config.options import Kind, Option, find_option, shown_key
+from firebird_cdc.config.options import Kind, Option, find_option
+from firebird_cdc.config.secrets import shown_key
 from firebird_cdc.config.values import Entry, ValueProblem, split_outside
 
 

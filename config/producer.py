@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from firebird_cdc.config import librdkafka
-from firebird_cdc.config.options import INT_MAX, is_secret
+from firebird_cdc.config.options import INT_MAX
+from firebird_cdc.config.secrets import is_secret
 from firebird_cdc.config.values import Entry, ValueProblem, parse_boolean, parse_integer
 
 PREFIX: Final = "kafka.producer."

@@ -11,15 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from firebird_cdc.clock import now_us
-from firebird_cdc.config.options import (
-    ALIASES,
-    Kind,
-    Status,
-    find_option,
-    is_secret,
-    shown_key,
-    without_logins,
-)
+from firebird_cdc.config.options import ALIASES, Kind, Status, find_option
+from firebird_cdc.config.secrets import is_secret, shown_key, without_logins
 from firebird_cdc.config.source import Source
 from firebird_cdc.config.values import split_list
 

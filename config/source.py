@@ -15,8 +15,8 @@ from types import MappingProxyType
 
 import yaml
 
-from firebird_cdc.config.options import shown_key
 from firebird_cdc.config.patterns import names_patterns
+from firebird_cdc.config.secrets import shown_key
 from firebird_cdc.config.values import Entry
 from firebird_cdc.errors import ConfigError
 

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 import logbook
 
 from firebird_cdc.config.avro import RECORD, TOPIC, TOPIC_RECORD, read_avro_options
-from firebird_cdc.config.options import is_secret
+from firebird_cdc.config.secrets import is_secret
 from firebird_cdc.errors import (
     ConfigError,
     RegistryDenied,

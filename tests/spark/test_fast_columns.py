@@ -25,8 +25,8 @@ from firebird_cdc.journal.format import (
 from firebird_cdc.journal.replay.state import image_columns
 from firebird_cdc.journal.replay.state.evolution import Shape, plan_tables
 from firebird_cdc.journal.replay.state.image_columns import ImageColumns
-from firebird_cdc.journal.replay.state.images import NOT_UTF8, RowMaker
 from firebird_cdc.journal.replay.state.rebuild import describe, rebuild_state
+from firebird_cdc.journal.replay.state.row_maker import NOT_UTF8, RowMaker
 from firebird_cdc.journal.types.numbers import UNIX_DAY, UNIX_UNITS
 
 pytestmark = pytest.mark.spark

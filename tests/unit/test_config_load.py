@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from firebird_cdc.config import ConnectorConfig, load_capture, load_config
-from firebird_cdc.config.options import OPTIONS, Kind, Option, Status, is_secret
+from firebird_cdc.config.options import OPTIONS, Kind, Option, Status
+from firebird_cdc.config.secrets import is_secret
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.events.values import placeholder_bytes, placeholder_text
 

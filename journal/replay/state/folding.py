@@ -22,7 +22,8 @@ from pyspark import AccumulatorParam
 from firebird_cdc.journal.format import Blob
 from firebird_cdc.journal.replay.cluster.package import compiled_note
 from firebird_cdc.journal.replay.state.conversion import UNKNOWN
-from firebird_cdc.journal.replay.state.images import CONTROL, Images, Plan, RowMaker, read_pack
+from firebird_cdc.journal.replay.state.images import CONTROL, Plan, read_pack
+from firebird_cdc.journal.replay.state.row_maker import Images, RowMaker
 from firebird_cdc.journal.replay.state.typed import Missing, TypedColumns
 from firebird_cdc.journal.types.canonical import LargeBlob
 

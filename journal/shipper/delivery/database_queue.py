@@ -74,7 +74,7 @@ class _Hole:
 
 @dataclass(slots=True)
 class QueueOffset:
-    """How far a database is in Kafka.
+    """Progress of a database in Kafka.
 
     ``known``: what the offset topic says, None if nothing; ``done``: up to which number all
     journals are in Kafka by that; ``passed``: up to where those that are not were told.

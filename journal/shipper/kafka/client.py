@@ -22,8 +22,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from firebird_cdc.config import ConnectorConfig, librdkafka
-from firebird_cdc.config.options import is_secret
 from firebird_cdc.config.producer import PREFIX
+from firebird_cdc.config.secrets import is_secret
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.folder.subjects import KAFKA

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from firebird_cdc import __version__
 from firebird_cdc.clock import now_us
 from firebird_cdc.config import ConnectorConfig
-from firebird_cdc.config.options import is_secret
+from firebird_cdc.config.secrets import is_secret
 from firebird_cdc.errors import ConfigError
 from firebird_cdc.journal.folder.ledger import database_key
 from firebird_cdc.journal.folder.subjects import (

@@ -27,25 +27,40 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from firebird_cdc.errors import JournalError, ReplayError
 from firebird_cdc.journal.format import JournalReader
+from firebird_cdc.journal.replay.audit.database.comparison_plan import (
+    ComparisonPlan,
+    Shape,
+    plan_comparison,
+)
 from firebird_cdc.journal.replay.audit.database.following import Following
+from firebird_cdc.journal.replay.audit.database.row_differences import (
+    DIFFERS,
+    KINDS,
+    MISSING,
+    NOT_COMMITTED,
+    UNKNOWN,
+    UNPROVEN,
+    differing_columns,
+    finding_sentence,
+    reduce_rows,
+)
 from firebird_cdc.journal.replay.audit.database.rows import (
     ROW_COLUMNS,
-    DatabaseTable,
     RowBatches,
     Snapshot,
     open_snapshot,
     plan_ranges,
     read_tables,
 )
-from firebird_cdc.journal.replay.audit.findings import Comparison, Kind, findings_of
+from firebird_cdc.journal.replay.audit.findings import Comparison, findings_of
 from firebird_cdc.journal.replay.audit.journals import states
 from firebird_cdc.journal.replay.cluster.progress import doing
 from firebird_cdc.journal.replay.database_connection import DatabaseConnection
@@ -73,55 +88,9 @@ _RANGE_BYTES = 16 * 1024 * 1024
 _SHOWN = 10  # names in a note
 _MARGIN = 1000  # journals at the beginning of a history beside which others may have run
 
-_DIFFERS, _MISSING, _UNKNOWN = "row differs", "row missing", "row unknown"
-_UNPROVEN, _NOT_COMMITTED = "row unproven", "not committed"
-KINDS = {
-    _DIFFERS: Kind(
-        "find out who wrote the row past the connector (a server without the plugin, replication"
-        " switched off); publish the row anew by an update that changes it"
-    ),
-    _MISSING: Kind(
-        "find out who deleted the row past the connector; consumers still have it: insert and"
-        " delete it once more"
-    ),
-    _UNKNOWN: Kind(
-        "find out who wrote the row past the connector: a trigger on DDL (`firebird-cdc check"
-        " --database` names those), or a server without the plugin; publish it by an update that"
-        " changes it"
-    ),
-    _NOT_COMMITTED: Kind("report this with the journal: it should never have been published"),
-    _UNPROVEN: Kind("find the journals that are missing there; then audit again", is_fault=False),
-}
-
 _ROW_CHANGES = "operation in ('c', 'u', 'd')"
 _PLACE = ("sequence", "position")
 _NO_SEQUENCE = -1
-
-
-class _Shape(NamedTuple):
-    """Form in which journals wrote a table: its columns, its key, and where they did."""
-
-    table: str
-    digest: str
-    columns: tuple[str, ...]
-    key: tuple[str, ...]
-    first: tuple[int, int]
-    last: tuple[int, int]
-
-
-@dataclass
-class _Plan:
-    """Plan for comparing a table.
-
-    ``stored``: as the database has it, None: it doesn't. ``common``: the columns that both have;
-    empty: all. ``covered_from``: rows by transactions from that number on must be in journals.
-    """
-
-    name: str
-    stored: DatabaseTable | None
-    by_key: bool
-    common: tuple[str, ...]
-    covered_from: int
 
 
 @dataclass
@@ -139,7 +108,7 @@ class _Survey:
     hole: int
     why: list[str]
     following: Following
-    shapes: list[_Shape]
+    shapes: list[Shape]
     covered_from: int
     published_later: dict[str, int]
 
@@ -323,7 +292,7 @@ class _Comparison:
 
     def _survey(self, changes: DataFrame) -> _Survey:
         """Say what was read, and list the files after that: what vanished meanwhile is missing."""
-        shapes: list[_Shape] = []
+        shapes: list[Shape] = []
         marks = {"could not be read": _NO_SEQUENCE, "mark a gap": _NO_SEQUENCE}
         journals, has_statements = 0, False
         for row in self._groups(changes).toLocalIterator():
@@ -335,7 +304,7 @@ class _Comparison:
                 marks["could not be read"] = max(marks["could not be read"], last[0] or 0)
             elif operation == "change":
                 shapes.append(
-                    _Shape(
+                    Shape(
                         row["table"],
                         row["shape"],
                         tuple(row["columns"]),
@@ -450,7 +419,7 @@ class _Comparison:
         assert row is not None
         return int(row[0] or 0)
 
-    def _published_later(self, shapes: Sequence[_Shape], covered_from: int) -> dict[str, int]:
+    def _published_later(self, shapes: Sequence[Shape], covered_from: int) -> dict[str, int]:
         """From which transaction on the rows of tables that were published after COVERED_FROM are
         covered: from the one that published it, or the first one that changed it in a journal."""
         later = {name: at for name, at in self._snapshot.published.items() if at > covered_from}
@@ -470,9 +439,9 @@ class _Comparison:
 
     # How tables are compared.
 
-    def _plans(self, survey: _Survey) -> list[_Plan]:
+    def _plans(self, survey: _Survey) -> list[ComparisonPlan]:
         tables = self._tables
-        shapes: defaultdict[str, list[_Shape]] = defaultdict(list)
+        shapes: defaultdict[str, list[Shape]] = defaultdict(list)
         for shape in survey.shapes:
             shapes[shape.table].append(shape)
         left_out, plans = [], []
@@ -484,7 +453,7 @@ class _Comparison:
             if stored is None and name in self._snapshot.temporary:
                 continue
             covered = survey.published_later.get(name, survey.covered_from)
-            plans.append(_plan(name, stored, shapes[name], survey.following, covered))
+            plans.append(plan_comparison(name, stored, shapes[name], survey.following, covered))
         if left_out:
             self._notes.append(
                 f"{self._database}: {len(left_out)} tables are not in the publication and were left"
@@ -514,7 +483,7 @@ class _Comparison:
             {name: each.table for name, each in self._tables.items()},
         )
 
-    def _observed(self, plans: Sequence[_Plan]) -> DataFrame:
+    def _observed(self, plans: Sequence[ComparisonPlan]) -> DataFrame:
         """The rows of the database, columns `ROW_COLUMNS`."""
         tables = tuple(plan.stored for plan in plans if plan.stored is not None)
         ranges = plan_ranges(tables, self._snapshot.page_size, _RANGE_BYTES)
@@ -548,7 +517,7 @@ class _Comparison:
         counts = self._counts(each.get for each in figures)
         return self._result(findings, survey, plans, counts)
 
-    def _of(self, rows: DataFrame, plans: Sequence[_Plan]) -> DataFrame:
+    def _of(self, rows: DataFrame, plans: Sequence[ComparisonPlan]) -> DataFrame:
         """The rows of the tables of PLANS, with ``covered_from``."""
         listed = self._spark.createDataFrame(
             [(plan.name, plan.covered_from) for plan in plans],
@@ -557,7 +526,7 @@ class _Comparison:
         return rows.join(F.broadcast(listed), "table")
 
     def _compare_by_key(
-        self, rows: DataFrame, plans: Sequence[_Plan], figures: Observation
+        self, rows: DataFrame, plans: Sequence[ComparisonPlan], figures: Observation
     ) -> DataFrame:
         expected = (
             self._of(rows, plans)
@@ -587,9 +556,9 @@ class _Comparison:
             F.when(before, "before")
             .when(equal, "equal")
             .when(gone, "gone")
-            .when(kept & there, _DIFFERS)
-            .when(kept, _MISSING)
-            .otherwise(_UNKNOWN)
+            .when(kept & there, DIFFERS)
+            .when(kept, MISSING)
+            .otherwise(UNKNOWN)
             .alias("kind"),
         ).observe(
             figures,
@@ -598,10 +567,10 @@ class _Comparison:
             F.collect_set(F.when(F.col("kind") == "before", F.col("table"))).alias("old"),
         )
         suspects = judged.where(~F.col("kind").isin("before", "equal", "gone"))
-        columns = _differing_columns()
+        columns = differing_columns()
         return (
             suspects.withColumn("columns", columns)
-            .where((F.col("kind") != _DIFFERS) | (F.size("columns") > 0))
+            .where((F.col("kind") != DIFFERS) | (F.size("columns") > 0))
             .select(
                 "kind",
                 "table",
@@ -618,7 +587,7 @@ class _Comparison:
         )
 
     def _compare_by_row(
-        self, rows: DataFrame, plans: Sequence[_Plan], figures: Observation
+        self, rows: DataFrame, plans: Sequence[ComparisonPlan], figures: Observation
     ) -> DataFrame:
         """Tables without a lasting key: how often each row is there, in the common columns."""
         reduced = {plan.name: plan.common for plan in plans if plan.common}
@@ -636,7 +605,7 @@ class _Comparison:
             F.struct("sequence", "position", nothing.alias("transaction"), "file").alias("journal"),
         )
         expected = (
-            _reduced(self._of(began.unionByName(ended), plans), reduced)
+            reduce_rows(self._of(began.unionByName(ended), plans), reduced)
             .groupBy("table", "row")
             .agg(
                 F.sum("sign").alias("net"),
@@ -645,7 +614,7 @@ class _Comparison:
             )
         )
         stored = (
-            _reduced(self._observed(plans), reduced)
+            reduce_rows(self._observed(plans), reduced)
             .groupBy("table", "row")
             .agg(F.count("*").alias("there"), F.collect_set("version").alias("versions"))
         )
@@ -662,8 +631,8 @@ class _Comparison:
             .withColumn("strangers", strangers)
             .withColumn(
                 "kind",
-                F.when(F.col("surplus") < 0, _MISSING)
-                .when((F.col("surplus") > 0) & (F.size("strangers") > 0), _UNKNOWN)
+                F.when(F.col("surplus") < 0, MISSING)
+                .when((F.col("surplus") > 0) & (F.size("strangers") > 0), UNKNOWN)
                 .when(F.col("surplus") > 0, "before")
                 .otherwise("equal"),
             )
@@ -674,7 +643,7 @@ class _Comparison:
                 F.collect_set(F.when(F.col("kind") == "before", F.col("table"))).alias("old"),
             )
         )
-        return judged.where(F.col("kind").isin(_MISSING, _UNKNOWN)).select(
+        return judged.where(F.col("kind").isin(MISSING, UNKNOWN)).select(
             "kind",
             "table",
             F.lit(None).cast("string").alias("key"),
@@ -691,7 +660,7 @@ class _Comparison:
     def _judge(self, found: DataFrame, survey: _Survey) -> DataFrame:
         """Give what was found the columns of findings; where there is a hole, it is no fault."""
         loose = self._snapshot.committed_unguarded()
-        unproven = (F.col("kind") == _UNKNOWN) & F.lit(survey.hole > _NO_SEQUENCE)
+        unproven = (F.col("kind") == UNKNOWN) & F.lit(survey.hole > _NO_SEQUENCE)
         unproven |= F.col("sequence") < survey.hole
         doubtful = sorted(loose | self._unconfirmed)
         if doubtful:
@@ -706,9 +675,9 @@ class _Comparison:
             F.col("transaction").alias("version"), F.col("sequence").alias("its_sequence")
         )
         named = found.join(journals.dropDuplicates(["version"]), "version", "left")
-        what = _sentence()
+        what = finding_sentence()
         judged = named.withColumn("what", what).withColumn(
-            "kind", F.when(unproven, _UNPROVEN).otherwise(F.col("kind"))
+            "kind", F.when(unproven, UNPROVEN).otherwise(F.col("kind"))
         )
         rows = findings_of(
             judged,
@@ -725,7 +694,7 @@ class _Comparison:
         return rows.unionByName(
             findings_of(
                 failed,
-                kind=F.lit(_NOT_COMMITTED),
+                kind=F.lit(NOT_COMMITTED),
                 what=F.format_string(
                     "%s: transaction %d of sequence %d has failed, says the database",
                     "file",
@@ -750,7 +719,7 @@ class _Comparison:
         self,
         findings: DataFrame,
         survey: _Survey,
-        plans: Sequence[_Plan],
+        plans: Sequence[ComparisonPlan],
         counts: dict[str, Any],
     ) -> Comparison:
         snapshot = self._snapshot
@@ -798,124 +767,6 @@ class _Comparison:
         return Comparison(findings, KINDS, proven, notes, counts)
 
 
-def _plan(
-    name: str,
-    stored: DatabaseTable | None,
-    shapes: Sequence[_Shape],
-    following: Following,
-    covered_from: int,
-) -> _Plan:
-    keys: set[tuple[str, ...]] = set()
-    columns: list[tuple[str, ...]] = []
-    for shape in shapes:
-        for names in following.names_between(name, shape.digest, shape.first, shape.last):
-            if names is None:
-                keys.add(shape.key)
-                columns.append(shape.columns)
-            else:
-                keys.add(tuple(names[each] for each in shape.key if each in names))
-                columns.append(tuple(names.values()))
-    if stored is not None:
-        table = stored.table
-        keys.add(tuple(table.columns[index].name for index in table.key_columns))
-        columns.append(tuple(column.name for column in table.columns))
-    common: tuple[str, ...] = ()
-    if len(set(columns)) > 1:
-        shared = set.intersection(*(set(each) for each in columns))
-        common = tuple(column for column in columns[-1] if column in shared)
-    elif name in following.plans:  # texts that were written anew compare with such only
-        common = columns[-1]
-    by_key = len(keys) == 1 and keys != {()}
-    return _Plan(name, stored, by_key, common, covered_from)
-
-
 def _shown(names: Sequence[str]) -> str:
     """NAMES for people, the first of many."""
     return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-
-
-def _differing_columns() -> Column:
-    """The names of the columns that both texts have and that differ; null if one is null."""
-
-    def differing(left: str | None, right: str | None) -> list[str] | None:
-        if left is None or right is None:
-            return None
-        old, new = json.loads(left), json.loads(right)
-        return [
-            name
-            for name, value in old.items()
-            if name in new and value != new[name] and value != _UNAVAILABLE
-        ]
-
-    asked = F.udf(differing, "array<string>", useArrow=False)
-    return asked("journal.row", "base.row")
-
-
-_UNAVAILABLE = {"unavailable": True}
-
-
-def _reduced(rows: DataFrame, common: dict[str, tuple[str, ...]]) -> DataFrame:
-    """Leave the columns COMMON, by table, in the texts of ROWS."""
-    if not common:
-        return rows
-
-    def reduce_row(table: str, row: str) -> str:
-        names = common.get(table)
-        if names is None:
-            return row
-        values = json.loads(row)
-        return json.dumps(
-            {name: values[name] for name in names}, ensure_ascii=False, separators=(",", ":")
-        )
-
-    return rows.withColumn(
-        "row", F.udf(reduce_row, "string", useArrow=False)(F.col("table"), F.col("row"))
-    )
-
-
-def _sentence() -> Column:
-    """Return a column that states a finding in one sentence."""
-    writer = F.when(
-        F.col("its_sequence").isNull(),
-        F.format_string("transaction %d, of which there is no journal", "version"),
-    ).otherwise(
-        F.format_string(
-            "transaction %d, whose journal (sequence %d) does not say so", "version", "its_sequence"
-        )
-    )
-    known = F.format_string(
-        "transaction %d (sequence %d, event %d)", "last_transaction", "sequence", "position"
-    )
-    name = F.format_string("%s %s", "table", F.coalesce("key", "row"))
-    copies = F.when(F.col("copies") > 1, F.format_string(" (%d times)", "copies")).otherwise("")
-    return (
-        F.when(
-            F.col("kind") == _DIFFERS,
-            F.concat(
-                name,
-                F.lit(": "),
-                F.concat_ws(", ", "columns"),
-                F.lit(" differ from what "),
-                known,
-                F.lit(" left; the row in the database is by "),
-                writer,
-            ),
-        )
-        .when(
-            F.col("kind") == _MISSING,
-            F.concat(
-                name, copies, F.lit(": "), known, F.lit(" left it, but it is not in the database")
-            ),
-        )
-        .when(
-            F.col("last_transaction").isNotNull() & F.col("key").isNotNull(),
-            F.concat(
-                name,
-                F.lit(": "),
-                known,
-                F.lit(" deleted it, but it is in the database, by "),
-                writer,
-            ),
-        )
-        .otherwise(F.concat(name, copies, F.lit(": it is in the database, by "), writer))
-    )

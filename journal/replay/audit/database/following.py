@@ -19,7 +19,12 @@ from pyspark.sql import functions as F
 from firebird_cdc.journal.format import Column, Storage, Table
 from firebird_cdc.journal.format.charsets import NONE
 from firebird_cdc.journal.replay.source.changes import table_shape
-from firebird_cdc.journal.replay.state.evolution import Shape, Statement, TablePlan, plan_tables
+from firebird_cdc.journal.replay.state.evolution import (
+    Shape,
+    Statement,
+    TablePlan,
+    plan_comparisons,
+)
 
 Names = dict[str, str]
 """The name that a column has now, by that in a row, in the order of now."""
@@ -56,7 +61,7 @@ class Following:
         by_table: dict[str, list[Shape]] = {}
         for shape in shapes:
             by_table.setdefault(shape.table.name, []).append(shape)
-        for plan in plan_tables(shapes, statements):
+        for plan in plan_comparisons(shapes, statements):
             if plan.since is not None:
                 since[plan.name] = plan.since[1:]
             table = stored.get(plan.name)

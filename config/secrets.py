@@ -1,0 +1,42 @@
+"""Secrets in options, and how options are shown without them."""
+
+from __future__ import annotations
+
+import re
+
+_SECRET = re.compile(
+    r"password|passphrase|secret|token|sasl\.|jaas|ssl[._]?key|ssl\.keystore\.key|\.pem$|"
+    r"\.key$|credential|basic\.auth|oauth",
+    re.IGNORECASE,
+)
+
+
+_NO_SECRETS = (".credentials.source", "database.password.file")
+
+
+def is_secret(key: str) -> bool:
+    """Tell whether the value of KEY must never appear in a message or a log."""
+    # Where credentials are is none.
+    return _SECRET.search(key) is not None and not key.endswith(_NO_SECRETS)
+
+
+# A salt stands in the key itself. Where the word is misspelt, nothing behind the algorithm shows.
+_SALTED = re.compile(
+    r"(?P<head>.*?[._-]salt[._-]?).+|(?P<short>.*?mask[._-]?hash[._-](?:v2[._-])?[^.]*[.]?).+",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def shown_key(key: str) -> str:
+    """Return KEY as it may appear in a message: without the salt that it may hold."""
+    match = _SALTED.fullmatch(key)
+    return f"{match['head'] or match['short']}<salt>" if match else key
+
+
+# What stands before the host in a URL. A password may hold any character, a comma or blank too.
+LOGIN = re.compile(r"//.*@", re.DOTALL)
+
+
+def without_logins(text: str) -> str:
+    """Return TEXT without the user and password of a URL in it."""
+    return LOGIN.sub("//(not shown)@", text)

@@ -23,7 +23,7 @@ from firebird_cdc.journal.replay.state.evolution import (
     Shape,
     Statement,
     TablePlan,
-    plan_comparisons,
+    plan_tables,
 )
 
 Names = dict[str, str]
@@ -61,7 +61,7 @@ class Following:
         by_table: dict[str, list[Shape]] = {}
         for shape in shapes:
             by_table.setdefault(shape.table.name, []).append(shape)
-        for plan in plan_comparisons(shapes, statements):
+        for plan in plan_tables(shapes, statements):
             if plan.since is not None:
                 since[plan.name] = plan.since[1:]
             table = stored.get(plan.name)

@@ -42,7 +42,7 @@ from firebird_cdc.journal.format import (
     table_body,
 )
 from firebird_cdc.journal.format.ddl_text import Statement
-from firebird_cdc.journal.types.arrays import FIELD_TYPES
+from firebird_cdc.journal.types.engine_types import type_of_field
 
 _log = logbook.Logger("firebird_cdc.bridge.structures")
 
@@ -51,10 +51,6 @@ _OCTETS = 1
 _TEXT_BLOB = 1
 _ARRAY_BYTES = 8  # of its number in a row
 
-# RDB$FIELD_TYPE: the engine's SQL type of such a column, and its storage.
-_TYPES = {**FIELD_TYPES, 261: (520, Storage.BLOB)}
-_ARRAY = (540, Storage.ARRAY)
-_UNKNOWN = (0, Storage.RAW)
 _NUMBERS = frozenset(
     {Storage.SMALLINT, Storage.INTEGER, Storage.BIGINT, Storage.INT128, Storage.DOUBLE}
 )
@@ -341,7 +337,8 @@ def _column(row: Sequence[str]) -> Column:
     field_type, sub_type, scale, length, charset_id, dimensions = (
         int(field or 0) for field in row[2:8]
     )
-    sql_type, storage = _ARRAY if dimensions else _TYPES.get(field_type, _UNKNOWN)
+    kind = type_of_field(field_type, is_array=bool(dimensions))
+    storage = kind.storage
     if storage in _TEXTS and charset_id == _OCTETS:
         storage = Storage.OCTETS
     is_text = storage in _TEXTS or storage is Storage.OCTETS
@@ -350,7 +347,7 @@ def _column(row: Sequence[str]) -> Column:
         charset_id = charset_id if sub_type == _TEXT_BLOB else _OCTETS
     return Column(
         name=name,
-        sql_type=sql_type,
+        sql_type=kind.sql_type,
         sub_type=sub_type if storage in _NUMBERS or storage is Storage.BLOB else 0,
         scale=scale if storage in _NUMBERS else 0,
         length=_ARRAY_BYTES if storage is Storage.ARRAY else length,

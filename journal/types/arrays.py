@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from firebird_cdc.journal.format import Column, Storage, Undecodable, Value
 from firebird_cdc.journal.format.charsets import NONE, OCTETS, codec_of
+from firebird_cdc.journal.types.engine_types import OF_DESCRIPTOR, OF_STORAGE, type_of_field
 
 # Version of the description, dimensions, (struct count,) bytes of an element, of the
 # description, (of all vectors), number of elements, bytes of them all.
@@ -27,44 +28,7 @@ _DIMENSION = struct.Struct("<16xii")
 _VERSION = 1
 _MOST_DIMENSIONS = 16
 _MOST_ELEMENTS = 1 << 24  # a list of them needs some 500 MiB
-_UNITS_PER_DAY = 864_000_000
 
-_TEXT, _VARYING = 1, 3
-# The engine's dtype: how we call that, and its struct format. Codes: dsc_pub.h.
-_PLAIN: dict[int, tuple[Storage, str]] = {
-    8: (Storage.SMALLINT, "<h"),
-    9: (Storage.INTEGER, "<i"),
-    19: (Storage.BIGINT, "<q"),
-    11: (Storage.FLOAT, "<f"),
-    12: (Storage.DOUBLE, "<d"),
-    21: (Storage.BOOLEAN, "<?"),
-    14: (Storage.DATE, "<i"),
-    15: (Storage.TIME, "<I"),
-    22: (Storage.DECFLOAT16, "<8s"),
-    23: (Storage.DECFLOAT34, "<16s"),
-    25: (Storage.TIME_TZ, "<6s"),
-}
-_INT128, _TIMESTAMP, _TIMESTAMP_TZ = 24, 16, 26
-
-FIELD_TYPES: dict[int, tuple[int, Storage]] = {
-    7: (500, Storage.SMALLINT),
-    8: (496, Storage.INTEGER),
-    10: (482, Storage.FLOAT),
-    12: (570, Storage.DATE),
-    13: (560, Storage.TIME),
-    14: (452, Storage.PADDED_TEXT),
-    16: (580, Storage.BIGINT),
-    23: (32764, Storage.BOOLEAN),
-    24: (32760, Storage.DECFLOAT16),
-    25: (32762, Storage.DECFLOAT34),
-    26: (32752, Storage.INT128),
-    27: (480, Storage.DOUBLE),
-    28: (32756, Storage.TIME_TZ),
-    29: (32754, Storage.TIMESTAMP_TZ),
-    35: (510, Storage.TIMESTAMP),
-    37: (448, Storage.TEXT),
-}
-"""RDB$FIELD_TYPE of all that an array can hold: code of the type in a record, its storage."""
 _TEXTS = (Storage.TEXT, Storage.PADDED_TEXT)
 
 _Decoder = Callable[[bytes], Value]
@@ -92,17 +56,17 @@ def element_of(column: Column) -> Column | None:
     element = column.element
     if element is None:
         return None
-    sql_type, storage = FIELD_TYPES.get(element.field_type, (0, Storage.RAW))
-    is_text = storage in _TEXTS
+    kind = type_of_field(element.field_type)
+    is_text = kind.storage in _TEXTS
     return replace(
         column,
-        sql_type=sql_type,
+        sql_type=kind.sql_type,
         sub_type=0 if is_text else element.sub_type,
         scale=element.scale,
         length=element.length,
         charset_id=element.charset_id if is_text else 0,
         nullable=False,
-        storage=Storage.OCTETS if is_text and element.charset_id == OCTETS else storage,
+        storage=Storage.OCTETS if is_text and element.charset_id == OCTETS else kind.storage,
         element=None,
     )
 
@@ -155,38 +119,26 @@ def _element(
 ) -> tuple[Column, _Decoder]:
     """Return what an element is, and what decodes its bytes."""
 
-    is_text = dtype in (_TEXT, _VARYING)
-
-    def described(storage: Storage) -> Column:
-        return replace(
-            column,
-            storage=storage,
-            scale=scale,
-            sub_type=0 if is_text else sub_type,
-            length=length,
-            charset_id=sub_type & 0xFF if is_text else 0,  # the byte above it is the collation
-        )
-
+    kind = OF_DESCRIPTOR.get(dtype, OF_STORAGE[Storage.RAW])
+    is_text = kind.storage in _TEXTS
+    is_binary = is_text and sub_type & 0xFF == OCTETS
+    element = replace(
+        column,
+        storage=Storage.OCTETS if is_binary else kind.storage,
+        scale=scale,
+        sub_type=0 if is_text else sub_type,
+        length=length,
+        charset_id=sub_type & 0xFF if is_text else 0,  # the byte above it is the collation
+    )
     if is_text:
-        if sub_type & 0xFF == OCTETS:
-            storage = Storage.OCTETS
-        else:
-            storage = Storage.TEXT if dtype == _VARYING else Storage.PADDED_TEXT
-        element = described(storage)
-        return element, _text_decoder(element, dtype == _VARYING, none_charset)
-    if dtype == _INT128:
-        return described(Storage.INT128), lambda raw: int.from_bytes(
-            raw[:16], "little", signed=True
-        )
-    if dtype == _TIMESTAMP:
-        return described(Storage.TIMESTAMP), _timestamp
-    if dtype == _TIMESTAMP_TZ:
-        return described(Storage.TIMESTAMP_TZ), _timestamp_tz
-    if dtype not in _PLAIN:
-        return described(Storage.RAW), bytes
-    storage, form = _PLAIN[dtype]
-    unpack = struct.Struct(form).unpack_from
-    return described(storage), lambda raw: unpack(raw)[0]
+        return element, _text_decoder(element, kind.storage is Storage.TEXT, none_charset)
+    decode = kind.decode
+    if not kind.form:
+        return element, bytes
+    unpack = struct.Struct(f"<{kind.form}").unpack_from
+    if decode is None:
+        return element, lambda raw: unpack(raw)[0]
+    return element, lambda raw: decode(unpack(raw)[0])
 
 
 def _text_decoder(element: Column, varying: bool, none_charset: str) -> _Decoder:
@@ -208,12 +160,3 @@ def _text_decoder(element: Column, varying: bool, none_charset: str) -> _Decoder
         return text[:longest] if longest and not text[longest:].strip(" ") else text
 
     return decode
-
-
-def _timestamp(raw: bytes) -> int:
-    days, units = struct.unpack_from("<iI", raw)
-    return int(days * _UNITS_PER_DAY + units)
-
-
-def _timestamp_tz(raw: bytes) -> bytes:
-    return struct.pack("<q", _timestamp(raw)) + raw[8:10]

@@ -8,74 +8,21 @@ from __future__ import annotations
 
 from firebird_cdc.journal.format import Column, Storage
 from firebird_cdc.journal.types.arrays import element_of
-
-UNKNOWN = "UNKNOWN"
-"""The name of a type that the writer of the journal didn't know."""
+from firebird_cdc.journal.types.engine_types import ENGINE_TYPES, OF_STORAGE
 
 _SQL_TEXT = 452  # CHAR; VARCHAR is 448
 _NUMERIC, _DECIMAL = 1, 2  # RDB$FIELD_SUB_TYPE of numbers
 _TEXT_BLOB = 1  # RDB$FIELD_SUB_TYPE of BLOBs
 _BINARY_BLOB = 0
 
-_FULL_PRECISION = {
-    Storage.SMALLINT: 4,
-    Storage.INTEGER: 9,
-    Storage.BIGINT: 18,
-    Storage.INT128: 38,
-    Storage.DOUBLE: 15,
-}
-HELD_DIGITS = {Storage.SMALLINT: 5, Storage.INTEGER: 10, Storage.BIGINT: 19}
+HELD_DIGITS = {each.storage: each.held_digits for each in ENGINE_TYPES if each.held_digits}
 """Digits of the largest number that a storage holds: Firebird checks that, and not the digits that
 a NUMERIC or DECIMAL is declared with, so a NUMERIC(4,2) takes 327.67."""
 
 _EXACT = frozenset({Storage.SMALLINT, Storage.INTEGER, Storage.BIGINT, Storage.INT128})
-_NAMES = {
-    Storage.SMALLINT: "SMALLINT",
-    Storage.INTEGER: "INTEGER",
-    Storage.BIGINT: "BIGINT",
-    Storage.INT128: "INT128",
-    Storage.FLOAT: "FLOAT",
-    Storage.DOUBLE: "DOUBLE PRECISION",
-    Storage.BOOLEAN: "BOOLEAN",
-    Storage.DATE: "DATE",
-    Storage.TIME: "TIME",
-    Storage.TIMESTAMP: "TIMESTAMP",
-    Storage.TIME_TZ: "TIME WITH TIME ZONE",
-    Storage.TIMESTAMP_TZ: "TIMESTAMP WITH TIME ZONE",
-    Storage.DECFLOAT16: "DECFLOAT",
-    Storage.DECFLOAT34: "DECFLOAT",
-    Storage.TEXT: "VARCHAR",
-    Storage.PADDED_TEXT: "CHAR",
-    Storage.BLOB: "BLOB",
-    Storage.ARRAY: "ARRAY",
-    Storage.RAW: UNKNOWN,
-}
 
-# Codes of java.sql.Types; which goes with which type of Firebird: Jaybird's JdbcTypeConverter,
-# DECFLOAT as in JDBC 4.5.
-_JDBC = {
-    "SMALLINT": 5,
-    "INTEGER": 4,
-    "BIGINT": -5,
-    "INT128": 2,
-    "NUMERIC": 2,
-    "DECIMAL": 3,
-    "FLOAT": 6,
-    "DOUBLE PRECISION": 8,
-    "DECFLOAT": 2015,
-    "BOOLEAN": 16,
-    "CHAR": 1,
-    "VARCHAR": 12,
-    "BINARY": -2,
-    "VARBINARY": -3,
-    "DATE": 91,
-    "TIME": 92,
-    "TIMESTAMP": 93,
-    "TIME WITH TIME ZONE": 2013,
-    "TIMESTAMP WITH TIME ZONE": 2014,
-    "ARRAY": 2003,
-    UNKNOWN: 1111,
-}
+# Codes of java.sql.Types.
+_JDBC_NUMERIC, _JDBC_DECIMAL, _JDBC_BINARY, _JDBC_VARBINARY = 2, 3, -2, -3
 _JDBC_BLOB, _JDBC_LONG_TEXT, _JDBC_LONG_BINARY = 2004, -1, -4
 
 
@@ -95,7 +42,9 @@ def is_text_blob(column: Column) -> bool:
 def decimal_precision(column: Column) -> int:
     """The digits that a NUMERIC, DECIMAL or INT128 is declared with; those of its storage's longest
     declaration, where they are not known. Values may have more: `HELD_DIGITS`."""
-    return column.precision or _FULL_PRECISION[column.storage]
+    digits = column.precision or OF_STORAGE[column.storage].declared_digits
+    assert digits is not None
+    return digits
 
 
 def type_name(column: Column) -> str:
@@ -104,7 +53,7 @@ def type_name(column: Column) -> str:
         return "DECIMAL" if column.sub_type == _DECIMAL else "NUMERIC"
     if column.storage is Storage.OCTETS:
         return "BINARY" if column.sql_type & ~1 == _SQL_TEXT else "VARBINARY"
-    return _NAMES[column.storage]
+    return OF_STORAGE[column.storage].name
 
 
 def type_length(column: Column) -> int | None:
@@ -157,4 +106,8 @@ def jdbc_type(column: Column) -> int:
         if column.sub_type < 0:
             return _JDBC_BLOB
         return _JDBC_LONG_TEXT if is_text_blob(column) else _JDBC_LONG_BINARY
-    return _JDBC[type_name(column)]
+    if is_decimal(column):
+        return _JDBC_DECIMAL if column.sub_type == _DECIMAL else _JDBC_NUMERIC
+    if column.storage is Storage.OCTETS:
+        return _JDBC_BINARY if column.sql_type & ~1 == _SQL_TEXT else _JDBC_VARBINARY
+    return OF_STORAGE[column.storage].jdbc

@@ -16,6 +16,7 @@ import pytest
 from firebird_cdc.journal.events import defaults
 from firebird_cdc.journal.format import definitions, layout, reader, sectors, writer
 from firebird_cdc.journal.types import arrays
+from firebird_cdc.journal.types.engine_types import OF_DESCRIPTOR
 
 _ROOT = Path(__file__).parents[2]
 _PAGE = (_ROOT / "docs/journal-format.md").read_text("utf-8")
@@ -130,8 +131,7 @@ def test_documented_head_of_an_array_is_that_of_the_code() -> None:
     assert f"| 32 + {struct.calcsize(dimension)} n | 4 | i32 | lower" in _PAGE
     assert struct_fields(dimension)[0][0] + arrays._HEAD.size == 32
     dtypes = next(each.what for each in fields_behind(ARRAY) if "dtype" in each.what)
-    known = {*arrays._PLAIN, arrays._TEXT, arrays._VARYING}
-    known |= {arrays._INT128, arrays._TIMESTAMP, arrays._TIMESTAMP_TZ}
+    known = set(OF_DESCRIPTOR)
     assert {int(code) for code in re.findall(r"(?<![\w])(\d+)(?= )", dtypes)} == known
 
 

@@ -41,9 +41,8 @@ from firebird_cdc.journal.format.charsets import NONE, OCTETS, codec_of
 from firebird_cdc.journal.replay.database_connection import DatabaseConnection, attach, one_line
 from firebird_cdc.journal.replay.source.arrow import Columns, arrow_schema, record_batch
 from firebird_cdc.journal.replay.sql.text import identifier
-from firebird_cdc.journal.types.arrays import FIELD_TYPES
 from firebird_cdc.journal.types.canonical import BLOB_LIMIT, RowText
-from firebird_cdc.journal.types.numbers import UNITS_PER_DAY
+from firebird_cdc.journal.types.engine_types import OF_STORAGE, type_of_field
 
 if TYPE_CHECKING:
     from firebird.driver import Connection
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 _POLL_S = 0.05
 _DEAD = -2
 _MOST_LISTED = 100_000  # transactions that one answer may name
-_BLOB_TYPE = 261  # RDB$FIELD_TYPE
 _PERSISTENT = 0  # RDB$RELATION_TYPE
 _POINTER_PAGE = 4  # RDB$PAGE_TYPE
 _POINTER_PAGE_HEAD, _POINTER_BITS = 32, 40  # its header in bytes; bits for each data page
@@ -320,12 +318,8 @@ def _column(
     not_null: int,
     characters: int,
 ) -> Column:
-    if dimensions:
-        sql_type, storage = 540, Storage.ARRAY
-    elif field_type == _BLOB_TYPE:
-        sql_type, storage = 520, Storage.BLOB
-    else:
-        sql_type, storage = FIELD_TYPES.get(field_type, (0, Storage.RAW))
+    kind = type_of_field(field_type, is_array=bool(dimensions))
+    storage = kind.storage
     if storage in (Storage.TEXT, Storage.PADDED_TEXT):
         sub_type = 0
         if charset_id == OCTETS:
@@ -334,7 +328,7 @@ def _column(
         charset_id = 0
     return Column(
         name=_text(name),
-        sql_type=sql_type,
+        sql_type=kind.sql_type,
         sub_type=sub_type,
         scale=scale,
         length=length,
@@ -527,7 +521,8 @@ class _RangeReader:
             return f"{length}s", self._fixed_text(column)
         if storage in (Storage.BLOB, Storage.ARRAY):
             return "8s", self._blob
-        return _FORMS[storage]
+        kind = OF_STORAGE[storage]
+        return kind.form, kind.decode or _same
 
     def _decoded(self, column: Column) -> _Decoder:
         if column.storage is Storage.OCTETS:
@@ -614,29 +609,6 @@ _VARYING, _TEXT = 448, 452
 
 def _same(value: Any) -> Any:
     return value
-
-
-def _timestamp(raw: bytes) -> int:
-    days, units = struct.unpack("=iI", raw)
-    return int(days * UNITS_PER_DAY + units)
-
-
-_FORMS: dict[Storage, tuple[str, _Decoder]] = {
-    Storage.SMALLINT: ("h", _same),
-    Storage.INTEGER: ("i", _same),
-    Storage.BIGINT: ("q", _same),
-    Storage.INT128: ("16s", lambda raw: int.from_bytes(raw, "little", signed=True)),
-    Storage.FLOAT: ("f", _same),
-    Storage.DOUBLE: ("d", _same),
-    Storage.BOOLEAN: ("?", _same),
-    Storage.DATE: ("i", _same),
-    Storage.TIME: ("I", _same),
-    Storage.TIMESTAMP: ("8s", _timestamp),
-    Storage.TIME_TZ: ("6s", _same),
-    Storage.TIMESTAMP_TZ: ("10s", lambda raw: struct.pack("<q", _timestamp(raw[:8])) + raw[8:]),
-    Storage.DECFLOAT16: ("8s", _same),
-    Storage.DECFLOAT34: ("16s", _same),
-}
 
 
 def _rows(connection: Connection, sql: str) -> list[tuple[Any, ...]]:

@@ -1,6 +1,6 @@
 """Findings of an audit: one row per fault or note, whoever finds it.
 
-Each part of the audit (`audit`, `against_kafka`, `against_database`) returns a `Comparison`, whose
+Each part of the audit (`journals`, `against_kafka`, `against_database`) returns a `Comparison`, whose
 findings have the columns of `SCHEMA`, and which says what its kinds mean.
 """
 

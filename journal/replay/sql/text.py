@@ -299,7 +299,7 @@ class TableText:
 
     ``left_out``: how many values of which column could not be written, and why. ``tolerant``:
     a row that is not as the journal says, or not there, is made as it has to be.
-    Whoever runs the statements has the procedures of `sql_script` in the database.
+    Whoever runs the statements has the procedures of `script` in the database.
     """
 
     def __init__(self, table: Table, *, tolerant: bool = False) -> None:

@@ -1,6 +1,6 @@
 """The audit of journals against the live database, which may be in use all the time.
 
-The database is read in one snapshot (`database_rows`), and the journals are folded up to the same
+The database is read in one snapshot (`rows`), and the journals are folded up to the same
 point: a journal belongs to it if the snapshot sees its transaction. What both know must agree.
 
 ==================== ==========================================================================

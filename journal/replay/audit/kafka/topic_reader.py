@@ -409,7 +409,7 @@ def _load(
 def read_observed(
     spark: SparkSession, options: Mapping[str, str], topics: Topics, form: Form, prefix: str
 ) -> DataFrame:
-    """Return one row per message of the topics, columns as of `expected`.
+    """Return one row per message of the topics, columns as of `rendered`.
 
     A message that says itself how it came has a ``note``: the header's name without `OURS`, a
     colon, its content; so has one of another server than PREFIX: `FOREIGN` and its name.

@@ -1,7 +1,7 @@
 """Findings of an audit: one row per fault or note, whoever finds it.
 
-Each part of the audit (`journals`, `against_kafka`, `against_database`) returns a `Comparison`, whose
-findings have the columns of `SCHEMA`, and which says what its kinds mean.
+Each part of the audit (`journals`, `against_kafka`, `against_database`) returns a `Comparison`,
+whose findings have the columns of `SCHEMA`, and which says what its kinds mean.
 """
 
 from __future__ import annotations

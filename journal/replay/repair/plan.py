@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -21,7 +20,7 @@ from firebird_cdc.config import ConnectorConfig
 from firebird_cdc.errors import JournalError, ReplayError
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.notes import QUARANTINE
-from firebird_cdc.journal.folder.segments import SEGMENT_NAME, close_segments
+from firebird_cdc.journal.folder.segments import close_segments
 from firebird_cdc.journal.format import DdlChange, JournalReader, RowChange
 from firebird_cdc.journal.replay.repair.keys import NONE_AS_STORED, Keys
 from firebird_cdc.journal.replay.repair.plan_file import (
@@ -37,10 +36,7 @@ from firebird_cdc.journal.replay.repair.plan_file import (
 )
 from firebird_cdc.journal.replay.repair.scanner import Scanner
 from firebird_cdc.journal.replay.repair.topics import TopicLook, TopicsClosed, events_since
-from firebird_cdc.journal.replay.source.storage import (
-    Folder,
-    folder_at,
-)
+from firebird_cdc.journal.replay.source.storage import folder_at, open_journal
 from firebird_cdc.journal.shipper.quarantine import note_or_none
 from firebird_cdc.journal.shipper.repairs import (
     MOST_BYTES,
@@ -235,8 +231,10 @@ class Plan:
     def _locate(
         self, keys: Keys, topics: TopicLook, database: str, place: Place, file: str | None
     ) -> None:
-        folder, name = self._find(file)
-        with folder.journal(name, NONE_AS_STORED) as reader:
+        if file is None:
+            raise FileNotFoundError
+        folder, name, reader = open_journal(file, self._folders, NONE_AS_STORED)
+        with reader:
             stamp, header = reader.stamp, reader.header
             path = folder.place(name)
             if reader.database != database or stamp is None or stamp[:2] != place[:2]:
@@ -300,26 +298,6 @@ class Plan:
         for event, why in failed:
             self.fail("id = ?", why, event)
         self._sql.execute("COMMIT")
-
-    def _find(self, file: str | None) -> tuple[Folder, str]:
-        """The folder and name of a journal that was FILE when the audit read it."""
-        if file is None:
-            raise FileNotFoundError
-        head, _, name = file.rpartition("/")
-        packed, _, segment = head.rpartition("/")
-        folder, inside = (
-            (packed, f"{segment}/{name}") if SEGMENT_NAME.fullmatch(segment) else (head, name)
-        )
-        with suppress(FileNotFoundError, ReplayError):
-            where = folder_at(folder)
-            with where.journal(inside):
-                return where, inside
-        for where in self._folders:
-            with suppress(FileNotFoundError):
-                found = where.find(name)
-                if found is not None:
-                    return where, found
-        raise FileNotFoundError(file)
 
     # What comes behind them
 
@@ -539,11 +517,8 @@ class Plan:
 
     def _journal(self, url: str, name: str) -> JournalReader:
         """The journal that was there, wherever it went since."""
-        try:
-            return folder_at(url).journal(name, NONE_AS_STORED)
-        except FileNotFoundError:
-            folder, found = self._find(f"{url}/{name}")
-            return folder.journal(found, NONE_AS_STORED)
+        folder = folder_at(url)
+        return open_journal(folder.place(name), [folder, *self._folders], NONE_AS_STORED)[2]
 
     def sent(self, batch: Batch, *, status: str | None = None) -> None:
         """All of BATCH is in Kafka, or has another STATUS."""

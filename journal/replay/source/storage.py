@@ -19,6 +19,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
@@ -369,6 +370,36 @@ def folder_of(file: str, folders: Iterable[Folder]) -> tuple[Folder, str]:
     inside = (folder for folder in folders if file.startswith(folder.place("")))
     folder = max(inside, key=lambda each: len(each.place("")))
     return folder, file.removeprefix(folder.place(""))
+
+
+def open_journal(
+    file: str, folders: Sequence[Folder], none_charset: str
+) -> tuple[Folder, str, JournalReader]:
+    """Open the journal that was FILE, also if it was packed or archived since.
+
+    Returns also the folder and the name that it has there. FOLDERS: where it may be now. Raises
+    FileNotFoundError or JournalError.
+    """
+    name = file.rpartition("/")[2]
+    with suppress(FileNotFoundError, ReplayError):
+        folder, inside = _place_of(file, folders)
+        return folder, inside, folder.journal(inside, none_charset)
+    for folder in folders:
+        with suppress(FileNotFoundError):
+            if (found := folder.find(name)) is not None:
+                return folder, found, folder.journal(found, none_charset)
+    raise FileNotFoundError(f"{file}: the file vanished while the folder was being read")
+
+
+def _place_of(file: str, folders: Sequence[Folder]) -> tuple[Folder, str]:
+    """As `folder_of`, also of a file that is in none of FOLDERS."""
+    if any(file.startswith(folder.place("")) for folder in folders):
+        return folder_of(file, folders)
+    head, _, name = file.rpartition("/")
+    packed, _, segment = head.rpartition("/")
+    if is_segment_name(segment):
+        return folder_at(packed), f"{segment}/{name}"
+    return folder_at(head), name
 
 
 def _scheme_of(url: str) -> str | None:

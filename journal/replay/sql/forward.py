@@ -20,13 +20,13 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from firebird_cdc.errors import JournalError, ReplayError
-from firebird_cdc.journal.format import DATA_OFFSET, Gap, JournalReader, raw_texts
+from firebird_cdc.journal.format import DATA_OFFSET, Gap, raw_texts
 from firebird_cdc.journal.replay.cluster.progress import doing
 from firebird_cdc.journal.replay.cluster.session import plain_errors
 from firebird_cdc.journal.replay.output import refuse_existing, write_last, write_text
 from firebird_cdc.journal.replay.source import history, points
 from firebird_cdc.journal.replay.source.points import Point
-from firebird_cdc.journal.replay.source.storage import folder_at, folder_of
+from firebird_cdc.journal.replay.source.storage import folder_at, open_journal
 from firebird_cdc.journal.replay.sql import script
 
 if TYPE_CHECKING:
@@ -377,7 +377,8 @@ class _Task:
         split = piece.start > 0 or piece.end is not None
         writer.begin(piece.epoch, piece.sequence, what, split=split)
         try:
-            with self._open(piece.file) as reader:
+            folders = [folder_at(url) for url in self.folders]
+            with open_journal(piece.file, folders, self.none_charset)[2] as reader:
                 start: int | None = 0
                 if piece.start > DATA_OFFSET:
                     start = reader.first_block(piece.start)
@@ -399,19 +400,6 @@ class _Task:
             writer.note(f"not all of it can be read: {error}")
         writer.end(whole=piece.end is None)
         yield
-
-    def _open(self, file: str) -> JournalReader:
-        """Open the journal that is called FILE, also if it was packed or archived meanwhile."""
-        folders = [folder_at(url) for url in self.folders]
-        folder, name = folder_of(file, folders)
-        try:
-            return folder.journal(name, self.none_charset)
-        except FileNotFoundError:
-            journal = name.rpartition("/")[2]
-            for folder in folders:
-                if (found := folder.find(journal)) is not None:
-                    return folder.journal(found, self.none_charset)
-        raise FileNotFoundError(f"{file}: the file vanished while the folder was being read")
 
 
 # What stands around the parts.

@@ -128,8 +128,8 @@ _MENTIONS = {
         "journal/replay/state/images.py read self.flush",
     ),
     "of the quarantine; what it calls is in the list": (
-        "journal/shipper/delivery/redelivery.py _finish_repair self._plan.quarantine.flush",
-        "journal/shipper/delivery/redelivery.py finish quarantine.flush",
+        "journal/shipper/delivery/repair.py finish self._plan.quarantine.flush",
+        "journal/shipper/delivery/retry.py finish quarantine.flush",
         "journal/shipper/quarantine.py keep self.flush",
         "journal/shipper/delivery/transactional.py _write_notes self.plan.quarantine.flush",
     ),

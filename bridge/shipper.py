@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import sys
 import threading
 import time
@@ -232,7 +233,7 @@ class ShipperSupervisor(threading.Thread):
         end = time.monotonic() + _START_S
         while time.monotonic() < end and not self._retired.wait(_START_LOOK_S):
             self._bury()
-            if is_held(self._folder.state / SHIPPER_LOCK) or not _is_alive(process):
+            if is_held(self._folder.state / SHIPPER_LOCK) or not is_alive(process):
                 return
 
     def _start(self) -> int:
@@ -264,10 +265,22 @@ class ShipperSupervisor(threading.Thread):
                 self._adopted.discard(process)
 
 
-def _is_alive(process: int) -> bool:
-    """Whether a process has not ended; one that nobody has buried has."""
+def is_alive(process: int) -> bool:
+    """Return true until PROCESS has ended, buried or not.
+
+    Asks the kernel, as /proc may be absent or show the numbers of another namespace. Source:
+    pidfd_open(2).
+    """
     try:
-        status = Path(f"/proc/{process}/stat").read_bytes()
-    except OSError:
+        os.kill(process, 0)
+        descriptor = os.pidfd_open(process)
+    except ProcessLookupError:
         return False
-    return not status.rpartition(b")")[2].lstrip().startswith((b"Z", b"X"))
+    except OSError:  # a kernel before 5.3: one that has ended counts until it is buried
+        return True
+    try:
+        ended = select.poll()
+        ended.register(descriptor, select.POLLIN)
+        return not ended.poll(0)
+    finally:
+        os.close(descriptor)

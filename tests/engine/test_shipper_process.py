@@ -161,6 +161,7 @@ def test_the_first_process_of_a_container_keeps_no_dead_shippers(
         shipper = _await_shipper(capture)
         [server] = _children(container.pid)
         assert _children(server) == [shipper]
+        assert capture.log.read_text().count("started the shipper, process") == 1
         os.kill(shipper, signal.SIGKILL)
         until("the dead shipper to be gone", lambda: shipper not in _children(server), _PATIENCE_S)
         container.end()

@@ -31,6 +31,19 @@ from firebird_cdc.journal.parties import this_process
 
 _PAUSE_AFTER = Restarts.pause_after
 
+_LIFE_OF_A_PROCESS = """
+import os, subprocess
+from firebird_cdc.bridge.shipper import is_alive
+
+process = subprocess.Popen(["sleep", "60"])
+print("runs", is_alive(process.pid))
+process.kill()
+os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+print("is a zombie", is_alive(process.pid))
+process.wait()
+print("is gone", is_alive(process.pid))
+"""
+
 
 class _Host:
     """Starts nothing: notes what it was to start, which has ended at once."""
@@ -263,6 +276,13 @@ def test_why_none_can_be_started_is_left_for_the_status(
         server.supervisor.retire()
         server.supervisor.join()
         server.supervisor._bridge_lock = None
+
+
+@pytest.mark.parametrize("namespace", [[], ["unshare", "--pid", "--fork"]])
+def test_a_shipper_is_awaited_until_it_has_ended_whatever_proc_shows(namespace: list[str]) -> None:
+    program = [*namespace, sys.executable, "-c", _LIFE_OF_A_PROCESS]
+    said = subprocess.run(program, capture_output=True, text=True, check=True).stdout
+    assert said.splitlines() == ["runs True", "is a zombie False", "is gone False"]
 
 
 def test_a_server_that_has_just_started_tries_at_once(server: _Server) -> None:

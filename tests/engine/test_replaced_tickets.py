@@ -114,8 +114,10 @@ def test_who_comes_later_waits_until_nobody_uses_the_file_before(classic: Captur
     writers = Writers(classic)
     assert len(classic.journals()) == 1
     [holder] = classic.clients
-    holder.perform(_POINTS, "stall", "decide.before")
+    held_up = classic.directory / "held up"
+    holder.perform(_POINTS, "stall", "decide.before", "", str(held_up))
     assert writers.step(writers.attachments[0])
+    until("the thread to be held up", held_up.exists)  # before, it might notice
     _tickets(classic).unlink()
     other = writers.join()
     assert not writers.step(writers.attachments[1])

@@ -114,11 +114,13 @@ def arm(point: str, count: int, more: Mapping[str, Step] | None = None) -> None:
         raise LookupError(f"no point is called {point}")
 
 
-def stall(point: str, control: str = "") -> None:
+def stall(point: str, control: str = "", reached: str = "") -> None:
     """Have every thread that comes to POINT of the bridge's Python stay there; while the file
-    CONTROL exists, if one is named."""
+    CONTROL exists, if one is named. The first one that is there makes the file REACHED."""
 
     def wait() -> None:
+        if reached:
+            Path(reached).touch()
         while not control or Path(control).exists():
             threading.Event().wait(0.01)
 

@@ -11,7 +11,7 @@ from rounds import Eye, Nursery, Plan, Round, run_rounds
 
 from firebird_cdc.demo.kafka import KafkaBroker
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from firebird_cdc.journal.replay.commands import register
 from firebird_cdc.journal.replay.findings import JOURNAL_KINDS
 from firebird_cdc.journal.replay.package import ARCHIVE_NAME
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 _ROOT = Path(__file__).parents[2]
 

@@ -28,7 +28,7 @@ from firebird_cdc.journal.statistics import Statistics
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 _SMALL = 30  # journals of the first database
 _OTHER = "/data/großhandel #2.fdb"

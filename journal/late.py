@@ -94,8 +94,10 @@ class LateFlight:
         self._reached = 0
         self._taken = 0
         self._is_whole = False
-        self._is_batch_refused = False
+        self._refused_from: int | None = None  # the first event that Kafka refused
         self._open: dict[int, _Open] = {}
+        # Taken before all events in front of them were: the number and what each was counted as.
+        self._ahead: deque[tuple[int, tuple[Kind, ...]]] = deque()
         self._held: deque[Message] = deque()
         self._held_pos = 0
         self._batches = self._rendered()
@@ -113,7 +115,7 @@ class LateFlight:
     @property
     def wants_care(self) -> bool:
         """Whether a message was refused that may only have shared the fate of its batch."""
-        return self._is_batch_refused and not self.is_careful
+        return self._refused_from is not None and not self.is_careful
 
     def close(self) -> None:
         """Close the file; answers that come later are of no interest."""
@@ -133,6 +135,9 @@ class LateFlight:
         """Hand over some more; whether that went on."""
         moved = False
         for _ in range(CHANGES_PER_TURN):
+            if self.wants_care:  # all from that event on is sent again
+                self._batches.close()
+                self.is_read = True
             if self.is_read or (self.is_careful and self.unacked):
                 break
             if not self._held and not self._next():
@@ -201,14 +206,22 @@ class LateFlight:
         if error is not None:
             event.is_refused = True
             self.problems.setdefault(pos, f"Kafka refuses it: {error.str()}")
-            self._is_batch_refused = self._is_batch_refused or is_refusal(error)
+            if is_refusal(error) and pos < (self._refused_from or pos + 1):
+                self._refused_from = pos
         if event.left == 0:
             del self._open[pos]
             if not event.is_refused:
                 self.sent += 1
                 self._taken = max(self._taken, pos)
-                for kind in (event.kind, PLACED)[: 1 + (pos in self._placed)]:
+                kinds: tuple[Kind, ...] = (event.kind, PLACED)[: 1 + (pos in self._placed)]
+                for kind in kinds:
                     self.counts[kind] = self.counts.get(kind, 0) + 1
+                if not self.is_careful:
+                    self._ahead.append((pos, kinds))
+            if self._refused_from is None:
+                first_open = next(iter(self._open), self._held_pos + 1)
+                while self._ahead and self._ahead[0][0] < first_open:
+                    self._ahead.popleft()
 
     def _rendered(self) -> Generator[tuple[int, tuple[str, str], Sequence[Message]], None, None]:
         """Yield the number of each late event, its kind, and its messages with the header; now
@@ -266,30 +279,52 @@ class LateFlight:
 
     def rest(self) -> Note:
         """What is still not sent, once everything is answered."""
-        note, reached, is_whole = self.note, self._reached, self._is_whole
+        return self._rest_behind(None if self._is_whole else self._reached, self.problems)
+
+    def _rest_behind(self, reached: int | None, problems: dict[int, str]) -> Note:
+        """Those of PROBLEMS, and all behind event REACHED; None: nothing is behind it."""
+        note = self.note
         rest = replace(note, left_out=[], rest_after=None, reasons=list(note.reasons))
-        for pos, problem in sorted(self.problems.items()):
+        for pos, problem in sorted(problems.items()):
             rest.add(pos, problem)
-        if not is_whole:
+        if reached is not None:
             rest.left_out += [
                 each._replace(first=max(each.first, reached + 1))
                 for each in note.left_out
                 if each.last > reached
             ]
         if note.rest_after is not None:
-            rest.rest_after = None if is_whole else max(note.rest_after, reached)
+            rest.rest_after = None if reached is None else max(note.rest_after, reached)
             rest.rest_reason = self.broken or note.rest_reason
-        if note.newer is None and self.problems and self._taken > min(self.problems):
+        if note.newer is None and problems and self._taken > min(problems):
             rest.newer = f"event {self._taken} of the same journal, by a retry"
         return rest
 
     def again(self, *, is_aborted: bool) -> LateFlight:
-        """The same once more, with care; ``is_aborted``: nothing of it became visible."""
+        """The same once more, with care; ``is_aborted``: nothing of it became visible.
+
+        Without a Kafka transaction, what was taken behind the first refused event is repeated:
+        the last event of a key has to be its newest.
+        """
         if is_aborted:
             return LateFlight(self._plan, self.note, is_careful=True)
-        again = LateFlight(self._plan, self.rest(), is_careful=True, sent=self.sent)
+        first = self._take_back()
+        before = {pos: problem for pos, problem in self.problems.items() if pos < first}
+        note = self._rest_behind(first - 1, before)
+        again = LateFlight(self._plan, note, is_careful=True, sent=self.sent)
         again.counts = self.counts
         return again
+
+    def _take_back(self) -> int:
+        """Count as not sent what was taken behind the first refused event; its number."""
+        first = self._refused_from
+        assert first is not None
+        for pos, kinds in self._ahead:
+            if pos > first:
+                self.sent -= 1
+                for kind in kinds:
+                    self.counts[kind] -= 1
+        return first
 
 
 def _marked(message: Message, note: Note, reason: str, writer: HeaderWriter) -> Message:

@@ -127,7 +127,8 @@ class RepairFlight(LateFlight):
         check_count(self.path, repair, count)
 
     def again(self, *, is_aborted: bool) -> RepairFlight:
-        skipped = frozenset() if is_aborted else frozenset(self.taken)
+        first = 0 if is_aborted else self._take_back()
+        skipped = frozenset(number for number in self.taken if number < first)
         again = RepairFlight(
             self._plan, self.repair, self._folder, is_careful=True, skipped=skipped
         )

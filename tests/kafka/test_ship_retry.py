@@ -48,10 +48,10 @@ class Scene:
         limited = NewTopic(self.topic, 1, 1, config={"max.message.bytes": "30000"})
         self._admin.create_topics([limited])[self.topic].result(30)
 
-    def widen(self) -> None:
-        """Have the topic take large messages from now on."""
+    def widen(self, limit: int = 1_048_588) -> None:
+        """Have the topic take messages of LIMIT bytes from now on."""
         entry = ConfigEntry(
-            "max.message.bytes", "1048588", incremental_operation=AlterConfigOpType.SET
+            "max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET
         )
         resource = ConfigResource(
             ConfigResource.Type.TOPIC, self.topic, incremental_configs=[entry]
@@ -224,8 +224,42 @@ def test_rest_of_a_damaged_journal_is_sent_once_it_is_sound_again(
     events = scene.events()
     assert [event.position for event in events if LATE not in event.headers] == before
     late = [event.position for event in events if LATE in event.headers]
+    if not transactional:
+        late = last_occurrences(late)
     assert late == [(1, pos) for pos in range(sent + 1, 41)]
     assert (archive / journal.name).read_bytes() == sound
+
+
+@TRANSACTIONAL
+def test_events_taken_behind_a_refused_batch_are_repeated_so_that_the_newest_of_a_key_comes_last(
+    make_scene: Callable[[bool], Scene], capsys: pytest.CaptureFixture[str], transactional: bool
+) -> None:
+    scene = make_scene(transactional)
+    ship, folder = scene.ship, scene.folder
+    ship.options["kafka.producer.batch.num.messages"] = "6"
+    ship.options["kafka.producer.linger.ms"] = "500"
+
+    def fill(writer: JournalWriter) -> None:
+        table = writer.table("ITEM", ITEM)
+        row = (1, "0" * GIANT)
+        writer.insert(table, row)
+        for number in range(1, 8):
+            before, row = row, (1, str(number) * GIANT)
+            writer.update(table, before, row)
+
+    uuid = folder.write_changes(1, fill).stem
+    assert ship.once().process.returncode == 0
+    assert scene.events() == []
+    scene.widen(5 * GIANT)  # enough for the last two together, too little for the six before
+    assert ship.journal("retry", "--force", uuid) == 0
+    shipper = ship.once()
+    assert shipper.process.returncode == 0
+    assert shipper.log_lines(f"retry of {uuid}.log: 8 late events sent")
+    late = [event.position for event in scene.events()]
+    if not transactional:
+        assert len(late) > 8  # or nothing was taken behind the refused ones
+        late = last_occurrences(late)
+    assert late == [(1, pos) for pos in range(1, 9)]
 
 
 def test_journal_that_was_never_decided_is_not_sent_but_can_be_given_up(

@@ -117,8 +117,9 @@ class OffsetTracker:
     def leave_out(self, database: str, places: Sequence[int]) -> None:
         """Write and show that what stands at PLACES, each one of ASIDE, was left out of journals
         that are shipped, before these go."""
-        self._show(self._shipped.leave_out(database, [ASIDE[place] for place in places]))
-        self._shipped.write()
+        memory = self._shipped.leave_out(database, [ASIDE[place] for place in places])
+        self._shipped.write()  # or it could not be acknowledged yet when it is shown
+        self._show(memory)
 
     def passed(self, database: str) -> tuple[int, int] | None:
         """Return epoch and sequence of the last journal of DATABASE of which it is told that Kafka
@@ -137,8 +138,8 @@ class OffsetTracker:
         RANGES: the first and the last of each, by epoch and sequence."""
         for first, last in ranges:
             self._shipped.miss(database, first, last)
+        self._shipped.write()  # as in leave_out
         self._show(self._shipped.databases[database])
-        self._shipped.write()
 
     def turn(self) -> list[str]:
         """Keep the memory; returns databases of which somebody has acknowledged what happened."""

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from firebird_cdc.journal.shipper.local_offsets import Shipped, acknowledge
+from firebird_cdc.journal.events.bad_event import ASIDE, BEGIN
+from firebird_cdc.journal.shipper.local_offsets import Shipped, acknowledge, remembered
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
 
@@ -52,3 +53,21 @@ def test_gap_noticed_after_an_acknowledgement_stays_reported(
     os.utime(wish, ns=(early, early))
     assert offsets.turn() == ["/srv/a.fdb"]
     assert list(statistics.troubles) == ["missing:/srv/a.fdb"]
+
+
+def test_notice_is_on_disk_when_it_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link: Any = None  # nothing is read from Kafka here
+    statistics = Statistics()
+    offsets = OffsetTracker(tmp_path, "positions", link, statistics)
+    found: list[list[str]] = []
+
+    def shown(*_: str) -> None:
+        found.append([what for memory in remembered(tmp_path) for what in memory.unknown])
+
+    monkeypatch.setattr(statistics, "trouble", shown)
+    offsets.miss("/srv/a.fdb", ((0, 3), (0, 3)))
+    offsets.leave_out("/srv/b.fdb", [BEGIN])
+    missing = "journal 3 (epoch 0) missing in the folder"
+    assert found == [[missing], [missing, f"{ASIDE[BEGIN]} (1)"]]

@@ -159,7 +159,7 @@ def test_writes_refused_by_an_unstarted_bridge_are_reported_until_acknowledged(
     assert refused >= 2  # those that were tried until it was mended, too
     assert _samples(capture)["unacknowledged_refused_transactions"] == refused
     _acknowledge(capture, told, capture.database)
-    assert "refused" not in told("status", "--config", capture.config)[1]
+    assert "were refused" not in told("status", "--config", capture.config)[1]
     assert _samples(capture)["refused_transactions_total"] == refused
 
 
@@ -335,7 +335,8 @@ def test_replication_log_entries_can_be_acknowledged_without_any_counter_page(
     state.rename(state.with_name("away"))
     assert not (capture.journal_directory / ".firebird-cdc").exists()
     code, said = told("journal", "acknowledge", "--config", capture.config)
-    assert code == 1 and "firebird-cdc install" in said and "acknowledged:" not in said, said
+    assert code == 1 and "firebird-cdc install" in said, said
+    assert not re.search("^acknowledged:", said, re.MULTILINE), said
     state.with_name("away").rename(state)
     state.chmod(0o750)
     assert told("status")[0] == 1

@@ -21,7 +21,7 @@ def _names(text: str) -> frozenset[str]:
 # Names of one property, and the one that is used here: the Java client's where it has one.
 CANONICAL: Final = {
     "compression.codec": "compression.type",
-    "max.in.send": "max.in.flight.requests.per.connection",
+    "max.in.flight": "max.in.flight.requests.per.connection",
     "message.send.max.retries": "retries",
     "message.timeout.ms": "delivery.timeout.ms",
     "metadata.broker.list": "bootstrap.servers",

@@ -89,6 +89,9 @@ def test_second_name_is_the_librarys(load: Load, alias: str, name: str) -> None:
     config = load(f"{alias}: '{value}'", "enable.idempotence: false")
     assert config.producer[name] == value
     assert alias not in config.producer
+    with pytest.raises(KafkaException) as caught:
+        Producer({"log_level": "0", alias: value, "no.such.property": "x"})
+    assert '"no.such.property"' in caught.value.args[0].str()  # and not the alias
 
 
 def _accept_alone(name: str, value: str) -> None:

@@ -48,7 +48,8 @@ _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.repair")
 
 
 class RepairEvents:
-    """The events of one repair. ``again``: those up to ``reached`` that had a problem."""
+    """The events of one repair. ``again``: those up to ``reached`` that had a problem; ``left``:
+    those of them that were not read again."""
 
     def __init__(
         self,
@@ -66,6 +67,7 @@ class RepairEvents:
         self.reached = reached
         self._plan = plan
         self._folder = folder
+        self.left = set(again)
         self._again = again
 
     def rendered(self) -> Generator[Rendered, None, None]:
@@ -83,6 +85,7 @@ class RepairEvents:
                     yield TURN
                 if number <= self.reached and number not in self._again:
                     continue
+                self.left.discard(number)
                 if repair.is_original(number):
                     ((index, pos),) = repair.events[number - 1]
                     header, stamp = repair.origins[index].header, repair.origins[index].stamp
@@ -274,7 +277,8 @@ class Repairs:
         repair, problems = send.events.repair, send.problems
         numbers = range(1, len(repair.events) + 1)
         reached = 0 if is_aborted else send.reached
-        taken = [number for number in numbers[:reached] if number not in problems]
+        not_taken = problems.keys() | send.events.left
+        taken = [number for number in numbers[:reached] if number not in not_taken]
         text = f"{len(taken)} event{'' if len(taken) == 1 else 's'} sent"
         if send.is_sent and not is_aborted:
             return self.note_sent(repair.uuid), RepairOutcome(True, text, [], {})

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from firebird_cdc.bridge.confirm.decisions import Writer
 from firebird_cdc.bridge.structures import JournalStatements
+from firebird_cdc.journal.folder.inventory import TransactionState
 from firebird_cdc.journal.folder.journal_folder import nearest_ticket
 from firebird_cdc.journal.format import Header, JournalReader
 
@@ -55,14 +56,15 @@ class Pending:
             os.close(self.fd)
         self.fd = -1
 
-    @property
-    def writer(self) -> Writer:
-        """The state of its process when that of its transaction was last read."""
+    def writer(self, state: TransactionState) -> Writer:
+        """Return the state of its process when that of its transaction was last read: STATE."""
         if not self.is_orphan:
             return Writer.UNCHECKED
+        is_nobody = self.header is not None and self.header.owner == NOBODY
+        if is_nobody and state is TransactionState.ACTIVE:
+            return Writer.NOBODY  # somebody may work in it yet, whoever was there before
         if self.is_alone:
             return Writer.ALONE
-        is_nobody = self.header is not None and self.header.owner == NOBODY
         return Writer.NOBODY if is_nobody else Writer.GONE
 
     @property

@@ -91,7 +91,7 @@ class TransactionStates:
 
     def _decide(self, pending: Pending, state: TransactionState, inode: int | None) -> Action:
         """Decide on one, looking at processes and locks where the table asks for it."""
-        action = self._by_table(pending, state, inode, pending.writer)
+        action = self._by_table(pending, state, inode, pending.writer(state))
         if action is Action.CHECK_WRITER:
             action = self._by_table(pending, state, inode, self._checked_writer(pending))
         if action is Action.LOOK_FOR_OTHERS:

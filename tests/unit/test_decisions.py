@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from firebird_cdc.bridge.confirm.decisions import Action, Writer, decide
+from firebird_cdc.bridge.confirm.pending import NOBODY, Pending
 from firebird_cdc.journal.folder.inventory import TransactionState
 
 _COMMITTED, _DEAD, _LIMBO, _UNKNOWN, _ACTIVE = (
@@ -85,3 +89,20 @@ def test_no_journal_of_a_possibly_committed_transaction_is_removed(
     for state in (_COMMITTED, _LIMBO):
         action = decide(state, writer, is_sealed=is_sealed, is_on_disk=is_on_disk)
         assert action not in (Action.REMOVE, Action.QUARANTINE)
+
+
+@pytest.mark.parametrize(
+    ("state", "action"),
+    [
+        (TransactionState.ACTIVE, Action.KEEP),
+        (TransactionState.COMMITTED, Action.PUBLISH),  # as an engine says
+    ],
+)
+def test_journal_that_was_written_without_a_bridge_is_kept_while_active_though_nobody_was_there(
+    state: TransactionState, action: Action
+) -> None:
+    header: Any = SimpleNamespace(owner=NOBODY)
+    pending = Pending(
+        uuid4(), "/srv/a.fdb", 7, 1, 0, 0, 1, header=header, is_orphan=True, is_alone=True
+    )
+    assert decide(state, pending.writer(state), is_sealed=True, is_on_disk=False) is action

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -367,23 +368,26 @@ def test_a_journal_in_limbo_that_could_not_be_synced_is_copied(
     with monkeypatch.context() as patch:
         patch.setattr(capture, "environment", lambda: environment)
         client = pair.start("INSERT INTO T VALUES (1, 0)")
-    with pair.decision.open("w") as decision:  # it is through with the first phase
-        before = {path.name: path.stat().st_ino for path in capture.live()}
-        disk.fail(".log.live")
-        decision.write("leave")
+    with contextlib.ExitStack() as files:
+        with pair.decision.open("w") as decision:  # it is through with the first phase
+            # Held open, so that no copy can get the number of a file that another copy replaced.
+            before = {path.name: files.enter_context(path.open("rb")) for path in capture.live()}
+            disk.fail(".log.live")
+            decision.write("leave")
 
-    def have_both_failed() -> bool:
-        return len({each.path for each in disk.syncs() if each.what == "failed"}) == 2
+        def have_both_failed() -> bool:
+            return len({each.path for each in disk.syncs() if each.what == "failed"}) == 2
 
-    until("both syncs to have failed", have_both_failed)
-    disk.work()
-    client.finish()
-    client.end()
-    capture.clients.remove(client)
-    after = {path.name: path.stat().st_ino for path in capture.live()}
-    assert len(after) == 2
-    assert after.keys() == before.keys()
-    assert not set(after.values()) & set(before.values())
+        until("both syncs to have failed", have_both_failed)
+        disk.work()
+        client.finish()
+        client.end()
+        capture.clients.remove(client)
+        assert len(before) == 2
+        after = {path.name: path.stat() for path in capture.live()}
+        assert after.keys() == before.keys()
+        for name, file in before.items():
+            assert not os.path.samestat(after[name], os.fstat(file.fileno())), name
     pair.resolve(commit=True)
     other = capture.client().attach(pair.databases[0])  # somebody has to look
     other.execute("INSERT INTO T VALUES (2, 0)")

@@ -39,9 +39,17 @@ def test_a_cut_between_the_header_and_the_page_with_the_commit_loses_nothing(
     tmp_path: Path,
 ) -> None:
     scene = Scene(is_slow=True, is_directed=True)
-    outcomes = run(tmp_path, cuts=10, seed="directed", modes=["Super"], scenes=[scene])
-    assert all("in a window" in outcome.cases for outcome in outcomes)
-    assert not _problems(outcomes)
+    within = 0
+    for attempt in range(_MOST_RUNS):  # whether there is a window depends on how the writes fall
+        home = tmp_path / str(attempt)
+        home.mkdir()
+        seed = "directed" + "+" * attempt
+        outcomes = run(home, cuts=10, seed=seed, modes=["Super"], scenes=[scene])
+        assert not _problems(outcomes)
+        within += sum("in a window" in outcome.cases for outcome in outcomes)
+        if within >= 10:
+            break
+    assert within >= 10
 
 
 @pytest.mark.parametrize("maker", ["bridge", "shipper"])

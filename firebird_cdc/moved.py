@@ -1,6 +1,7 @@
-"""Former names of modules that users import: they still work, with a DeprecationWarning.
+"""Former names of modules that others import: they still work, with a DeprecationWarning.
 
-They were documented for custom converters and for programs around replay.
+They were documented for custom converters and for programs around replay. The canary's child is
+imported by a shipper of 0.1 that goes on while its installation is upgraded.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Final
 
 MOVED: Final = {
     "firebird_cdc.journal.canonical": "firebird_cdc.journal.types.canonical",
+    "firebird_cdc.journal.canary_write": "firebird_cdc.journal.shipper.tasks.canary_write",
     "firebird_cdc.journal.records": "firebird_cdc.journal.events.records",
     "firebird_cdc.journal.schema": "firebird_cdc.journal.events.schema",
     "firebird_cdc.journal.replay.datasource": "firebird_cdc.journal.replay.source.datasource",

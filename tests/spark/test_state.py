@@ -240,20 +240,21 @@ def test_until_stops_after_the_named_journal(
 
 
 def test_databases_are_kept_apart_and_can_be_chosen(spark: SparkSession, tmp_path: Path) -> None:
-    for number, database in enumerate((DATABASE, "C:\\db\\two=2.fdb")):
+    other = "C:\\Daten <Größe>\\{two}=2 ~`|&.fdb"
+    for number, database in enumerate((DATABASE, other)):
         history = History(tmp_path / "journals", database=database)
         history.define("T", (ID,))
         history.commit(("c", "T", None, (number,)))
     both = rebuild_state(spark, [str(tmp_path / "journals")], str(tmp_path / "both"))
     assert [(t.database, t.rows) for t in both.tables] == [
         (DATABASE, 1),
-        ("C:\\db\\two=2.fdb", 1),
+        (other, 1),
     ]
     for table in both.tables:
         assert table.folder is not None
         assert list((tmp_path / "both" / table.folder).glob("part-*"))
     rebuild_state(
-        spark, [str(tmp_path / "journals")], str(tmp_path / "one"), database="C:\\db\\two=2.fdb"
+        spark, [str(tmp_path / "journals")], str(tmp_path / "one"), database=other
     )
     assert read_state(tmp_path / "one") == {"T": Counter(['{"ID":1}'])}
 

@@ -17,8 +17,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
-from typing import NamedTuple
-from urllib.parse import quote
+from typing import Final, NamedTuple
 
 from pyspark import Accumulator, StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -340,11 +339,16 @@ class _Sink:
 
 
 def _escaped(name: str) -> str:
-    """Write a name as a part of a path, as Spark does with the values of partition columns."""
-    return quote(name, safe=_UNESCAPED)
+    """Write a name as a part of a path, as Spark does with the values of partition columns.
+
+    From Spark's ``ExternalCatalogUtils.escapePathName``.
+    """
+    return name.translate(_ESCAPES)
 
 
-_UNESCAPED = " !$&()+,-.;@_`|~" + "".join(map(chr, range(0xA0, 0x100)))
+_ESCAPES: Final = {
+    code: f"%{code:02X}" for code in (*range(1, 0x20), 0x7F, *map(ord, "\"#%'*/:=?[\\]^{"))
+}
 
 
 def _write(spark: SparkSession, packs: DataFrame, plan: Plan, sink: _Sink) -> Tally:

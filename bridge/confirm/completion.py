@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import takewhile
 from typing import Protocol
 from uuid import UUID
 
@@ -105,15 +106,15 @@ class Completion:
         for index, pending in enumerate(committed):
             if pending.fd < 0:
                 pending.fd = os.open(self._folder.live(pending.uuid), os.O_RDWR | os.O_CLOEXEC)
-            if not pending.is_unresolved:
-                if pending.header and pending.catalogue_offset:
+            if not pending.definitions.is_unresolved:
+                if pending.header and pending.definitions.catalogue_offset:
                     self._sync(pending)  # found: who wrote that may have died before its sync
                 continue
             try:
                 self._complete_definitions(database, pending)
             except JournalError as error:
                 self._tell_damage(pending, error)
-                pending.is_unresolved = False
+                pending.definitions.is_unresolved = False
             except CaptureError as error:
                 self._tell_trouble(database, committed[index:], error)
                 return committed[:index]
@@ -161,7 +162,7 @@ class Completion:
                     )
         if not completed:
             return
-        pending.catalogue_offset = seal.end
+        pending.definitions.catalogue_offset = seal.end
         pending.length = append_catalogue(pending.fd, pending.uuid, seal, completed)
         self._sync(pending)
 
@@ -172,13 +173,13 @@ class Completion:
         that is still being read, or nobody can be asked yet."""
         for pending in committed:
             self._read_statements(pending)
-        wanted = [each for each in committed if not each.is_described]
+        wanted = [each for each in committed if not each.definitions.is_described]
         if not wanted:
             return committed
         try:
             job = self._jobs.get(database) or self._begin_job(database, wanted, is_left)
             for pending in wanted:
-                pending.is_unread = True
+                pending.definitions.is_unread = True
             if job is None:
                 for pending in wanted:
                     pending.is_stuck = True  # nobody is to wait for it to be quiet
@@ -197,8 +198,7 @@ class Completion:
                 )
             if not self._give_up(database, wanted, str(error)):
                 self._tell_trouble(database, wanted, error)
-        waiting = [index for index, each in enumerate(committed) if not each.is_described]
-        return committed[: waiting[0]] if waiting else committed
+        return list(takewhile(lambda each: each.definitions.is_described, committed))
 
     def _begin_job(self, database: str, wanted: list[Pending], is_left: bool) -> Job | None:
         """Have read what those journals' DDL made of tables. None where it is too early to
@@ -211,7 +211,11 @@ class Completion:
             return None
         if self._is_gone(database, wanted[0].guid):
             raise CaptureError("it was dropped or replaced")
-        journals = [each.statements for each in wanted if each.statements is not None]
+        journals = [
+            each.definitions.statements
+            for each in wanted
+            if each.definitions.statements is not None
+        ]
         before = self.key_indexes(database, wanted[0].guid).read()
         job = self._structures.start(Job(database, journals, before))
         self._jobs[database] = job
@@ -219,9 +223,9 @@ class Completion:
 
     def _read_statements(self, pending: Pending) -> None:
         """Find out whether a journal has DDL of tables, once."""
-        if not pending.has_ddl:
-            pending.is_described = True
-        if pending.is_described or pending.statements is not None:
+        if not pending.definitions.has_ddl:
+            pending.definitions.is_described = True
+        if pending.definitions.is_described or pending.definitions.statements is not None:
             return
         try:
             with JournalReader(self._folder.live(pending.uuid)) as reader:
@@ -229,15 +233,15 @@ class Completion:
                 seal, catalogue = reader.seal, reader.unstamped_catalogue()
         except JournalError as error:
             self._tell_damage(pending, error)
-            pending.is_described = True
+            pending.definitions.is_described = True
             return
         statements = {pos: each for pos, each in parsed.items() if each is not None}
-        pending.statements = JournalStatements(pending.uuid, statements)
-        pending.is_described = not statements
+        pending.definitions.statements = JournalStatements(pending.uuid, statements)
+        pending.definitions.is_described = not statements
         if seal is not None and catalogue is not None and catalogue.tells_of_ddl:
             # By a leader before us, which did not come to the stamp, perhaps not to a sync.
-            pending.catalogue_offset, pending.length = seal.end, catalogue.end
-            pending.is_described = True
+            pending.definitions.catalogue_offset, pending.length = seal.end, catalogue.end
+            pending.definitions.is_described = True
             self.key_indexes(pending.database, pending.guid).remove()
             self._sync(pending)
 
@@ -248,7 +252,7 @@ class Completion:
         for pending in wanted:
             if pending.uuid in found.changes:
                 self._append_changes(pending, found.changes[pending.uuid])
-                pending.is_described = True
+                pending.definitions.is_described = True
         try:
             self.key_indexes(database, wanted[0].guid).write(found.indexes)
         except OSError as error:
@@ -271,7 +275,7 @@ class Completion:
         except ValueError as error:
             _log.warning("{}: it gets no structure of the tables that its DDL changed", error)
             return
-        pending.catalogue_offset, pending.length = seal.end, end
+        pending.definitions.catalogue_offset, pending.length = seal.end, end
         self._sync(pending)
 
     def _give_up(self, database: str, wanted: list[Pending], why: str) -> bool:
@@ -289,10 +293,10 @@ class Completion:
                     database=database,
                     cause=why.replace("\n", " "),
                 )
-                pending.is_described = True
+                pending.definitions.is_described = True
                 self._jobs.pop(database, None)
                 self.key_indexes(database, pending.guid).remove()  # it may have changed them
-        return all(each.is_described for each in wanted)
+        return all(each.definitions.is_described for each in wanted)
 
     def _is_gone(self, database: str, guid: UUID) -> bool:
         """Tell whether the file at the path is not the database any more that a journal is of."""

@@ -32,6 +32,7 @@ from firebird_cdc.bridge.confirm.leadership import Leadership
 from firebird_cdc.bridge.confirm.pacing import AGAIN_MOST_S, GATHER_S, Pacing
 from firebird_cdc.bridge.confirm.pending import (
     LAST_TICKET,
+    Definitions,
     Pending,
     PendingJournals,
     groups,
@@ -252,7 +253,9 @@ class Confirmer:
     def _take_found(self, pending: Pending) -> None:
         if pending.is_orphan:  # it may be one whose name a power cut took back
             self._publisher.unfinished.add(pending.database)
-        if pending.is_described:  # whoever did that may have died before it kept the key indexes
+        if (
+            pending.definitions.is_described
+        ):  # whoever did that may have died before it kept the key indexes
             self._completion.key_indexes(pending.database, pending.guid).remove()
 
     def _receive(self, timeout_s: float) -> bool:
@@ -310,11 +313,9 @@ class Confirmer:
             event.events,
             event.fd,
             event.number,
-            event.has_ddl,
-            event.is_unresolved,
             is_unsynced=event.is_unsynced,
             guid=database.guid,
-            catalogue_offset=event.catalogue_offset,
+            definitions=Definitions(event.has_ddl, event.is_unresolved, event.catalogue_offset),
             floor=event.ticket - 1,
         )
         self._pending.add(pending)
@@ -441,7 +442,7 @@ class Confirmer:
             return 0.0 if self._publisher.has_published_ddl else pause
         if not self._pending:
             return 0.0
-        if any(each.is_unread for each in self._pending):
+        if any(each.definitions.is_unread for each in self._pending):
             return _UNREAD_S
         return self._pacing.after_nothing() if active else AGAIN_MOST_S
 
@@ -460,7 +461,7 @@ class Confirmer:
         undescribed = [
             each.ticket - 1
             for each in self._pending
-            if each.has_ddl and (each.is_unread or not each.is_stuck)
+            if each.definitions.has_ddl and (each.definitions.is_unread or not each.is_stuck)
         ]
         self._folder.accounted = min([known, *before])
         self._folder.described = min([known, *undescribed])
@@ -550,7 +551,7 @@ class Confirmer:
         self._troubles.tell(database, len(waiting), error, pause)
         self._states.close_witness(database)  # it may have ended, and is in the way if not
         for pending in waiting:
-            pending.is_stuck, pending.is_unread = True, False
+            pending.is_stuck, pending.definitions.is_unread = True, False
 
 
 def _only_a_server_can(database: str) -> Witness:

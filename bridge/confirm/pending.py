@@ -21,6 +21,19 @@ NOBODY = UUID(int=0)  # unknown: an owner, a database
 
 
 @dataclass(slots=True)
+class Definitions:
+    """The definitions of tables in a journal, and what its DDL did to tables: as far as they are
+    there, in its catalogue."""
+
+    has_ddl: bool = True
+    is_unresolved: bool = True  # definitions have to be completed
+    catalogue_offset: int = 0  # 0: it has no catalogue
+    statements: JournalStatements | None = None  # those that may change tables, once read
+    is_described: bool = False  # what they did to tables is in it, or can't be had
+    is_unread: bool = False  # it is yet to be read, and will be soon
+
+
+@dataclass(slots=True)
 class Pending:
     """A journal that waits to be decided."""
 
@@ -33,8 +46,6 @@ class Pending:
     events: int
     fd: int = -1  # -1: not open
     number: int = 0  # of the plugin's event; 0: of another process
-    has_ddl: bool = True
-    is_unresolved: bool = True
     is_stuck: bool = False  # nobody can say when it will be decided
     is_sealed: bool = True
     is_unsynced: bool = False  # a sync of it failed; what comes after may say that it worked
@@ -42,11 +53,8 @@ class Pending:
     header: Header | None = None  # of a journal that was found, not handed over
     is_orphan: bool = False  # its process is gone
     is_alone: bool = False  # and since then there was a moment at which no other was left
+    definitions: Definitions = field(default_factory=Definitions)
     is_asked: bool = False  # the engine was asked about it, so that it writes what it finds
-    catalogue_offset: int = 0  # where its completed definitions are; 0: it has none
-    statements: JournalStatements | None = None  # those that may change tables, once read
-    is_described: bool = False  # what they did to tables is in it, or can't be had
-    is_unread: bool = False  # it is yet to be read, and will be soon
     floor: int | None = None  # a ticket before its own, after all that it builds on; lower 32 bits
     met_at: float = field(default_factory=time.monotonic)  # clocks can be set back
 
@@ -136,9 +144,12 @@ def found(reader: JournalReader, is_orphan: bool) -> Pending:
         # can't be had.
         missing = reader.unresolved_tables().keys() - catalogue.bodies.keys()
         if catalogue.tells_of_ddl or not missing:
-            pending.catalogue_offset, pending.length = seal.end, catalogue.end
-            pending.is_unresolved = False
-            pending.is_described = catalogue.tells_of_ddl
+            pending.length = catalogue.end
+            pending.definitions = Definitions(
+                is_unresolved=False,
+                catalogue_offset=seal.end,
+                is_described=catalogue.tells_of_ddl,
+            )
     return pending
 
 

@@ -116,7 +116,7 @@ class Publisher:
             src_dir_fd=self._folder.journal_fd,
             dst_dir_fd=self._folder.journal_fd,
         )
-        if pending.has_ddl:
+        if pending.definitions.has_ddl:
             self._on_ddl()
             self.has_published_ddl = True
         self._pending.forget(pending)
@@ -135,7 +135,7 @@ class Publisher:
                     journal_length=pending.length,
                     event_count=pending.events,
                     transaction=pending.transaction,
-                    catalogue_offset=pending.catalogue_offset,
+                    catalogue_offset=pending.definitions.catalogue_offset,
                 ),
             )
             for number, pending in enumerate(committed, ledger.last + 1)

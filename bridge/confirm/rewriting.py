@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import logbook
 
-from firebird_cdc.bridge.confirm.pending import LIMBO_TICKET, Pending
+from firebird_cdc.bridge.confirm.pending import LIMBO_TICKET, Definitions, Pending
 from firebird_cdc.errors import JournalCorrupt, JournalError
 from firebird_cdc.journal.folder.counters import ConfirmerCounts
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
@@ -122,9 +122,10 @@ class Rewriting:
         if self._fsync:
             os.fsync(self._folder.journal_fd)  # where the journal was removed there is no other
         pending.close()
-        pending.events, pending.is_sealed, pending.is_unresolved = 1, True, False
-        pending.catalogue_offset, pending.is_unsynced = 0, False
-        pending.is_described = True
+        pending.events, pending.is_sealed, pending.is_unsynced = 1, True, False
+        pending.definitions = Definitions(
+            pending.definitions.has_ddl, is_unresolved=False, is_described=True
+        )
 
     def new_gap(
         self, database: str, guid: UUID, reason: str, commit_us: int, number: int
@@ -166,8 +167,7 @@ class Rewriting:
             length,
             1,
             number=number,
-            has_ddl=False,
-            is_unresolved=False,
             guid=guid,
+            definitions=Definitions(has_ddl=False, is_unresolved=False),
             floor=ticket - 1,
         )

@@ -6,6 +6,7 @@ import os
 import struct
 import uuid as uuids
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from uuid import UUID
@@ -164,6 +165,14 @@ def _block(
     return head + CRC.pack(crc) + payload, crc
 
 
+@dataclass(slots=True)
+class _OpenBlock:
+    first_event: int
+    records: list[bytes] = field(default_factory=list)
+    size: int = 0
+    flags: int = 0
+
+
 class JournalWriter:
     """Writes a journal as the plugin does, for gap journals and tests; a context manager.
 
@@ -201,10 +210,7 @@ class JournalWriter:
         self._commit_us: int | None = None
         self._seal: Seal | None = None
         self._catalogue_offset = 0
-        self._records: list[bytes] = []
-        self._size = 0
-        self._flags = 0
-        self._first_event = 1
+        self._block = _OpenBlock(first_event=1)
         self._offset = DATA_OFFSET
         self._record_count = 0
         self._block_count = 0
@@ -228,8 +234,7 @@ class JournalWriter:
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             pwrite(self._fd, header + bytes(DATA_OFFSET - SECTOR), 0)
-            self._flags = DEFINES
-            self._add(BEGIN, 0, with_length(database) + with_length(user))
+            self._add(BEGIN, 0, with_length(database) + with_length(user), flags=DEFINES)
         except BaseException:
             self.close()
             raise
@@ -316,21 +321,18 @@ class JournalWriter:
         self._flush(0)
 
     def _flush(self, half_floor: int) -> None:
-        if self._records:
-            payload = b"".join(self._records)
-            self._write_block(payload, self._flags, len(self._records), half_floor)
+        block = self._block
+        if block.records:
+            self._write_block(b"".join(block.records), block.flags, len(block.records), half_floor)
             self._block_count += 1
-            self._first_event = self.event_count + 1
-            self._records = []
-            self._size = 0
-            self._flags = 0
+            self._block = _OpenBlock(first_event=self.event_count + 1)
 
     def seal(self, sealed_us: int | None = None, floor: int | None = None) -> None:
         """Write what is left and the seal, and sync; nothing can be recorded any more.
 
         FLOOR: the last ticket drawn so far; not recorded where no block is left to be written.
         """
-        stored = (floor + 1) % FLOORS if floor is not None and self._records else 0
+        stored = (floor + 1) % FLOORS if floor is not None and self._block.records else 0
         self._flush(stored >> 16)
         when = sealed_us if sealed_us is not None else now_us()
         seal = SEAL.pack(self.event_count, self._record_count, self._block_count, when)
@@ -395,11 +397,11 @@ class JournalWriter:
         record = RECORD.pack(kind, number, len(body)) + body
         if len(record) > MAX_PAYLOAD:
             raise ValueError(f"{self.path}: a record of {len(record)} bytes fits no block")
-        if self._size + len(record) > self._block_bytes:
+        if self._block.size + len(record) > self._block_bytes:
             self.flush()
-        self._records.append(record)
-        self._size += len(record)
-        self._flags |= flags
+        self._block.records.append(record)
+        self._block.size += len(record)
+        self._block.flags |= flags
         self._record_count += 1
         self.event_count += event
 
@@ -407,7 +409,7 @@ class JournalWriter:
         block, self._previous_crc = _block(
             self.uuid.bytes,
             self._offset,
-            self._first_event,
+            self._block.first_event,
             self._previous_crc,
             flags,
             records,

@@ -253,9 +253,7 @@ def test_databases_are_kept_apart_and_can_be_chosen(spark: SparkSession, tmp_pat
     for table in both.tables:
         assert table.folder is not None
         assert list((tmp_path / "both" / table.folder).glob("part-*"))
-    rebuild_state(
-        spark, [str(tmp_path / "journals")], str(tmp_path / "one"), database=other
-    )
+    rebuild_state(spark, [str(tmp_path / "journals")], str(tmp_path / "one"), database=other)
     assert read_state(tmp_path / "one") == {"T": Counter(['{"ID":1}'])}
 
 

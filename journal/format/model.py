@@ -215,8 +215,13 @@ padded to its length; bytes: OCTETS, RAW, TIME_TZ, TIMESTAMP_TZ and DECFLOAT as 
 Row: TypeAlias = tuple[Value, ...]
 
 
+ROW_OPERATIONS = ("c", "u", "d")
+"""Codes of what happened to a row: it was inserted, updated or deleted."""
+
+
 class RowChange(NamedTuple):
-    """A row inserted (op "c"), updated ("u") or deleted ("d"); ``pos``: event number from 1."""
+    """A row inserted, updated or deleted; ``op``: one of `ROW_OPERATIONS`; ``pos``: event number
+    from 1."""
 
     pos: int
     op: str

@@ -23,6 +23,7 @@ from firebird_cdc.journal.format import (
     TableState,
     Undecodable,
 )
+from firebird_cdc.journal.format.model import ROW_OPERATIONS
 from firebird_cdc.journal.replay.source.arrow import NUMBER, TEXT, TIME, Columns, arrow_schema
 from firebird_cdc.journal.replay.source.ddl import read_statement
 from firebird_cdc.journal.replay.source.filters import Condition, Wanted
@@ -79,9 +80,6 @@ _BATCH_CHARACTERS = 4 * 1024 * 1024
 
 
 _CONSTANTS = 7  # columns of CHANGE_COLUMNS, from the left, that are the same for a whole journal
-
-
-_ROW_OPERATIONS = 3  # c, u and d
 
 
 class _Batch:
@@ -292,7 +290,7 @@ def _gather(
     row_of: Callable[[Any], str | None] = _nothing
     key_of: Callable[[Any], str | None] = _nothing
     table_wanted, operations = wanted.table, wanted.operations
-    all_operations = len(operations) == _ROW_OPERATIONS
+    all_operations = len(operations) == len(ROW_OPERATIONS)
     with_before, with_after = "before" in columns, "after" in columns
     with_keys = "key" in columns or "old_key" in columns
     keys, old_keys, before_texts, after_texts = (

@@ -17,6 +17,7 @@ from typing import Any
 from pyspark.sql import datasource as pushed
 
 from firebird_cdc.journal.folder.segments import SEGMENT_NAME, database_digest
+from firebird_cdc.journal.format.model import ROW_OPERATIONS
 from firebird_cdc.journal.replay.source.bounds import microseconds
 
 _COLUMNS = frozenset(
@@ -34,7 +35,6 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     **{name: getattr(operator, name) for name in _COMPARISONS.values()},
     "in": lambda value, several: value in several,
 }
-_ROWS = frozenset({"c", "u", "d"})
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Wanted:
     @property
     def operations(self) -> frozenset[str]:
         """Operations on rows that are wanted."""
-        return frozenset(name for name in _ROWS if self.admits(operation=name))
+        return frozenset(name for name in ROW_OPERATIONS if self.admits(operation=name))
 
 
 EVERYTHING = Wanted()

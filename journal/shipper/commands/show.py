@@ -29,6 +29,7 @@ from firebird_cdc.journal.format import (
     Value,
     charsets,
 )
+from firebird_cdc.journal.format.model import VARIABLE_STORAGES
 from firebird_cdc.journal.shipper.commands.look_up import find_journal
 from firebird_cdc.journal.types.arrays import Array, decode_array
 from firebird_cdc.journal.types.canonical import canonical_value
@@ -244,7 +245,7 @@ def _text(value: Value, column: Column | None = None) -> str:
         return "NULL"
     if isinstance(value, str):
         return repr(value)
-    if isinstance(value, bytes) and (column is None or column.storage not in _BYTES_WITH_MEANING):
+    if isinstance(value, bytes) and (column is None or column.storage in VARIABLE_STORAGES):
         return f"x'{value.hex()}'"
     if isinstance(value, Undecodable):
         return f"x'{value.raw.hex()}' (not valid in {charsets.name_of(value.charset_id)})"
@@ -254,11 +255,6 @@ def _text(value: Value, column: Column | None = None) -> str:
             what += ", content could not be read in full"
         return f"<{what}: {_blob_start(value, column)}>" if value.length else f"<{what}>"
     return _canonical(value, column).strip('"')
-
-
-_BYTES_WITH_MEANING = frozenset(
-    {Storage.TIME_TZ, Storage.TIMESTAMP_TZ, Storage.DECFLOAT16, Storage.DECFLOAT34}
-)
 
 
 def _canonical(value: Value, column: Column | None) -> str:
@@ -357,7 +353,7 @@ def _json_value(value: Value, column: Column) -> Any:
         return value
     if isinstance(value, Undecodable):
         return {"undecodable": value.raw.hex(), "charset": charsets.name_of(value.charset_id)}
-    if isinstance(value, bytes) and column.storage not in _BYTES_WITH_MEANING:
+    if isinstance(value, bytes) and column.storage in VARIABLE_STORAGES:
         return {"hex": value.hex()}
     if isinstance(value, Blob):
         if array := _array(value, column):

@@ -32,6 +32,7 @@ from firebird_cdc.journal.folder.subjects import (
     UNDECIDED,
     UNREADABLE,
 )
+from firebird_cdc.journal.format.model import ROW_OPERATIONS
 from firebird_cdc.journal.shipper.monitoring.statistics import (
     BacklogFigures,
     DatabaseBacklog,
@@ -67,7 +68,7 @@ DatabaseState = Literal["well", "behind", "waiting", "warning", "halted"]
 ``TroubleKind``."""
 
 _WORST_FIRST: tuple[DatabaseState, ...] = ("halted", "warning", "waiting", "behind")
-_OPERATIONS = ("c", "u", "d", "ddl")
+_OPERATIONS = (*ROW_OPERATIONS, "ddl")
 _SHORTEST_SECRET = 4
 # Of what no message of the configuration shows, what must not be shown wherever it is met: the
 # user's name, a mechanism or a path is in many an honest sentence.

@@ -35,6 +35,7 @@ from pyspark.sql import functions as F
 
 from firebird_cdc.errors import JournalError, ReplayError
 from firebird_cdc.journal.format import JournalReader
+from firebird_cdc.journal.format.model import ROW_OPERATIONS
 from firebird_cdc.journal.replay.audit.database.comparison_plan import (
     ComparisonPlan,
     Shape,
@@ -88,7 +89,6 @@ _RANGE_BYTES = 16 * 1024 * 1024
 _SHOWN = 10  # names in a note
 _MARGIN = 1000  # journals at the beginning of a history beside which others may have run
 
-_ROW_CHANGES = "operation in ('c', 'u', 'd')"
 _PLACE = ("sequence", "position")
 _NO_SEQUENCE = -1
 
@@ -364,7 +364,7 @@ class _Comparison:
     def _groups(self, changes: DataFrame) -> DataFrame:
         """Return the subjects of the changes: shapes of tables, statements, gaps and what can't be
         read."""
-        is_row = F.col("operation").isin("c", "u", "d")
+        is_row = F.col("operation").isin(*ROW_OPERATIONS)
         return (
             changes.groupBy(
                 F.when(is_row, "change").otherwise(F.col("operation")).alias("operation"),
@@ -502,7 +502,7 @@ class _Comparison:
         plans = self._plans(survey)
         by_key = [plan for plan in plans if plan.by_key]
         by_row = [plan for plan in plans if not plan.by_key]
-        rows = survey.following.rows(changes.where(_ROW_CHANGES))
+        rows = survey.following.rows(changes.where(F.col("operation").isin(*ROW_OPERATIONS)))
         figures = [Observation()]
         parts = [self._compare_by_key(rows, by_key, figures[0])]
         if by_row:

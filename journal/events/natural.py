@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from math import isfinite
 from typing import Any
@@ -12,19 +11,11 @@ from typing import Any
 from firebird_cdc.journal.events.values import BadValue, TooLarge, ValueModes, field_form
 from firebird_cdc.journal.format import Blob, Column, Storage
 from firebird_cdc.journal.types.arrays import decode_array
-from firebird_cdc.journal.types.decfloat import decode_decfloat
+from firebird_cdc.journal.types.engine_types import OF_STORAGE
 from firebird_cdc.journal.types.names import is_decimal
-from firebird_cdc.journal.types.numbers import plain_decimal, shortest_float
+from firebird_cdc.journal.types.numbers import plain_decimal
 
 Natural = Callable[[Any], Any]
-
-_DAY_0 = datetime(1858, 11, 17)
-_ORDINAL_OF_DAY_0 = _DAY_0.toordinal()
-_UNIT_US = 100
-_AS_IT_IS = frozenset(
-    {Storage.SMALLINT, Storage.INTEGER, Storage.BIGINT, Storage.INT128, Storage.DOUBLE}
-    | {Storage.BOOLEAN}
-)
 
 
 def natural(column: Column, modes: ValueModes) -> Natural:
@@ -41,12 +32,11 @@ def natural(column: Column, modes: ValueModes) -> Natural:
         scale = -column.scale
         # Not by Decimal's arithmetic, which rounds to 28 digits.
         return lambda value: Decimal(plain_decimal(value, scale))
-    if storage in _AS_IT_IS:
-        return lambda value: value
     if storage is Storage.ARRAY:
         return _array(column, modes)
-    if storage in _SIMPLE:
-        return _SIMPLE[storage]
+    to_python = OF_STORAGE[storage].to_python if storage in OF_STORAGE else None
+    if to_python is not None:
+        return _checked(to_python)
     plain = replace(modes, binary="bytes", unknown_types=True, text_head=None)
     form = field_form(column, plain)
     assert form is not None  # what is unknown has a form in these modes
@@ -62,35 +52,16 @@ def _dialect_1_decimal(scale: int) -> Natural:
     return convert
 
 
-def _time(units: int) -> time:
-    return (datetime.min + timedelta(microseconds=units * _UNIT_US)).time()
+def _checked(to_python: Natural) -> Natural:
+    def convert(value: Any) -> Any:
+        try:
+            return to_python(value)
+        except OverflowError:
+            raise BadValue(
+                "in UTC it lies outside of the years that Python's datetime has"
+            ) from None
 
-
-def _timestamp(units: int) -> datetime:
-    return _DAY_0 + timedelta(microseconds=units * _UNIT_US)
-
-
-def _time_tz(raw: bytes) -> time:
-    return _time(int.from_bytes(raw[:4], "little")).replace(tzinfo=UTC)
-
-
-def _timestamp_tz(raw: bytes) -> datetime:
-    try:
-        return _timestamp(int.from_bytes(raw[:8], "little", signed=True)).replace(tzinfo=UTC)
-    except OverflowError:
-        raise BadValue("in UTC it lies outside of the years that Python's datetime has") from None
-
-
-_SIMPLE: dict[Storage, Natural] = {
-    Storage.FLOAT: shortest_float,
-    Storage.DATE: lambda day: date.fromordinal(day + _ORDINAL_OF_DAY_0),
-    Storage.TIME: _time,
-    Storage.TIMESTAMP: _timestamp,
-    Storage.TIME_TZ: _time_tz,
-    Storage.TIMESTAMP_TZ: _timestamp_tz,
-    Storage.DECFLOAT16: decode_decfloat,
-    Storage.DECFLOAT34: decode_decfloat,
-}
+    return convert
 
 
 def _array(column: Column, modes: ValueModes) -> Natural:

@@ -57,9 +57,8 @@ def _checked(to_python: Natural) -> Natural:
         try:
             return to_python(value)
         except OverflowError:
-            raise BadValue(
-                "in UTC it lies outside of the years that Python's datetime has"
-            ) from None
+            why = "in UTC it lies outside of the years that Python's datetime has"
+            raise BadValue(why) from None
 
     return convert
 

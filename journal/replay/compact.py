@@ -38,7 +38,8 @@ from firebird_cdc.journal.folder.segments import (
     segment_name,
 )
 from firebird_cdc.journal.replay.arguments import add_common_options, source_of
-from firebird_cdc.journal.replay.source.storage import folder_at, folder_of, open_folder
+from firebird_cdc.journal.replay.source.finder import JournalFinder, T
+from firebird_cdc.journal.replay.source.storage import Folder, folder_at, folder_of, open_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
@@ -384,6 +385,7 @@ class _Worker:
         self._job = job
         self._target = _Target(job.output)
         self._folders = [folder_at(url) for url in job.folders]
+        self._finder = JournalFinder(self._folders)
 
     def make(self, database: str, epoch: int, alone: bool, sources: list[_Source]) -> _Made:
         """Make the file of one piece, and compare it with its sources."""
@@ -426,17 +428,15 @@ class _Worker:
 
     # Reading
 
+    def _find(self, source: _Source, use: Callable[[Folder, str], T]) -> tuple[Folder, str, T]:
+        try:
+            return self._finder.find(*folder_of(source.file, self._folders), use)
+        except FileNotFoundError as error:
+            raise ReplayError(str(error)) from None
+
     def _content(self, source: _Source) -> bytes:
         """The bytes of a journal up to its end, each of them checked."""
-        folder, name = folder_of(source.file, self._folders)
-        try:
-            content = folder.read(name)
-        except FileNotFoundError:
-            packed = folder.find(name.rpartition("/")[2])
-            if packed is None:
-                raise ReplayError(f"{source.file} has vanished during the run") from None
-            content = folder.read(packed)
-        content = content[: source.length]
+        content = self._find(source, Folder.read)[2][: source.length]
         _check(source, content)
         return content
 
@@ -476,7 +476,6 @@ class _Worker:
 
     def _copy(self, part: str, source: _Source) -> tuple[str, int]:
         """Write a journal as it is; return the digest of its bytes, and their number."""
-        folder, name = folder_of(source.file, self._folders)
         digest = blake2b()
 
         def pieces(file: RandomAccess) -> Iterator[bytes]:
@@ -486,7 +485,8 @@ class _Worker:
                 digest.update(piece)
                 yield piece
 
-        with folder.journal(name) as reader:
+        folder, name, reader = self._find(source, Folder.journal)
+        with reader:
             events = _count_events(reader)
         file = folder.open(name)
         try:

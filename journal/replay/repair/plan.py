@@ -36,7 +36,8 @@ from firebird_cdc.journal.replay.repair.plan_file import (
 )
 from firebird_cdc.journal.replay.repair.scanner import Scanner
 from firebird_cdc.journal.replay.repair.topics import TopicLook, TopicsClosed, events_since
-from firebird_cdc.journal.replay.source.storage import folder_at, open_journal
+from firebird_cdc.journal.replay.source.finder import JournalFinder
+from firebird_cdc.journal.replay.source.storage import folder_at
 from firebird_cdc.journal.shipper.quarantine import note_or_none
 from firebird_cdc.journal.shipper.repairs import (
     MOST_BYTES,
@@ -81,6 +82,7 @@ class Plan:
         self.notes: set[str] = set()
         self._config = config
         self._folders = [folder_at(url) for url in folders]
+        self._finder = JournalFinder(self._folders)
         self._archive = archive
         self._sql = sqlite3.connect("", isolation_level=None)  # a file that nobody else sees
         self._sql.executescript(
@@ -233,7 +235,7 @@ class Plan:
     ) -> None:
         if file is None:
             raise FileNotFoundError
-        folder, name, reader = open_journal(file, self._folders, NONE_AS_STORED)
+        folder, name, reader = self._finder.open_file(file, NONE_AS_STORED)
         with reader:
             stamp, header = reader.stamp, reader.header
             path = folder.place(name)
@@ -312,6 +314,7 @@ class Plan:
             database,
             Place(*PLACE.unpack(first)),
             self._config.skipped_operations,
+            self._finder,
             [(folder, folder.url == self._archive) for folder in self._folders],
         )
 
@@ -517,8 +520,7 @@ class Plan:
 
     def _journal(self, url: str, name: str) -> JournalReader:
         """The journal that was there, wherever it went since."""
-        folder = folder_at(url)
-        return open_journal(folder.place(name), [folder, *self._folders], NONE_AS_STORED)[2]
+        return self._finder.open(folder_at(url), name, NONE_AS_STORED)[2]
 
     def sent(self, batch: Batch, *, status: str | None = None) -> None:
         """All of BATCH is in Kafka, or has another STATUS."""

@@ -17,6 +17,7 @@ from firebird_cdc.journal.replay.repair.plan_file import (
     UNSHIPPED,
     WAITING,
 )
+from firebird_cdc.journal.replay.source.finder import JournalFinder
 from firebird_cdc.journal.replay.source.storage import JOURNAL_SUFFIX, Folder, folder_at
 from firebird_cdc.journal.shipper.repairs import WHOLE, Place
 
@@ -34,6 +35,7 @@ class Scanner:
         database: str,
         first: Place,
         skipped: frozenset[str],
+        finder: JournalFinder,
         folders: list[tuple[Folder, bool]],
     ) -> None:
         self.as_of = Place(first.epoch, first.sequence)
@@ -45,6 +47,7 @@ class Scanner:
         self._digest = database_digest(database)
         self._first = first
         self._skipped = skipped
+        self._finder = finder
         self._folders = folders
         self._seen: set[tuple[str, str]] = set()
         self._found: dict[int, bytearray] = {}
@@ -89,7 +92,8 @@ class Scanner:
         if (folder.url, name) in self._seen:
             return
         try:
-            with folder.journal(name, NONE_AS_STORED) as reader:
+            folder, name, reader = self._finder.open(folder, name, NONE_AS_STORED)
+            with reader:
                 stamp = reader.stamp
                 if stamp is None:
                     return
@@ -104,8 +108,6 @@ class Scanner:
                     if limit is None:
                         self.as_of = max(self.as_of, place)
         except FileNotFoundError:
-            if "/" not in name and (found := folder.find(name)) is not None and found != name:
-                self._look(folder, found, limit)
             return
         except JournalError as error:
             self._damaged = self._damaged or str(error)

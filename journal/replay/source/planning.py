@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -34,6 +33,7 @@ from firebird_cdc.journal.format import (
 )
 from firebird_cdc.journal.replay.source.bounds import microseconds_of
 from firebird_cdc.journal.replay.source.filters import EVERYTHING, Condition, Wanted
+from firebird_cdc.journal.replay.source.finder import JournalFinder
 from firebird_cdc.journal.replay.source.storage import (
     JOURNAL_SUFFIX,
     Folder,
@@ -498,16 +498,17 @@ def find_journals(
         from firebird_cdc.journal.replay.cluster.package import tell_what_is_slow
 
         tell_what_is_slow()
-    moved = _Moved(partition, options)
+    folders = [folder_at(url) for url in options.folders]
     journals = list(partition.journals())
+    finder = JournalFinder(folders, (name.rpartition("/")[2] for _, name in journals))
     try:
         for index, (folder, name) in enumerate(journals):
             start = partition.start if index == 0 else 0
             end = partition.end if index == len(journals) - 1 else None
             try:
-                place, name, reader = moved.open(folder, name)
+                place, name, reader = finder.open(folders[folder], name, options.none_charset)
             except (FileNotFoundError, JournalError) as error:
-                yield Found(folder_at(options.folders[folder]), name, error, start, end)
+                yield Found(folders[folder], name, error, start, end)
                 continue
             with reader:
                 if _is_wanted(reader, wanted):
@@ -543,59 +544,3 @@ def _is_wanted(reader: JournalReader, wanted: Wanted) -> bool:
         transaction=header.transaction,
         journal=str(header.uuid),
     )
-
-
-class _Moved:
-    """Finds the journals of a task, also those that were moved or packed since it was planned."""
-
-    def __init__(self, partition: JournalPartition, options: JournalOptions) -> None:
-        self._partition = partition
-        self._none_charset = options.none_charset
-        self._folders = [folder_at(url) for url in options.folders]
-        self._packed: dict[str, tuple[int, str]] = {}
-        self._known_segments: set[tuple[int, str]] = set()
-
-    def open(self, folder: int, name: str) -> tuple[Folder, str, JournalReader]:
-        """Return where a journal is, and its reader; raises FileNotFoundError if it is gone."""
-        try:
-            return self._open(folder, name)
-        except FileNotFoundError as error:
-            journal = name.rpartition("/")[2]
-            for where, found in self._elsewhere(journal):
-                try:
-                    return self._open(where, found)
-                except FileNotFoundError:
-                    continue
-            raise error
-
-    def _open(self, folder: int, name: str) -> tuple[Folder, str, JournalReader]:
-        place = self._folders[folder]
-        return place, name, place.journal(name, self._none_charset)
-
-    def _elsewhere(self, journal: str) -> Iterator[tuple[int, str]]:
-        """Yield where JOURNAL may be. Twice: it may go from a folder that was not looked into yet
-        to one that was."""
-        for _ in range(2):
-            if journal in self._packed:
-                yield self._packed[journal]
-            for index, folder in enumerate(self._folders):
-                if folder.exists(journal):
-                    yield index, journal
-            self._look_into_segments()
-
-    @cached_property
-    def _names(self) -> frozenset[str]:
-        return frozenset(name.rpartition("/")[2] for _, name in self._partition.journals())
-
-    def _look_into_segments(self) -> None:
-        for index, folder in enumerate(self._folders):
-            for name, _, _ in folder.entries():
-                if is_segment_name(name) and (index, name) not in self._known_segments:
-                    try:
-                        members = folder.members(name)
-                    except (FileNotFoundError, JournalCorrupt):
-                        continue
-                    self._known_segments.add((index, name))
-                    for member, _ in members:
-                        if member in self._names:
-                            self._packed[member] = index, f"{name}/{member}"

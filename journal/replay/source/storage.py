@@ -19,7 +19,6 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
@@ -122,24 +121,6 @@ class Folder(ABC):
             return JournalReader(place, none_charset, content=self.read(name))
         opener = partial(self.open, name) if self.is_remote else None
         return JournalReader(place, none_charset, opener=opener)
-
-    def find(self, name: str) -> str | None:
-        """Return where in the folder the journal NAME is now, None: nowhere.
-
-        It may lie there by itself, or have been packed: the newest segments are looked into
-        first.
-        """
-        packed = sorted(
-            ((e.modified_us, e.name) for e in self.entries() if is_segment_name(e.name)),
-            reverse=True,
-        )
-        for _, segment in packed:
-            try:
-                if any(member == name for member, _ in self.members(segment)):
-                    return f"{segment}/{name}"
-            except FileNotFoundError:
-                continue  # too old to be kept
-        return name if self.exists(name) else None
 
 
 class _InMemory:
@@ -370,36 +351,6 @@ def folder_of(file: str, folders: Iterable[Folder]) -> tuple[Folder, str]:
     inside = (folder for folder in folders if file.startswith(folder.place("")))
     folder = max(inside, key=lambda each: len(each.place("")))
     return folder, file.removeprefix(folder.place(""))
-
-
-def open_journal(
-    file: str, folders: Sequence[Folder], none_charset: str
-) -> tuple[Folder, str, JournalReader]:
-    """Open the journal that was FILE, also if it was packed or archived since.
-
-    Returns also the folder and the name that it has there. FOLDERS: where it may be now. Raises
-    FileNotFoundError or JournalError.
-    """
-    name = file.rpartition("/")[2]
-    with suppress(FileNotFoundError, ReplayError):
-        folder, inside = _place_of(file, folders)
-        return folder, inside, folder.journal(inside, none_charset)
-    for folder in folders:
-        with suppress(FileNotFoundError):
-            if (found := folder.find(name)) is not None:
-                return folder, found, folder.journal(found, none_charset)
-    raise FileNotFoundError(f"{file}: the file vanished while the folder was being read")
-
-
-def _place_of(file: str, folders: Sequence[Folder]) -> tuple[Folder, str]:
-    """As `folder_of`, also of a file that is in none of FOLDERS."""
-    if any(file.startswith(folder.place("")) for folder in folders):
-        return folder_of(file, folders)
-    head, _, name = file.rpartition("/")
-    packed, _, segment = head.rpartition("/")
-    if is_segment_name(segment):
-        return folder_at(packed), f"{segment}/{name}"
-    return folder_at(head), name
 
 
 def _scheme_of(url: str) -> str | None:

@@ -25,8 +25,9 @@ from firebird_cdc.journal.replay.cluster.progress import doing
 from firebird_cdc.journal.replay.cluster.session import plain_errors
 from firebird_cdc.journal.replay.output import refuse_existing, write_last, write_text
 from firebird_cdc.journal.replay.source import history, points
+from firebird_cdc.journal.replay.source.finder import JournalFinder
 from firebird_cdc.journal.replay.source.points import Point
-from firebird_cdc.journal.replay.source.storage import folder_at, open_journal
+from firebird_cdc.journal.replay.source.storage import folder_at
 from firebird_cdc.journal.replay.sql import script
 
 if TYPE_CHECKING:
@@ -378,7 +379,8 @@ class _Task:
         writer.begin(piece.epoch, piece.sequence, what, split=split)
         try:
             folders = [folder_at(url) for url in self.folders]
-            with open_journal(piece.file, folders, self.none_charset)[2] as reader:
+            finder = JournalFinder(folders)
+            with finder.open_file(piece.file, self.none_charset)[2] as reader:
                 start: int | None = 0
                 if piece.start > DATA_OFFSET:
                     start = reader.first_block(piece.start)

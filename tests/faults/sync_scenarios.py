@@ -80,6 +80,7 @@ def _hurry() -> None:
     """Have nothing wait long after an error."""
     confirmer_module._PAUSE_S = confirmer_module._TROUBLE_S = 0.01
     confirmer_module._LEDGER_TROUBLE_S = 0.01
+    confirmer_module._WAIT_S = confirmer_module._LOOK_AGAIN_MOST_S = 0.01
     gaps._TROUBLE_S = 0.0
 
 

@@ -195,6 +195,8 @@ class Trial:
             (loop, "_PAUSE_S"),
             (loop, "_TROUBLE_S"),
             (loop, "_LEDGER_TROUBLE_S"),
+            (loop, "_WAIT_S"),
+            (loop, "_LOOK_AGAIN_MOST_S"),
             (gaps, "_TROUBLE_S"),
         ):
             patch.setattr(module, name, getattr(module, name))  # as it was afterwards

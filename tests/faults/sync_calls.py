@@ -118,10 +118,14 @@ def _python() -> dict[str, _Found]:
     for room in _PACKAGE.iterdir():
         paths += room.rglob("*.py") if room.is_dir() else ()
     return {
-        name: in_python(name, path.read_text("utf-8"))
-        for path in sorted(paths)
-        if (name := str(path.relative_to(_PACKAGE)))
+        name: _in_file(name) for path in sorted(paths) if (name := str(path.relative_to(_PACKAGE)))
     }
+
+
+@functools.cache
+def _in_file(name: str) -> _Found:
+    """Return what is in one file of the package: a process that is watched needs few of them."""
+    return in_python(name, (_PACKAGE / name).read_text("utf-8"))
 
 
 @functools.cache
@@ -283,7 +287,7 @@ def _on_stack(frame: FrameType | None) -> Iterator[str]:
     """Yield the calls of ours that led to FRAME, the innermost first."""
     while frame is not None:
         _, is_ours, name = frame.f_code.co_filename.rpartition("/firebird_cdc/")
-        for place in _python()[name].calls if is_ours and name in _python() else ():
+        for place in _in_file(name).calls if is_ours else ():
             if place.first <= frame.f_lineno <= place.last:
                 yield place.text
         frame = frame.f_back

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 # A test's Java machine lives for seconds: compiling well costs half of the CPU time of a run.
 SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED_JAVA)
+# Nor is it worth the time to generate code for a few rows, or to plan anew between stages; `make
+# soak` runs these tests with Spark's defaults.
+_FEW_ROWS = "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.adaptive.enabled=false"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{SHORT_LIVED_JAVA} {_FEW_ROWS}")
 
 # The same examples in every run; a failure prints how to have its example again.
 settings.register_profile(

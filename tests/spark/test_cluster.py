@@ -35,7 +35,9 @@ _WAIT_S = 60.0
 _RUN_S = 300.0
 _JOURNALS = 24
 _ROW_BYTES = 60_000  # so that all journals together are read, and folded, by two tasks
-SHORT_LIVED_JAVA = os.environ["SPARK_SUBMIT_OPTS"]  # as tests/conftest.py says
+SHORT_LIVED_JAVA = " ".join(  # as tests/conftest.py says, but the options of Spark itself
+    word for word in os.environ["SPARK_SUBMIT_OPTS"].split() if not word.startswith("-Dspark.")
+)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ What the engine itself does to a database that is killed is told apart from our 
 in the tally: committed rows that a scan does not find any more (hidden_rows.py), changes of rows
 that stay though their statement was undone, or go though it was committed (lost_undo.py), damage
 that its own consistency checks report (half a DROP TABLE; dead rows in a format that died with its
-ALTER TABLE, so that nobody can remove them), and, as Classic, survivors that wait for ever
+ALTER TABLE, so that nobody can remove them), transactions that count as committed from their start
+on (given_twice, transaction_pages.py), and, as Classic, survivors that wait for ever
 (engine_hangs.py). With whose blobs it gives rows then (foreign_blobs.py) is left out. ``soak.py
 --bare`` lives the same lives with nothing captured.
 """
@@ -47,11 +48,13 @@ from engine_hangs import EngineHangs, await_unless_engine_hangs
 from hidden_rows import WITHOUT_BLOBS, all_rows
 from points import CONFIRMING, RECOVERING, python_points, work_points
 from ship_program import TURNS
+from transaction_pages import given_twice
 from witness import BLOB, WITNESS, Follower, OwnDoings, Witness
 
 from firebird_cdc.demo.processes import Stack, has_input
 from firebird_cdc.errors import SetupError
 from firebird_cdc.journal.folder.shared_page import page_in
+from firebird_cdc.journal.format import Gap
 
 HERE = Path(__file__).parent
 _POINTS = HERE / "points.py"
@@ -94,6 +97,7 @@ class Tally(OwnDoings):
     hidden_rows: int = 0  # committed ones that the engine's scans skip after a kill
     damaged: Counter[str] = field(default_factory=Counter)  # databases, by the engine's finding
     left_to_server: int = 0  # recoveries that a shipper could not end
+    given_twice: int = 0  # gaps of transactions that the engine calls committed from their start
     engine_hangs: int = 0  # survivors that wait in the engine for ever
     kept: int = 0  # rounds in which a journal waited for the survivors to end
     faults: list[str] = field(default_factory=list)
@@ -111,6 +115,7 @@ class Tally(OwnDoings):
             f"committed changes that the engine took back {self.taken_back}\n"
             f"databases that the engine left damaged: {damaged or 'none'}\n"
             f"shipper's recoveries that a server had to end {self.left_to_server}\n"
+            f"gaps of transactions with a number that a reader had {self.given_twice}\n"
             f"survivors hung in the engine {self.engine_hangs}\n"
             f"journals kept until the survivors ended {self.kept}\n"
             f"phantoms {self.phantoms}\nlost {self.lost}\nduplicates {self.duplicates}\n"
@@ -325,12 +330,15 @@ class Series:
         self._truth = Truth(tally)
         self._stop = directory / "stop"
         self._fault_count = 0
+        self._given_twice: set[int] = set()
         self.is_spent = False  # by a fault: what comes after it would show it again
 
     # -- processes
 
     def client(self) -> Client:
         """Start a server process."""
+        if not self.capture.clients:
+            self._given_twice |= given_twice(self.capture.database)
         environment = self.capture.environment() | {
             "LD_PRELOAD": str(self._libraries.hold),
             "FBC_HOLD_DATABASE": str(self.capture.database),
@@ -576,6 +584,10 @@ class Series:
         if not self._captures:
             return
         journals = self.capture.read_all()
+        if any(self._is_given_twice(journal) for journal in journals):
+            self.tally.given_twice += 1
+            self.is_spent = True  # what it wrote may be in the tables or not
+            return
         witness = Witness(map(dict, tables["WITNESS"])) if "WITNESS" in tables else None
         faults = self._truth.take(journals, witness, has_rows)
         faults += self._truth.compare(tables, unread, witness, has_rows)
@@ -586,6 +598,10 @@ class Series:
         else:
             for journal in journals:
                 journal.path.unlink()
+
+    def _is_given_twice(self, journal: Journal) -> bool:
+        is_gap = any(isinstance(change, Gap) for change in journal.changes)
+        return is_gap and journal.header.transaction in self._given_twice
 
     @property
     def has_fault(self) -> bool:

@@ -9,13 +9,13 @@ import pytest
 from capture import Attachment, Capture, Client, fold, until
 from harness import HERE, Libraries
 from power_disk import forget_start
-from transaction_pages import ACTIVE, on_disk
+from transaction_pages import ACTIVE, COMMITTED, give_twice, given_twice, on_disk
 
 from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.locks import is_held
 from firebird_cdc.journal.folder.shared_page import page_in
-from firebird_cdc.journal.format import read_envelope
+from firebird_cdc.journal.format import Gap, read_envelope
 
 pytestmark = pytest.mark.engine
 
@@ -113,6 +113,32 @@ def test_a_rolled_back_transaction_below_the_oit_is_not_published(
     _insert(attachment, 104)
     assert {row["ID"] for row in attachment.execute("SELECT ID FROM T")} == {102, 103, 104}
     _assert_journals_are_the_table(capture, attachment)
+
+
+def test_transaction_with_a_number_that_a_reader_had_becomes_a_gap(capture: Capture) -> None:
+    """What it wrote may be in the table for good, so that nothing less would be true."""
+    capture.create(_TABLE)
+    server = capture.client()
+    _insert(server.attach(capture.database), 101)
+    until("the first journal to be published", lambda: _keys(capture) == [101])
+    _kill(capture, server)
+    number = give_twice(capture.database)
+    assert given_twice(capture.database) == {number}
+
+    server = capture.client()
+    attachment = server.attach(capture.database)
+    attachment.execute("INSERT INTO T VALUES (102, 7)")
+    [row] = attachment.execute("SELECT CURRENT_TRANSACTION AS N FROM RDB$DATABASE")
+    assert row["N"] == number
+    _kill(capture, server)
+    assert on_disk(capture.database, number)[0] == COMMITTED
+
+    _insert(capture.attach(), 103)
+    until("all journals to be published", lambda: not capture.live())
+    _, gap, last = capture.journals()
+    assert gap.header.transaction == number
+    assert [type(change) for change in gap.changes] == [Gap]
+    assert [change.op for change in last.rows] == ["c"]
 
 
 # ---- Several processes -------------------------------------------------------------------------

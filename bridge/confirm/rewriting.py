@@ -43,7 +43,7 @@ class Rewriting:
             f"transaction {pending.transaction} was committed, but {why}"
             if why
             else f"transaction {pending.transaction} was committed, from limbo or after a power "
-            "cut, but its changes were not on disk"
+            "cut or a kill, but its changes were not on disk"
         )
         _log.error(
             "{database}: a gap: {reason}",

@@ -116,7 +116,7 @@ def test_a_rolled_back_transaction_below_the_oit_is_not_published(
 
 
 def test_transaction_with_a_number_that_a_reader_had_becomes_a_gap(capture: Capture) -> None:
-    """What it wrote may be in the table for good, so that nothing less would be true."""
+    """Its rows may be in the table for good, so that nothing less would be true."""
     capture.create(_TABLE)
     server = capture.client()
     _insert(server.attach(capture.database), 101)

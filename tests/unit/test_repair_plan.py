@@ -33,7 +33,6 @@ from firebird_cdc.journal.replay.repair.findings import read_ends, read_findings
 from firebird_cdc.journal.replay.repair.keys import Keys
 from firebird_cdc.journal.replay.repair.plan import Plan
 from firebird_cdc.journal.replay.repair.scanner import Scanner
-from firebird_cdc.journal.replay.source.finder import JournalFinder
 from firebird_cdc.journal.shipper.repairs import Place, RepairFolder, RepairWriter
 
 DATABASE = "/data/shop.fdb"
@@ -264,9 +263,7 @@ def test_gap_between_distant_epochs_is_found_at_once(history: History) -> None:
     """As after a loss of the ledger, where an epoch may be a time."""
     first, last = Place(1, 5), Place(1_800_000_000, 3)
     keys = Keys(history.config, DATABASE)
-    scanner = Scanner(
-        sqlite3.connect(":memory:"), keys, DATABASE, first, frozenset(), JournalFinder([]), []
-    )
+    scanner = Scanner(sqlite3.connect(":memory:"), keys, DATABASE, first, frozenset(), [])
     scanner.as_of = last
     found = scanner.last_hole()
     assert found is not None

@@ -314,7 +314,6 @@ class Plan:
             database,
             Place(*PLACE.unpack(first)),
             self._config.skipped_operations,
-            self._finder,
             [(folder, folder.url == self._archive) for folder in self._folders],
         )
 

@@ -35,7 +35,6 @@ class Scanner:
         database: str,
         first: Place,
         skipped: frozenset[str],
-        finder: JournalFinder,
         folders: list[tuple[Folder, bool]],
     ) -> None:
         self.as_of = Place(first.epoch, first.sequence)
@@ -47,7 +46,8 @@ class Scanner:
         self._digest = database_digest(database)
         self._first = first
         self._skipped = skipped
-        self._finder = finder
+        # One that went to another folder is met there.
+        self._finder = JournalFinder(())
         self._folders = folders
         self._seen: set[tuple[str, str]] = set()
         self._found: dict[int, bytearray] = {}

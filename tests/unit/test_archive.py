@@ -18,7 +18,6 @@ from losing_disk import LosingDisk, once
 from firebird_cdc.errors import JournalCorrupt
 from firebird_cdc.journal.folder.segments import is_segment_name, list_segment, open_journal
 from firebird_cdc.journal.format import Column, JournalWriter, RowChange, Storage
-from firebird_cdc.journal.replay.source.storage import open_folder
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.tasks import archive
 from firebird_cdc.journal.shipper.tasks.archive import ArchiveKeeper, Retention
@@ -337,8 +336,11 @@ def test_damaged_segment_is_reported_and_blocks_nothing_else(tmp_path: Path, pla
 
 
 def _place_in_segment(path: Path) -> str | None:
-    found = open_folder(str(path.parent)).find(path.name)
-    return found if found is not None and "/" in found else None
+    for segment in segments(path.parent):
+        with segment.open("rb") as stream:
+            if any(name == path.name for name, _ in list_segment(str(segment), stream)):
+                return f"{segment.name}/{path.name}"
+    return None
 
 
 def _finish(kept: ArchiveKeeper, now: float) -> None:

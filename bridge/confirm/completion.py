@@ -211,11 +211,8 @@ class Completion:
             return None
         if self._is_gone(database, wanted[0].guid):
             raise CaptureError("it was dropped or replaced")
-        journals = [
-            each.definitions.statements
-            for each in wanted
-            if each.definitions.statements is not None
-        ]
+        statements = (each.definitions.statements for each in wanted)
+        journals = [each for each in statements if each is not None]
         before = self.key_indexes(database, wanted[0].guid).read()
         job = self._structures.start(Job(database, journals, before))
         self._jobs[database] = job

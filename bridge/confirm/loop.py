@@ -253,9 +253,8 @@ class Confirmer:
     def _take_found(self, pending: Pending) -> None:
         if pending.is_orphan:  # it may be one whose name a power cut took back
             self._publisher.unfinished.add(pending.database)
-        if (
-            pending.definitions.is_described
-        ):  # whoever did that may have died before it kept the key indexes
+        if pending.definitions.is_described:
+            # Whoever did that may have died before it kept the key indexes.
             self._completion.key_indexes(pending.database, pending.guid).remove()
 
     def _receive(self, timeout_s: float) -> bool:

@@ -23,7 +23,6 @@ from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
 from uuid import uuid4
 
 from firebird_cdc.config.arguments import positive
@@ -39,7 +38,13 @@ from firebird_cdc.journal.folder.segments import (
 )
 from firebird_cdc.journal.replay.arguments import add_common_options, source_of
 from firebird_cdc.journal.replay.source.finder import JournalFinder, T
-from firebird_cdc.journal.replay.source.storage import Folder, folder_at, folder_of, open_folder
+from firebird_cdc.journal.replay.source.storage import (
+    Folder,
+    folder_at,
+    folder_of,
+    open_folder,
+    partition_value,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
@@ -392,7 +397,7 @@ class _Worker:
         stem = segment_name(database, epoch, sources[0].sequence, sources[-1].sequence)
         part = f".{uuid4().hex}"
         if self._job.output_format == PARQUET:
-            folder = f"database={_escaped(database)}"
+            folder = f"database={partition_value(database)}"
             target, part = f"{folder}/{stem}.parquet", f"{folder}/{part}.parquet{_PART}"
             content, size = self._write_parquet(part, sources)
             look = self._parquet_content
@@ -582,11 +587,6 @@ def _check(source: _Source, content: bytes) -> None:
 def _feed(digest: Any, name: str, content: bytes) -> None:
     digest.update(f"{name} {len(content)}\n".encode())
     digest.update(content)
-
-
-def _escaped(text: str) -> str:
-    """TEXT as Spark writes it into the name of a partition's folder."""
-    return re.sub(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""", lambda found: quote(found[0], ""), text)
 
 
 class _TableDigest:

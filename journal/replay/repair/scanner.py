@@ -92,8 +92,7 @@ class Scanner:
         if (folder.url, name) in self._seen:
             return
         try:
-            folder, name, reader = self._finder.open(folder, name, NONE_AS_STORED)
-            with reader:
+            with folder.journal(name, NONE_AS_STORED) as reader:
                 stamp = reader.stamp
                 if stamp is None:
                     return
@@ -108,6 +107,10 @@ class Scanner:
                     if limit is None:
                         self.as_of = max(self.as_of, place)
         except FileNotFoundError:
+            if "/" not in name:
+                places = (found for _, found in self._finder.elsewhere(folder, name))
+                if (packed := next((each for each in places if each != name), None)) is not None:
+                    self._look(folder, packed, limit)
             return
         except JournalError as error:
             self._damaged = self._damaged or str(error)

@@ -53,16 +53,16 @@ class JournalFinder:
             return folder, name, use(folder, name)
         except FileNotFoundError as error:
             journal = name.rpartition("/")[2]
-            for place, found in self._elsewhere(folder, journal):
+            for place, found in self.elsewhere(folder, journal):
                 with suppress(FileNotFoundError):
                     return place, found, use(place, found)
             raise FileNotFoundError(
                 f"{folder.place(name)}: the file vanished while the folder was being read"
             ) from error
 
-    def _elsewhere(self, former: Folder, journal: str) -> Iterator[tuple[Folder, str]]:
-        """Yield where JOURNAL may be. Twice: it may go from a folder that was not looked into yet
-        to one that was."""
+    def elsewhere(self, former: Folder, journal: str) -> Iterator[tuple[Folder, str]]:
+        """Yield where JOURNAL may be that left FORMER. Twice: it may go from a folder that was not
+        looked into yet to one that was."""
         folders = {folder.url: folder for folder in (former, *self._folders)}.values()
         for _ in range(2):
             if journal in self._packed:

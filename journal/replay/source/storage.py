@@ -353,6 +353,15 @@ def folder_of(file: str, folders: Iterable[Folder]) -> tuple[Folder, str]:
     return folder, file.removeprefix(folder.place(""))
 
 
+def partition_value(name: str) -> str:
+    """Return a name as Spark writes it into a folder of a partition column (its
+    ``ExternalCatalogUtils.escapePathName``)."""
+    return name.translate(_ESCAPES)
+
+
+_ESCAPES = {code: f"%{code:02X}" for code in (*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?[\\]^{"))}
+
+
 def _scheme_of(url: str) -> str | None:
     scheme = _SCHEME.match(url)
     return scheme[1].lower() if scheme else None

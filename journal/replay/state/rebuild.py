@@ -17,7 +17,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from pyspark import Accumulator, StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +33,7 @@ from firebird_cdc.journal.replay.source.arrow import map_in_arrow
 from firebird_cdc.journal.replay.source.history import Span
 from firebird_cdc.journal.replay.source.planning import JournalOptions
 from firebird_cdc.journal.replay.source.points import Point
+from firebird_cdc.journal.replay.source.storage import partition_value
 from firebird_cdc.journal.replay.state.evolution import plan_tables
 from firebird_cdc.journal.replay.state.folding import TEXT_SCHEMA, Tally, TallyParam, rows_as
 from firebird_cdc.journal.replay.state.images import CONTROL, Journals, Plan, damage_sentence
@@ -320,7 +321,7 @@ class _Sink:
 
     def folder(self, database: str, table: str) -> str:
         """Return the folder of a table within the output."""
-        return f"rows/database={_escaped(database)}/table={_escaped(table)}"
+        return f"rows/database={partition_value(database)}/table={partition_value(table)}"
 
     def write(self, rows: DataFrame, database: str, table: str) -> None:
         """Write the rows of one table."""
@@ -336,19 +337,6 @@ class _Sink:
             writer.save(f"{self.output}/{self.folder(database, table)}")
         else:
             writer.save()
-
-
-def _escaped(name: str) -> str:
-    """Write a name as a part of a path, as Spark does with the values of partition columns.
-
-    From Spark's ``ExternalCatalogUtils.escapePathName``.
-    """
-    return name.translate(_ESCAPES)
-
-
-_ESCAPES: Final = {
-    code: f"%{code:02X}" for code in (*range(1, 0x20), 0x7F, *map(ord, "\"#%'*/:=?[\\]^{"))
-}
 
 
 def _write(spark: SparkSession, packs: DataFrame, plan: Plan, sink: _Sink) -> Tally:

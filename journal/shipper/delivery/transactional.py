@@ -84,9 +84,11 @@ _FENCED = frozenset(
 # The client has given up a message because of something else.
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
-# What an attempt to read the positions may meet while brokers come and go.
+# What an attempt to read the positions may meet while brokers come and go, or beside a topic that
+# was made just now: asked for offsets, librdkafka says _NOENT of a partition without a leader.
 _PASSING = frozenset(
     {
+        KafkaError._NOENT,
         KafkaError._TRANSPORT,
         KafkaError._TIMED_OUT,
         KafkaError._ALL_BROKERS_DOWN,

@@ -16,7 +16,7 @@ answer once the inventory page is on disk, so what was acknowledged is among wha
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from functools import cache
 from itertools import permutations, product
@@ -156,7 +156,7 @@ class Protocol:
             of_leader = list(self._leader(state))
             what = self._fault(state) or ("" if of_leader else self._unfinished(state))
             if what and wanted in what:
-                return len(came_from), Fault(what, _path(came_from, state))
+                return len(came_from), Fault(what, path_to(state, came_from))
             for label, following in (*of_leader, *self._engine(state), *self._crashes(state)):
                 following = self._without_traces(following)
                 if following not in came_from:
@@ -579,7 +579,8 @@ def _survivors(txn: Txn) -> list[Txn]:
     return list(dict.fromkeys(found))
 
 
-def _path(came_from: dict[State, tuple[State, str] | None], state: State) -> list[str]:
+def path_to(state: Any, came_from: Mapping[Any, tuple[Any, str] | None]) -> list[str]:
+    """Return the steps from the first state to STATE, by where each state was met first."""
     steps = []
     while (before := came_from[state]) is not None:
         state, label = before

@@ -1,4 +1,4 @@
-"""The journal format, version 1: every byte that is read from or written to a journal.
+"""The journal format, versions 1 and 2: every byte that is read from or written to a journal.
 
 ``docs/journal-format.md`` describes the bytes; ``native/`` writes the same ones in C. A
 reader checks all that it reads before it uses it: a damaged file ends in JournalEmpty,
@@ -26,6 +26,7 @@ from firebird_cdc.journal.format.model import (
     Element,
     Gap,
     Header,
+    Place,
     Row,
     RowChange,
     Seal,
@@ -41,6 +42,8 @@ from firebird_cdc.journal.format.model import (
 from firebird_cdc.journal.format.reader import JournalReader, read_envelope
 from firebird_cdc.journal.format.row_decoder import RowDecoder, image_places, raw_texts, row_decoder
 from firebird_cdc.journal.format.salvage import Remains, read_remains
+from firebird_cdc.journal.format.shared import SharedJournal
+from firebird_cdc.journal.format.shared_writer import SharedJournalWriter, TransactionWriter
 from firebird_cdc.journal.format.writer import (
     JournalWriter,
     append_catalogue,
@@ -65,6 +68,7 @@ __all__ = [
     "Header",
     "JournalReader",
     "JournalWriter",
+    "Place",
     "RandomAccess",
     "Remains",
     "Row",
@@ -72,11 +76,14 @@ __all__ = [
     "RowDecoder",
     "Seal",
     "SequenceChange",
+    "SharedJournal",
+    "SharedJournalWriter",
     "Stamp",
     "Storage",
     "Table",
     "TableChange",
     "TableState",
+    "TransactionWriter",
     "Undecodable",
     "Value",
     "append_catalogue",

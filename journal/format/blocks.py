@@ -14,11 +14,9 @@ from firebird_cdc.journal.format.layout import (
     BLOCK_HEADER,
     BLOCK_MAGIC,
     CATALOGUE,
-    DATA_OFFSET,
     DEFINES,
     MAX_PAYLOAD,
     RECORD,
-    SEAL,
     SEALS,
     Malformed,
     checksum,
@@ -144,7 +142,7 @@ class BlockChain:
 
     def walk(self, end_offset: int | None = None) -> Iterator[BlockHeader]:
         """Yield the header of every block up to the seal; checks their chain, no payload."""
-        offset = DATA_OFFSET
+        offset = self._sectors.data_offset
         previous_crc = self._sectors.header_crc
         while end_offset is None or offset < end_offset:
             block = self.header(offset)
@@ -177,8 +175,8 @@ class BlockChain:
         assert self._stamp is not None
         end = min(offset, self._stamp.seal_end)
         size = _BACKWARD_WINDOW
-        while end > DATA_OFFSET:
-            start = max(DATA_OFFSET, end - size)
+        while end > self._sectors.data_offset:
+            start = max(self._sectors.data_offset, end - size)
             window = self.read(end - start + len(BLOCK_MAGIC) - 1, start)
             at = window.rfind(BLOCK_MAGIC, 0, end - start + len(BLOCK_MAGIC) - 1)
             while at >= 0:
@@ -230,13 +228,14 @@ class BlockChain:
             links = {BLOCK.unpack(broken)[8], checksum(self._sectors.uuid, broken[:36] + payload)}
             if len(links) == 1:
                 links = set()
+        seal_length = self._sectors.seal.size
         position = offset + 1
         while window := self._source.read(_SCAN_WINDOW, position):
             at = window.find(BLOCK_MAGIC)
             while at >= 0:
                 block = read_header(self._source.read, position + at)
                 if block is not None:
-                    is_seal = block.flags == SEALS and block.payload_length == SEAL.size
+                    is_seal = block.flags == SEALS and block.payload_length == seal_length
                     if is_seal or block.previous_crc in links:
                         if read_payload(self._source.read, self._sectors.uuid, block) is not None:
                             return position + at

@@ -30,44 +30,49 @@ class Source:
     """A journal's file: read as the reader opened it, or opened anew once that is closed.
 
     ``content``: all of it, where it is in memory already. ``opener``: opens it where it is no
-    file of this machine, that PATH would name.
+    file of this machine, that PATH would name. ``base``: where in the file the journal begins,
+    whose name is PATH then, and the file the folder that it names.
     """
 
-    __slots__ = ("_opener", "content", "fd", "file", "path")
+    __slots__ = ("_base", "_file", "_opener", "content", "fd", "file", "path")
 
     def __init__(
         self,
         path: Path | str,
         content: bytes | None = None,
         opener: Callable[[], RandomAccess] | None = None,
+        base: int = 0,
     ) -> None:
         self.path = path
         self.content = content
         self.fd = -1
         self.file: RandomAccess | None = None
         self._opener = opener
+        self._base = base
+        self._file = Path(path).parent if base else path
         if content is None:
             if opener is not None:
                 self.file = opener()
             else:
-                self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                self.fd = os.open(self._file, os.O_RDONLY | os.O_CLOEXEC)
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """Bytes of the file, from where the journal begins."""
         if self.content is not None:
             return len(self.content)
-        return self.file.size() if self.file is not None else os.fstat(self.fd).st_size
+        size = self.file.size() if self.file is not None else os.fstat(self.fd).st_size
+        return size - self._base
 
     def read(self, length: int, offset: int) -> bytes:
         """Return up to LENGTH bytes at OFFSET; fewer only where the file ends."""
         if self.fd >= 0:
-            return pread(self.fd, length, offset)
+            return pread(self.fd, length, offset + self._base)
         if self.content is not None:
             return self.content[offset : offset + length]
         if self.file is not None:
-            return self.file.read_at(length, offset)
-        again = Source(self.path, None, self._opener)
+            return self.file.read_at(length, offset + self._base)
+        again = Source(self.path, None, self._opener, self._base)
         try:
             return again.read(length, offset)
         finally:

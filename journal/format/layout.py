@@ -12,6 +12,7 @@ from uuid import UUID
 from firebird_cdc.journal.format import crc32c
 
 VERSION = 1
+SHARED_VERSION = 2
 SECTOR = 512
 COMMIT_OFFSET = 512
 STAMP_OFFSET = 1024
@@ -22,6 +23,7 @@ SEAL_BLOCK = BLOCK_HEADER + 32
 
 
 MAGIC = b"FBCDCJ\r\n"
+TRANSACTION_MAGIC = b"FBCDCT\r\n"
 COMMIT_MAGIC = b"FBCM"
 STAMP_MAGIC = b"FBCS"
 BLOCK_MAGIC = b"FBCB"
@@ -32,6 +34,9 @@ STAMP = struct.Struct("<4sIQqqQQQQ")
 BLOCK = struct.Struct("<4sIQQIHHII")
 SEAL = struct.Struct("<QQQq")
 FLOORS = 1 << 32
+# A transaction of version 2: its head in place of the sectors, and a seal that has the floor.
+HEAD = struct.Struct("<8sHHI16sQq16s16sQQ16sQII")
+FLOOR_SEAL = struct.Struct("<QQQqQ")
 # A record's kind and flags are read as one number: the kinds without flags are compared as is.
 RECORD = struct.Struct("<HHI")
 

@@ -189,6 +189,16 @@ class Stamp(NamedTuple):
         return self.catalogue_offset or self.journal_length
 
 
+class Place(NamedTuple):
+    """Place of a transaction in a shared journal, and in the history; lengths and offsets of
+    ``stamp`` count from its beginning. ``ticket``: 0 where a power cut has taken it."""
+
+    uuid: UUID
+    offset: int
+    ticket: int
+    stamp: Stamp
+
+
 class Seal(NamedTuple):
     """The block that ends a transaction's records; the counts leave it out itself.
 

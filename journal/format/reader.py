@@ -27,18 +27,16 @@ from firebird_cdc.journal.format.layout import (
     BLOCK_HEADER,
     CATALOGUE,
     COMMIT_OFFSET,
-    DATA_OFFSET,
     DDL,
     DEFINES,
     DELETE,
+    FLOOR_SEAL,
     FLOORS,
     GAP,
     I64,
     INSERT,
     LAST_CHUNK,
     RECORD,
-    SEAL,
-    SEAL_BLOCK,
     SEALS,
     SEQUENCE,
     TABLE,
@@ -61,6 +59,7 @@ from firebird_cdc.journal.format.model import (
     DdlChange,
     Gap,
     Header,
+    Place,
     RowChange,
     Seal,
     SequenceChange,
@@ -222,7 +221,8 @@ class JournalReader:
 
     ``none_charset``: for texts of CHARACTER SET NONE, a name of Firebird's or of Python's.
     ``content``: all of the file, where the caller has it; ``opener``: opens it, where it is not on
-    this machine. PATH is only its name then.
+    this machine. PATH is only its name then. ``place``: of a transaction in a shared journal
+    (``journal.format.shared``); PATH is ``JOURNAL/<uuid>.log`` then, and ``content`` its own bytes.
     ``header``, ``commit_mark`` and ``stamp``: None where not written yet.
 
     Raises JournalEmpty if nothing has been written yet, JournalTorn if the file ends inside
@@ -240,14 +240,16 @@ class JournalReader:
         none_charset: str = "UTF-8",
         content: bytes | None = None,
         opener: Callable[[], RandomAccess] | None = None,
+        place: Place | None = None,
     ) -> None:
         self._none_codec = codec_for_none(none_charset)
         self._begin: tuple[str, str] | None = None
         self._catalogue_read: _Catalogue | None = None
-        self._source = source = Source(path, content, opener)
+        base, stamp = (0, None) if place is None else (place.offset, place.stamp)
+        self._source = source = Source(path, content, opener, base)
         try:
             self._head = source.read(_HEAD, 0) if content is None else content
-            self._sectors = sectors = parse_sectors(self._head, source.path)
+            self._sectors = sectors = parse_sectors(self._head, source.path, stamp)
         except BaseException:
             if content is None:
                 source.close()
@@ -314,8 +316,9 @@ class JournalReader:
         """
         try:
             before: BlockHeader | None
+            form = self._sectors.seal
             if self.stamp is not None:
-                block = self._chain.header(self.stamp.seal_end - SEAL_BLOCK)
+                block = self._chain.header(self.stamp.seal_end - BLOCK_HEADER - form.size)
                 before = self._chain.block_before(block.offset)
             else:
                 *earlier, block = deque(self._chain.walk(), maxlen=2)
@@ -323,6 +326,8 @@ class JournalReader:
             if not block.flags & SEALS:
                 return None
             seal = self._parse_seal(block, self._chain.payload(block))
+            if form is FLOOR_SEAL:
+                return seal
             return seal._replace(floor=self._floor(before, block))
         except (JournalTorn, JournalCorrupt):
             return None
@@ -463,6 +468,7 @@ class JournalReader:
             _, completed, changed = catalogue
         tables = _Tables(self._none_codec, completed, decoder)
         blobs = _PendingBlobs(self._source)
+        data_offset = self._sectors.data_offset
         unpack_record = RECORD.unpack_from
         new_row = new_tuple
         pos = 0
@@ -474,7 +480,7 @@ class JournalReader:
                 pos = first_event
                 if changed:
                     unmet = {event for event in changed if event >= pos}
-            is_first = offset == DATA_OFFSET
+            is_first = offset == data_offset
             if first_event != pos or pos == 0 or (is_first and pos != 1):
                 self._chain.malformed(offset, f"event {first_event} is out of the count")
             if flags & SEALS:
@@ -571,7 +577,7 @@ class JournalReader:
 
     def _read_begin(self) -> tuple[str, str]:
         if self._begin is None:
-            block = self._chain.header(DATA_OFFSET)
+            block = self._chain.header(self._sectors.data_offset)
             self._chain.check_link(block, self._sectors.header_crc)
             payload = self._chain.payload(block)
             try:
@@ -580,7 +586,7 @@ class JournalReader:
                     raise Malformed("the first record is not BEGIN")
                 self._begin = parse_begin(payload[8 : 8 + length])
             except (Malformed, struct.error, UnicodeDecodeError) as error:
-                self._chain.malformed(DATA_OFFSET + BLOCK_HEADER, str(error))
+                self._chain.malformed(self._sectors.data_offset + BLOCK_HEADER, str(error))
         return self._begin
 
     # Blocks.
@@ -596,11 +602,11 @@ class JournalReader:
         if end_offset is not None and start_offset >= end_offset:
             return
         counts: tuple[int, int] | None = (0, 0)
-        if start_offset > DATA_OFFSET:
+        if start_offset > self._sectors.data_offset:
             counts = None
             offset, previous_crc = start_offset, self._begin_within(start_offset, tables, blobs)
         else:
-            offset, previous_crc = DATA_OFFSET, self._sectors.header_crc
+            offset, previous_crc = self._sectors.data_offset, self._sectors.header_crc
         while end_offset is None or offset < end_offset:
             block = self._chain.header(offset)
             if block.previous_crc != previous_crc:
@@ -626,7 +632,7 @@ class JournalReader:
         if before is None or before.end != start:
             self._chain.malformed(start, "no block begins here")
         self._collect_blobs(before, blobs)
-        (first,) = self._chain.walk(DATA_OFFSET + 1)
+        (first,) = self._chain.walk(self._sectors.data_offset + 1)
         if first.flags & DEFINES:
             self._define(first, tables)
         tables.find_earlier = functools.partial(self._define_earlier, start, tables)
@@ -635,7 +641,7 @@ class JournalReader:
     def _define_earlier(self, start: int, tables: _Tables, number: int) -> None:
         """Look for the definition of table NUMBER between the first block and START."""
         for block in self._chain.walk(start):
-            if block.flags & DEFINES and block.offset > DATA_OFFSET:
+            if block.flags & DEFINES and block.offset > self._sectors.data_offset:
                 for kind, defined, payload, body, end in self._chain.records(block):
                     if kind in (TABLE, UNRESOLVED_TABLE) and defined == number:
                         tables.define(kind, number, payload[body:end])
@@ -674,7 +680,7 @@ class JournalReader:
                     chunks.clear()
                     rows += 1
             groups.append(chunks)
-            if rows or block.offset == DATA_OFFSET:
+            if rows or block.offset == self._sectors.data_offset:
                 break
             start = block.offset
             for before in self._chain.walk_to(start):
@@ -689,10 +695,13 @@ class JournalReader:
                     self._chain.malformed(chunk[4] + chunk[2] - 8, str(error))
 
     def _parse_seal(self, block: BlockHeader, payload: bytes) -> Seal:
-        if len(payload) != SEAL.size or block.record_count:
+        form = self._sectors.seal
+        if len(payload) != form.size or block.record_count:
             self._chain.malformed(block.offset, "the seal has a wrong size")
-        events, records, blocks, sealed_us = SEAL.unpack(payload)
+        events, records, blocks, sealed_us, *floor = form.unpack(payload)
         seal = Seal(events, records, blocks, sealed_us, block.end, block.crc)
+        if floor and floor[0]:
+            seal = seal._replace(floor=floor[0] - 1)
         stamp = self.stamp
         if stamp is not None and (stamp.seal_end, stamp.event_count) != (
             seal.end,
@@ -719,10 +728,11 @@ class JournalReader:
         self, block: BlockHeader, payload: bytes, events: int, counts: tuple[int, int] | None
     ) -> None:
         """Check the seal. COUNTS: of the records and blocks before it, None if not all were met."""
-        if len(payload) == SEAL.size and not block.record_count and counts is not None:
+        form = self._sectors.seal
+        if len(payload) == form.size and not block.record_count and counts is not None:
             stamp = self.stamp
             stamped = stamp is None or (stamp.event_count == events and stamp.seal_end == block.end)
-            if stamped and SEAL.unpack(payload)[:3] == (events, *counts):
+            if stamped and form.unpack(payload)[:3] == (events, *counts):
                 return
         seal = self._parse_seal(block, payload)
         records, blocks = counts or (seal.record_count, seal.block_count)

@@ -16,13 +16,18 @@ from firebird_cdc.journal.format.layout import (
     COMMIT_OFFSET,
     CRC,
     DATA_OFFSET,
+    FLOOR_SEAL,
+    HEAD,
     HEADER,
     MAGIC,
+    SEAL,
     SEAL_BLOCK,
     SECTOR,
+    SHARED_VERSION,
     STAMP,
     STAMP_MAGIC,
     STAMP_OFFSET,
+    TRANSACTION_MAGIC,
     VERSION,
     checksum,
     fast_uuid,
@@ -40,7 +45,7 @@ _SECTORS = struct.Struct("<8sHH4x16sQq16s16sQ420xI 4sIQqQ476xI 4sIQqqQQQQ444xI")
 
 class Sectors(NamedTuple):
     """Sectors of a journal, with checksums: of the header, and of the UUID alone, with which all
-    others begin."""
+    others begin. ``data_offset``: where the blocks begin; ``seal``: the payload of its seal."""
 
     header: Header
     commit_mark: CommitMark | None
@@ -48,13 +53,18 @@ class Sectors(NamedTuple):
     header_crc: int
     uuid: bytes
     uuid_crc: int
+    data_offset: int
+    seal: struct.Struct
 
 
-def parse_sectors(head: bytes, path: Path | str) -> Sectors:
+def parse_sectors(head: bytes, path: Path | str, stamp: Stamp | None = None) -> Sectors:
     """Return the sectors at the beginning of HEAD, the first bytes of the journal at PATH.
 
-    Raises JournalEmpty, JournalTorn or JournalCorrupt.
+    ``stamp``: of a transaction of a shared journal, as ledger or index have it. Raises
+    JournalEmpty, JournalTorn or JournalCorrupt.
     """
+    if head.startswith(TRANSACTION_MAGIC):
+        return _parse_transaction(head, path, stamp)
     whole = _parse_whole(head) if len(head) >= DATA_OFFSET else None
     return whole if whole is not None else _parse_each(head, path)
 
@@ -102,7 +112,82 @@ def _parse_whole(head: bytes) -> Sectors | None:
         Stamp,
         (stamp_epoch, sequence, commit_us, stamped_us, length, events, stamped, catalogue),
     )
-    return new_tuple(Sectors, (header, mark, stamp, header_crc, uuid, uuid_crc))
+    return new_tuple(Sectors, (header, mark, stamp, header_crc, uuid, uuid_crc, DATA_OFFSET, SEAL))
+
+
+def _parse_transaction(head: bytes, path: Path | str, stamp: Stamp | None) -> Sectors:
+    """Return what a transaction of version 2 has in place of the sectors."""
+    found = parse_head(head)
+    if found is None:
+        raise JournalCorrupt(path, 0, "the checksum of the transaction's head is wrong")
+    header = found.header
+    if stamp is not None:
+        _check_transaction(header, stamp.transaction, 0, path)
+        end = stamp.seal_end
+        is_short = end < HEAD.size + BLOCK_HEADER + FLOOR_SEAL.size
+        if is_short or stamp.journal_length > MAX_LENGTH:
+            raise JournalCorrupt(path, 0, f"the index gives a length of {end} bytes up to the seal")
+        if stamp.catalogue_offset and end + BLOCK_HEADER >= stamp.journal_length:
+            what = f"the index has a catalogue at {end}, and the end at {stamp.journal_length}"
+            raise JournalCorrupt(path, 0, what)
+    uuid = header.uuid.bytes
+    uuid_crc = crc32c.value(uuid)  # which the first block continues: the head is written last
+    return new_tuple(
+        Sectors, (header, None, stamp, uuid_crc, uuid, uuid_crc, HEAD.size, FLOOR_SEAL)
+    )
+
+
+class Head(NamedTuple):
+    """Head of a transaction in a shared journal. ``length``: bytes of the transaction, up to the
+    end of its seal or catalogue; 0: it has a journal of its own, and ends with its seal.
+    ``journal``, ``offset``: where it was written, which a copy of it keeps."""
+
+    header: Header
+    length: int
+    journal: bytes
+    offset: int
+
+    def pack(self) -> bytes:
+        """Return the head as it stands in a journal."""
+        header = self.header
+        raw = header.uuid.bytes
+        content = HEAD.pack(
+            TRANSACTION_MAGIC,
+            SHARED_VERSION,
+            HEAD.size,
+            0,
+            raw,
+            header.transaction,
+            header.started_us,
+            header.database_guid.bytes,
+            header.owner.bytes,
+            header.database_inode,
+            self.length,
+            self.journal,
+            self.offset,
+            0,
+            0,
+        )[: -CRC.size]
+        return content + CRC.pack(checksum(raw, content))
+
+
+def parse_head(raw: bytes) -> Head | None:
+    """Return the head at the beginning of RAW; None: there is none that is intact."""
+    if len(raw) < HEAD.size:
+        return None
+    (
+        magic, version, size, _, uuid, transaction, started_us, guid, owner, inode,
+        length, journal, offset, _, crc,
+    ) = HEAD.unpack_from(raw)  # fmt: skip
+    if (magic, version, size) != (TRANSACTION_MAGIC, SHARED_VERSION, HEAD.size):
+        return None
+    if checksum(uuid, raw[: HEAD.size - CRC.size]) != crc:
+        return None
+    header = new_tuple(
+        Header,
+        (fast_uuid(uuid), transaction, started_us, known_uuid(guid), known_uuid(owner), inode),
+    )
+    return new_tuple(Head, (header, length, journal, offset))
 
 
 def _parse_each(head: bytes, path: Path | str) -> Sectors:
@@ -143,7 +228,7 @@ def _parse_each(head: bytes, path: Path | str) -> Sectors:
         if stamp.catalogue_offset and end + BLOCK_HEADER >= length:
             what = f"the stamp has a catalogue at {end}, and the journal end at {length}"
             raise JournalCorrupt(path, STAMP_OFFSET, what)
-    return Sectors(header, mark, stamp, header_crc, uuid, crc32c.value(uuid))
+    return Sectors(header, mark, stamp, header_crc, uuid, crc32c.value(uuid), DATA_OFFSET, SEAL)
 
 
 def _sector(

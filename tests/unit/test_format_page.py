@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from firebird_cdc.journal.events import defaults
-from firebird_cdc.journal.format import definitions, layout, reader, sectors, writer
+from firebird_cdc.journal.format import definitions, layout, reader, records, sectors, shared
 from firebird_cdc.journal.types import arrays
 from firebird_cdc.journal.types.engine_types import OF_DESCRIPTOR
 
@@ -81,6 +81,8 @@ def struct_fields(form: str) -> list[tuple[int, int, str]]:
 
 
 HEADER, MARK, STAMP = "**Header**", "**Commit mark**", "**Stamp**"
+FIRST, HEAD, VOID = "of the **first block**", "A **transaction** is", "A **void** says"
+INDEX, ENTRY = "The **index** names", "An **entry** is"
 BLOCK, SEAL, RECORD = "### Blocks", "**The seal** has flag 2", "### Records"
 ELEMENT, ARRAY = "what\nan element of it is", "### Arrays"
 
@@ -94,6 +96,11 @@ ELEMENT, ARRAY = "what\nan element of it is", "### Arrays"
         (BLOCK, layout.BLOCK.format),
         (SEAL, layout.SEAL.format),
         (RECORD, layout.RECORD.format.replace("<H", "<BB")),
+        (FIRST, shared._FILE.format.removesuffix("H")),  # of the path, whose length varies
+        (HEAD, layout.HEAD.format),
+        (VOID, shared._VOID.format),
+        (INDEX, shared._INDEX.format),
+        (ENTRY, shared._ENTRY.format),
     ],
 )
 def test_documented_offsets_are_those_of_the_code(heading: str, form: str) -> None:
@@ -160,6 +167,10 @@ def test_documented_magic_numbers_and_version_are_those_of_the_code() -> None:
         MARK: layout.COMMIT_MAGIC,
         STAMP: layout.STAMP_MAGIC,
         BLOCK: layout.BLOCK_MAGIC,
+        FIRST: layout.MAGIC,
+        HEAD: layout.TRANSACTION_MAGIC,
+        VOID: shared._VOID_MAGIC,
+        INDEX: shared._INDEX_MAGIC,
     }
     for heading, magic in wanted.items():
         (shown,) = re.findall(r"^magic `(\S+)`", fields_behind(heading)[0].what)
@@ -167,6 +178,15 @@ def test_documented_magic_numbers_and_version_are_those_of_the_code() -> None:
     values = {each.what for each in fields_behind(HEADER)}
     assert f"version, {layout.VERSION}" in values
     assert f"offset of the first block, {layout.DATA_OFFSET}" in values
+    for heading, name, size in (
+        (FIRST, "block", shared.FILE_BLOCK),
+        (HEAD, "head", layout.HEAD.size),
+    ):
+        values = {each.what for each in fields_behind(heading)}
+        assert {f"version, {layout.SHARED_VERSION}", f"bytes of the {name}, {size}"} <= values
+    assert f"entries in this block, up to {shared._IN_A_BLOCK}" in {
+        each.what for each in fields_behind(INDEX)
+    }
 
 
 def _flags(text: str) -> dict[int, str]:
@@ -263,7 +283,7 @@ def test_documented_sizes_are_those_of_the_plugin() -> None:
     assert ours["FBC_BLOCK_LIMIT"] == layout.MAX_PAYLOAD
     assert ours["FBC_SEAL_PAYLOAD"] == layout.SEAL.size
     assert ours["FBC_COLUMN_BYTES"] == definitions._COLUMN.size
-    plugin_kib, python_kib = ours["FBC_BLOCK_TARGET"] >> 10, writer._BLOCK_TARGET >> 10
+    plugin_kib, python_kib = ours["FBC_BLOCK_TARGET"] >> 10, records.BLOCK_TARGET >> 10
     text = " ".join(_PAGE.split())
     assert f"once it holds {plugin_kib} KiB, the writer in Python" in text
     assert f"before it would hold more than {python_kib} KiB" in text
@@ -367,6 +387,7 @@ def _value(content: bytes, start: int, field: Field) -> Any:
 
 
 def test_fields_of_a_table_do_not_overlap() -> None:
-    for heading in (HEADER, MARK, STAMP, BLOCK, SEAL, RECORD, ARRAY):
+    version_2 = FIRST, HEAD, VOID, INDEX, ENTRY
+    for heading in (HEADER, MARK, STAMP, BLOCK, SEAL, RECORD, ARRAY, *version_2):
         for before, behind in pairwise(fields_behind(heading)):
             assert before.offset + before.size <= behind.offset, f"{heading}: {behind.what}"

@@ -1,0 +1,429 @@
+"""Shared journals, version 2 of the format: transactions of one process and one database.
+
+A journal begins with a block that says whose it is. Behind it lie transactions and voids, each at a
+multiple of `ALIGNMENT`, in any order. A closed journal ends with its index, which says what is
+committed: readers go by that, or by the ledger, and never by what is whole. A transaction reads as
+a journal of version 1 does, from its head on (``JournalReader`` with a `Place`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+from uuid import UUID
+
+from firebird_cdc.errors import JournalCorrupt, JournalEmpty, JournalTorn
+from firebird_cdc.journal.format.content import RandomAccess, Source
+from firebird_cdc.journal.format.layout import (
+    CRC,
+    MAGIC,
+    SHARED_VERSION,
+    TRANSACTION_MAGIC,
+    checksum,
+    fast_uuid,
+    known_uuid,
+)
+from firebird_cdc.journal.format.model import Place, Stamp
+from firebird_cdc.journal.format.reader import JournalReader
+from firebird_cdc.journal.format.sectors import Head, parse_head
+
+ALIGNMENT = 64
+"""Transactions and voids begin at multiples of it."""
+
+FILE_BLOCK = 4096
+"""Bytes of the first block and of each block of the index; a sync ends one for good."""
+
+_FILE = struct.Struct("<8sHHI16s16s16sQ16sqQH")
+_IS_OWN = 1  # a flag: the journal is one transaction's own
+_VOID = struct.Struct("<4sI16sQ16sQII")
+_VOID_MAGIC = b"FBCV"
+_INDEX = struct.Struct("<4sIIIIIQ")
+_INDEX_MAGIC = b"FBCX"
+_ENTRY = struct.Struct("<16sQQqqQQQQIIQ")
+_IN_A_BLOCK = (FILE_BLOCK - _INDEX.size - CRC.size) // _ENTRY.size
+_WINDOW = 1024 * 1024
+_MOST_BLOCKS = 1 << 16  # of an index
+
+
+class FileHeader(NamedTuple):
+    """First block of a shared journal; ``transaction``: its number, if the journal is one
+    transaction's own, else 0; ``boot``: of the machine; ``begun_us``: microseconds since 1970."""
+
+    uuid: UUID
+    owner: UUID
+    database_guid: UUID
+    database_inode: int
+    boot: UUID
+    begun_us: int
+    transaction: int
+    is_own: bool
+    database: str
+
+    def pack(self) -> bytes:
+        """Return the block. Raises ValueError if the database's path is too long for it."""
+        path = self.database.encode()
+        if _FILE.size + len(path) > FILE_BLOCK - CRC.size:
+            raise ValueError(f"{self.database[:80]}...: the path fits no journal")
+        content = _FILE.pack(
+            MAGIC,
+            SHARED_VERSION,
+            FILE_BLOCK,
+            _IS_OWN if self.is_own else 0,
+            self.uuid.bytes,
+            self.owner.bytes,
+            self.database_guid.bytes,
+            self.database_inode,
+            self.boot.bytes,
+            self.begun_us,
+            self.transaction,
+            len(path),
+        )
+        return _with_checksum(self.uuid.bytes, content + path)
+
+
+def _with_checksum(uuid: bytes, content: bytes) -> bytes:
+    body = content.ljust(FILE_BLOCK - CRC.size, b"\0")
+    return body + CRC.pack(checksum(uuid, body))
+
+
+def is_shared(head: bytes) -> bool:
+    """Tell whether the first bytes of a file are those of a shared journal, intact or not."""
+    return head[: len(MAGIC) + 2] == MAGIC + SHARED_VERSION.to_bytes(2, "little")
+
+
+def parse_file_header(block: bytes) -> FileHeader | None:
+    """Return the header in the first block of a journal; None: it is not intact."""
+    if len(block) < FILE_BLOCK:
+        return None
+    (
+        magic, version, size, flags, uuid, owner, guid, inode, boot, begun_us, transaction, length,
+    ) = _FILE.unpack_from(block)  # fmt: skip
+    if (magic, version, size) != (MAGIC, SHARED_VERSION, FILE_BLOCK):
+        return None
+    body = block[: FILE_BLOCK - CRC.size]
+    if CRC.unpack_from(block, len(body))[0] != checksum(uuid, body):
+        return None
+    path = body[_FILE.size : _FILE.size + length].decode(errors="replace")
+    return FileHeader(
+        fast_uuid(uuid),
+        known_uuid(owner),
+        known_uuid(guid),
+        inode,
+        known_uuid(boot),
+        begun_us,
+        transaction,
+        bool(flags & _IS_OWN),
+        path,
+    )
+
+
+def aligned(offset: int, alignment: int = ALIGNMENT) -> int:
+    """Return the first multiple of ALIGNMENT at OFFSET or behind it."""
+    return -(-offset // alignment) * alignment
+
+
+# Voids
+
+
+class Void(NamedTuple):
+    """Void: the transaction with ``uuid`` was rolled back after its ``prepare``."""
+
+    uuid: UUID
+    transaction: int
+
+
+def pack_void(void: Void, journal: UUID, offset: int) -> bytes:
+    """Return a void that is to lie at OFFSET of JOURNAL."""
+    raw = void.uuid.bytes
+    content = _VOID.pack(_VOID_MAGIC, 0, raw, void.transaction, journal.bytes, offset, 0, 0)
+    body = content[: -CRC.size]
+    return body + CRC.pack(checksum(journal.bytes, body))
+
+
+def _parse_void(raw: bytes, journal: bytes, offset: int) -> Void | None:
+    if len(raw) < ALIGNMENT:
+        return None
+    magic, _, uuid, transaction, home, at, _, crc = _VOID.unpack_from(raw)
+    if (magic, home, at) != (_VOID_MAGIC, journal, offset):
+        return None
+    if checksum(journal, raw[: _VOID.size - CRC.size]) != crc:
+        return None
+    return Void(fast_uuid(uuid), transaction)
+
+
+# What is in a journal, whatever became of it
+
+
+class Found(NamedTuple):
+    """Transaction, void or damage (None) at ``offset``; ``end``: where the next one may begin."""
+
+    offset: int
+    end: int
+    what: Head | Void | None
+
+
+def walk(read: Callable[[int, int], bytes], size: int, journal: UUID) -> Iterator[Found]:
+    """Yield what lies in a journal of SIZE bytes, read by READ (length, offset).
+
+    Bytes other than zeros where nothing begins are yielded as damage, up to the next thing that is
+    intact. A transaction's content is not looked at. Where one has no length, it is its journal's
+    own and ends the walk, whatever is behind it.
+    """
+    raw = journal.bytes
+    at = FILE_BLOCK
+    damaged = -1
+    while at < size:
+        piece = read(_LONGEST_HEAD, at)
+        what = _parse_at(piece, raw, at)
+        if what is None and not any(piece):
+            at = _next_written(read, at, size)
+            continue
+        if what is None:
+            damaged = at if damaged < 0 else damaged
+            at = _next_magic(read, at + ALIGNMENT, size)
+            continue
+        if damaged >= 0:
+            yield Found(damaged, at, None)
+            damaged = -1
+        length = ALIGNMENT if isinstance(what, Void) else what.length
+        end = aligned(at + length) if length else size
+        yield Found(at, end, what)
+        at = end
+    if damaged >= 0:
+        yield Found(damaged, size, None)
+
+
+_LONGEST_HEAD = 128
+
+
+def _parse_at(piece: bytes, journal: bytes, offset: int) -> Head | Void | None:
+    if piece.startswith(TRANSACTION_MAGIC):
+        head = parse_head(piece)
+        is_here = head is not None and (head.journal, head.offset) == (journal, offset)
+        return head if is_here else None
+    return _parse_void(piece, journal, offset)
+
+
+def _next_written(read: Callable[[int, int], bytes], start: int, size: int) -> int:
+    """Return the first aligned offset from START on where not all is zero, or SIZE."""
+    at = start
+    while at < size:
+        window = read(min(_WINDOW, size - at), at)
+        if not window:
+            return size
+        rest = window.lstrip(b"\0")
+        if rest:
+            return (at + len(window) - len(rest)) // ALIGNMENT * ALIGNMENT
+        at += len(window)
+    return size
+
+
+def _next_magic(read: Callable[[int, int], bytes], start: int, size: int) -> int:
+    """Return the first aligned offset from START on where a head or a void may begin, or SIZE."""
+    at = start
+    while at < size:
+        window = read(min(_WINDOW, size - at), at)
+        if not window:
+            return size
+        for place in range(0, len(window), ALIGNMENT):
+            if window.startswith((TRANSACTION_MAGIC, _VOID_MAGIC), place):
+                return at + place
+        at += len(window)
+    return size
+
+
+# The index
+
+
+def pack_index(places: Sequence[Place], journal: UUID, offset: int) -> bytes:
+    """Return the index of JOURNAL for OFFSET, a multiple of `FILE_BLOCK`: twice, so that damage to
+    one place of it costs nothing. What it does not name is no part of the history."""
+    total = max(-(-len(places) // _IN_A_BLOCK), 1)
+    blocks = []
+    for copy in range(2):
+        for number in range(total):
+            part = places[number * _IN_A_BLOCK : (number + 1) * _IN_A_BLOCK]
+            at = offset + (copy * total + number) * FILE_BLOCK
+            head = _INDEX.pack(_INDEX_MAGIC, number, total, copy, len(part), 0, at)
+            content = head + b"".join(map(_packed, part))
+            blocks.append(_with_checksum(journal.bytes, content))
+    return b"".join(blocks)
+
+
+def _packed(place: Place) -> bytes:
+    uuid, offset, ticket, stamp = place
+    return _ENTRY.pack(
+        uuid.bytes,
+        offset,
+        stamp.sequence,
+        stamp.commit_us,
+        stamp.stamped_us,
+        stamp.journal_length,
+        stamp.event_count,
+        stamp.transaction,
+        stamp.catalogue_offset,
+        stamp.epoch,
+        0,
+        ticket,
+    )
+
+
+def _places_in(block: bytes, count: int) -> list[Place]:
+    content = block[_INDEX.size : _INDEX.size + count * _ENTRY.size]
+    return [
+        Place(
+            fast_uuid(uuid),
+            offset,
+            ticket,
+            Stamp(epoch, sequence, commit_us, stamped_us, length, events, transaction, catalogue),
+        )
+        for (
+            uuid, offset, sequence, commit_us, stamped_us, length, events, transaction, catalogue,
+            epoch, _, ticket,
+        ) in _ENTRY.iter_unpack(content)
+    ]  # fmt: skip
+
+
+def _index_block(block: bytes, journal: bytes, offset: int) -> tuple[int, int, int, int] | None:
+    """Return number, total, copy and count of a block of the index; None: it is none, intact."""
+    if len(block) < FILE_BLOCK:
+        return None
+    magic, number, total, copy, count, _, at = _INDEX.unpack_from(block)
+    body = block[: FILE_BLOCK - CRC.size]
+    is_one = magic == _INDEX_MAGIC and at == offset
+    if not is_one or CRC.unpack_from(block, len(body))[0] != checksum(journal, body):
+        return None
+    return number, total, copy, count
+
+
+class SharedJournal:
+    """A shared journal that is closed; a context manager.
+
+    ``opener``: opens it where it is not on this machine, PATH is only its name then; ``content``:
+    all of it, where the caller has it. ``places``: its committed transactions in the order of
+    their numbers. ``header``: None where it is damaged, which harms no transaction.
+
+    Raises JournalTorn if the journal has no index, JournalEmpty if nothing is in the file,
+    JournalCorrupt if it is no shared journal or both copies of a part of the index are damaged,
+    OSError.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        content: bytes | None = None,
+        opener: Callable[[], RandomAccess] | None = None,
+    ) -> None:
+        self._path = path
+        self._opener = opener
+        self._source = source = Source(path, content, opener)
+        try:
+            first = source.read(FILE_BLOCK, 0)
+            if not any(first):
+                raise JournalEmpty(path, 0, "nothing has been written to it yet")
+            self.header = parse_file_header(first)
+            self.uuid = self.header.uuid if self.header else _named(path)
+            self.places = self._read_index()
+        except BaseException:
+            source.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._source.close()
+
+    def __enter__(self) -> SharedJournal:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def reader(self, place: Place, none_charset: str = "UTF-8") -> JournalReader:
+        """Return a reader of one of its transactions; raises as that does."""
+        name = f"{self._path}/{place.uuid}.log"
+        content = self._source.content
+        if content is not None:
+            own = content[place.offset : place.offset + place.stamp.journal_length]
+            return JournalReader(name, none_charset, own, place=place)
+        return JournalReader(name, none_charset, opener=self._opener, place=place)
+
+    def readers(
+        self, places: Iterable[Place], none_charset: str = "UTF-8"
+    ) -> Iterator[JournalReader]:
+        """Yield a reader of each of PLACES; many small ones that lie side by side cost one read."""
+        run: list[Place] = []
+        end = 0
+        for place in places:
+            next_end = place.offset + place.stamp.journal_length
+            is_near = run and run[0].offset <= place.offset <= aligned(end, FILE_BLOCK)
+            if not is_near or next_end - run[0].offset > _WINDOW:
+                yield from self._run(run, end, none_charset)
+                run = []
+            run.append(place)
+            end = max(end, next_end) if len(run) > 1 else next_end
+        yield from self._run(run, end, none_charset)
+
+    def _run(self, run: list[Place], end: int, none_charset: str) -> Iterator[JournalReader]:
+        if len(run) <= 1:
+            for place in run:
+                yield self.reader(place, none_charset)
+            return
+        start = run[0].offset
+        content = self._source.read(end - start, start)
+        for place in run:
+            at = place.offset - start
+            own = content[at : at + place.stamp.journal_length]
+            yield JournalReader(f"{self._path}/{place.uuid}.log", none_charset, own, place=place)
+
+    def _read_index(self) -> list[Place]:
+        source, raw = self._source, self.uuid.bytes
+        size = source.size // FILE_BLOCK * FILE_BLOCK
+        found = None
+        for tried in range(1, 3):  # the last block, or that before it
+            at = size - tried * FILE_BLOCK
+            if at > 0:
+                found = _index_block(source.read(FILE_BLOCK, at), raw, at)
+            if found is not None:
+                break
+        if found is None:
+            raise JournalTorn(self._path, size, "the journal has no index: it is not closed")
+        number, total, copy, _ = found
+        if total > _MOST_BLOCKS:
+            raise JournalCorrupt(self._path, at, f"its index would have {total} blocks")
+        start = at - (copy * total + number) * FILE_BLOCK
+        index = source.read(2 * total * FILE_BLOCK, start) if start > 0 else b""
+        places: list[Place] = []
+        for number in range(total):
+            for copy in range(2):
+                begin = (copy * total + number) * FILE_BLOCK
+                block = index[begin : begin + FILE_BLOCK]
+                held = _index_block(block, raw, start + begin)
+                if held is not None and held[0] == number and held[3] <= _IN_A_BLOCK:
+                    places += _places_in(block, held[3])
+                    break
+            else:
+                begin = start + number * FILE_BLOCK
+                raise JournalCorrupt(self._path, begin, "both copies of its index are damaged")
+        return sorted(places, key=_number)
+
+
+def _number(place: Place) -> tuple[int, int]:
+    return place.stamp.epoch, place.stamp.sequence
+
+
+def _named(path: Path | str) -> UUID:
+    """Return the uuid that a journal has by its file's name. Raises JournalCorrupt."""
+    name = Path(path).name
+    try:
+        return UUID(name[:36])
+    except ValueError:
+        what = "its first block is damaged, and its name is no journal's"
+        raise JournalCorrupt(path, 0, what) from None

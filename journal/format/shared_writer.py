@@ -1,0 +1,202 @@
+"""Writes shared journals as the plugin does, for gaps and tests."""
+
+from __future__ import annotations
+
+import os
+import uuid as uuids
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from uuid import UUID
+
+from firebird_cdc.clock import now_us
+from firebird_cdc.journal.format import crc32c
+from firebird_cdc.journal.format.definitions import table_body
+from firebird_cdc.journal.format.layout import FLOOR_SEAL, HEAD, pwrite
+from firebird_cdc.journal.format.model import Header, Place, Stamp, Table, TableChange
+from firebird_cdc.journal.format.records import BLOCK_TARGET, RecordWriter
+from firebird_cdc.journal.format.sectors import Head
+from firebird_cdc.journal.format.shared import (
+    FILE_BLOCK,
+    FileHeader,
+    Void,
+    aligned,
+    pack_index,
+    pack_void,
+)
+from firebird_cdc.journal.format.writer import pack_catalogue
+
+_NIL = UUID(int=0)
+
+
+class TransactionWriter(RecordWriter):
+    """Writes one transaction into memory, until it is appended to a journal; see `RecordWriter`."""
+
+    def __init__(
+        self,
+        journal: FileHeader,
+        transaction: int,
+        user: str,
+        *,
+        uuid: UUID | None = None,
+        started_us: int | None = None,
+        block_bytes: int = BLOCK_TARGET,
+    ) -> None:
+        uuid = uuid if uuid is not None else uuids.uuid4()
+        super().__init__(
+            uuid,
+            uuid,
+            data_offset=HEAD.size,
+            header_crc=crc32c.value(uuid.bytes),
+            block_bytes=block_bytes,
+        )
+        started_us = started_us if started_us is not None else now_us()
+        self._content = bytearray(HEAD.size)
+        self._catalogue_offset = 0
+        self.header = Header(
+            uuid, transaction, started_us, journal.database_guid, journal.owner,
+            journal.database_inode,
+        )  # fmt: skip
+        self._begin(journal.database, user)
+
+    def _put(self, content: bytes, offset: int) -> None:
+        self._content[offset:] = content
+
+    def seal(self, sealed_us: int | None = None, floor: int | None = None) -> None:
+        """Write the seal: nothing can be recorded any more. FLOOR: the last ticket drawn so far."""
+        self.flush()
+        self._write_seal(FLOOR_SEAL, sealed_us, 0, 0 if floor is None else floor + 1)
+
+    def complete(
+        self,
+        tables: Sequence[Table],
+        changes: Mapping[int, Sequence[TableChange]] | None = None,
+    ) -> None:
+        """Add the catalogue behind the seal, as `JournalWriter.complete`."""
+        if self._seal is None or self._catalogue_offset:
+            raise ValueError(f"{self.uuid}: a catalogue follows the seal, and only once")
+        bodies = {table.number: table_body(table) for table in tables}
+        self._catalogue_offset = self._seal.end
+        self._put(pack_catalogue(self.uuid, self._seal, bodies, changes), self._seal.end)
+
+    def packed(self, journal: UUID, offset: int, *, is_own: bool) -> bytes:
+        """Return the sealed transaction for a place in a journal."""
+        if self._seal is None:
+            raise ValueError(f"{self.uuid}: seal the transaction before it is appended")
+        length = 0 if is_own else len(self._content)
+        self._content[: HEAD.size] = Head(self.header, length, journal.bytes, offset).pack()
+        return bytes(self._content)
+
+    def stamp(self, epoch: int, sequence: int, commit_us: int, stamped_us: int | None) -> Stamp:
+        """Return the stamp of the sealed transaction."""
+        return Stamp(
+            epoch,
+            sequence,
+            commit_us,
+            stamped_us if stamped_us is not None else now_us(),
+            len(self._content),
+            self.event_count,
+            self.header.transaction,
+            self._catalogue_offset,
+        )
+
+
+class SharedJournalWriter:
+    """Writes a shared journal; a context manager. Creates the file (mode 0600).
+
+    Raises FileExistsError if it is there, OSError, ValueError. Nothing is synced before ``close``.
+    """
+
+    def __init__(self, path: Path | str, header: FileHeader) -> None:
+        self.header = header
+        self._path = Path(path)
+        self._end = FILE_BLOCK
+        self._places: list[Place] = []
+        self._offsets: dict[UUID, int] = {}
+        first = header.pack()
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            pwrite(self._fd, first, 0)
+        except BaseException:
+            self.leave()
+            raise
+
+    @classmethod
+    def create(
+        cls,
+        path: Path | str,
+        *,
+        database: str = "",
+        guid: UUID = _NIL,
+        transaction: int | None = None,
+    ) -> SharedJournalWriter:
+        """Begin a journal of DATABASE with what is not given left out; its uuid is that of the
+        file's name, if that has one. ``transaction``: the journal is that one's own."""
+        name = Path(path).name[:36]
+        uuid = UUID(name) if len(name) == 36 else uuids.uuid4()
+        own, number = transaction is not None, transaction or 0
+        header = FileHeader(uuid, _NIL, guid, 0, _NIL, now_us(), number, own, database)
+        return cls(path, header)
+
+    def __enter__(self) -> SharedJournalWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Close the file as it is, without an index."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def append(self, written: TransactionWriter) -> int:
+        """Append a sealed transaction; return its offset."""
+        offset = aligned(self._end)
+        content = written.packed(self.header.uuid, offset, is_own=self.header.is_own)
+        pwrite(self._fd, content, offset)
+        self._end = offset + len(content)
+        self._offsets[written.uuid] = offset
+        return offset
+
+    def begin_block(self) -> None:
+        """Have what follows begin in a new block, as behind a sync."""
+        self._end = aligned(self._end, FILE_BLOCK)
+
+    def void(self, written: TransactionWriter) -> None:
+        """Append a void: the transaction was rolled back after its ``prepare``."""
+        self._end = offset = aligned(self._end, FILE_BLOCK)
+        void = Void(written.uuid, written.header.transaction)
+        content = pack_void(void, self.header.uuid, offset)
+        pwrite(self._fd, content, offset)
+        self._end += len(content)
+
+    def commit(
+        self,
+        written: TransactionWriter,
+        sequence: int,
+        *,
+        ticket: int = 0,
+        commit_us: int,
+        epoch: int = 0,
+        stamped_us: int | None = None,
+    ) -> Place:
+        """Have the index name a transaction; return its place."""
+        stamp = written.stamp(epoch, sequence, commit_us, stamped_us)
+        place = Place(written.uuid, self._offsets[written.uuid], ticket, stamp)
+        self._places.append(place)
+        return place
+
+    def close(self) -> None:
+        """Write the index, sync and close the file."""
+        offset = aligned(self._end, FILE_BLOCK)
+        index = pack_index(self._places, self.header.uuid, offset)
+        pwrite(self._fd, index, offset)
+        os.ftruncate(self._fd, offset + len(index))
+        os.fsync(self._fd)
+        self.leave()

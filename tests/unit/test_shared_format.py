@@ -1,0 +1,312 @@
+"""Shared journals: what is committed is read, and nothing else, whatever lies beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from firebird_cdc.errors import JournalCorrupt, JournalEmpty, JournalError, JournalTorn
+from firebird_cdc.journal.format import (
+    Change,
+    Column,
+    JournalReader,
+    JournalWriter,
+    Place,
+    RowChange,
+    SharedJournal,
+    SharedJournalWriter,
+    Storage,
+    Table,
+    TransactionWriter,
+)
+from firebird_cdc.journal.format.layout import HEAD
+from firebird_cdc.journal.format.records import RecordWriter
+from firebird_cdc.journal.format.sectors import Head
+from firebird_cdc.journal.format.shared import (
+    ALIGNMENT,
+    FILE_BLOCK,
+    Found,
+    Void,
+    parse_file_header,
+    walk,
+)
+
+DATABASE = "/srv/fb/orders.fdb"
+COLUMNS = [
+    Column("ID", 496, 0, 0, 4, 0, 0, 0, False, False, 1, Storage.INTEGER),
+    Column("TEXT", 448, 0, 0, 80, 4, 20, 0, True, False, 0, Storage.TEXT),
+    Column("NOTE", 520, 1, 0, 8, 4, 0, 0, True, False, 0, Storage.BLOB),
+]
+
+
+def _write_rows(writer: RecordWriter, number: int, rows: int = 2) -> None:
+    table = writer.table("ORDERS", COLUMNS)
+    for row in range(rows):
+        blob = writer.blob(f"note {number}.{row}".encode() * 9)
+        writer.insert(table, (number * 1000 + row, f"row {row}", blob))
+    writer.update(table, (number * 1000, "row 0", None), (number * 1000, "changed", None))
+
+
+def _content(reader: JournalReader) -> list[object]:
+    with reader:
+        return [_plain(change) for change in reader.changes()]
+
+
+def _plain(change: Change) -> object:
+    assert isinstance(change, RowChange)
+    images = [
+        image and (*image[:2], image[2].read() if image[2] is not None else None)  # type: ignore[union-attr]
+        for image in (change.before, change.after)
+    ]
+    return change.pos, change.op, change.table.name, images
+
+
+class Written:
+    """A shared journal with five transactions: 1, 3 and 4 are committed, as numbers 7, 9 and 8; 2
+    was rolled back after its prepare, 5 never decided."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.committed: dict[UUID, Place] = {}
+        self.transactions: list[TransactionWriter] = []
+        with SharedJournalWriter.create(path, database=DATABASE, guid=UUID(int=9)) as journal:
+            for number in range(1, 6):
+                written = TransactionWriter(journal.header, number, "SYSDBA")
+                _write_rows(written, number, rows=number)
+                written.seal(floor=100 + number)
+                journal.append(written)
+                self.transactions.append(written)
+                if number == 3:
+                    journal.begin_block()
+            journal.void(self.transactions[1])
+            for index, sequence in ((0, 7), (2, 9), (3, 8)):
+                written = self.transactions[index]
+                place = journal.commit(written, sequence, ticket=index + 1, commit_us=sequence)
+                self.committed[place.uuid] = place
+            journal.close()
+            self.header = journal.header
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    return Written(tmp_path / f"{uuid4()}.log")
+
+
+def test_committed_transactions_are_read_in_the_order_of_their_numbers(written: Written) -> None:
+    with SharedJournal(written.path) as journal:
+        assert journal.header == written.header
+        assert [place.stamp.sequence for place in journal.places] == [7, 8, 9]
+        numbers = []
+        for place in journal.places:
+            with journal.reader(place) as reader:
+                assert (reader.database, reader.user) == (DATABASE, "SYSDBA")
+                assert reader.header.uuid == place.uuid
+                assert reader.header.database_guid == UUID(int=9)
+                assert reader.stamp == place.stamp
+                assert reader.seal is not None
+                assert reader.seal.floor == 100 + reader.header.transaction
+                numbers.append(reader.header.transaction)
+        assert numbers == [1, 4, 3]
+
+
+def test_a_transaction_reads_as_in_a_journal_of_its_own_in_version_1(
+    written: Written, tmp_path: Path
+) -> None:
+    with SharedJournal(written.path) as journal:
+        for place in journal.places:
+            number = place.stamp.transaction
+            alone = tmp_path / f"{uuid4()}.log"
+            with JournalWriter(alone, transaction=number, database=DATABASE) as writer:
+                _write_rows(writer, number, rows=number)
+                writer.seal()
+            assert _content(journal.reader(place)) == _content(JournalReader(alone))
+
+
+def test_many_transactions_are_read_with_one_read(written: Written) -> None:
+    content = written.path.read_bytes()
+    reads: list[tuple[int, int]] = []
+
+    class Counted:
+        def size(self) -> int:
+            return len(content)
+
+        def read_at(self, nbytes: int, offset: int) -> bytes:
+            reads.append((nbytes, offset))
+            return content[offset : offset + nbytes]
+
+        def close(self) -> None:
+            pass
+
+    with SharedJournal(written.path, opener=Counted) as journal:
+        reads.clear()
+        found = [_content(reader) for reader in journal.readers(journal.places[:2])]
+        assert len(reads) == 1
+        assert found == [_content(journal.reader(place)) for place in journal.places[:2]]
+
+
+def test_a_copied_transaction_reads_the_same_elsewhere(written: Written, tmp_path: Path) -> None:
+    with SharedJournal(written.path) as journal:
+        place = journal.places[1]
+        expected = _content(journal.reader(place))
+    begin = place.offset
+    image = written.path.read_bytes()[begin : begin + place.stamp.journal_length]
+    copy = JournalReader(f"elsewhere/{place.uuid}.log", content=image, place=place)
+    assert _content(copy) == expected
+
+
+def test_a_catalogue_completes_what_its_transaction_left_open(tmp_path: Path) -> None:
+    path = tmp_path / f"{uuid4()}.log"
+    with SharedJournalWriter.create(path, database=DATABASE, transaction=4) as journal:
+        written = TransactionWriter(journal.header, 4, "SYSDBA")
+        table = written.table("ORDERS", COLUMNS[:2], key_kind=0, resolved=False)
+        written.insert(table, (1, "a"))
+        written.seal()
+        written.complete([Table(table.number, "ORDERS", 1, tuple(COLUMNS[:2]))])
+        journal.append(written)
+        journal.commit(written, 1, commit_us=5)
+        journal.close()
+    with SharedJournal(path) as closed:
+        assert closed.header is not None and closed.header.is_own
+        (place,) = closed.places
+        with closed.reader(place) as reader:
+            (change,) = reader.changes()
+    assert isinstance(change, RowChange)
+    assert change.table.resolved
+    assert change.table.key_columns == (0,)
+
+
+def _walked(content: bytes, journal: UUID) -> list[Found]:
+    def read(length: int, offset: int) -> bytes:
+        return content[offset : offset + length]
+
+    return list(walk(read, len(content), journal))
+
+
+def test_a_walk_finds_all_that_was_written_and_which_of_it_is_void(written: Written) -> None:
+    content = written.path.read_bytes()
+    content = content[: -2 * FILE_BLOCK]  # the index
+    found = _walked(content, written.header.uuid)
+    heads = [each.what for each in found if isinstance(each.what, Head)]
+    assert [head.header.transaction for head in heads] == [1, 2, 3, 4, 5]
+    assert [each.what for each in found if isinstance(each.what, Void)] == [
+        Void(written.transactions[1].uuid, 2)
+    ]
+    assert all(each.what is not None for each in found)
+
+
+def _each_damage(content: bytes, step: int) -> Iterator[tuple[int, bytes]]:
+    for at in range(0, len(content), step):
+        yield at, content[:at] + bytes([content[at] ^ 0x5A]) + content[at + 1 :]
+
+
+def test_damage_at_one_place_costs_no_other_transaction(written: Written, tmp_path: Path) -> None:
+    whole = written.path.read_bytes()
+    with SharedJournal(written.path) as journal:
+        expected = {place.uuid: _content(journal.reader(place)) for place in journal.places}
+    damaged = tmp_path / written.path.name
+    hurt = 0
+    for at, content in _each_damage(whole, 41):
+        with SharedJournal(damaged, content=content) as journal:
+            assert [place.stamp.sequence for place in journal.places] == [7, 8, 9]
+            for place in journal.places:
+                is_hit = place.offset <= at < place.offset + place.stamp.journal_length
+                try:
+                    read = _content(journal.reader(place))
+                except JournalError:
+                    assert is_hit
+                    hurt += 1
+                else:
+                    assert read == expected[place.uuid]
+    assert hurt > 50
+
+
+def test_a_walk_over_damage_finds_the_neighbours(written: Written) -> None:
+    whole = written.path.read_bytes()[: -2 * FILE_BLOCK]
+    every = {each.offset: each.end for each in _walked(whole, written.header.uuid)}
+    for at, content in _each_damage(whole, 41):
+        found = _walked(content, written.header.uuid)
+        intact = {each.offset for each in found if each.what is not None}
+        missing = every.keys() - intact
+        assert len(missing) <= 1
+        for offset in missing:
+            assert offset <= at < offset + max(HEAD.size, ALIGNMENT)
+            assert any(each.what is None and each.offset == offset for each in found)
+
+
+def test_one_damaged_copy_of_the_index_costs_nothing_and_two_are_an_error(
+    written: Written,
+) -> None:
+    whole = written.path.read_bytes()
+    first, second = len(whole) - 2 * FILE_BLOCK, len(whole) - FILE_BLOCK
+
+    def without(*places: int) -> bytes:
+        content = bytearray(whole)
+        for place in places:
+            content[place + 60] ^= 1
+        return bytes(content)
+
+    for places in ((first,), (second,)):
+        with SharedJournal(written.path, content=without(*places)) as journal:
+            assert len(journal.places) == 3
+    with pytest.raises(JournalError):
+        SharedJournal(written.path, content=without(first, second))
+
+
+def test_an_index_of_many_blocks_is_read_with_a_damaged_one_in_each_copy(tmp_path: Path) -> None:
+    path = tmp_path / f"{uuid4()}.log"
+    with SharedJournalWriter.create(path, database=DATABASE) as journal:
+        for number in range(1, 201):
+            written = TransactionWriter(journal.header, number, "SYSDBA")
+            written.gap(f"gap {number}")
+            written.seal()
+            journal.append(written)
+            journal.commit(written, number, commit_us=number)
+        journal.close()
+    content = bytearray(path.read_bytes())
+    blocks = 5
+    begin = len(content) - 2 * blocks * FILE_BLOCK
+    for number in range(blocks):  # of each block one copy
+        content[begin + ((number % 2) * blocks + number) * FILE_BLOCK + 99] ^= 1
+    with SharedJournal(path, content=bytes(content)) as closed:
+        assert [place.stamp.sequence for place in closed.places] == list(range(1, 201))
+    with pytest.raises(JournalCorrupt, match="both copies"):
+        SharedJournal(path, content=_spoil(bytes(content), begin, blocks, 2))
+
+
+def _spoil(content: bytes, begin: int, blocks: int, number: int) -> bytes:
+    spoilt = bytearray(content)
+    for copy in range(2):
+        at = begin + (copy * blocks + number) * FILE_BLOCK
+        spoilt[at : at + 8] = b"\xff" * 8
+    return bytes(spoilt)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "what"),
+    [
+        (lambda content: content[: -2 * FILE_BLOCK], JournalTorn, "no index"),
+        (lambda content: content[:-5000], JournalError, "index"),
+        (lambda content: b"", JournalEmpty, "nothing has been written"),
+    ],
+    ids=["not closed", "cut", "empty"],
+)
+def test_a_journal_without_its_index_is_not_read(
+    written: Written,
+    spoil: Callable[[bytes], bytes],
+    error: type[JournalError],
+    what: str,
+) -> None:
+    with pytest.raises(error, match=what):
+        SharedJournal(written.path, content=spoil(written.path.read_bytes()))
+
+
+def test_a_damaged_first_block_harms_no_transaction(written: Written) -> None:
+    content = b"\xff" * 64 + written.path.read_bytes()[64:]
+    assert parse_file_header(content[:FILE_BLOCK]) is None
+    with SharedJournal(written.path, content=content) as journal:
+        assert journal.header is None
+        for place in journal.places:
+            assert len(_content(journal.reader(place))) == place.stamp.event_count

@@ -100,6 +100,10 @@ class JournalCorrupt(JournalError):
     """A checksum or a length inside the journal is wrong. What was yielded before is sound."""
 
 
+class JournalShared(JournalError):
+    """The journal holds many transactions, each of which is read by itself."""
+
+
 class CaptureError(FirebirdCdcError):
     """The bridge can't record a change; the server side answers by the failure mode."""
 

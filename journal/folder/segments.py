@@ -19,8 +19,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from firebird_cdc.errors import JournalCorrupt
-from firebird_cdc.journal.format import JournalReader
+from firebird_cdc.errors import JournalCorrupt, JournalError, JournalShared
+from firebird_cdc.journal.format import JournalReader, SharedJournal
 
 SEGMENT_SUFFIX = ".zip"
 
@@ -126,9 +126,25 @@ def _close_oldest() -> None:
     file.close()
 
 
-def open_journal(path: Path, none_charset: str = "UTF-8") -> JournalReader:
-    """Return a reader of the journal at PATH, in a segment or not. Raises as both do."""
+def open_journal(path: Path, none_charset: str = "UTF-8") -> JournalReader | SharedJournal:
+    """Return a reader of the journal at PATH, in a segment or not, or of one transaction in it:
+    ``JOURNAL/<uuid>.log``; of a journal that transactions share, that. Raises as all these do, and
+    JournalError if the journal has no such transaction."""
+    if path.parent.suffix == ".log" and not path.parent.is_dir():
+        return _open_transaction(path, none_charset)
+    content = None
     if is_segment_name(path.parent.name):
         content = unpack(path.parent, path.name)
-        return JournalReader(path, none_charset, content=content)
-    return JournalReader(path, none_charset)
+    try:
+        return JournalReader(path, none_charset, content)
+    except JournalShared:
+        return SharedJournal(path, content)
+
+
+def _open_transaction(path: Path, none_charset: str) -> JournalReader:
+    with open_journal(path.parent) as journal:
+        if isinstance(journal, SharedJournal):
+            for place in journal.places:
+                if f"{place.uuid}.log" == path.name:
+                    return journal.reader(place, none_charset)
+    raise JournalError(path.parent, -1, f"it holds no transaction {path.stem}")

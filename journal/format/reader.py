@@ -255,6 +255,10 @@ class JournalReader:
                 source.close()
             raise
         self.header, self.commit_mark, self.stamp = sectors[:3]
+        if place is not None:
+            self.commit_mark = CommitMark(
+                place.ticket, place.stamp.commit_us, self.header.transaction
+            )
         self._chain = BlockChain(source, self._head, sectors)
 
     def close(self) -> None:
@@ -291,8 +295,15 @@ class JournalReader:
         return str(self._source.path)
 
     @property
+    def data_offset(self) -> int:
+        """Offset of the first block."""
+        return self._sectors.data_offset
+
+    @property
     def size(self) -> int:
-        """Bytes of the file, slack included."""
+        """Bytes of the file, slack included; of a transaction in a shared journal, its own."""
+        if self.stamp is not None and self._sectors.seal is FLOOR_SEAL:
+            return min(self._source.size, self.stamp.journal_length)
         return self._source.size
 
     @property

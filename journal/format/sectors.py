@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from firebird_cdc.errors import JournalCorrupt, JournalEmpty, JournalTorn
+from firebird_cdc.errors import JournalCorrupt, JournalEmpty, JournalShared, JournalTorn
 from firebird_cdc.journal.format import crc32c
 from firebird_cdc.journal.format.layout import (
     BLOCK_HEADER,
@@ -204,9 +204,13 @@ def _parse_each(head: bytes, path: Path | str) -> Sectors:
     _, version, data_offset, uuid, transaction, started_us, guid, owner, inode = HEADER.unpack_from(
         raw
     )
+    if version == SHARED_VERSION:
+        raise JournalShared(path, 8, "several transactions share this journal")
     if version != VERSION:
         what = f"journal format {version} is not known to this version of firebird-cdc"
-        raise JournalCorrupt(path, 8, f"{what} (it knows {VERSION}); upgrade it")
+        raise JournalCorrupt(
+            path, 8, f"{what} (it knows {VERSION} and {SHARED_VERSION}); upgrade it"
+        )
     header_crc = read_crc(raw)
     if not is_sector(raw, MAGIC, uuid) or data_offset != DATA_OFFSET:
         raise JournalCorrupt(path, 0, "the header's checksum is wrong")

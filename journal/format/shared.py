@@ -15,7 +15,13 @@ from types import TracebackType
 from typing import NamedTuple
 from uuid import UUID
 
-from firebird_cdc.errors import JournalCorrupt, JournalEmpty, JournalTorn
+from firebird_cdc.errors import (
+    JournalCorrupt,
+    JournalEmpty,
+    JournalError,
+    JournalShared,
+    JournalTorn,
+)
 from firebird_cdc.journal.format.content import RandomAccess, Source
 from firebird_cdc.journal.format.layout import (
     CRC,
@@ -324,6 +330,8 @@ class SharedJournal:
             first = source.read(FILE_BLOCK, 0)
             if not any(first):
                 raise JournalEmpty(path, 0, "nothing has been written to it yet")
+            if first.startswith(MAGIC) and not is_shared(first):
+                raise JournalCorrupt(path, 8, "this is no journal that transactions share")
             self.header = parse_file_header(first)
             self.uuid = self.header.uuid if self.header else _named(path)
             self.places = self._read_index()
@@ -348,40 +356,67 @@ class SharedJournal:
 
     def reader(self, place: Place, none_charset: str = "UTF-8") -> JournalReader:
         """Return a reader of one of its transactions; raises as that does."""
-        name = f"{self._path}/{place.uuid}.log"
         content = self._source.content
         if content is not None:
-            own = content[place.offset : place.offset + place.stamp.journal_length]
-            return JournalReader(name, none_charset, own, place=place)
-        return JournalReader(name, none_charset, opener=self._opener, place=place)
+            content = content[place.offset : place.offset + place.stamp.journal_length]
+        return self._reader(place, none_charset, content)
+
+    def _reader(self, place: Place, none_charset: str, content: bytes | None) -> JournalReader:
+        name = f"{self._path}/{place.uuid}.log"
+        opener = None if content is not None else self._opener
+        return JournalReader(name, none_charset, content, opener, place)
+
+    @property
+    def database(self) -> str:
+        """Path of the database. Raises as `reader` does where the first block does not say it."""
+        if self.header is not None:
+            return self.header.database
+        for _, reader in self.readers(self.places[:1]):
+            if isinstance(reader, JournalError):
+                raise reader
+            with reader:
+                return reader.database
+        return ""
+
+    def only(self, none_charset: str = "UTF-8") -> JournalReader:
+        """Return a reader of its only transaction. Raises JournalShared if it has several, or
+        JournalEmpty if it has none."""
+        if not self.places:
+            raise JournalEmpty(self._path, FILE_BLOCK, "no transaction in it was committed")
+        if len(self.places) > 1:
+            what = f"{len(self.places):,} transactions share this journal"
+            raise JournalShared(self._path, FILE_BLOCK, what)
+        return self.reader(self.places[0], none_charset)
 
     def readers(
         self, places: Iterable[Place], none_charset: str = "UTF-8"
-    ) -> Iterator[JournalReader]:
-        """Yield a reader of each of PLACES; many small ones that lie side by side cost one read."""
+    ) -> Iterator[tuple[Place, JournalReader | JournalError]]:
+        """Yield each of PLACES with a reader, or with the error that came of opening one; many
+        small ones that lie near to each other cost one read."""
         run: list[Place] = []
-        end = 0
+        start = end = 0
         for place in places:
-            next_end = place.offset + place.stamp.journal_length
-            is_near = run and run[0].offset <= place.offset <= aligned(end, FILE_BLOCK)
-            if not is_near or next_end - run[0].offset > _WINDOW:
-                yield from self._run(run, end, none_charset)
-                run = []
+            behind = place.offset + place.stamp.journal_length
+            least, most = (min(start, place.offset), max(end, behind)) if run else (0, 0)
+            if not run or most - least > _WINDOW:
+                yield from self._run(run, start, end, none_charset)
+                run, least, most = [], place.offset, behind
             run.append(place)
-            end = max(end, next_end) if len(run) > 1 else next_end
-        yield from self._run(run, end, none_charset)
+            start, end = least, most
+        yield from self._run(run, start, end, none_charset)
 
-    def _run(self, run: list[Place], end: int, none_charset: str) -> Iterator[JournalReader]:
-        if len(run) <= 1:
-            for place in run:
-                yield self.reader(place, none_charset)
-            return
-        start = run[0].offset
-        content = self._source.read(end - start, start)
+    def _run(
+        self, run: list[Place], start: int, end: int, none_charset: str
+    ) -> Iterator[tuple[Place, JournalReader | JournalError]]:
+        is_read = bool(run) and end - start <= _WINDOW
+        content = self._source.read(end - start, start) if is_read else None
         for place in run:
             at = place.offset - start
-            own = content[at : at + place.stamp.journal_length]
-            yield JournalReader(f"{self._path}/{place.uuid}.log", none_charset, own, place=place)
+            own = None if content is None else content[at : at + place.stamp.journal_length]
+            try:
+                yield place, self._reader(place, none_charset, own)
+            except JournalError as error:
+                yield place, error
 
     def _read_index(self) -> list[Place]:
         source, raw = self._source, self.uuid.bytes

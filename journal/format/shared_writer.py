@@ -109,12 +109,12 @@ class SharedJournalWriter:
 
     def __init__(self, path: Path | str, header: FileHeader) -> None:
         self.header = header
-        self._path = Path(path)
+        self.path = Path(path)
         self._end = FILE_BLOCK
         self._places: list[Place] = []
         self._offsets: dict[UUID, int] = {}
         first = header.pack()
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             pwrite(self._fd, first, 0)
         except BaseException:

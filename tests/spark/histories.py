@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
-from firebird_cdc.journal.format import Column, JournalWriter, Storage, Table
+from firebird_cdc.journal.format import (
+    Column,
+    JournalWriter,
+    SharedJournalWriter,
+    Storage,
+    Table,
+    TransactionWriter,
+)
+from firebird_cdc.journal.format.records import RecordWriter
 
 DATABASE = "/data/shop.fdb"
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -90,27 +98,89 @@ class History:
             epoch=self.epoch,
             block_bytes=self.block_bytes,
         ) as writer:
-            tables: dict[str, Table] = {}
-            for op, what, before, after in actions:
-                if op == "ddl":
-                    writer.ddl(what)
-                elif op == "gap":
-                    writer.gap(what)
-                elif op == "sequence":
-                    writer.sequence(what, 1)
-                else:
-                    if what not in tables:
-                        tables[what] = writer.table(what, *self.shapes[what])
-                    _write_row(writer, tables[what], op, before, after)
+            self._record(writer, actions)
             writer.seal()
             writer.commit(sequence, commit_us or FIRST_COMMIT_US + sequence)
             writer.stamp(sequence)
         self.paths.append(path)
         return path
 
+    def _record(self, writer: RecordWriter, actions: Sequence[Action]) -> None:
+        tables: dict[str, Table] = {}
+        for op, what, before, after in actions:
+            if op == "ddl":
+                writer.ddl(what)
+            elif op == "gap":
+                writer.gap(what)
+            elif op == "sequence":
+                writer.sequence(what, 1)
+            else:
+                if what not in tables:
+                    tables[what] = writer.table(what, *self.shapes[what])
+                _write_row(writer, tables[what], op, before, after)
+
+
+class SharedHistory(History):
+    """Writes the same transactions as two server processes do that share journals, PER_JOURNAL in
+    each, with others between them that were rolled back; all are closed by ``close``."""
+
+    per_journal = 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._open: list[tuple[SharedJournalWriter, list[TransactionWriter]]] = []
+        self._turns = random.Random(self.seed)
+
+    def write(
+        self,
+        sequence: int,
+        *actions: Action,
+        name: str | None = None,
+        commit_us: int | None = None,
+    ) -> Path:
+        """Write a transaction as number SEQUENCE."""
+        assert name is None
+        uuid = UUID(int=self._random.getrandbits(128), version=4)
+        while len(self._open) < 2:
+            path = self.folder / f"{UUID(int=self._turns.getrandbits(128), version=4)}.log"
+            self._open.append((SharedJournalWriter.create(path, database=self.database), []))
+        journal, inside = self._open[self._turns.randrange(2)]
+        if self._turns.random() < 0.3:
+            undone = TransactionWriter(journal.header, 1, "SYSDBA")
+            undone.gap("was rolled back")
+            undone.seal()
+            journal.append(undone)
+            journal.void(undone)
+        written = TransactionWriter(
+            journal.header, 1000 + sequence, "SYSDBA", uuid=uuid, block_bytes=self.block_bytes
+        )
+        self._record(written, actions)
+        written.seal()
+        journal.append(written)
+        at = commit_us or FIRST_COMMIT_US + sequence
+        journal.commit(written, sequence, ticket=sequence, commit_us=at, epoch=self.epoch)
+        inside.append(written)
+        if len(inside) == self.per_journal:
+            self._close(journal)
+        return journal.path
+
+    def _close(self, journal: SharedJournalWriter) -> None:
+        self._open = [each for each in self._open if each[0] is not journal]
+        journal.close()
+        self.paths.append(journal.path)
+
+    def close(self) -> None:
+        """Close the journals that are open."""
+        for journal, inside in list(self._open):
+            if inside:
+                self._close(journal)
+            else:
+                journal.leave()
+                journal.path.unlink()
+
 
 def _write_row(
-    writer: JournalWriter, table: Table, op: str, before: tuple | None, after: tuple | None
+    writer: RecordWriter, table: Table, op: str, before: tuple | None, after: tuple | None
 ) -> None:
     if op == "c":
         writer.insert(table, after)

@@ -14,7 +14,15 @@ import pytest
 from firebird_cdc.cli import main
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.segments import close_segments
-from firebird_cdc.journal.format import Column, JournalWriter, Storage, Undecodable
+from firebird_cdc.journal.format import (
+    Column,
+    JournalWriter,
+    SharedJournal,
+    SharedJournalWriter,
+    Storage,
+    TransactionWriter,
+    Undecodable,
+)
 from firebird_cdc.journal.shipper.commands import show
 
 VECTORS = Path(__file__).parent.parent / "vectors"
@@ -85,7 +93,7 @@ def test_values_of_all_types_are_readable(
         ("empty", "j.log.live", 0, "empty: nothing has been written to it yet"),
         ("empty", "j.log", 1, "empty: "),
         ("wrong-magic", "j.log.live", 1, "corrupt at byte 0: this is not a journal"),
-        ("unsupported-version", "j.log", 1, "corrupt at byte 8: journal format 2 is not known"),
+        ("unsupported-version", "j.log", 1, "corrupt at byte 8: journal format 3 is not known"),
         ("flipped-byte-in-payload", "j.log", 1, "corrupt at byte 1766: "),
         ("stamped-and-cut", "j.log", 1, "corrupt at byte 1992: "),
     ],
@@ -197,6 +205,11 @@ def test_journal_is_found_by_its_uuid_in_every_folder(
         path = _place("every-record", folder, f"{name}.log")
         assert main(["journal", "show", name]) == 0
         path.unlink()
+    for folder in (journals, quarantine, archive):
+        path, written = _shared(folder)
+        assert main(["journal", "show", str(written[1].uuid)]) == 0
+        assert "transaction 101" in capsys.readouterr().out
+        path.unlink()
     segment = archive / "4c1e6b0d2f9a8873-0-1-1.zip"
     with zipfile.ZipFile(segment, "w") as packed:
         packed.write(_place("every-record", tmp_path), f"{name}.log")
@@ -214,3 +227,77 @@ def test_a_wrong_option_is_refused(option: list[str], tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as caught:
         _show(tmp_path, *option)
     assert caught.value.code == 2
+
+
+def _shared(folder: Path) -> tuple[Path, list[TransactionWriter]]:
+    """A journal of three transactions; the first two are committed, as numbers 8 and 7."""
+    path = folder / f"{uuid4()}.log"
+    written = []
+    with SharedJournalWriter.create(path, database="/srv/fb/shop.fdb") as journal:
+        for number in range(3):
+            transaction = TransactionWriter(journal.header, 100 + number, "SYSDBA")
+            transaction.gap(f"gap {number}")
+            transaction.seal()
+            journal.append(transaction)
+            written.append(transaction)
+        journal.void(written[2])
+        for number, sequence in enumerate((8, 7)):
+            journal.commit(written[number], sequence, ticket=number + 1, commit_us=10**15)
+        journal.close()
+    return path, written
+
+
+def test_shared_journal_is_shown_transaction_by_transaction_in_the_order_of_the_history(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, written = _shared(tmp_path)
+    assert _show(path) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("journal ")] == [
+        f"journal   {written[1].uuid}, transaction 101",
+        f"journal   {written[0].uuid}, transaction 100",
+    ]
+    assert [line for line in lines if "GAP" in line] == [
+        "        1 GAP: gap 1",
+        "        1 GAP: gap 0",
+    ]
+    assert any(line.startswith("commit    2001-09-09T01:46:40.000000Z, ticket 2") for line in lines)
+    assert lines[-1] == "whole: 2 changes in 2 transactions"
+
+
+def test_one_transaction_of_a_shared_journal_is_shown_by_its_number_or_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, written = _shared(tmp_path)
+    shown = []
+    for place, options in ((path, ["--sequence", "8"]), (path / f"{written[0].uuid}.log", [])):
+        assert _show(place, *options) == 0
+        shown.append(capsys.readouterr().out.splitlines()[:-1])
+    assert shown[0] == shown[1]
+    assert shown[0][0] == f"journal   {written[0].uuid}, transaction 100"
+    with pytest.raises(JournalError, match="no transaction in it has this number"):
+        _show(path, "--sequence", "9")
+    with pytest.raises(JournalError, match="holds no transaction"):
+        _show(path / f"{written[2].uuid}.log")
+
+
+def test_damaged_transaction_is_named_and_its_neighbours_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, _ = _shared(tmp_path)
+    with SharedJournal(path) as journal:
+        place = journal.places[0]
+    content = bytearray(path.read_bytes())
+    content[place.offset + 190] ^= 1
+    path.write_bytes(content)
+    assert _show(path) == 1
+    lines = capsys.readouterr().out.splitlines()
+    (damaged,) = (line for line in lines if line.startswith("damaged"))
+    assert f"transaction {place.uuid}, sequence 7, epoch 0" in damaged
+    assert "        1 GAP: gap 0" in lines
+    assert "        1 GAP: gap 1" not in lines
+    assert lines[-1].startswith("corrupt at byte")
+    assert _show(path, "--json") == 1
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert sum("damaged" in each for each in told) == 1
+    assert told[-1]["state"] == "corrupt"

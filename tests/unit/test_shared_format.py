@@ -142,7 +142,7 @@ def test_many_transactions_are_read_with_one_read(written: Written) -> None:
 
     with SharedJournal(written.path, opener=Counted) as journal:
         reads.clear()
-        found = [_content(reader) for reader in journal.readers(journal.places[:2])]
+        found = [_content(reader) for _, reader in journal.readers(journal.places[:2])]
         assert len(reads) == 1
         assert found == [_content(journal.reader(place)) for place in journal.places[:2]]
 

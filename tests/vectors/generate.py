@@ -690,8 +690,8 @@ def broken_vectors(shop: Workshop) -> Iterator[Vector]:
         ("wrong-magic", "No journal.", flip(content, 0), corrupt, 0),
         (
             "unsupported-version",
-            "Format 2, with a right checksum.",
-            sector(replace(content, 8, struct.pack("<H", 2)), 0),
+            "Format 3, with a right checksum.",
+            sector(replace(content, 8, struct.pack("<H", 3)), 0),
             corrupt,
             8,
         ),

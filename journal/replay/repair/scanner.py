@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.segments import SEGMENT_NAME, database_digest
-from firebird_cdc.journal.format import DdlChange, JournalReader, RowChange
+from firebird_cdc.journal.format import DdlChange, JournalReader, RowChange, SharedJournal
 from firebird_cdc.journal.replay.repair.keys import NONE_AS_STORED, Keys
 from firebird_cdc.journal.replay.repair.plan_file import (
     EARLIER,
@@ -18,7 +18,12 @@ from firebird_cdc.journal.replay.repair.plan_file import (
     WAITING,
 )
 from firebird_cdc.journal.replay.source.finder import JournalFinder
-from firebird_cdc.journal.replay.source.storage import JOURNAL_SUFFIX, Folder, folder_at
+from firebird_cdc.journal.replay.source.storage import (
+    JOURNAL_SUFFIX,
+    Folder,
+    folder_at,
+    name_in,
+)
 from firebird_cdc.journal.shipper.repairs import WHOLE, Place
 
 
@@ -92,20 +97,12 @@ class Scanner:
         if (folder.url, name) in self._seen:
             return
         try:
-            with folder.journal(name, NONE_AS_STORED) as reader:
-                stamp = reader.stamp
-                if stamp is None:
+            with folder.open_journal(name, NONE_AS_STORED) as opened:
+                if isinstance(opened, SharedJournal):
+                    if not self._look_at_all(folder, name, opened, limit):
+                        return
+                elif not self._look_at(folder, name, opened, limit):
                     return
-                place = Place(*stamp[:2])
-                is_ours = place >= self._first and reader.database == self._database
-                if is_ours and limit is not None and place[:2] > limit[:2]:
-                    return  # not shipped yet
-                if is_ours:
-                    self._take(folder, name, reader, place, limit)
-                    if place >= self._newest:
-                        self._newest, self.commit_us = place, stamp.commit_us
-                    if limit is None:
-                        self.as_of = max(self.as_of, place)
         except FileNotFoundError:
             if "/" not in name:
                 places = (found for _, found in self._finder.elsewhere(folder, name))
@@ -116,6 +113,43 @@ class Scanner:
             self._damaged = self._damaged or str(error)
         if limit is None or limit.pos == WHOLE:
             self._seen.add((folder.url, name))
+
+    def _look_at_all(
+        self, folder: Folder, name: str, journal: SharedJournal, limit: Place | None
+    ) -> bool:
+        """As `_look_at`, of all transactions of a journal that are as new as the first missing."""
+        places = [each for each in journal.places if Place(*each.stamp[:2]) >= self._first]
+        is_done = True
+        for place, reader in journal.readers(places, NONE_AS_STORED):
+            if isinstance(reader, JournalError):
+                self._damaged = self._damaged or str(reader)
+                continue
+            with reader:
+                try:
+                    is_done &= self._look_at(folder, name_in(name, place), reader, limit)
+                except JournalError as error:
+                    self._damaged = self._damaged or str(error)
+        return is_done
+
+    def _look_at(
+        self, folder: Folder, name: str, reader: JournalReader, limit: Place | None
+    ) -> bool:
+        """Read a journal up to LIMIT, if it is one of ours; return whether it is done with: it is
+        committed, and no newer than that."""
+        stamp = reader.stamp
+        if stamp is None:
+            return False
+        place = Place(*stamp[:2])
+        is_ours = place >= self._first and reader.database == self._database
+        if is_ours and limit is not None and place[:2] > limit[:2]:
+            return False  # not shipped yet
+        if is_ours:
+            self._take(folder, name, reader, place, limit)
+            if place >= self._newest:
+                self._newest, self.commit_us = place, stamp.commit_us
+            if limit is None:
+                self.as_of = max(self.as_of, place)
+        return True
 
     def _take(
         self, folder: Folder, name: str, reader: JournalReader, place: Place, limit: Place | None

@@ -9,7 +9,12 @@ from typing import TypeVar
 from firebird_cdc.errors import JournalCorrupt, ReplayError
 from firebird_cdc.journal.folder.segments import is_segment_name
 from firebird_cdc.journal.format import JournalReader
-from firebird_cdc.journal.replay.source.storage import Folder, folder_at, folder_of
+from firebird_cdc.journal.replay.source.storage import (
+    Folder,
+    folder_at,
+    folder_of,
+    split_name,
+)
 
 T = TypeVar("T")
 
@@ -41,7 +46,8 @@ class JournalFinder:
         try:
             folder, name = self._place_of(file)
         except ReplayError:  # that folder can't be used from here
-            folder, name = self._folders[0], file.rpartition("/")[2]
+            journal, transaction = split_name(file)
+            folder, name = self._folders[0], journal.rpartition("/")[2] + transaction
         return self.open(folder, name, none_charset)
 
     def find(
@@ -52,10 +58,10 @@ class JournalFinder:
         try:
             return folder, name, use(folder, name)
         except FileNotFoundError as error:
-            journal = name.rpartition("/")[2]
-            for place, found in self.elsewhere(folder, journal):
+            file, transaction = split_name(name)
+            for place, found in self.elsewhere(folder, file.rpartition("/")[2]):
                 with suppress(FileNotFoundError):
-                    return place, found, use(place, found)
+                    return place, found + transaction, use(place, found + transaction)
             raise FileNotFoundError(
                 f"{folder.place(name)}: the file vanished while the folder was being read"
             ) from error
@@ -96,8 +102,9 @@ class JournalFinder:
     def _place_of(self, file: str) -> tuple[Folder, str]:
         if any(file.startswith(folder.place("")) for folder in self._folders):
             return folder_of(file, self._folders)
-        head, _, name = file.rpartition("/")
+        journal, transaction = split_name(file)
+        head, _, name = journal.rpartition("/")
         packed, _, segment = head.rpartition("/")
         if is_segment_name(segment):
-            return folder_at(packed), f"{segment}/{name}"
-        return folder_at(head), name
+            return folder_at(packed), f"{segment}/{name}{transaction}"
+        return folder_at(head), name + transaction

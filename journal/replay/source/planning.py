@@ -24,9 +24,10 @@ from pyspark.sql.datasource import InputPartition
 from firebird_cdc.errors import JournalCorrupt, JournalError, ReplayError
 from firebird_cdc.journal.folder.segments import close_segments, is_segment_name
 from firebird_cdc.journal.format import (
-    DATA_OFFSET,
     JournalReader,
+    Place,
     Remains,
+    SharedJournal,
     Stamp,
     crc32c,
     read_remains,
@@ -39,7 +40,9 @@ from firebird_cdc.journal.replay.source.storage import (
     Folder,
     describe_empty,
     folder_at,
+    name_in,
     open_folder,
+    split_name,
 )
 
 DEFAULT_BYTES = 32 * 1024 * 1024
@@ -433,7 +436,7 @@ class Found(NamedTuple):
 
     ``reader``: open until the next one is asked for; or the JournalError or FileNotFoundError that
     came of opening it. ``start``: byte from which on blocks are read, 0: all; ``end``: byte before
-    which they begin, or None.
+    which they begin, or None. ``at``: of a transaction in a shared journal.
     """
 
     folder: Folder
@@ -441,6 +444,7 @@ class Found(NamedTuple):
     reader: JournalReader | JournalError | FileNotFoundError
     start: int = 0
     end: int | None = None
+    at: Place | None = None
 
     @property
     def place(self) -> str:
@@ -456,7 +460,7 @@ class Found(NamedTuple):
     def at_block(self) -> Found | None:
         """Return this with ``start`` at the first block of the range, None if none begins in it.
         Raises JournalError."""
-        if self.start <= DATA_OFFSET or not isinstance(self.reader, JournalReader):
+        if not isinstance(self.reader, JournalReader) or self.start <= self.reader.data_offset:
             return self
         block = self.reader.first_block(self.start)
         if block is None or (self.end is not None and block >= self.end):
@@ -470,6 +474,9 @@ class Found(NamedTuple):
         `Folder.open` does, or JournalError in a damaged segment.
         """
         uuid = UUID(PurePosixPath(self.name).stem)
+        if self.at is not None:
+            stamp = self.at.stamp
+            return stamp.journal_length, Remains(stamp.transaction, stamp.commit_us, stamp)
         with closing(self.folder.open(self.name)) as file:
             return file.size(), read_remains(file.read_at, uuid)
 
@@ -499,22 +506,94 @@ def find_journals(
 
         tell_what_is_slow()
     folders = [folder_at(url) for url in options.folders]
-    journals = list(partition.journals())
-    finder = JournalFinder(folders, (name.rpartition("/")[2] for _, name in journals))
+    files = [*_files(partition)]
+    finder = JournalFinder(folders, (name.rpartition("/")[2] for _, name, _ in files))
+
+    def use(folder: Folder, name: str) -> JournalReader | SharedJournal:
+        return folder.open_journal(name, options.none_charset)
+
     try:
-        for index, (folder, name) in enumerate(journals):
+        for index, (number, name, only) in enumerate(files):
             start = partition.start if index == 0 else 0
-            end = partition.end if index == len(journals) - 1 else None
+            end = partition.end if index == len(files) - 1 else None
             try:
-                place, name, reader = finder.open(folders[folder], name, options.none_charset)
+                folder, name, opened = finder.find(folders[number], name, use)
             except (FileNotFoundError, JournalError) as error:
-                yield Found(folders[folder], name, error, start, end)
+                yield Found(folders[number], name, error, start, end)
                 continue
-            with reader:
-                if _is_wanted(reader, wanted):
-                    yield Found(place, name, reader, start, end)
+            with opened:
+                if isinstance(opened, SharedJournal):
+                    within = _Within(folder, name, start, end, only)
+                    yield from _transactions(opened, within, options.none_charset, wanted)
+                elif _is_wanted(opened, wanted):
+                    yield Found(folder, name, opened, start, end)
     finally:
         close_segments()
+
+
+def _files(partition: JournalPartition) -> Iterator[tuple[int, str, set[UUID]]]:
+    """Yield the files of a task: the index of the folder, the name there, and of a journal of which
+    single transactions are to be read, those."""
+    only: set[UUID] = set()
+    last: tuple[int, str] | None = None
+    for folder, name in partition.journals():
+        file, transaction = split_name(name)
+        if last is not None and only and (not transaction or last != (folder, file)):
+            yield *last, only
+            only = set()
+        if transaction:
+            only.add(UUID(transaction[1:].removesuffix(JOURNAL_SUFFIX)))
+            last = folder, file
+        else:
+            yield folder, name, set()
+    if last is not None and only:
+        yield *last, only
+
+
+class _Within(NamedTuple):
+    """Part of a shared journal that is to be read: a range, or ONLY some transactions."""
+
+    folder: Folder
+    name: str
+    start: int
+    end: int | None
+    only: set[UUID]
+
+
+def _transactions(
+    journal: SharedJournal, within: _Within, none_charset: str, wanted: Wanted
+) -> Iterator[Found]:
+    """Yield the transactions of a shared journal that reach into a part of it."""
+    folder, name, start, end, only = within
+    if only:
+        start, end = 0, None
+    places = [
+        place
+        for place in journal.places
+        if (place.uuid in only if only else _reaches(place, start, end))
+        and _admits(wanted, place.stamp, place.uuid)
+    ]
+    for place, reader in journal.readers(places, none_charset):
+        behind = place.offset + place.stamp.journal_length
+        found = Found(
+            folder,
+            name_in(name, place),
+            reader,
+            start=max(start - place.offset, 0),
+            end=None if end is None or end >= behind else end - place.offset,
+            at=place,
+        )
+        if isinstance(reader, JournalError):
+            yield found
+            continue
+        with reader:
+            yield found
+
+
+def _reaches(place: Place, start: int, end: int | None) -> bool:
+    """Tell whether a transaction reaches into a range of its journal."""
+    behind = place.offset + place.stamp.journal_length
+    return behind > start and (end is None or place.offset < end)
 
 
 def open_partition(
@@ -534,13 +613,14 @@ def open_partition(
 
 
 def _is_wanted(reader: JournalReader, wanted: Wanted) -> bool:
-    stamp, header = reader.stamp, reader.header
-    if stamp is None or not wanted.conditions:
-        return True
-    return wanted.admits(
+    return reader.stamp is None or _admits(wanted, reader.stamp, reader.header.uuid)
+
+
+def _admits(wanted: Wanted, stamp: Stamp, uuid: UUID) -> bool:
+    return not wanted.conditions or wanted.admits(
         epoch=stamp.epoch,
         sequence=stamp.sequence,
         commit_time=stamp.commit_us,
-        transaction=header.transaction,
-        journal=str(header.uuid),
+        transaction=stamp.transaction,
+        journal=str(uuid),
     )

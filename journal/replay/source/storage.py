@@ -23,10 +23,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
+from uuid import UUID
 
-from firebird_cdc.errors import ReplayError
+from firebird_cdc.errors import JournalShared, ReplayError
 from firebird_cdc.journal.folder.segments import is_segment_name, list_segment, unpack
-from firebird_cdc.journal.format import JournalReader, RandomAccess
+from firebird_cdc.journal.format import JournalReader, Place, RandomAccess, SharedJournal
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem  # type: ignore[import-untyped,import-not-found,unused-ignore]
@@ -54,8 +55,9 @@ class Folder(ABC):
 
     ``is_remote``: a look at it takes a request to a store.
 
-    NAME is that of a file in it, or ``SEGMENT.zip/<uuid>.log`` for a journal in a segment. All
-    methods raise FileNotFoundError if it is not there, and OSError if it can't be read.
+    NAME is that of a file in it, or ``SEGMENT.zip/<uuid>.log`` for a journal in a segment; a
+    transaction in a shared journal has its own ``<uuid>.log`` behind that. All methods raise
+    FileNotFoundError if it is not there, and OSError if it can't be read.
     """
 
     is_remote = False
@@ -96,6 +98,18 @@ class Folder(ABC):
         """Return the file, open for ranged reads; whoever asked closes it."""
         return _InMemory(self.read(name)) if "/" in name else self._open(name)
 
+    def open_journal(self, name: str, none_charset: str = "UTF-8") -> JournalReader | SharedJournal:
+        """Return a reader of a journal, or of one that transactions share; raises as both do."""
+        place = self.place(name)
+        if is_segment_name(name):
+            self.members(name)  # which says what is wrong, if it is no segment
+        content = self.read(name) if "/" in name else None
+        opener = partial(self.open, name) if self.is_remote and content is None else None
+        try:
+            return JournalReader(place, none_charset, content, opener)
+        except JournalShared:
+            return SharedJournal(place, content, opener)
+
     def read(self, name: str) -> bytes:
         """Return the whole content of a file."""
         segment, _, member = name.rpartition("/")
@@ -113,14 +127,25 @@ class Folder(ABC):
             return list_segment(self.place(segment), stream)
 
     def journal(self, name: str, none_charset: str = "UTF-8") -> JournalReader:
-        """Return a reader of a journal; raises as that does."""
-        place = self.place(name)
-        if is_segment_name(name):
-            self.members(name)  # which says what is wrong, if it is no segment
-        if "/" in name:
-            return JournalReader(place, none_charset, content=self.read(name))
-        opener = partial(self.open, name) if self.is_remote else None
-        return JournalReader(place, none_charset, opener=opener)
+        """Return a reader of a journal, or of a transaction in one; raises as that does."""
+        file, transaction = split_name(name)
+        if transaction:
+            uuid = UUID(transaction[1:].removesuffix(JOURNAL_SUFFIX))
+            return self._in_shared(file, uuid, none_charset)
+        opened = self.open_journal(name, none_charset)
+        if isinstance(opened, JournalReader):
+            return opened
+        with opened:
+            return opened.only(none_charset)
+
+    def _in_shared(self, file: str, uuid: UUID, none_charset: str) -> JournalReader:
+        opened = self.open_journal(file, none_charset)
+        with opened:
+            if isinstance(opened, SharedJournal):
+                for place in opened.places:
+                    if place.uuid == uuid:
+                        return opened.reader(place, none_charset)
+        raise FileNotFoundError(errno.ENOENT, f"holds no transaction {uuid}", self.place(file))
 
 
 class _InMemory:
@@ -344,6 +369,20 @@ def folder_at(url: str) -> Folder:
         )
         raise ReplayError(f"{url}: {scheme}: can't be used here: {cause}{hint}") from error
     return _RemoteFolder(url, system, base)
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Return the journal's part of a name, and that of a transaction in it, with its slash: ""
+    where the name is a journal's."""
+    file, _, transaction = name.rpartition("/")
+    if file.endswith(JOURNAL_SUFFIX):
+        return file, f"/{transaction}"
+    return name, ""
+
+
+def name_in(name: str, place: Place) -> str:
+    """Return the name of a transaction in the shared journal NAME."""
+    return f"{name}/{place.uuid}{JOURNAL_SUFFIX}"
 
 
 def folder_of(file: str, folders: Iterable[Folder]) -> tuple[Folder, str]:

@@ -35,13 +35,19 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from firebird_cdc.errors import JournalError, ReplayError
 from firebird_cdc.journal.folder.segments import SEGMENT_NAME, close_segments
+from firebird_cdc.journal.format import SharedJournal
 from firebird_cdc.journal.replay.source.changes import missing_numbers, read_changes
 from firebird_cdc.journal.replay.source.planning import (
     JournalOptions,
     OptionTexts,
     divide_journals,
 )
-from firebird_cdc.journal.replay.source.storage import JOURNAL_SUFFIX, Folder, open_folder
+from firebird_cdc.journal.replay.source.storage import (
+    JOURNAL_SUFFIX,
+    Folder,
+    name_in,
+    open_folder,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
@@ -223,11 +229,18 @@ class JournalStreamReader(DataSourceStreamReader):
     def _take_in(self, index: int, folder: Folder, name: str, size: int) -> _Line | None:
         """Note where a journal is; return its database and epoch, None if it can't be read."""
         try:
-            with folder.journal(name) as reader:
-                stamp, database = reader.stamp, reader.database
+            with folder.open_journal(name) as opened:
+                database = opened.database
+                if isinstance(opened, SharedJournal):
+                    places, stamp = opened.places, None
+                else:
+                    places, stamp = [], opened.stamp
         except (JournalError, FileNotFoundError):
             return None
         self._known.add(name.rpartition("/")[2])
+        for place in places:
+            where = _Where(index, name_in(name, place), place.stamp.journal_length)
+            self._note((database, place.stamp.epoch), place.stamp.sequence, where)
         if stamp is None:
             return None
         line = database, stamp.epoch

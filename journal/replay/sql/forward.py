@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from firebird_cdc.errors import JournalError, ReplayError
-from firebird_cdc.journal.format import DATA_OFFSET, Gap, raw_texts
+from firebird_cdc.journal.format import Gap, raw_texts
 from firebird_cdc.journal.replay.cluster.progress import doing
 from firebird_cdc.journal.replay.cluster.session import plain_errors
 from firebird_cdc.journal.replay.output import refuse_existing, write_last, write_text
@@ -382,7 +382,7 @@ class _Task:
             finder = JournalFinder(folders)
             with finder.open_file(piece.file, self.none_charset)[2] as reader:
                 start: int | None = 0
-                if piece.start > DATA_OFFSET:
+                if piece.start > reader.data_offset:
                     start = reader.first_block(piece.start)
                 if start is not None and (piece.end is None or start < piece.end):
                     for change in reader.changes(start, piece.end, raw_texts):

@@ -11,6 +11,7 @@ from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.notes import QUARANTINE
 from firebird_cdc.journal.folder.segments import SEGMENT_SUFFIX, is_segment_name, list_segment
+from firebird_cdc.journal.format import SharedJournal
 
 
 def find_journal(given: Path, config: Path | None) -> Path:
@@ -37,12 +38,24 @@ def find_journal(given: Path, config: Path | None) -> Path:
     for path in _places(folders, name):
         if path.exists():
             return path
+    if (shared := _in_shared(folders, UUID(name[:36]))) is not None:
+        return shared / name
     for segment in _segments(folders[-1]):
         with contextlib.suppress(JournalError, FileNotFoundError):  # damaged, or just removed
             if any(member == name for member, _ in list_segment(segment)):
                 return segment / name
     searched = ", ".join(map(str, folders))
     raise JournalError(given, -1, f"there is no journal of this name in {searched}")
+
+
+def _in_shared(folders: list[Path], uuid: UUID) -> Path | None:
+    """Return the shared journal whose index names a transaction, None if there is none."""
+    for folder in folders:
+        for path in folder.glob("*.log"):
+            with contextlib.suppress(JournalError, OSError), SharedJournal(path) as journal:
+                if any(place.uuid == uuid for place in journal.places):
+                    return path
+    return None
 
 
 def _places(folders: list[Path], name: str) -> Iterator[Path]:

@@ -23,6 +23,7 @@ from firebird_cdc.journal.format import (
     Row,
     RowChange,
     SequenceChange,
+    SharedJournal,
     Storage,
     Table,
     Undecodable,
@@ -52,10 +53,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "file",
         type=Path,
         metavar="FILE|UUID",
-        help="a journal, in whatever state; of a UUID the journal folder, the quarantine and the"
-        " archive are searched",
+        help="a journal, in whatever state, or JOURNAL/UUID.log, a transaction in it; of a UUID the"
+        " journal folder, the quarantine and the archive are searched",
     )
     add_config_option(parser)
+    parser.add_argument(
+        "--sequence",
+        type=_count,
+        metavar="N",
+        help="of a journal that transactions share, print the one with this number only",
+    )
     parser.add_argument(
         "--limit", type=_count, metavar="N", help="print N changes; the rest is checked only"
     )
@@ -79,6 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(line)
     except (JournalEmpty, JournalTorn, JournalCorrupt) as error:
         ended = error
+    ended = ended or tally.damaged
     if arguments.json:
         print(json.dumps(_outcome(ended, tally)))
     else:
@@ -103,8 +111,11 @@ def _charset(name: str) -> str:
 def _lines(arguments: argparse.Namespace, tally: _Tally) -> Iterator[str]:
     form = _json_lines if arguments.json else _text_lines
     try:
-        with open_journal(arguments.file, arguments.charset_none) as reader:
-            yield from form(reader, arguments, tally)
+        with open_journal(arguments.file, arguments.charset_none) as opened:
+            if isinstance(opened, SharedJournal):
+                yield from _shared_lines(opened, form, arguments, tally)
+            else:
+                yield from form(opened, arguments, tally)
     except PermissionError:
         raise  # whoever runs us says as whom to run it
     except OSError as error:
@@ -113,12 +124,40 @@ def _lines(arguments: argparse.Namespace, tally: _Tally) -> Iterator[str]:
         ) from error
 
 
+_Form = Callable[[JournalReader, argparse.Namespace, "_Tally"], Iterator[str]]
+
+
+def _shared_lines(
+    journal: SharedJournal, form: _Form, arguments: argparse.Namespace, tally: _Tally
+) -> Iterator[str]:
+    """Yield the lines of each transaction; one that is damaged keeps no other from being shown."""
+    wanted = [each for each in journal.places if arguments.sequence in (None, each.stamp.sequence)]
+    if not wanted:
+        what = "no transaction in it has this number" if journal.places else "none was committed"
+        raise JournalError(arguments.file, -1, what)
+    for place, reader in journal.readers(wanted, arguments.charset_none):
+        try:
+            if isinstance(reader, JournalError):
+                raise reader
+            with reader:
+                yield from form(reader, arguments, tally)
+        except (JournalEmpty, JournalTorn, JournalCorrupt) as error:
+            tally.damaged = error
+            number = f"sequence {place.stamp.sequence}, epoch {place.stamp.epoch}"
+            sentence = f"transaction {place.uuid}, {number}: {error}"
+            yield json.dumps({"damaged": sentence}) if arguments.json else f"damaged   {sentence}"
+        tally.transactions += 1
+
+
 class _Tally:
-    """Counts of what has been read so far, for the last line."""
+    """Counts of what has been read so far, for the last line; ``damaged``: the last error that did
+    not end it."""
 
     def __init__(self) -> None:
         self.changes = 0
         self.length = 0
+        self.transactions = 0
+        self.damaged: JournalError | None = None
 
 
 def _is_open(ended: JournalError) -> bool:
@@ -136,6 +175,10 @@ def _state(ended: JournalError | None) -> str:
 
 def _last_line(ended: JournalError | None, tally: _Tally) -> str:
     count = f"{tally.changes} change{'' if tally.changes == 1 else 's'}"
+    if tally.transactions > 1:
+        count += f" in {tally.transactions} transactions"
+    if ended is None and tally.transactions > 1:
+        return f"whole: {count}"
     if ended is None:
         return f"whole: {count}, {tally.length} bytes up to the end of its seal"
     if isinstance(ended, JournalEmpty):

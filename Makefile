@@ -64,6 +64,7 @@ soak: setup ## what `make test` leaves out; kill, cut the power, fuzz, leaks, va
 
 fuzz: setup ## damaged and forged journals for the reader (INPUTS=1000000)
 	$(BIN)/python tests/fuzz/journal_fuzz.py --inputs $(INPUTS)
+	$(BIN)/python tests/fuzz/shared_fuzz.py --inputs $(INPUTS)
 
 sanitize: setup ## the engine's tests with the address and undefined-behaviour sanitizers
 	FIREBIRD_CDC_INSTRUMENT=sanitizers $(BIN)/pytest $(LANES) tests/engine

@@ -245,11 +245,11 @@ class JournalReader:
         self._none_codec = codec_for_none(none_charset)
         self._begin: tuple[str, str] | None = None
         self._catalogue_read: _Catalogue | None = None
-        base, stamp = (0, None) if place is None else (place.offset, place.stamp)
+        base = 0 if place is None else place.offset
         self._source = source = Source(path, content, opener, base)
         try:
             self._head = source.read(_HEAD, 0) if content is None else content
-            self._sectors = sectors = parse_sectors(self._head, source.path, stamp)
+            self._sectors = sectors = parse_sectors(self._head, source.path, place)
         except BaseException:
             if content is None:
                 source.close()

@@ -34,7 +34,7 @@ from firebird_cdc.journal.format.layout import (
     known_uuid,
     new_tuple,
 )
-from firebird_cdc.journal.format.model import CommitMark, Header, Stamp
+from firebird_cdc.journal.format.model import CommitMark, Header, Place, Stamp
 
 MAX_LENGTH = 1 << 62
 """More bytes than a file can have; offsets up to here can be asked of the system."""
@@ -57,14 +57,14 @@ class Sectors(NamedTuple):
     seal: struct.Struct
 
 
-def parse_sectors(head: bytes, path: Path | str, stamp: Stamp | None = None) -> Sectors:
+def parse_sectors(head: bytes, path: Path | str, place: Place | None = None) -> Sectors:
     """Return the sectors at the beginning of HEAD, the first bytes of the journal at PATH.
 
-    ``stamp``: of a transaction of a shared journal, as ledger or index have it. Raises
+    ``place``: of a transaction in a shared journal, as ledger or index have it. Raises
     JournalEmpty, JournalTorn or JournalCorrupt.
     """
-    if head.startswith(TRANSACTION_MAGIC):
-        return _parse_transaction(head, path, stamp)
+    if place is not None or head.startswith(TRANSACTION_MAGIC):
+        return _parse_transaction(head, path, place)
     whole = _parse_whole(head) if len(head) >= DATA_OFFSET else None
     return whole if whole is not None else _parse_each(head, path)
 
@@ -115,13 +115,16 @@ def _parse_whole(head: bytes) -> Sectors | None:
     return new_tuple(Sectors, (header, mark, stamp, header_crc, uuid, uuid_crc, DATA_OFFSET, SEAL))
 
 
-def _parse_transaction(head: bytes, path: Path | str, stamp: Stamp | None) -> Sectors:
+def _parse_transaction(head: bytes, path: Path | str, place: Place | None) -> Sectors:
     """Return what a transaction of version 2 has in place of the sectors."""
     found = parse_head(head)
     if found is None:
-        raise JournalCorrupt(path, 0, "the checksum of the transaction's head is wrong")
-    header = found.header
-    if stamp is not None:
+        raise JournalCorrupt(path, 0, "no intact head of a transaction is here")
+    header, stamp = found.header, None
+    if place is not None:
+        stamp = place.stamp
+        if header.uuid != place.uuid:  # its bytes are right wherever they lie
+            raise JournalCorrupt(path, 0, f"transaction {header.uuid} lies here")
         _check_transaction(header, stamp.transaction, 0, path)
         end = stamp.seal_end
         is_short = end < HEAD.size + BLOCK_HEADER + FLOOR_SEAL.size

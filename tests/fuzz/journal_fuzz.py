@@ -14,28 +14,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import multiprocessing
-import os
 import random
-import resource
-import secrets
-import shutil
-import signal
 import struct
 import sys
-import tempfile
-import time
-import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import google_crc32c
+
+sys.path.insert(1, str(Path(__file__).parent))
+from campaign import Campaign, Input, Lie, main
 
 from firebird_cdc.errors import JournalError, JournalTorn
 from firebird_cdc.journal.format import (
@@ -61,25 +52,16 @@ from firebird_cdc.journal.format import (
     Value,
     read_envelope,
 )
+from firebird_cdc.journal.format.records import RecordWriter
 from firebird_cdc.journal.shipper.commands import show
 from firebird_cdc.journal.types.canonical import RowText
 
 _VECTORS = Path(__file__).parent.parent / "vectors"
-_CPU_S = 1.0
-_MEMORY = 512 * 1024 * 1024
 _BLOCK = struct.Struct("<4sIQQIHHII")
 _STAMP_LENGTHS = struct.Struct("<QQQQ")  # from byte 32 of the stamp: length, events, …, catalogue
 _SEAL = struct.Struct("<QQQq")
 _SEALS = 2
 _CATALOGUE = 4
-
-
-class Hang(BaseException):
-    """The reader was at one input for a second."""
-
-
-class Lie(Exception):
-    """The reader gave something that nobody has written."""
 
 
 # ---- What is fed -------------------------------------------------------------------------------
@@ -156,7 +138,7 @@ def _value(chance: random.Random, column: Column, blob: Callable[[], int]) -> Va
     return chance.randbytes(chance.randrange(12))
 
 
-def _row(chance: random.Random, writer: JournalWriter, table: Table) -> list[Value]:
+def _row(chance: random.Random, writer: RecordWriter, table: Table) -> list[Value]:
     def blob() -> int:
         size = chance.choice((0, 10, 200))
         return writer.blob(chance.randbytes(size), chance.random() < 0.9, chunk_bytes=90)
@@ -191,6 +173,32 @@ def _table_change(chance: random.Random, columns: Sequence[Column]) -> TableChan
     )
 
 
+def write_random_rows(
+    writer: RecordWriter, chance: random.Random, is_known: bool
+) -> tuple[Table, int]:
+    """Write changes of two tables; return the first, and the event that is a DDL. IS_KNOWN: their
+    definitions are complete."""
+    columns = _all_columns()
+    wide = writer.table("WIDE", columns, resolved=is_known)
+    small = writer.table("SMALL", [columns[1], columns[14]], resolved=is_known)
+    for turn in range(chance.randint(2, 6)):
+        table = chance.choice((wide, small, small))
+        kind = chance.randrange(3)
+        if kind == 0:
+            writer.insert(table, _row(chance, writer, table))
+        elif kind == 1:
+            writer.update(table, _row(chance, writer, table), _row(chance, writer, table))
+        else:
+            writer.delete(table, _row(chance, writer, table))
+        if turn == 1:
+            writer.sequence("GEN", chance.randrange(2**40))
+            writer.ddl("ALTER TABLE SMALL ADD Ж INTEGER")
+            ddl = writer.event_count
+            writer.gap("a reason")
+            small = writer.table("SMALL", columns[:3], key_kind=2, order=(2, 0, 1))
+    return wide, ddl
+
+
 def _write_random(path: Path, number: int) -> Iterator[bytes]:
     """Write a journal from a seed; yield its bytes as an open, sealed, marked, stamped one."""
     chance = random.Random(f"journal {number}")
@@ -204,31 +212,14 @@ def _write_random(path: Path, number: int) -> Iterator[bytes]:
         started_us=1_790_000_000_000_000,
         block_bytes=chance.choice((200, 400, 1500)),
     ) as writer:
-        columns = _all_columns()
         known = number % 2 == 0
-        wide = writer.table("WIDE", columns, resolved=known)
-        small = writer.table("SMALL", [columns[1], columns[14]], resolved=known)
-        for turn in range(chance.randint(2, 6)):
-            table = chance.choice((wide, small, small))
-            kind = chance.randrange(3)
-            if kind == 0:
-                writer.insert(table, _row(chance, writer, table))
-            elif kind == 1:
-                writer.update(table, _row(chance, writer, table), _row(chance, writer, table))
-            else:
-                writer.delete(table, _row(chance, writer, table))
-            if turn == 1:
-                writer.sequence("GEN", chance.randrange(2**40))
-                writer.ddl("ALTER TABLE SMALL ADD Ж INTEGER")
-                ddl = writer.event_count
-                writer.gap("a reason")
-                small = writer.table("SMALL", columns[:3], key_kind=2, order=(2, 0, 1))
+        wide, ddl = write_random_rows(writer, chance, known)
         writer.flush()
         yield path.read_bytes()
         writer.gap("the last record")  # the floor needs a block that is written with the seal
         writer.seal(1_790_000_000_000_001, chance.randrange(2**32))
         yield path.read_bytes()
-        changes = {ddl: [_table_change(chance, columns) for _ in range(number % 3)]}
+        changes = {ddl: [_table_change(chance, _all_columns()) for _ in range(number % 3)]}
         if not known or number % 4:
             writer.complete([] if known else [replace(wide, resolved=True)], changes)
         writer.commit(number + 1, 1_790_000_000_000_002)
@@ -324,7 +315,7 @@ def _truth(path: Path, content: bytes) -> Truth | None:
             begin = reader.database, reader.user
             try:
                 for change in reader.changes():
-                    changes.append(_plain(change))
+                    changes.append(plain(change))
             except JournalTorn:
                 is_whole = False
             unresolved: dict[int, bytes] = {}
@@ -336,7 +327,7 @@ def _truth(path: Path, content: bytes) -> Truth | None:
         return None
 
 
-def _plain(change: Change) -> object:
+def plain(change: Change) -> object:
     """Return a change as it can be compared, with the content of its blobs."""
     if not isinstance(change, RowChange):
         return change
@@ -355,8 +346,8 @@ def _plain_value(value: Value) -> object:
 
 # ---- Damage: checksums stay as they are --------------------------------------------------------
 
-_INTERESTING = (0, 1, 2, 3, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x1000000, 0x7FFFFFFF)
-_HUGE = (0x80000000, 0xFFFFFFFF, 1 << 63, (1 << 64) - 1)
+INTERESTING = (0, 1, 2, 3, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x1000000, 0x7FFFFFFF)
+HUGE = (0x80000000, 0xFFFFFFFF, 1 << 63, (1 << 64) - 1)
 
 
 def damage(chance: random.Random, subject: Subject, subjects: Sequence[Subject]) -> bytes:
@@ -395,7 +386,7 @@ def _set_number(
 ) -> None:
     at = _place(chance, content, subject)
     size = chance.choice((1, 2, 4, 8))
-    number = chance.choice((*_INTERESTING, *_HUGE, len(content), at))
+    number = chance.choice((*INTERESTING, *HUGE, len(content), at))
     end = min(at + size, len(content))
     content[at:end] = (number % (1 << 8 * size)).to_bytes(size, "little")[: end - at]
 
@@ -520,7 +511,7 @@ def _forge_block(chance: random.Random, pieces: list[_Piece], subjects: Sequence
     elif kind == 2:  # an integer somewhere behind the record's header
         width = chance.choice((1, 2, 4, 8))
         at = min(start + 8 + chance.randrange(max(min(size, 80), 1)), len(payload))
-        value = chance.choice((*_INTERESTING, *_HUGE)) % (1 << 8 * width)
+        value = chance.choice((*INTERESTING, *HUGE)) % (1 << 8 * width)
         payload[at : at + width] = value.to_bytes(width, "little")
     elif kind == 3:  # kind, flags, table or length of a record
         at = start + chance.randrange(8)
@@ -558,7 +549,7 @@ def _forge_block(chance: random.Random, pieces: list[_Piece], subjects: Sequence
         piece.flags = chance.randrange(8)
     else:
         field = chance.choice(("first_event", "records", "length"))
-        setattr(piece, field, chance.choice((*_INTERESTING, *_HUGE)) % (1 << 32))
+        setattr(piece, field, chance.choice((*INTERESTING, *HUGE)) % (1 << 32))
 
 
 def _recount(pieces: list[_Piece]) -> None:
@@ -616,7 +607,7 @@ def _assemble(sectors: bytearray, pieces: list[_Piece], fit_stamp: bool) -> byte
 def examine(path: Path, known: Known, is_forged: bool, chance: random.Random) -> str:
     """Read the journal at PATH in every way; return how it ended. Raises Lie, and what crashed."""
     if chance.random() < 0.05:
-        _show(path, chance.random() < 0.5)
+        show_journal(path, chance.random() < 0.5)
     try:
         reader = JournalReader(path)
     except JournalError as error:
@@ -625,10 +616,10 @@ def examine(path: Path, known: Known, is_forged: bool, chance: random.Random) ->
         # By its header it is the journal that was damaged, or the one that lies over it.
         truths = known.get(reader.header.uuid, [])
         if not is_forged:
-            _compare("header", reader.header, [truth.header for truth in truths])
+            compare("header", reader.header, [truth.header for truth in truths])
             marks = [None, *(truth.commit_mark for truth in truths)]
-            _compare("commit mark", reader.commit_mark, marks)
-            _compare("stamp", reader.stamp, [None, *(truth.stamp for truth in truths)])
+            compare("commit mark", reader.commit_mark, marks)
+            compare("stamp", reader.stamp, [None, *(truth.stamp for truth in truths)])
         ended = _read_all(reader, truths, is_forged)
         if chance.random() < 0.2:
             _read_ranges(reader, truths, is_forged, chance)
@@ -636,8 +627,8 @@ def examine(path: Path, known: Known, is_forged: bool, chance: random.Random) ->
             begin = reader.database, reader.user
             envelope = read_envelope(path)
             if not is_forged:
-                _compare("begin", begin, [truth.begin for truth in truths])
-                _compare("envelope", envelope, [(reader.header, reader.stamp, begin[0])])
+                compare("begin", begin, [truth.begin for truth in truths])
+                compare("envelope", envelope, [(reader.header, reader.stamp, begin[0])])
         with contextlib.suppress(JournalError):
             unresolved = reader.unresolved_tables()
             if not is_forged:
@@ -645,16 +636,16 @@ def examine(path: Path, known: Known, is_forged: bool, chance: random.Random) ->
                 # the changes then.
                 right = [item for truth in truths for item in truth.unresolved.items()]
                 for item in unresolved.items():
-                    _compare("unresolved table", item, right)
+                    compare("unresolved table", item, right)
         seal = reader.seal
         if not is_forged:
             # Half of the floor is in the block before: without that there is none.
             seals = [truth.seal for truth in truths if truth.seal is not None]
-            _compare("seal", seal, [None, *seals, *(one._replace(floor=None) for one in seals)])
+            compare("seal", seal, [None, *seals, *(one._replace(floor=None) for one in seals)])
     return ended
 
 
-def _compare(what: str, found: object, written: Sequence[object]) -> None:
+def compare(what: str, found: object, written: Sequence[object]) -> None:
     if found not in written:
         raise Lie(f"{what}: {found!r}, where {written!r} was written")
 
@@ -667,12 +658,12 @@ def _read_all(reader: JournalReader, truths: Sequence[Truth], is_forged: bool) -
     try:
         for change in reader.changes():
             if is_forged:
-                _use(change, texts)
+                use(change, texts)
                 continue
-            plain = _plain(change)
-            still = [t for t in possible if len(t.changes) > count and t.changes[count] == plain]
+            seen = plain(change)
+            still = [t for t in possible if len(t.changes) > count and t.changes[count] == seen]
             if not still:
-                raise Lie(f"change {count}: {plain!r:.2000}")
+                raise Lie(f"change {count}: {seen!r:.2000}")
             possible = still
             count += 1
     except JournalError as error:
@@ -698,14 +689,14 @@ def _read_ranges(
         with contextlib.suppress(JournalError):
             for change in reader.changes(start, end):
                 if is_forged:
-                    _use(change, texts)
+                    use(change, texts)
                     continue
-                plain = _plain(change)
-                if not any(plain in truth.changes for truth in truths):
-                    raise Lie(f"a change from byte {start} on: {plain!r:.2000}")
+                seen = plain(change)
+                if not any(seen in truth.changes for truth in truths):
+                    raise Lie(f"a change from byte {start} on: {seen!r:.2000}")
 
 
-def _use(change: Change, texts: dict[int, RowText]) -> None:
+def use(change: Change, texts: dict[int, RowText]) -> None:
     """Do with a change what an audit does."""
     if isinstance(change, RowChange):
         text = texts.get(id(change.table))
@@ -717,15 +708,30 @@ def _use(change: Change, texts: dict[int, RowText]) -> None:
                 text.key(row)
 
 
-def _show(path: Path, as_json: bool) -> None:
+def show_journal(path: Path, as_json: bool) -> None:
     arguments = argparse.Namespace(
-        file=path, config=None, json=as_json, limit=None, charset_none="UTF-8"
+        file=path, config=None, json=as_json, sequence=None, limit=None, charset_none="UTF-8"
     )
     with contextlib.redirect_stdout(io.StringIO()):
         show.run(arguments)
 
 
 # ---- The run -----------------------------------------------------------------------------------
+
+
+class JournalFuzz(Campaign):
+    """Journals of version 1."""
+
+    def __init__(self, folder: Path) -> None:
+        self.subjects = make_subjects(folder)
+        self._known = {t.header.uuid: s.truths for s in self.subjects for t in s.truths}
+
+    def make_input(self, seed: int, number: int) -> Input:
+        content, subject, is_forged = make_input(seed, number, self.subjects)
+        return Input(content, subject.name, is_forged)
+
+    def examine(self, path: Path, is_forged: bool, chance: random.Random) -> str:
+        return examine(path, self._known, is_forged, chance)
 
 
 def make_input(seed: int, number: int, subjects: Sequence[Subject]) -> tuple[bytes, Subject, bool]:
@@ -739,104 +745,5 @@ def make_input(seed: int, number: int, subjects: Sequence[Subject]) -> tuple[byt
     return make(chance, subject, subjects), subject, is_forged
 
 
-def attempt(path: Path, content: bytes, known: Known, is_forged: bool, number: int) -> str:
-    """Have the reader read CONTENT from PATH; return how it ended.
-
-    Raises Lie, Hang, and any other exception that the reader did not mean.
-    """
-    path.write_bytes(content)
-    chance = random.Random(number)
-    signal.setitimer(signal.ITIMER_PROF, _CPU_S)
-    try:
-        return examine(path, known, is_forged, chance)
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-
-
-def fuzz(seed: int, numbers: range, folder: Path, complain: Callable[[str], None]) -> Counter[str]:
-    """Try the inputs of these numbers in this process; return how many ended how.
-
-    COMPLAIN is called with what is wrong with one, once the input was saved in FOLDER.
-    """
-
-    def expire(number: int, frame: FrameType | None) -> None:
-        where = "".join(traceback.format_stack(frame, 3))
-        raise Hang(f"still reading after {_CPU_S} s of CPU time, at\n{where}")
-
-    before = signal.signal(signal.SIGPROF, expire)
-    path = folder / f"input-{numbers.start}.log"
-    subjects = make_subjects(folder)
-    known = {truth.header.uuid: s.truths for s in subjects for truth in s.truths}
-    tally: Counter[str] = Counter()
-    try:
-        for number in numbers:
-            content, subject, is_forged = make_input(seed, number, subjects)
-            try:
-                ended = attempt(path, content, known, is_forged, number)
-            except (Exception, Hang) as error:
-                ended = "WRONG"
-                saved = folder / f"{seed}-{number}.log"
-                saved.write_bytes(content)
-                kind = "forged" if is_forged else "damaged"
-                trace = "".join(traceback.format_exception(error)[-4:])
-                complain(f"{saved}, {kind} from {subject.name}:\n{trace}")
-            tally[ended] += 1
-    finally:
-        signal.signal(signal.SIGPROF, before)
-        path.unlink(missing_ok=True)
-    return tally
-
-
-def _worker(seed: int, numbers: range, folder: Path, results: Connection) -> None:
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + _MEMORY
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    folder.mkdir()
-    tally = fuzz(seed, numbers, folder, lambda text: print(text, file=sys.stderr, flush=True))
-    results.send(tally)
-
-
-def main() -> int:
-    """Run what the command line asks for; 1 if there was anything to complain of."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--inputs", type=int, default=1_000_000)
-    parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 20))
-    parser.add_argument("--from", dest="first", type=int, default=0, help="number of the first")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    arguments = parser.parse_args()
-    last = arguments.first + arguments.inputs
-    print(f"seed {arguments.seed}, inputs {arguments.first} to {last - 1}", flush=True)
-    memory = Path("/dev/shm")
-    base = tempfile.mkdtemp(prefix="journal-fuzz-", dir=memory if memory.is_dir() else None)
-    begun = time.monotonic()
-    context = multiprocessing.get_context("spawn")
-    workers = []
-    share = -(-arguments.inputs // arguments.jobs)
-    for first in range(arguments.first, last, share):
-        numbers = range(first, min(first + share, last))
-        mine, theirs = context.Pipe(duplex=False)
-        where = Path(base, str(first))
-        process = context.Process(target=_worker, args=(arguments.seed, numbers, where, theirs))
-        process.start()
-        theirs.close()
-        workers.append((process, mine, where))
-    tally: Counter[str] = Counter()
-    for process, results, where in workers:
-        try:
-            tally += results.recv()
-        except EOFError:
-            process.join()
-            tally["WRONG"] += 1
-            print(f"the process died ({process.exitcode}); its input is in {where}")
-        process.join()
-    seconds = time.monotonic() - begun
-    print(f"{tally.total()} inputs in {seconds:.0f} s: {dict(tally.most_common())}")
-    if tally["WRONG"]:
-        print(f"{tally['WRONG']} of them went wrong; they are in {base}")
-        return 1
-    shutil.rmtree(base)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(JournalFuzz, __doc__ or ""))

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import campaign
 import journal_fuzz
 import pytest
 
@@ -29,7 +30,8 @@ def test_no_input_makes_the_reader_crash_hang_exhaust_memory_or_misread() -> Non
 
 def _complaints(folder: Path, inputs: int) -> list[str]:
     found: list[str] = []
-    tally = journal_fuzz.fuzz(4, range(inputs), folder, found.append)
+    given = journal_fuzz.JournalFuzz(folder)
+    tally = campaign.fuzz(given, 4, range(inputs), folder, found.append)
     assert tally["WRONG"] == len(found)
     for text in found:
         assert Path(text.partition(",")[0]).is_file()
@@ -55,6 +57,6 @@ def test_a_reader_that_loops_is_found_to_hang(
             pass
 
     monkeypatch.setattr(journal_fuzz, "read_envelope", read_envelope)
-    monkeypatch.setattr(journal_fuzz, "_CPU_S", 0.05)
+    monkeypatch.setattr(campaign, "CPU_S", 0.05)
     found = _complaints(tmp_path, 20)
     assert any("Hang" in text and "in read_envelope" in text for text in found)

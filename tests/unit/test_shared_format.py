@@ -310,3 +310,15 @@ def test_a_damaged_first_block_harms_no_transaction(written: Written) -> None:
         assert journal.header is None
         for place in journal.places:
             assert len(_content(journal.reader(place))) == place.stamp.event_count
+
+
+def test_another_transaction_at_its_place_is_not_read_for_it(written: Written) -> None:
+    with SharedJournal(written.path) as journal:
+        first, other = journal.places[:2]
+    content = bytearray(written.path.read_bytes())
+    moved = content[other.offset : other.offset + other.stamp.journal_length]
+    content[first.offset : first.offset + len(moved)] = moved
+    with SharedJournal(written.path, content=bytes(content)) as journal:
+        same_number = first._replace(stamp=other.stamp)
+        with pytest.raises(JournalCorrupt, match=f"transaction {other.uuid} lies here"):
+            journal.reader(same_number)

@@ -131,10 +131,10 @@ def _shared_lines(
     journal: SharedJournal, form: _Form, arguments: argparse.Namespace, tally: _Tally
 ) -> Iterator[str]:
     """Yield the lines of each transaction; one that is damaged keeps no other from being shown."""
+    tally.is_shared = True
     wanted = [each for each in journal.places if arguments.sequence in (None, each.stamp.sequence)]
-    if not wanted:
-        what = "no transaction in it has this number" if journal.places else "none was committed"
-        raise JournalError(arguments.file, -1, what)
+    if arguments.sequence is not None and not wanted:
+        raise JournalError(arguments.file, -1, "no transaction in it has this number")
     for place, reader in journal.readers(wanted, arguments.charset_none):
         try:
             if isinstance(reader, JournalError):
@@ -157,6 +157,7 @@ class _Tally:
         self.changes = 0
         self.length = 0
         self.transactions = 0
+        self.is_shared = False
         self.damaged: JournalError | None = None
 
 
@@ -175,9 +176,9 @@ def _state(ended: JournalError | None) -> str:
 
 def _last_line(ended: JournalError | None, tally: _Tally) -> str:
     count = f"{tally.changes} change{'' if tally.changes == 1 else 's'}"
-    if tally.transactions > 1:
-        count += f" in {tally.transactions} transactions"
-    if ended is None and tally.transactions > 1:
+    if tally.is_shared:
+        count += f" in {tally.transactions} transaction{'' if tally.transactions == 1 else 's'}"
+    if ended is None and tally.is_shared:
         return f"whole: {count}"
     if ended is None:
         return f"whole: {count}, {tally.length} bytes up to the end of its seal"

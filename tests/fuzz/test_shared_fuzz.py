@@ -1,0 +1,75 @@
+"""A seeded share of the fuzzer's inputs for shared journals, and readers with faults that it has to
+find."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import campaign
+import pytest
+import shared_fuzz
+
+from firebird_cdc.journal.format import Place, SharedJournal, Stamp
+from firebird_cdc.journal.format.blocks import BlockChain
+from firebird_cdc.journal.format.sectors import Head
+from firebird_cdc.journal.format.shared import walk
+
+_PROGRAM = Path(__file__).with_name("shared_fuzz.py")
+
+
+def test_no_input_makes_the_reader_of_shared_journals_crash_hang_or_misread() -> None:
+    arguments = ["--inputs", "10000", "--seed", "4", "--jobs", "2"]
+    done = subprocess.run(
+        [sys.executable, "-P", str(_PROGRAM), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "10000 inputs in" in done.stdout
+
+
+def _complaints(folder: Path, inputs: int) -> list[str]:
+    found: list[str] = []
+    given = shared_fuzz.SharedFuzz(folder)
+    tally = campaign.fuzz(given, 4, range(inputs), folder, found.append)
+    assert tally["WRONG"] == len(found)
+    return found
+
+
+def test_shared_reader_without_checksums_is_found_to_misread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def payload(self: Any, block: Any) -> bytes:
+        return bytes(self.read(block.payload_length, block.offset + 40))
+
+    monkeypatch.setattr(BlockChain, "payload", payload)
+    found = _complaints(tmp_path, 3000)
+    assert sum("Lie" in text and ", damaged from" in text for text in found) > 5
+
+
+def test_reader_that_takes_all_that_is_whole_is_found_to_misread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = shared_fuzz.SharedFuzz(tmp_path)
+
+    def all_whole(journal: SharedJournal) -> list[Place]:
+        source = journal._source
+        return [
+            Place(
+                found.what.header.uuid,
+                found.offset,
+                0,
+                Stamp(0, number, 0, 0, found.what.length, 0, found.what.header.transaction),
+            )
+            for number, found in enumerate(walk(source.read, source.size, journal.uuid))
+            if isinstance(found.what, Head)
+        ]
+
+    monkeypatch.setattr(SharedJournal, "_read_index", all_whole)
+    found: list[str] = []
+    campaign.fuzz(given, 4, range(200), tmp_path, found.append)
+    assert sum("Lie: place" in text for text in found) > 50

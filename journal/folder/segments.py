@@ -19,8 +19,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from firebird_cdc.errors import JournalCorrupt, JournalError, JournalShared
-from firebird_cdc.journal.format import JournalReader, SharedJournal
+from firebird_cdc.errors import JournalCorrupt, JournalError
+from firebird_cdc.journal.format import JournalReader, SharedJournal, open_any
 
 SEGMENT_SUFFIX = ".zip"
 
@@ -135,10 +135,7 @@ def open_journal(path: Path, none_charset: str = "UTF-8") -> JournalReader | Sha
     content = None
     if is_segment_name(path.parent.name):
         content = unpack(path.parent, path.name)
-    try:
-        return JournalReader(path, none_charset, content)
-    except JournalShared:
-        return SharedJournal(path, content)
+    return open_any(path, none_charset, content)
 
 
 def _open_transaction(path: Path, none_charset: str) -> JournalReader:

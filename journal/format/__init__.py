@@ -42,7 +42,7 @@ from firebird_cdc.journal.format.model import (
 from firebird_cdc.journal.format.reader import JournalReader, read_envelope
 from firebird_cdc.journal.format.row_decoder import RowDecoder, image_places, raw_texts, row_decoder
 from firebird_cdc.journal.format.salvage import Remains, read_remains
-from firebird_cdc.journal.format.shared import SharedJournal
+from firebird_cdc.journal.format.shared import SharedJournal, open_any
 from firebird_cdc.journal.format.shared_writer import SharedJournalWriter, TransactionWriter
 from firebird_cdc.journal.format.writer import (
     JournalWriter,
@@ -89,6 +89,7 @@ __all__ = [
     "append_catalogue",
     "fast_uuid",
     "image_places",
+    "open_any",
     "parse_table",
     "raw_texts",
     "read_envelope",

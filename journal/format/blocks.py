@@ -101,7 +101,7 @@ class BlockChain:
         if block.flags != CATALOGUE if is_catalogue else block.flags & ~(DEFINES | SEALS):
             raise self.broken(offset, block.raw, "the block has unknown flags")
         if stamp is not None:
-            limit = stamp.journal_length if is_catalogue else stamp.seal_end
+            limit = stamp.journal_length if is_catalogue else self._sectors.seal_end
             if block.end > limit:
                 raise self.broken(offset, block.raw, "the block is longer than the journal")
         return block
@@ -172,8 +172,7 @@ class BlockChain:
 
         See `JournalReader.first_block` on why it is one of the chain.
         """
-        assert self._stamp is not None
-        end = min(offset, self._stamp.seal_end)
+        end = min(offset, self._sectors.seal_end)
         size = _BACKWARD_WINDOW
         while end > self._sectors.data_offset:
             start = max(self._sectors.data_offset, end - size)

@@ -35,8 +35,8 @@ BLOCK = struct.Struct("<4sIQQIHHII")
 SEAL = struct.Struct("<QQQq")
 FLOORS = 1 << 32
 # A transaction of version 2: its head in place of the sectors, and a seal that has the floor.
-HEAD = struct.Struct("<8sHHI16sQq16s16sQQ16sQII")
-FLOOR_SEAL = struct.Struct("<QQQqQ")
+HEAD = struct.Struct("<8sHHI16sQq16s16sQQ16sQQII")
+FLOOR_SEAL = struct.Struct("<QQQqQ16sQ")
 # A record's kind and flags are read as one number: the kinds without flags are compared as is.
 RECORD = struct.Struct("<HHI")
 
@@ -52,7 +52,7 @@ DEFINES = 1  # also of blocks with DDL
 SEALS = 2
 CATALOGUE = 4
 # Record kinds.
-BEGIN, TABLE, INSERT, UPDATE, DELETE, DDL, SEQUENCE, BLOB, GAP, TABLE_CHANGE = range(1, 11)
+BEGIN, TABLE, INSERT, UPDATE, DELETE, DDL, SEQUENCE, BLOB, GAP, TABLE_CHANGE, PAD = range(1, 12)
 
 
 # A TABLE record with the flag that says: the writer could not ask the engine's catalogue.

@@ -190,12 +190,13 @@ class Stamp(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Place of a transaction in a shared journal, and in the history; lengths and offsets of
+    """Place of a transaction in a shared journal, and in the history; ``seal_end`` and what is in
     ``stamp`` count from its beginning. ``ticket``: 0 where a power cut has taken it."""
 
     uuid: UUID
     offset: int
     ticket: int
+    seal_end: int
     stamp: Stamp
 
 

@@ -11,15 +11,13 @@ from types import TracebackType
 from typing import NamedTuple
 
 from firebird_cdc.errors import JournalCorrupt, JournalTorn
-from firebird_cdc.journal.format import charsets, crc32c
+from firebird_cdc.journal.format import charsets
 from firebird_cdc.journal.format.blocks import BlockChain, BlockHeader, read_header, read_payload
-from firebird_cdc.journal.format.content import Blob, RandomAccess, Source
+from firebird_cdc.journal.format.content import RandomAccess, Source
 from firebird_cdc.journal.format.definitions import (
-    completed,
     kept_catalogue,
     parse_begin,
     parse_catalogue,
-    parse_definition,
 )
 from firebird_cdc.journal.format.layout import (
     BEGIN,
@@ -35,7 +33,7 @@ from firebird_cdc.journal.format.layout import (
     GAP,
     I64,
     INSERT,
-    LAST_CHUNK,
+    PAD,
     RECORD,
     SEALS,
     SEQUENCE,
@@ -43,8 +41,6 @@ from firebird_cdc.journal.format.layout import (
     TABLE_CHANGE,
     U16,
     U32,
-    U64,
-    UNAVAILABLE,
     UNRESOLVED_TABLE,
     UNSYNCED,
     UPDATE,
@@ -69,13 +65,12 @@ from firebird_cdc.journal.format.model import (
     TableChange,
     Undecodable,
 )
+from firebird_cdc.journal.format.open_tables import MAX_KEPT_DEFINITION, OpenTables, PendingBlobs
 from firebird_cdc.journal.format.row_decoder import (
     ImageField,
     RowDecoder,
     codec_for_none,
-    compile_decoder,
     decode_text,
-    fields_of,
 )
 from firebird_cdc.journal.format.sectors import parse_sectors
 
@@ -89,103 +84,6 @@ _EVENTS = _ROWS | {DDL, GAP}
 # The first read of a file: the sectors and all of a small transaction, so that most journals
 # cost one read.
 _HEAD = 8 * 1024
-
-
-# A larger definition is compiled once more rather than kept here.
-_MAX_KEPT_DEFINITION = 16 * 1024
-
-
-def _definition(
-    kind: int, number: int, body: bytes, completion: bytes | None, none_codec: str
-) -> tuple[Table, RowDecoder]:
-    """Return the table that a TABLE record defines, and the decoder for its rows.
-
-    COMPLETION: what the catalogue has for it.
-    """
-    table = parse_definition(number, body, kind == TABLE)
-    if completion is not None:
-        if table.resolved:
-            raise Malformed(f"the catalogue completes table {table.name}, which is complete")
-        table = completed(table, completion)
-    return table, compile_decoder(fields_of(table, none_codec))
-
-
-_kept_definition = functools.lru_cache(maxsize=256)(_definition)
-"""Equal definitions in many journals are one and the same ``Table`` object."""
-
-
-class _Tables(dict[int, tuple[Table, RowDecoder]]):
-    """The tables defined so far, by number, each with its decoder.
-
-    ``completed``: the definitions in the catalogue, by number. ``decoder``: makes the decoder of
-    a table, instead of that for whole rows. ``find_earlier``: defines one by its number, if a
-    reader has begun behind it.
-    """
-
-    __slots__ = ("_completed", "_decoder", "_none_codec", "find_earlier")
-
-    def __init__(
-        self,
-        none_codec: str,
-        completed: Mapping[int, bytes],
-        decoder: Callable[[Table], RowDecoder] | None = None,
-    ) -> None:
-        self._none_codec = none_codec
-        self._completed = completed
-        self._decoder = decoder
-        self.find_earlier: Callable[[int], None] | None = None
-
-    def __missing__(self, number: int) -> tuple[Table, RowDecoder]:
-        if self.find_earlier is not None:
-            self.find_earlier(number)
-            if number in self:
-                return self[number]
-        raise Malformed(f"a row refers to table number {number}, which is not defined")
-
-    def define(self, kind: int, number: int, body: bytes) -> None:
-        if number == 0 or number in self:
-            raise Malformed(f"table number {number} is not free to be defined")
-        define = _kept_definition if len(body) <= _MAX_KEPT_DEFINITION else _definition
-        defined = define(kind, number, body, self._completed.get(number), self._none_codec)
-        if self._decoder is not None:
-            defined = (defined[0], self._decoder(defined[0]))
-        self[number] = defined
-
-
-class _PendingBlobs(dict[int, list[tuple[int, int, int]]]):
-    """Blobs whose chunks have been met and whose row is still to come: the chunks by number."""
-
-    __slots__ = ("_finished", "_source")
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._finished: dict[int, bool] = {}
-
-    def add(self, flags: int, payload: bytes, body: int, end: int, file_offset: int) -> None:
-        """Note the chunk in PAYLOAD[BODY:END]; FILE_OFFSET: where the payload lies."""
-        if end - body < 8 or flags & ~(LAST_CHUNK | UNAVAILABLE):
-            raise Malformed("a chunk of a blob has no number, or unknown flags")
-        (number,) = U64.unpack_from(payload, body)
-        if number == 0 or number in self._finished:
-            raise Malformed(f"a chunk of blob {number} comes after the last one")
-        start = body + 8
-        extents = self.setdefault(number, [])
-        if end > start:
-            crc = crc32c.value(payload[start:end])
-            extents.append((file_offset + start, end - start, crc))
-        if flags & LAST_CHUNK:
-            self._finished[number] = not flags & UNAVAILABLE
-
-    def __call__(self, number: int) -> Blob:
-        available = self._finished.get(number)
-        if available is None:
-            raise Malformed(f"a row refers to blob {number}, which does not come before it")
-        return Blob(number, available, self._source, self[number])
-
-    def clear(self) -> None:
-        """Forget them: a row has come."""
-        super().clear()
-        self._finished.clear()
 
 
 class _Catalogue(NamedTuple):
@@ -329,7 +227,7 @@ class JournalReader:
             before: BlockHeader | None
             form = self._sectors.seal
             if self.stamp is not None:
-                block = self._chain.header(self.stamp.seal_end - BLOCK_HEADER - form.size)
+                block = self._chain.header(self._sectors.seal_end - BLOCK_HEADER - form.size)
                 before = self._chain.block_before(block.offset)
             else:
                 *earlier, block = deque(self._chain.walk(), maxlen=2)
@@ -428,7 +326,7 @@ class JournalReader:
         completed, changed = _NO_BODIES, _NO_CHANGES
         if catalogue is not None:
             _, completed, changed = catalogue
-        tables = _Tables(self._none_codec, completed)
+        tables = OpenTables(self._none_codec, completed)
         for block in self._chain.walk():
             if not block.flags & DEFINES:
                 continue
@@ -477,8 +375,8 @@ class JournalReader:
         completed, changed = _NO_BODIES, _NO_CHANGES
         if catalogue is not None:
             _, completed, changed = catalogue
-        tables = _Tables(self._none_codec, completed, decoder)
-        blobs = _PendingBlobs(self._source)
+        tables = OpenTables(self._none_codec, completed, decoder)
+        blobs = PendingBlobs(self._source)
         data_offset = self._sectors.data_offset
         unpack_record = RECORD.unpack_from
         new_row = new_tuple
@@ -560,7 +458,7 @@ class JournalReader:
                     elif kind == GAP:
                         yield self._gap(pos, payload[body:end])
                         pos += 1
-                    else:
+                    elif kind != PAD or self._sectors.seal is not FLOOR_SEAL:
                         raise Malformed(f"unknown record kind {kind}")
                     if is_first and records == 0 and kind != BEGIN:
                         raise Malformed("the first record is not BEGIN")
@@ -603,7 +501,7 @@ class JournalReader:
     # Blocks.
 
     def _blocks_from(
-        self, start_offset: int, end_offset: int | None, tables: _Tables, blobs: _PendingBlobs
+        self, start_offset: int, end_offset: int | None, tables: OpenTables, blobs: PendingBlobs
     ) -> Iterator[tuple[BlockHeader, tuple[int, int] | None]]:
         """Yield the blocks from START_OFFSET on, each with the counts of those before it.
 
@@ -630,7 +528,7 @@ class JournalReader:
             offset = block.end
             previous_crc = block.crc
 
-    def _begin_within(self, start: int, tables: _Tables, blobs: _PendingBlobs) -> int:
+    def _begin_within(self, start: int, tables: OpenTables, blobs: PendingBlobs) -> int:
         """Return the checksum of the block before the one at START, whose chunks go to BLOBS.
 
         Of TABLES, those that the first block doesn't define are looked for when a row has one.
@@ -649,7 +547,7 @@ class JournalReader:
         tables.find_earlier = functools.partial(self._define_earlier, start, tables)
         return before.crc
 
-    def _define_earlier(self, start: int, tables: _Tables, number: int) -> None:
+    def _define_earlier(self, start: int, tables: OpenTables, number: int) -> None:
         """Look for the definition of table NUMBER between the first block and START."""
         for block in self._chain.walk(start):
             if block.flags & DEFINES and block.offset > self._sectors.data_offset:
@@ -658,14 +556,14 @@ class JournalReader:
                         tables.define(kind, number, payload[body:end])
                         return
 
-    def _define(self, block: BlockHeader, tables: _Tables) -> None:
+    def _define(self, block: BlockHeader, tables: OpenTables) -> None:
         for kind, number, payload, body, end in self._chain.records(block):
             if kind in (TABLE, UNRESOLVED_TABLE):
                 self._define_one(tables, block, kind, number, payload, body, end)
 
     def _define_one(
         self,
-        tables: _Tables,
+        tables: OpenTables,
         block: BlockHeader,
         kind: int,
         number: int,
@@ -678,7 +576,7 @@ class JournalReader:
         except (Malformed, struct.error, UnicodeDecodeError) as error:
             self._chain.malformed(block.offset + BLOCK_HEADER + body - 8, str(error))
 
-    def _collect_blobs(self, block: BlockHeader, blobs: _PendingBlobs) -> None:
+    def _collect_blobs(self, block: BlockHeader, blobs: PendingBlobs) -> None:
         """Note the chunks behind the last row of what comes up to the end of BLOCK."""
         groups = []
         while True:
@@ -709,12 +607,15 @@ class JournalReader:
         form = self._sectors.seal
         if len(payload) != form.size or block.record_count:
             self._chain.malformed(block.offset, "the seal has a wrong size")
-        events, records, blocks, sealed_us, *floor = form.unpack(payload)
+        events, records, blocks, sealed_us, *more = form.unpack(payload)
         seal = Seal(events, records, blocks, sealed_us, block.end, block.crc)
-        if floor and floor[0]:
-            seal = seal._replace(floor=floor[0] - 1)
+        if more:
+            floor, uuid, transaction = more
+            if (uuid, transaction) != (self._sectors.uuid, self.header.transaction):
+                self._chain.malformed(block.offset, "the seal is another transaction's")
+            seal = seal._replace(floor=floor - 1 if floor else None)
         stamp = self.stamp
-        if stamp is not None and (stamp.seal_end, stamp.event_count) != (
+        if stamp is not None and (self._sectors.seal_end, stamp.event_count) != (
             seal.end,
             seal.event_count,
         ):
@@ -742,7 +643,9 @@ class JournalReader:
         form = self._sectors.seal
         if len(payload) == form.size and not block.record_count and counts is not None:
             stamp = self.stamp
-            stamped = stamp is None or (stamp.event_count == events and stamp.seal_end == block.end)
+            stamped = stamp is None or (
+                stamp.event_count == events and self._sectors.seal_end == block.end
+            )
             if stamped and form.unpack(payload)[:3] == (events, *counts):
                 return
         seal = self._parse_seal(block, payload)
@@ -763,7 +666,7 @@ class JournalReader:
         if self._catalogue_read is None:
             block = self._chain.header(stamp.catalogue_offset)
             payload = self._chain.payload(block)
-            parse = kept_catalogue if len(payload) <= _MAX_KEPT_DEFINITION else parse_catalogue
+            parse = kept_catalogue if len(payload) <= MAX_KEPT_DEFINITION else parse_catalogue
             try:
                 records, bodies, changes = parse(payload)
             except MalformedRecord as error:

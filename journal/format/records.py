@@ -189,7 +189,7 @@ class RecordWriter(ABC):
             self._block = _OpenBlock(first_event=self.event_count + 1)
 
     def _write_seal(
-        self, form: struct.Struct, sealed_us: int | None, half: int, *more: int
+        self, form: struct.Struct, sealed_us: int | None, half: int, *more: int | bytes
     ) -> Seal:
         """Write the seal with MORE fields; HALF of the floor goes into its header."""
         when = sealed_us if sealed_us is not None else now_us()

@@ -45,7 +45,8 @@ _SECTORS = struct.Struct("<8sHH4x16sQq16s16sQ420xI 4sIQqQ476xI 4sIQqqQQQQ444xI")
 
 class Sectors(NamedTuple):
     """Sectors of a journal, with checksums: of the header, and of the UUID alone, with which all
-    others begin. ``data_offset``: where the blocks begin; ``seal``: the payload of its seal."""
+    others begin. ``data_offset``: where the blocks begin; ``seal``: the payload of its seal;
+    ``seal_end``: offset just behind that, 0 without a stamp."""
 
     header: Header
     commit_mark: CommitMark | None
@@ -55,6 +56,7 @@ class Sectors(NamedTuple):
     uuid_crc: int
     data_offset: int
     seal: struct.Struct
+    seal_end: int
 
 
 def parse_sectors(head: bytes, path: Path | str, place: Place | None = None) -> Sectors:
@@ -112,7 +114,9 @@ def _parse_whole(head: bytes) -> Sectors | None:
         Stamp,
         (stamp_epoch, sequence, commit_us, stamped_us, length, events, stamped, catalogue),
     )
-    return new_tuple(Sectors, (header, mark, stamp, header_crc, uuid, uuid_crc, DATA_OFFSET, SEAL))
+    return new_tuple(
+        Sectors, (header, mark, stamp, header_crc, uuid, uuid_crc, DATA_OFFSET, SEAL, end)
+    )
 
 
 def _parse_transaction(head: bytes, path: Path | str, place: Place | None) -> Sectors:
@@ -126,29 +130,37 @@ def _parse_transaction(head: bytes, path: Path | str, place: Place | None) -> Se
         if header.uuid != place.uuid:  # its bytes are right wherever they lie
             raise JournalCorrupt(path, 0, f"transaction {header.uuid} lies here")
         _check_transaction(header, stamp.transaction, 0, path)
-        end = stamp.seal_end
+        end = place.seal_end
         is_short = end < HEAD.size + BLOCK_HEADER + FLOOR_SEAL.size
         if is_short or stamp.journal_length > MAX_LENGTH:
             raise JournalCorrupt(path, 0, f"the index gives a length of {end} bytes up to the seal")
-        if stamp.catalogue_offset and end + BLOCK_HEADER >= stamp.journal_length:
-            what = f"the index has a catalogue at {end}, and the end at {stamp.journal_length}"
-            raise JournalCorrupt(path, 0, what)
+        catalogue, length = stamp.catalogue_offset, stamp.journal_length
+        if catalogue:
+            is_wrong = catalogue < end or catalogue + BLOCK_HEADER >= length
+        else:
+            is_wrong = end != length
+        if is_wrong:
+            what = f"a seal up to {end}, a catalogue at {catalogue}, and the end at {length}"
+            raise JournalCorrupt(path, 0, f"the index has {what}")
     uuid = header.uuid.bytes
     uuid_crc = crc32c.value(uuid)  # which the first block continues: the head is written last
+    end = 0 if place is None else place.seal_end
     return new_tuple(
-        Sectors, (header, None, stamp, uuid_crc, uuid, uuid_crc, HEAD.size, FLOOR_SEAL)
+        Sectors, (header, None, stamp, uuid_crc, uuid, uuid_crc, HEAD.size, FLOOR_SEAL, end)
     )
 
 
 class Head(NamedTuple):
     """Head of a transaction in a shared journal. ``length``: bytes of the transaction, up to the
     end of its seal or catalogue; 0: it has a journal of its own, and ends with its seal.
-    ``journal``, ``offset``: where it was written, which a copy of it keeps."""
+    ``journal``, ``offset``: where it was written, which a copy of it keeps; ``synced``: what lay
+    there before this offset was on disk by then."""
 
     header: Header
     length: int
     journal: bytes
     offset: int
+    synced: int
 
     def pack(self) -> bytes:
         """Return the head as it stands in a journal."""
@@ -168,6 +180,7 @@ class Head(NamedTuple):
             self.length,
             self.journal,
             self.offset,
+            self.synced,
             0,
             0,
         )[: -CRC.size]
@@ -180,7 +193,7 @@ def parse_head(raw: bytes) -> Head | None:
         return None
     (
         magic, version, size, _, uuid, transaction, started_us, guid, owner, inode,
-        length, journal, offset, _, crc,
+        length, journal, offset, synced, _, crc,
     ) = HEAD.unpack_from(raw)  # fmt: skip
     if (magic, version, size) != (TRANSACTION_MAGIC, SHARED_VERSION, HEAD.size):
         return None
@@ -190,7 +203,7 @@ def parse_head(raw: bytes) -> Head | None:
         Header,
         (fast_uuid(uuid), transaction, started_us, known_uuid(guid), known_uuid(owner), inode),
     )
-    return new_tuple(Head, (header, length, journal, offset))
+    return new_tuple(Head, (header, length, journal, offset, synced))
 
 
 def _parse_each(head: bytes, path: Path | str) -> Sectors:
@@ -235,7 +248,9 @@ def _parse_each(head: bytes, path: Path | str) -> Sectors:
         if stamp.catalogue_offset and end + BLOCK_HEADER >= length:
             what = f"the stamp has a catalogue at {end}, and the journal end at {length}"
             raise JournalCorrupt(path, STAMP_OFFSET, what)
-    return Sectors(header, mark, stamp, header_crc, uuid, crc32c.value(uuid), DATA_OFFSET, SEAL)
+    end = stamp.seal_end if stamp is not None else 0
+    uuid_crc = crc32c.value(uuid)
+    return Sectors(header, mark, stamp, header_crc, uuid, uuid_crc, DATA_OFFSET, SEAL, end)
 
 
 def _sector(

@@ -8,8 +8,10 @@ a journal of version 1 does, from its head on (``JournalReader`` with a `Place`)
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -25,6 +27,7 @@ from firebird_cdc.errors import (
 from firebird_cdc.journal.format.content import RandomAccess, Source
 from firebird_cdc.journal.format.layout import (
     CRC,
+    HEAD,
     MAGIC,
     SHARED_VERSION,
     TRANSACTION_MAGIC,
@@ -44,14 +47,14 @@ FILE_BLOCK = 4096
 
 _FILE = struct.Struct("<8sHHI16s16s16sQ16sqQH")
 _IS_OWN = 1  # a flag: the journal is one transaction's own
-_VOID = struct.Struct("<4sI16sQ16sQII")
+_VOID = struct.Struct("<4sI16sQ16sQ16sQII")
 _VOID_MAGIC = b"FBCV"
-_INDEX = struct.Struct("<4sIIIIIQ")
+_INDEX = struct.Struct("<4sIIIIIQ16s")
 _INDEX_MAGIC = b"FBCX"
-_ENTRY = struct.Struct("<16sQQqqQQQQIIQ")
+_ENTRY = struct.Struct("<16sQQqqQQQQIIQQ")
 _IN_A_BLOCK = (FILE_BLOCK - _INDEX.size - CRC.size) // _ENTRY.size
 _WINDOW = 1024 * 1024
-_MOST_BLOCKS = 1 << 16  # of an index
+_MOST_LOOKED_AT = 1024  # blocks, from the end, for an intact one of the index
 
 
 class FileHeader(NamedTuple):
@@ -135,29 +138,42 @@ def aligned(offset: int, alignment: int = ALIGNMENT) -> int:
 
 
 class Void(NamedTuple):
-    """Void: the transaction with ``uuid`` was rolled back after its ``prepare``."""
+    """Void: the transaction at a place of a journal was rolled back after its ``prepare``, or has
+    been written anew elsewhere. ``journal``, ``offset``: that place."""
 
     uuid: UUID
     transaction: int
+    journal: bytes
+    offset: int
 
 
 def pack_void(void: Void, journal: UUID, offset: int) -> bytes:
     """Return a void that is to lie at OFFSET of JOURNAL."""
-    raw = void.uuid.bytes
-    content = _VOID.pack(_VOID_MAGIC, 0, raw, void.transaction, journal.bytes, offset, 0, 0)
+    content = _VOID.pack(
+        _VOID_MAGIC,
+        0,
+        void.uuid.bytes,
+        void.transaction,
+        void.journal,
+        void.offset,
+        journal.bytes,
+        offset,
+        0,
+        0,
+    )
     body = content[: -CRC.size]
     return body + CRC.pack(checksum(journal.bytes, body))
 
 
 def _parse_void(raw: bytes, journal: bytes, offset: int) -> Void | None:
-    if len(raw) < ALIGNMENT:
+    if len(raw) < _VOID.size:
         return None
-    magic, _, uuid, transaction, home, at, _, crc = _VOID.unpack_from(raw)
-    if (magic, home, at) != (_VOID_MAGIC, journal, offset):
+    magic, _, uuid, transaction, of, at, home, own, _, crc = _VOID.unpack_from(raw)
+    if (magic, home, own) != (_VOID_MAGIC, journal, offset):
         return None
     if checksum(journal, raw[: _VOID.size - CRC.size]) != crc:
         return None
-    return Void(fast_uuid(uuid), transaction)
+    return Void(fast_uuid(uuid), transaction, of, at)
 
 
 # What is in a journal, whatever became of it
@@ -175,70 +191,79 @@ def walk(read: Callable[[int, int], bytes], size: int, journal: UUID) -> Iterato
     """Yield what lies in a journal of SIZE bytes, read by READ (length, offset).
 
     Bytes other than zeros where nothing begins are yielded as damage, up to the next thing that is
-    intact. A transaction's content is not looked at. Where one has no length, it is its journal's
-    own and ends the walk, whatever is behind it.
+    intact; so is the index, if there is one, but for its intact blocks. A transaction's content is
+    not looked at. Where one has no length, it is its journal's own and ends the walk, whatever is
+    behind it.
     """
     raw = journal.bytes
-    at = FILE_BLOCK
-    damaged = -1
+    window = _Window(read, size)
+    at, damaged = FILE_BLOCK, -1
     while at < size:
-        piece = read(_LONGEST_HEAD, at)
-        what = _parse_at(piece, raw, at)
-        if what is None and not any(piece):
-            at = _next_written(read, at, size)
+        piece = window.at(at, ALIGNMENT)
+        if not any(piece):
+            at = window.next_written(at)
             continue
-        if what is None:
+        what = _parse_at(window, raw, at)
+        if what is None and _index_block(window.at(at, FILE_BLOCK), raw, at) is None:
             damaged = at if damaged < 0 else damaged
-            at = _next_magic(read, at + ALIGNMENT, size)
+            at += ALIGNMENT
             continue
         if damaged >= 0:
             yield Found(damaged, at, None)
             damaged = -1
-        length = ALIGNMENT if isinstance(what, Void) else what.length
-        end = aligned(at + length) if length else size
+        if what is None:
+            at += FILE_BLOCK
+            continue
+        length = _VOID.size if isinstance(what, Void) else what.length
+        end = min(aligned(at + length), size) if length else size
         yield Found(at, end, what)
         at = end
     if damaged >= 0:
         yield Found(damaged, size, None)
 
 
-_LONGEST_HEAD = 128
-
-
-def _parse_at(piece: bytes, journal: bytes, offset: int) -> Head | Void | None:
+def _parse_at(window: _Window, journal: bytes, offset: int) -> Head | Void | None:
+    piece = window.at(offset, HEAD.size)
     if piece.startswith(TRANSACTION_MAGIC):
         head = parse_head(piece)
         is_here = head is not None and (head.journal, head.offset) == (journal, offset)
         return head if is_here else None
-    return _parse_void(piece, journal, offset)
+    return _parse_void(piece, journal, offset) if piece.startswith(_VOID_MAGIC) else None
 
 
-def _next_written(read: Callable[[int, int], bytes], start: int, size: int) -> int:
-    """Return the first aligned offset from START on where not all is zero, or SIZE."""
-    at = start
-    while at < size:
-        window = read(min(_WINDOW, size - at), at)
-        if not window:
-            return size
-        rest = window.lstrip(b"\0")
-        if rest:
-            return (at + len(window) - len(rest)) // ALIGNMENT * ALIGNMENT
-        at += len(window)
-    return size
+class _Window:
+    """A part of a file in memory, which follows a walk."""
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
+        self._read = read
+        self._size = size
+        self._start = 0
+        self._held = b""
+
+    def at(self, offset: int, length: int) -> bytes:
+        """Return LENGTH bytes at OFFSET, fewer only where the file ends."""
+        begin = offset - self._start
+        if begin < 0 or begin + length > len(self._held):
+            self._held = self._read(min(_WINDOW, self._size - offset), offset)
+            self._start, begin = offset, 0
+        return self._held[begin : begin + length]
+
+    def next_written(self, start: int) -> int:
+        """Return the first aligned offset from START on where not all is zero, or the size."""
+        at = start
+        while at < self._size:
+            self.at(at, 1)
+            begin = at - self._start
+            found = _WRITTEN.search(self._held, begin)
+            if found is not None:
+                return (self._start + found.start()) // ALIGNMENT * ALIGNMENT
+            if len(self._held) <= begin:
+                break
+            at = self._start + len(self._held)
+        return self._size
 
 
-def _next_magic(read: Callable[[int, int], bytes], start: int, size: int) -> int:
-    """Return the first aligned offset from START on where a head or a void may begin, or SIZE."""
-    at = start
-    while at < size:
-        window = read(min(_WINDOW, size - at), at)
-        if not window:
-            return size
-        for place in range(0, len(window), ALIGNMENT):
-            if window.startswith((TRANSACTION_MAGIC, _VOID_MAGIC), place):
-                return at + place
-        at += len(window)
-    return size
+_WRITTEN = re.compile(rb"[^\0]")
 
 
 # The index
@@ -253,14 +278,14 @@ def pack_index(places: Sequence[Place], journal: UUID, offset: int) -> bytes:
         for number in range(total):
             part = places[number * _IN_A_BLOCK : (number + 1) * _IN_A_BLOCK]
             at = offset + (copy * total + number) * FILE_BLOCK
-            head = _INDEX.pack(_INDEX_MAGIC, number, total, copy, len(part), 0, at)
+            head = _INDEX.pack(_INDEX_MAGIC, number, total, copy, len(part), 0, at, journal.bytes)
             content = head + b"".join(map(_packed, part))
             blocks.append(_with_checksum(journal.bytes, content))
     return b"".join(blocks)
 
 
 def _packed(place: Place) -> bytes:
-    uuid, offset, ticket, stamp = place
+    uuid, offset, ticket, seal_end, stamp = place
     return _ENTRY.pack(
         uuid.bytes,
         offset,
@@ -274,6 +299,7 @@ def _packed(place: Place) -> bytes:
         stamp.epoch,
         0,
         ticket,
+        seal_end,
     )
 
 
@@ -284,25 +310,42 @@ def _places_in(block: bytes, count: int) -> list[Place]:
             fast_uuid(uuid),
             offset,
             ticket,
+            seal_end,
             Stamp(epoch, sequence, commit_us, stamped_us, length, events, transaction, catalogue),
         )
         for (
             uuid, offset, sequence, commit_us, stamped_us, length, events, transaction, catalogue,
-            epoch, _, ticket,
+            epoch, _, ticket, seal_end,
         ) in _ENTRY.iter_unpack(content)
     ]  # fmt: skip
 
 
-def _index_block(block: bytes, journal: bytes, offset: int) -> tuple[int, int, int, int] | None:
-    """Return number, total, copy and count of a block of the index; None: it is none, intact."""
-    if len(block) < FILE_BLOCK:
+class _IndexBlock(NamedTuple):
+    number: int
+    total: int
+    copy: int
+    entries: int
+    journal: bytes
+
+    def start(self, offset: int) -> int:
+        """Return where the index begins of which this block lies at OFFSET."""
+        return offset - (self.copy * self.total + self.number) * FILE_BLOCK
+
+
+def _index_block(block: bytes, journal: bytes | None, offset: int) -> _IndexBlock | None:
+    """Return the block of the index at OFFSET, of JOURNAL or, if that is None, of whatever journal
+    it says; None: it is none that is intact and makes sense."""
+    if len(block) < FILE_BLOCK or not block.startswith(_INDEX_MAGIC):
         return None
-    magic, number, total, copy, count, _, at = _INDEX.unpack_from(block)
+    _, number, total, copy, count, _, at, uuid = _INDEX.unpack_from(block)
     body = block[: FILE_BLOCK - CRC.size]
-    is_one = magic == _INDEX_MAGIC and at == offset
-    if not is_one or CRC.unpack_from(block, len(body))[0] != checksum(journal, body):
+    if at != offset or journal not in (None, uuid):
         return None
-    return number, total, copy, count
+    if CRC.unpack_from(block, len(body))[0] != checksum(uuid, body):
+        return None
+    found = _IndexBlock(number, total, copy, count, uuid)
+    is_sound = number < total and copy < 2 and count <= _IN_A_BLOCK
+    return found if is_sound and found.start(offset) >= FILE_BLOCK else None
 
 
 class SharedJournal:
@@ -328,13 +371,8 @@ class SharedJournal:
         self._source = source = Source(path, content, opener)
         try:
             first = source.read(FILE_BLOCK, 0)
-            if not any(first):
-                raise JournalEmpty(path, 0, "nothing has been written to it yet")
-            if first.startswith(MAGIC) and not is_shared(first):
-                raise JournalCorrupt(path, 8, "this is no journal that transactions share")
             self.header = parse_file_header(first)
-            self.uuid = self.header.uuid if self.header else _named(path)
-            self.places = self._read_index()
+            self.uuid, self.places = self._read_index(first)
         except BaseException:
             source.close()
             raise
@@ -418,47 +456,75 @@ class SharedJournal:
             except JournalError as error:
                 yield place, error
 
-    def _read_index(self) -> list[Place]:
-        source, raw = self._source, self.uuid.bytes
-        size = source.size // FILE_BLOCK * FILE_BLOCK
-        found = None
-        for tried in range(1, 3):  # the last block, or that before it
-            at = size - tried * FILE_BLOCK
-            if at > 0:
-                found = _index_block(source.read(FILE_BLOCK, at), raw, at)
-            if found is not None:
-                break
+    def _read_index(self, first: bytes) -> tuple[UUID, list[Place]]:
+        """Return the journal's uuid and its committed transactions, by the index."""
+        source, size = self._source, self._source.size
+        at, found = self._last_index_block(size)
         if found is None:
-            raise JournalTorn(self._path, size, "the journal has no index: it is not closed")
-        number, total, copy, _ = found
-        if total > _MOST_BLOCKS:
-            raise JournalCorrupt(self._path, at, f"its index would have {total} blocks")
-        start = at - (copy * total + number) * FILE_BLOCK
-        index = source.read(2 * total * FILE_BLOCK, start) if start > 0 else b""
+            raise self._without_index(first, size)
+        start, behind = found.start(at), found.start(at) + 2 * found.total * FILE_BLOCK
+        if behind > aligned(size, FILE_BLOCK):
+            raise JournalTorn(self._path, size, f"its index would end at byte {behind}")
         places: list[Place] = []
-        for number in range(total):
+        for number in range(found.total):
             for copy in range(2):
-                begin = (copy * total + number) * FILE_BLOCK
-                block = index[begin : begin + FILE_BLOCK]
-                held = _index_block(block, raw, start + begin)
-                if held is not None and held[0] == number and held[3] <= _IN_A_BLOCK:
-                    places += _places_in(block, held[3])
+                begin = start + (copy * found.total + number) * FILE_BLOCK
+                block = source.read(FILE_BLOCK, begin)
+                held = _index_block(block, found.journal, begin)
+                if held is not None and held[:3] == (number, found.total, copy):
+                    places += self._checked(_places_in(block, held.entries), start, begin)
                     break
             else:
                 begin = start + number * FILE_BLOCK
                 raise JournalCorrupt(self._path, begin, "both copies of its index are damaged")
-        return sorted(places, key=_number)
+        return fast_uuid(found.journal), sorted(places, key=_number)
+
+    def _last_index_block(self, size: int) -> tuple[int, _IndexBlock | None]:
+        """Return the last block of the index that is intact, and where it lies."""
+        last = (size - 1) // FILE_BLOCK * FILE_BLOCK
+        named = None if self.header is None else self.header.uuid.bytes
+        for at in range(last, max(last - _MOST_LOOKED_AT * FILE_BLOCK, 0), -FILE_BLOCK):
+            found = _index_block(self._source.read(FILE_BLOCK, at), named, at)
+            if found is not None:
+                return at, found
+        return 0, None
+
+    def _without_index(self, first: bytes, size: int) -> JournalError:
+        if not is_shared(first):
+            if size and any(first):
+                return JournalCorrupt(self._path, 0, "this is no journal that transactions share")
+            return JournalEmpty(self._path, 0, "nothing has been written to it yet")
+        return JournalTorn(self._path, size, "the journal has no index: it is not closed")
+
+    def _checked(self, places: list[Place], start: int, block: int) -> list[Place]:
+        """Return PLACES, of a block of the index that begins at START, if all lie before that.
+        Raises JournalCorrupt."""
+        for place in places:
+            length = place.stamp.journal_length
+            is_inside = place.offset >= FILE_BLOCK and place.offset + length <= start
+            if not is_inside or place.offset % ALIGNMENT:
+                what = f"the index has transaction {place.uuid} at byte {place.offset:,}"
+                raise JournalCorrupt(self._path, block, what)
+        return places
+
+
+def open_any(
+    path: Path | str,
+    none_charset: str = "UTF-8",
+    content: bytes | None = None,
+    opener: Callable[[], RandomAccess] | None = None,
+) -> JournalReader | SharedJournal:
+    """Return a reader of a journal, or of one that transactions share; arguments, and what it
+    raises, as of both. Where its first block is damaged, a shared one is known by its index."""
+    try:
+        return JournalReader(path, none_charset, content, opener)
+    except JournalShared:
+        return SharedJournal(path, content, opener)
+    except (JournalEmpty, JournalCorrupt) as error:
+        with suppress(JournalError):
+            return SharedJournal(path, content, opener)
+        raise error from None
 
 
 def _number(place: Place) -> tuple[int, int]:
     return place.stamp.epoch, place.stamp.sequence
-
-
-def _named(path: Path | str) -> UUID:
-    """Return the uuid that a journal has by its file's name. Raises JournalCorrupt."""
-    name = Path(path).name
-    try:
-        return UUID(name[:36])
-    except ValueError:
-        what = "its first block is damaged, and its name is no journal's"
-        raise JournalCorrupt(path, 0, what) from None

@@ -65,26 +65,40 @@ class TransactionWriter(RecordWriter):
     def seal(self, sealed_us: int | None = None, floor: int | None = None) -> None:
         """Write the seal: nothing can be recorded any more. FLOOR: the last ticket drawn so far."""
         self.flush()
-        self._write_seal(FLOOR_SEAL, sealed_us, 0, 0 if floor is None else floor + 1)
+        stored = 0 if floor is None else floor + 1
+        number = self.header.transaction
+        self._write_seal(FLOOR_SEAL, sealed_us, 0, stored, self.uuid.bytes, number)
 
     def complete(
         self,
         tables: Sequence[Table],
         changes: Mapping[int, Sequence[TableChange]] | None = None,
+        *,
+        is_late: bool = False,
     ) -> None:
-        """Add the catalogue behind the seal, as `JournalWriter.complete`."""
+        """Add the catalogue behind the seal, as `JournalWriter.complete`. IS_LATE: the seal was
+        synced already, so it begins in another block."""
         if self._seal is None or self._catalogue_offset:
             raise ValueError(f"{self.uuid}: a catalogue follows the seal, and only once")
         bodies = {table.number: table_body(table) for table in tables}
-        self._catalogue_offset = self._seal.end
-        self._put(pack_catalogue(self.uuid, self._seal, bodies, changes), self._seal.end)
+        at = aligned(self._seal.end, FILE_BLOCK) if is_late else self._seal.end
+        self._catalogue_offset = at
+        self._content.extend(bytes(at - len(self._content)))
+        self._put(pack_catalogue(self.uuid, self._seal, bodies, changes, at), at)
 
-    def packed(self, journal: UUID, offset: int, *, is_own: bool) -> bytes:
-        """Return the sealed transaction for a place in a journal."""
+    @property
+    def seal_end(self) -> int:
+        """Bytes up to the end of the seal."""
+        assert self._seal is not None
+        return self._seal.end
+
+    def packed(self, journal: UUID, offset: int, synced: int, *, is_own: bool) -> bytes:
+        """Return the sealed transaction for a place in a journal, SYNCED up to that offset."""
         if self._seal is None:
             raise ValueError(f"{self.uuid}: seal the transaction before it is appended")
         length = 0 if is_own else len(self._content)
-        self._content[: HEAD.size] = Head(self.header, length, journal.bytes, offset).pack()
+        head = Head(self.header, length, journal.bytes, offset, synced)
+        self._content[: HEAD.size] = head.pack()
         return bytes(self._content)
 
     def stamp(self, epoch: int, sequence: int, commit_us: int, stamped_us: int | None) -> Stamp:
@@ -110,7 +124,7 @@ class SharedJournalWriter:
     def __init__(self, path: Path | str, header: FileHeader) -> None:
         self.header = header
         self.path = Path(path)
-        self._end = FILE_BLOCK
+        self._end = self._synced = FILE_BLOCK
         self._places: list[Place] = []
         self._offsets: dict[UUID, int] = {}
         first = header.pack()
@@ -158,7 +172,8 @@ class SharedJournalWriter:
     def append(self, written: TransactionWriter) -> int:
         """Append a sealed transaction; return its offset."""
         offset = aligned(self._end)
-        content = written.packed(self.header.uuid, offset, is_own=self.header.is_own)
+        uuid, is_own = self.header.uuid, self.header.is_own
+        content = written.packed(uuid, offset, self._synced, is_own=is_own)
         pwrite(self._fd, content, offset)
         self._end = offset + len(content)
         self._offsets[written.uuid] = offset
@@ -166,15 +181,17 @@ class SharedJournalWriter:
 
     def begin_block(self) -> None:
         """Have what follows begin in a new block, as behind a sync."""
-        self._end = aligned(self._end, FILE_BLOCK)
+        self._end = self._synced = aligned(self._end, FILE_BLOCK)
 
     def void(self, written: TransactionWriter) -> None:
-        """Append a void: the transaction was rolled back after its ``prepare``."""
-        self._end = offset = aligned(self._end, FILE_BLOCK)
-        void = Void(written.uuid, written.header.transaction)
-        content = pack_void(void, self.header.uuid, offset)
-        pwrite(self._fd, content, offset)
-        self._end += len(content)
+        """Append a void, twice: the transaction was rolled back after its ``prepare``."""
+        uuid, number = written.uuid, written.header.transaction
+        void = Void(uuid, number, self.header.uuid.bytes, self._offsets[uuid])
+        for _ in range(2):
+            self.begin_block()
+            content = pack_void(void, self.header.uuid, self._end)
+            pwrite(self._fd, content, self._end)
+            self._end += len(content)
 
     def commit(
         self,
@@ -188,7 +205,8 @@ class SharedJournalWriter:
     ) -> Place:
         """Have the index name a transaction; return its place."""
         stamp = written.stamp(epoch, sequence, commit_us, stamped_us)
-        place = Place(written.uuid, self._offsets[written.uuid], ticket, stamp)
+        at = self._offsets[written.uuid]
+        place = Place(written.uuid, at, ticket, written.seal_end, stamp)
         self._places.append(place)
         return place
 

@@ -103,8 +103,9 @@ def pack_catalogue(
     seal: Seal,
     completed: Mapping[int, bytes],
     changes: Mapping[int, Sequence[TableChange]] | None = None,
+    offset: int | None = None,
 ) -> bytes:
-    """Return the catalogue that stands behind SEAL.
+    """Return the catalogue that stands behind SEAL, at OFFSET if not directly.
 
     ``completed``: the complete definition (``table_body``) of tables that are unresolved in the
     journal, by their number there. ``changes``: what DDL statements did to tables, by the
@@ -121,8 +122,9 @@ def pack_catalogue(
     payload = b"".join(records)
     if not 0 < len(payload) <= MAX_PAYLOAD:
         raise ValueError(f"journal {uuid}: a catalogue of {len(payload)} bytes fits no block")
+    at = seal.end if offset is None else offset
     block, _ = pack_block(
-        uuid.bytes, seal.end, seal.event_count + 1, seal.crc, CATALOGUE, len(records), payload
+        uuid.bytes, at, seal.event_count + 1, seal.crc, CATALOGUE, len(records), payload
     )
     return block
 

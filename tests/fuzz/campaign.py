@@ -43,7 +43,7 @@ class Input(NamedTuple):
 
 
 class Campaign(ABC):
-    """What is fed to a reader, and how it is read; made once in each process, in a folder of its
+    """Inputs for a reader, and the way to read them; made once in each process, in a folder of its
     own."""
 
     @abstractmethod

@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import campaign
 import pytest
 import shared_fuzz
 
+from firebird_cdc.errors import JournalCorrupt
 from firebird_cdc.journal.format import Place, SharedJournal, Stamp
 from firebird_cdc.journal.format.blocks import BlockChain
 from firebird_cdc.journal.format.sectors import Head
@@ -56,16 +58,19 @@ def test_reader_that_takes_all_that_is_whole_is_found_to_misread(
 ) -> None:
     given = shared_fuzz.SharedFuzz(tmp_path)
 
-    def all_whole(journal: SharedJournal) -> list[Place]:
-        source = journal._source
-        return [
+    def all_whole(journal: SharedJournal, _: bytes) -> tuple[UUID, list[Place]]:
+        if journal.header is None:
+            raise JournalCorrupt("", 0, "no header")
+        source, uuid = journal._source, journal.header.uuid
+        return uuid, [
             Place(
                 found.what.header.uuid,
                 found.offset,
                 0,
+                found.what.length,
                 Stamp(0, number, 0, 0, found.what.length, 0, found.what.header.transaction),
             )
-            for number, found in enumerate(walk(source.read, source.size, journal.uuid))
+            for number, found in enumerate(walk(source.read, source.size, uuid))
             if isinstance(found.what, Head)
         ]
 

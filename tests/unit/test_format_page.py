@@ -83,6 +83,7 @@ def struct_fields(form: str) -> list[tuple[int, int, str]]:
 HEADER, MARK, STAMP = "**Header**", "**Commit mark**", "**Stamp**"
 FIRST, HEAD, VOID = "of the **first block**", "A **transaction** is", "A **void** says"
 INDEX, ENTRY = "The **index** names", "An **entry** is"
+FLOOR_SEAL = "The payload of its **seal**"
 BLOCK, SEAL, RECORD = "### Blocks", "**The seal** has flag 2", "### Records"
 ELEMENT, ARRAY = "what\nan element of it is", "### Arrays"
 
@@ -98,6 +99,7 @@ ELEMENT, ARRAY = "what\nan element of it is", "### Arrays"
         (RECORD, layout.RECORD.format.replace("<H", "<BB")),
         (FIRST, shared._FILE.format.removesuffix("H")),  # of the path, whose length varies
         (HEAD, layout.HEAD.format),
+        (FLOOR_SEAL, layout.FLOOR_SEAL.format),
         (VOID, shared._VOID.format),
         (INDEX, shared._INDEX.format),
         (ENTRY, shared._ENTRY.format),
@@ -387,7 +389,7 @@ def _value(content: bytes, start: int, field: Field) -> Any:
 
 
 def test_fields_of_a_table_do_not_overlap() -> None:
-    version_2 = FIRST, HEAD, VOID, INDEX, ENTRY
+    version_2 = FIRST, HEAD, FLOOR_SEAL, VOID, INDEX, ENTRY
     for heading in (HEADER, MARK, STAMP, BLOCK, SEAL, RECORD, ARRAY, *version_2):
         for before, behind in pairwise(fields_behind(heading)):
             assert before.offset + before.size <= behind.offset, f"{heading}: {behind.what}"

@@ -21,8 +21,9 @@ from firebird_cdc.journal.format import (
     Storage,
     Table,
     TransactionWriter,
+    open_any,
 )
-from firebird_cdc.journal.format.layout import HEAD
+from firebird_cdc.journal.format.layout import HEAD, checksum
 from firebird_cdc.journal.format.records import RecordWriter
 from firebird_cdc.journal.format.sectors import Head
 from firebird_cdc.journal.format.shared import (
@@ -186,15 +187,14 @@ def _walked(content: bytes, journal: UUID) -> list[Found]:
 
 
 def test_a_walk_finds_all_that_was_written_and_which_of_it_is_void(written: Written) -> None:
-    content = written.path.read_bytes()
-    content = content[: -2 * FILE_BLOCK]  # the index
-    found = _walked(content, written.header.uuid)
+    found = _walked(written.path.read_bytes(), written.header.uuid)
     heads = [each.what for each in found if isinstance(each.what, Head)]
     assert [head.header.transaction for head in heads] == [1, 2, 3, 4, 5]
-    assert [each.what for each in found if isinstance(each.what, Void)] == [
-        Void(written.transactions[1].uuid, 2)
-    ]
+    undone = heads[1]
+    void = Void(undone.header.uuid, 2, undone.journal, undone.offset)
+    assert [each.what for each in found if isinstance(each.what, Void)] == [void, void]
     assert all(each.what is not None for each in found)
+    assert heads[3].synced == heads[3].offset > heads[2].offset
 
 
 def _each_damage(content: bytes, step: int) -> Iterator[tuple[int, bytes]]:
@@ -266,7 +266,7 @@ def test_an_index_of_many_blocks_is_read_with_a_damaged_one_in_each_copy(tmp_pat
             journal.commit(written, number, commit_us=number)
         journal.close()
     content = bytearray(path.read_bytes())
-    blocks = 5
+    blocks = 6
     begin = len(content) - 2 * blocks * FILE_BLOCK
     for number in range(blocks):  # of each block one copy
         content[begin + ((number % 2) * blocks + number) * FILE_BLOCK + 99] ^= 1
@@ -274,6 +274,10 @@ def test_an_index_of_many_blocks_is_read_with_a_damaged_one_in_each_copy(tmp_pat
         assert [place.stamp.sequence for place in closed.places] == list(range(1, 201))
     with pytest.raises(JournalCorrupt, match="both copies"):
         SharedJournal(path, content=_spoil(bytes(content), begin, blocks, 2))
+    content = bytearray(path.read_bytes())
+    content[begin + blocks * FILE_BLOCK :] = b"\xff" * (blocks * FILE_BLOCK)  # a whole copy
+    with SharedJournal(path, content=bytes(content)) as closed:
+        assert len(closed.places) == 200
 
 
 def _spoil(content: bytes, begin: int, blocks: int, number: int) -> bytes:
@@ -303,11 +307,18 @@ def test_a_journal_without_its_index_is_not_read(
         SharedJournal(written.path, content=spoil(written.path.read_bytes()))
 
 
-def test_a_damaged_first_block_harms_no_transaction(written: Written) -> None:
-    content = b"\xff" * 64 + written.path.read_bytes()[64:]
+@pytest.mark.parametrize(
+    "first",
+    [b"\xff" * FILE_BLOCK, bytes(FILE_BLOCK), b"FBCDCJ\r\n\x07"],
+    ids=["overwritten", "zeros", "another version"],
+)
+def test_a_damaged_first_block_harms_no_transaction(written: Written, first: bytes) -> None:
+    content = first + written.path.read_bytes()[len(first) :]
     assert parse_file_header(content[:FILE_BLOCK]) is None
-    with SharedJournal(written.path, content=content) as journal:
+    with open_any(written.path, content=content) as journal:
+        assert isinstance(journal, SharedJournal)
         assert journal.header is None
+        assert len(journal.places) == 3
         for place in journal.places:
             assert len(_content(journal.reader(place))) == place.stamp.event_count
 
@@ -322,3 +333,75 @@ def test_another_transaction_at_its_place_is_not_read_for_it(written: Written) -
         same_number = first._replace(stamp=other.stamp)
         with pytest.raises(JournalCorrupt, match=f"transaction {other.uuid} lies here"):
             journal.reader(same_number)
+
+
+def test_late_catalogue_lies_in_a_block_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / f"{uuid4()}.log"
+    with SharedJournalWriter.create(path, database=DATABASE, transaction=4) as journal:
+        written = TransactionWriter(journal.header, 4, "SYSDBA")
+        table = written.table("ORDERS", COLUMNS[:2], key_kind=0, resolved=False)
+        for number in range(300):
+            written.insert(table, (number, "a"))
+        written.seal()
+        written.complete([Table(table.number, "ORDERS", 1, tuple(COLUMNS[:2]))], is_late=True)
+        journal.append(written)
+        place = journal.commit(written, 1, commit_us=5)
+        journal.close()
+    assert place.stamp.catalogue_offset % FILE_BLOCK == 0
+    assert place.seal_end < place.stamp.catalogue_offset
+    with SharedJournal(path) as closed, closed.reader(place) as reader:
+        assert reader.seal is not None
+        assert reader.seal.end == place.seal_end
+        changes = [*reader.changes()]
+        (block, *_) = reader.block_offsets()
+        assert len([*reader.changes(block)]) == 300
+    assert all(isinstance(each, RowChange) and each.table.key_columns == (0,) for each in changes)
+
+
+def _read_all(path: Path, content: bytes) -> None:
+    with SharedJournal(path, content=content) as journal:
+        for _, reader in journal.readers(journal.places):
+            if isinstance(reader, JournalError):
+                raise reader
+            _content(reader)
+
+
+@pytest.mark.parametrize("field", [16, 24 + 24, 96], ids=["offset", "length", "end of the seal"])
+@pytest.mark.parametrize("value", [0, 7, 2**40, 2**63, 2**64 - 1])
+def test_an_index_with_a_place_that_cannot_be_is_an_error(
+    written: Written, field: int, value: int
+) -> None:
+    content = bytearray(written.path.read_bytes())
+    for copy in (2, 1):
+        block = len(content) - copy * FILE_BLOCK
+        at = block + 48 + field
+        content[at : at + 8] = value.to_bytes(8, "little")
+        body = bytes(content[block : block + FILE_BLOCK - 4])
+        crc = checksum(written.header.uuid.bytes, body)
+        content[block + FILE_BLOCK - 4 : block + FILE_BLOCK] = crc.to_bytes(4, "little")
+    with pytest.raises(JournalError):
+        _read_all(written.path, bytes(content))
+
+
+def test_a_walk_reads_each_byte_about_once(tmp_path: Path) -> None:
+    path = tmp_path / f"{uuid4()}.log"
+    with SharedJournalWriter.create(path, database=DATABASE) as journal:
+        for number in range(500):
+            written = TransactionWriter(journal.header, number, "SYSDBA")
+            written.gap(f"gap {number}")
+            written.seal()
+            journal.append(written)
+            journal.begin_block()
+    content = path.read_bytes().ljust(3_000_000, b"\0")
+    false = b"".join(b"FBCDCT\r\n".ljust(ALIGNMENT, b"x") for _ in range(4000))
+    for made in (content, content + false):
+        read = 0
+
+        def reading(length: int, offset: int, made: bytes = made) -> bytes:
+            nonlocal read
+            read += length
+            return made[offset : offset + length]
+
+        found = list(walk(reading, len(made), journal.header.uuid))
+        assert len([each for each in found if isinstance(each.what, Head)]) == 500
+        assert read < 2 * len(made)

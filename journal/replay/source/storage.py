@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
-from firebird_cdc.errors import JournalShared, ReplayError
+from firebird_cdc.errors import ReplayError
 from firebird_cdc.journal.folder.segments import is_segment_name, list_segment, unpack
-from firebird_cdc.journal.format import JournalReader, Place, RandomAccess, SharedJournal
+from firebird_cdc.journal.format import JournalReader, Place, RandomAccess, SharedJournal, open_any
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem  # type: ignore[import-untyped,import-not-found,unused-ignore]
@@ -105,10 +105,7 @@ class Folder(ABC):
             self.members(name)  # which says what is wrong, if it is no segment
         content = self.read(name) if "/" in name else None
         opener = partial(self.open, name) if self.is_remote and content is None else None
-        try:
-            return JournalReader(place, none_charset, content, opener)
-        except JournalShared:
-            return SharedJournal(place, content, opener)
+        return open_any(place, none_charset, content, opener)
 
     def read(self, name: str) -> bytes:
         """Return the whole content of a file."""

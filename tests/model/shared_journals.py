@@ -41,7 +41,7 @@ class Rule(Enum):
     VOID_DURABLE = "a void is on disk before anything but commit() follows a prepare()"
     REWRITE_FROM_MEMORY = "what a sync failed for is written from memory into another journal"
     VOID_FORMER = "where it lay before is void under the same sync"
-    KNOWN_BY_UUID = "what the ring has is looked for in the ledger"
+    KNOWN_BY_UUID = "what the entries of tickets have is looked for in the ledger"
     LEDGER_DURABLE = "a number is on disk in the ledger before the shipper acts on it"
     WALK_FIRST = "journals are gone through before the first number is given"
     FLOORS = "where a ticket is missing, the floors in the heads are the order"
@@ -465,7 +465,7 @@ class Protocol:
     def _leader(self, state: State) -> Iterator[Step]:
         for i, txn in enumerate(state.txns):
             if txn.ticket and state.has_number(i):
-                yield f"T{i + 1}: its entry in the ring is done with", state.put(i, ticket=0)
+                yield f"T{i + 1}: its ticket's entry is done with", state.put(i, ticket=0)
         found = [i for i, txn in enumerate(state.txns) if self._is_found(state, i, txn)]
         states = {i: self._state(state, i) for i in found}
         orders = list(self._orders(state, found))

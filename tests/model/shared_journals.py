@@ -14,147 +14,38 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from enum import Enum
 from functools import cache
 from itertools import permutations, product
-from typing import Any, NamedTuple
+from typing import Any
 
 from commit_protocol import Fault, path_to
-
-
-class Rule(Enum):
-    """Rule of the protocol."""
-
-    BELOW_OIT = "ACTIVE bits and a number below the header's OIT mean committed"
-    FROM_FILE = "while an engine process has the database open, only the file decides an orphan"
-    ALONE = "once no engine process has the database open, an orphan is decided"
-    NOT_ON_WORD = "the engine's word alone publishes nothing"
-    LOOK_FIRST = "whether a process lives is looked at before the file is read"
-    VERDICT_DURABLE = "a verdict is on disk before anybody acts on it"
-    VOID_FIRST = "rollback() is called before the engine marks the end"
-    TICKET_ORDER = "numbers are given in the order of tickets"
-    NEVER_PAST = "no number passes a transaction that a living process may still commit"
-    LIMBO_TICKET = "a transaction that is let go in limbo uses up a ticket"
-    COUNTER_ABOVE = "after a power cut the counter is above all tickets and floors in the folder"
-    SYNC_COVERS = "commit() waits until a sync covers its transaction"
-    FRESH_BLOCK = "behind a sync, the next transaction begins in a new block"
-    VOID_DURABLE = "a void is on disk before anything but commit() follows a prepare()"
-    REWRITE_FROM_MEMORY = "what a sync failed for is written from memory into another journal"
-    VOID_FORMER = "where it lay before is void under the same sync"
-    KNOWN_BY_UUID = "what the entries of tickets have is looked for in the ledger"
-    LEDGER_DURABLE = "a number is on disk in the ledger before the shipper acts on it"
-    WALK_FIRST = "journals are gone through before the first number is given"
-    FLOORS = "where a ticket is missing, the floors in the heads are the order"
-    LOCKED = "a journal is closed only by who has its lock"
-    CLOSE_DECIDED = "a journal is closed only when each transaction in it is decided"
-    INDEX_DURABLE = "an index is on disk before the ledger drops the records of its journal"
-    GAP_FOR_SLOT = "a slot whose transaction is committed and not recorded becomes a gap"
-
-
-class Setting(NamedTuple):
-    """The size of what is explored."""
-
-    processes: int  # 1: Super, 2: Classic
-    transactions: int
-    crashes: int
-    has_limbo: bool = False  # two-phase commits, and transactions that go on after prepare
-    failed_syncs: int = 0
-
-
-# A transaction's phase: SEALED is behind prepare(), MARKED behind commit(), SHOWN committed in the
-# engine's memory; LEFT: no process works in it any more.
-IDLE, OPEN, SEALED, MARKED, SHOWN, LIMBO, LEFT = range(7)
-ACTIVE, IN_LIMBO, DEAD, COMMITTED = "active", "in limbo", "dead", "committed"
-UNDECIDED = "undecided"
-NOTHING, WHOLE, STALE, VOID, TORN, GAP = "nothing", "whole", "stale", "void", "torn", "gap"
-LIVE, LOG, GONE = ".log.live", ".log", "gone"
-
-
-class Txn(NamedTuple):
-    """A transaction, where it lies, and what readers have seen of it."""
-
-    phase: int = IDLE
-    home: int = 0  # the process that it runs in
-    base: int = -1  # the transaction whose version of a row it changed
-    is_wanted: bool = False  # the engine has committed it, whether or not that will last
-    is_torn: bool = False  # its process died between showing and writing that, and others live
-    was_limbo: bool = False
-    was_active: bool = False  # as was read; used without LOOK_FIRST only
-    memory: str = ACTIVE  # its state in the memory that the engine's processes share
-    bits: str = ACTIVE
-    bits_d: str = ACTIVE
-    floor: int = 0  # the counter of tickets when it was sealed
-    journal: int = -1
-    at: int = 0  # its place among those of the journal
-    unit: str = NOTHING
-    unit_d: str = NOTHING
-    is_claimed: bool = False  # a sync that wrote nothing has said that it is on disk
-    has_former: bool = False  # it is whole at another place, too
-    has_slot: bool = False
-    lost_slot: bool = False  # by a power cut
-    ticket: int = 0
-    number: int = 0  # under which readers saw it; -1: they saw two
-
-
-class Journal(NamedTuple):
-    """A journal."""
-
-    home: int
-    state: str = LIVE
-    is_open: bool = True  # its process may append
-    is_indexed_d: bool = False
-    length: int = 0  # transactions and voids in it
-    is_poisoned: bool = False  # a sync of it has failed
-
-
-class State(NamedTuple):
-    """All there is at a moment."""
-
-    txns: tuple[Txn, ...]
-    up: tuple[int, ...]  # the engine's processes that have the database open
-    journals: tuple[Journal, ...] = ()
-    header: int = 0
-    header_d: int = 0
-    counter: int = 0  # of tickets
-    ledger: tuple[int, ...] = ()
-    ledger_d: int = 0  # how many of its entries are on disk
-    dropped: int = 0  # how many of them only an index has
-    crashes: int = 0
-    failed_syncs: int = 0
-
-    def put(self, index: int, **changed: Any) -> State:
-        """Return the state with one transaction changed."""
-        return self.having(index, self.txns[index]._replace(**changed))
-
-    def having(self, index: int, txn: Txn) -> State:
-        """Return the state with one transaction replaced."""
-        return self._replace(txns=(*self.txns[:index], txn, *self.txns[index + 1 :]))
-
-    def journal(self, index: int, **changed: Any) -> State:
-        """Return the state with one journal changed."""
-        journal = self.journals[index]._replace(**changed)
-        return self._replace(
-            journals=(*self.journals[:index], journal, *self.journals[index + 1 :])
-        )
-
-    def is_committed(self, index: int) -> bool:
-        """Tell whether the file shows a transaction as committed."""
-        bits = self.txns[index].bits
-        return bits == COMMITTED or (bits == ACTIVE and index < self.header)
-
-    def is_committed_for_good(self, index: int) -> bool:
-        """Tell whether it does so after any power cut."""
-        bits = self.txns[index].bits_d
-        return bits == COMMITTED or (bits == ACTIVE and index < self.header_d)
-
-    def has_number(self, index: int) -> bool:
-        """Tell whether ledger or index name a transaction."""
-        if index in self.ledger[self.dropped :]:
-            return True
-        journal = self.txns[index].journal
-        is_indexed = journal < 0 or self.journals[journal].state in (LOG, GONE)
-        return index in self.ledger and is_indexed
-
+from shared_state import (
+    ACTIVE,
+    COMMITTED,
+    DEAD,
+    GAP,
+    GONE,
+    IDLE,
+    IN_LIMBO,
+    LEFT,
+    LIMBO,
+    LIVE,
+    LOG,
+    MARKED,
+    NOTHING,
+    OPEN,
+    SEALED,
+    SHOWN,
+    STALE,
+    TORN,
+    UNDECIDED,
+    WHOLE,
+    Journal,
+    Rule,
+    Setting,
+    State,
+    Txn,
+)
 
 Step = tuple[str, State]
 
@@ -228,19 +119,39 @@ class Protocol:
         places: dict[int, int] = {-1: -1}
         left = []
         for txn in txns:
-            at = txn.journal
-            if at >= 0 and (_is_over(txn) or (txn.number > 0 and journals[at].state == GONE)):
-                at = -1
-            if at not in places:
-                places[at] = len(kept)
-                journal = journals[at]
-                if not journal.is_open:
-                    journal = journal._replace(home=0, length=1, is_poisoned=False)
-                elif Rule.FRESH_BLOCK in self._rules:
-                    journal = journal._replace(length=1)
-                kept.append(journal)
-            left.append(txn if txn.journal == places[at] else txn._replace(journal=places[at]))
+            found = []
+            txn = self._without_past(txn, journals)
+            for at in (txn.journal, txn.former, txn.void_in, txn.void_of):
+                if at not in places:
+                    places[at] = len(kept)
+                    journal = journals[at]
+                    if not journal.is_open:
+                        journal = journal._replace(home=0, length=1, is_poisoned=False, covers=())
+                    elif Rule.FRESH_BLOCK in self._rules:
+                        journal = journal._replace(length=1)
+                    kept.append(journal)
+                found.append(places[at])
+            names = ("journal", "former", "void_in", "void_of")
+            left.append(txn._replace(**dict(zip(names, found, strict=True))))
         return tuple(left), tuple(kept)
+
+    @staticmethod
+    def _without_past(txn: Txn, journals: tuple[Journal, ...]) -> Txn:
+        """Return a transaction without places that nobody can look at any more."""
+        if txn.former >= 0 and journals[txn.former].state != LIVE:
+            txn = txn._replace(former=-1)
+        is_gone = txn.number > 0 and txn.journal >= 0 and journals[txn.journal].state == GONE
+        if txn.void_in == txn.void_of == txn.journal >= 0 and txn.void_d:
+            txn = txn._replace(unit=NOTHING, unit_d=NOTHING)
+        if is_gone or _is_over(txn):
+            txn = txn._replace(journal=-1)
+        if txn.void_of not in (txn.former, txn.journal) or (
+            txn.void_of >= 0 and journals[txn.void_of].state != LIVE
+        ):
+            txn = txn._replace(void_of=-1)
+        if txn.void_of < 0:
+            txn = txn._replace(void_in=-1, void_d=False)
+        return txn
 
     # -- the engine and the plugin in it ----------------------------------------------------------
 
@@ -322,7 +233,7 @@ class Protocol:
 
     def _sealed_steps(self, state: State, i: int, txn: Txn) -> Iterator[Step]:
         is_synced = txn.unit_d == WHOLE or txn.is_claimed
-        if is_synced or Rule.SYNC_COVERS not in self._rules:
+        if is_synced:
             ticket = state.counter + 1
             marked = state.put(i, phase=MARKED, ticket=ticket, has_slot=False)
             yield f"commit(), ticket {ticket}", marked._replace(counter=ticket)
@@ -332,8 +243,17 @@ class Protocol:
             and Rule.REWRITE_FROM_MEMORY in self._rules
         ):
             appended, journal, at = self._appended(state, txn.home)
-            former = Rule.VOID_FORMER not in self._rules
-            moved = appended.put(i, journal=journal, at=at, unit_d=WHOLE, has_former=former)
+            has_void = Rule.VOID_FORMER in self._rules
+            moved = appended.put(
+                i,
+                journal=journal,
+                at=at,
+                unit_d=WHOLE,
+                former=txn.journal,
+                void_in=journal if has_void else -1,
+                void_of=txn.journal if has_void else -1,
+                void_d=has_void,
+            )
             yield "is written from memory into another journal, synced", moved
         if self._setting.has_limbo:
             unit = STALE if Rule.VOID_DURABLE not in self._rules else NOTHING
@@ -353,8 +273,12 @@ class Protocol:
         if Rule.VOID_FIRST not in self._rules:
             return "the engine ends a rollback before rollback()", state.having(i, over)
         if txn.unit == WHOLE:
-            unit_d = VOID if Rule.VOID_DURABLE in self._rules else txn.unit_d
-            over = over._replace(unit=VOID, unit_d=unit_d)
+            void_in = txn.journal
+            is_lost = state.journals[txn.journal].is_poisoned
+            if Rule.VOID_STAYS not in self._rules or is_lost:
+                state, void_in, _ = self._appended(state, txn.home)
+            is_durable = Rule.VOID_DURABLE in self._rules
+            over = over._replace(void_in=void_in, void_of=txn.journal, void_d=is_durable)
         return "rollback(), and the engine ends it", state.having(i, over)
 
     @staticmethod
@@ -415,19 +339,38 @@ class Protocol:
                 and txn.unit == WHOLE != txn.unit_d
                 and not txn.is_claimed
             ]
-            if waiting and not journal.is_poisoned:
-                yield f"journal {index + 1} is synced", _synced(state, index)
+            if waiting and not journal.is_poisoned and not journal.covers:
+                begun = state.journal(index, covers=tuple(waiting))
+                yield f"a sync of journal {index + 1} begins", begun
+            if journal.covers and not journal.is_poisoned:
+                yield f"the sync of journal {index + 1} ends", self._synced(state, index, waiting)
             if waiting and state.failed_syncs < self._setting.failed_syncs:
-                failed = state.journal(index, is_poisoned=True)
+                failed = state.journal(index, is_poisoned=True, covers=())
                 failed = failed._replace(failed_syncs=state.failed_syncs + 1)
                 yield f"the sync of journal {index + 1} fails", failed
             if waiting and journal.is_poisoned and Rule.REWRITE_FROM_MEMORY not in self._rules:
                 for i in waiting:
                     state = state.put(i, is_claimed=True)
                 yield f"journal {index + 1} is synced again, without an error", state
-            if journal.length:
-                let_go = state.journal(index, is_open=False)
+            is_needed = Rule.VOID_STAYS in self._rules and any(
+                (txn.journal == index and txn.phase == SEALED)
+                or (txn.void_of == index != txn.void_in and state.journals[txn.void_in].is_open)
+                for txn in state.txns
+            )
+            if journal.length and not is_needed:
+                let_go = state.journal(index, is_open=False, covers=())
                 yield f"nobody appends to journal {index + 1} any more", let_go
+
+    def _synced(self, state: State, index: int, waiting: list[int]) -> State:
+        """Return the state after a sync of a journal: all is on disk that was appended before it
+        began, and who waits hears of it."""
+        covered = state.journals[index].covers
+        for i, txn in enumerate(state.txns):
+            if txn.journal == index and i in covered and txn.unit == WHOLE:
+                state = state.put(i, unit_d=txn.unit)
+            elif i in waiting and Rule.SYNC_COVERS not in self._rules:
+                state = state.put(i, is_claimed=True)
+        return state.journal(index, covers=())
 
     def _closing(self, state: State) -> Iterator[Step]:
         """Yield what who confirms does with whole journals."""
@@ -438,6 +381,13 @@ class Protocol:
             if Rule.CLOSE_DECIDED in self._rules and not all(
                 self._is_decided(state, i) for i in inside
             ):
+                continue
+            is_void_needed = any(
+                txn.void_in == index != txn.void_of >= 0
+                and state.journals[txn.void_of].state == LIVE
+                for txn in state.txns
+            )
+            if is_void_needed and Rule.VOID_KEPT in self._rules:
                 continue
             closed = state.journal(index, state=LOG, is_indexed_d=Rule.INDEX_DURABLE in self._rules)
             if Rule.LEDGER_DURABLE in self._rules:
@@ -480,8 +430,12 @@ class Protocol:
             if is_read and not state.txns[i].was_active:
                 yield f"T{i + 1}: is read as active", state.put(i, was_active=True)
         for i, txn in enumerate(state.txns):
-            is_left = txn.has_former and txn.phase == LEFT
-            if is_left and state.ledger.count(i) == 1 and self._state(state, i) == COMMITTED:
+            if txn.phase != LEFT or not state.is_readable(txn.former):
+                continue
+            if self._is_void(state, i, txn.former):
+                continue
+            is_known = i in state.ledger[state.dropped :] and Rule.KNOWN_BY_UUID in self._rules
+            if not is_known and state.ledger.count(i) == 1 and state.is_committed(i):
                 yield f"T{i + 1}: is found at its former place", self._numbered(state, i)
 
     def _is_found(self, state: State, i: int, txn: Txn) -> bool:
@@ -493,15 +447,12 @@ class Protocol:
         if txn.phase != LEFT:
             return False
         if txn.unit in (WHOLE, GAP):
-            if txn.journal < 0:  # removed
-                return False
-            journal = state.journals[txn.journal]
-            return journal.state == LIVE and not journal.is_open
+            return state.is_readable(txn.journal)
         return txn.has_slot and Rule.GAP_FOR_SLOT in self._rules
 
     def _state(self, state: State, i: int) -> str:
         txn = state.txns[i]
-        if txn.unit == VOID:
+        if not txn.ticket and self._is_void(state, i, txn.journal):
             return DEAD
         if txn.bits != ACTIVE:
             return txn.bits
@@ -513,6 +464,13 @@ class Protocol:
             return COMMITTED
         is_kept = state.up or Rule.ALONE not in self._rules
         return UNDECIDED if is_kept and Rule.FROM_FILE in self._rules else DEAD
+
+    @staticmethod
+    def _is_void(state: State, i: int, place: int) -> bool:
+        """Tell whether who goes through a journal knows of a void for a transaction in it."""
+        txn = state.txns[i]
+        is_known = txn.void_in == place or state.is_readable(txn.void_in)
+        return place >= 0 and txn.void_of == place and txn.void_in >= 0 and is_known
 
     def _orders(self, state: State, found: list[int]) -> Iterator[tuple[int, ...]]:
         """Yield the orders in which numbers may be given. What ties comes in any order."""
@@ -609,7 +567,8 @@ class Protocol:
             for txn in state.txns
         )
         journals = tuple(
-            each._replace(is_open=False) if each.home == home else each for each in state.journals
+            each._replace(is_open=False, covers=()) if each.home == home else each
+            for each in state.journals
         )
         up = tuple(each for each in state.up if each != home)
         return state._replace(txns=txns, journals=journals, up=up)
@@ -663,9 +622,19 @@ class Protocol:
                 units[TORN] = None
         lost: dict[str, Any] = {"ticket": 0, "has_slot": False}
         lost["lost_slot"] = txn.has_slot or txn.lost_slot
+        voids = [txn.void_in] if txn.void_d or txn.void_in < 0 else [txn.void_in, -1]
         found = [
-            txn._replace(bits=bits, bits_d=bits, unit=unit, unit_d=unit, **lost)
-            for bits, unit in product((txn.bits, txn.bits_d), units)
+            txn._replace(
+                bits=bits,
+                bits_d=bits,
+                unit=unit,
+                unit_d=unit,
+                void_in=void,
+                void_of=txn.void_of if void >= 0 else -1,
+                void_d=void >= 0,
+                **lost,
+            )
+            for bits, unit, void in product((txn.bits, txn.bits_d), units, voids)
         ]
         return list(dict.fromkeys(found))
 
@@ -729,19 +698,11 @@ def _plain(txn: Txn, floor: int, ticket: int, is_uncut: bool, keeps_at: bool) ->
 
 def _is_over(txn: Txn) -> bool:
     """Tell whether nothing of a transaction is in a journal, after a power cut either."""
-    return txn.unit in (NOTHING, VOID) and txn.unit_d in (NOTHING, VOID) and not txn.has_former
-
-
-def _synced(state: State, index: int) -> State:
-    """Return the state after a sync of a journal: all is on disk that was appended before."""
-    for i, txn in enumerate(state.txns):
-        if txn.journal == index:
-            state = state.put(i, unit_d=txn.unit)
-    return state
+    return txn.unit == txn.unit_d == NOTHING
 
 
 def _let_go(journals: tuple[Journal, ...]) -> tuple[Journal, ...]:
-    return tuple(journal._replace(is_open=False) for journal in journals)
+    return tuple(journal._replace(is_open=False, covers=()) for journal in journals)
 
 
 def _without_index(journal: Journal) -> Journal:
@@ -784,7 +745,9 @@ def _dead(txn: Txn, bits: str) -> Txn:
         unit=NOTHING if is_nothing else txn.unit,
         unit_d=NOTHING if is_nothing else txn.unit_d,
         is_claimed=False,
-        has_former=False,
+        former=-1 if bits == DEAD else txn.former,
+        void_in=-1 if bits == DEAD else txn.void_in,
+        void_of=-1 if bits == DEAD else txn.void_of,
         has_slot=False,
         lost_slot=False,
         ticket=0,

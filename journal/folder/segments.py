@@ -1,7 +1,8 @@
 """Segments of the archive: many small journals in one file, each as readable as before.
 
 A segment is a ZIP file. Its members are journals, byte by byte as they were shipped, under their
-own names and in the order of their sequence; what lies behind a journal's end is left out. So
+own names and in the order of their sequence; what lies behind a journal's end is left out, and
+so is what was rolled back in one that transactions share. So
 any ``unzip`` gets one back, and ``ARCHIVE/SEGMENT.zip/<uuid>.log`` is its path to ours (`unpack`).
 A segment's name tells database, epoch and range of sequences, its time of modification is the
 last commit in it. Spark's tasks import this: nothing here needs a compiled part of ours.

@@ -416,6 +416,25 @@ class SharedJournal:
                 return reader.database
         return ""
 
+    def without_undone(self) -> bytes:
+        """Return the journal with its committed transactions alone, in the order of their numbers,
+        as it goes into a segment: nothing of what was rolled back is left. Raises JournalCorrupt
+        if one of them ends early, OSError."""
+        parts = [self._source.read(FILE_BLOCK, 0).ljust(FILE_BLOCK, b"\0")]
+        places = []
+        at = FILE_BLOCK
+        for place in self.places:
+            length = place.stamp.journal_length
+            own = self._source.read(length, place.offset)
+            if len(own) < length:
+                raise JournalCorrupt(self._path, place.offset, f"{place.uuid} ends early")
+            places.append(place._replace(offset=at))
+            end = aligned(at + length)
+            parts.append(own.ljust(end - at, b"\0"))
+            at = end
+        start = aligned(at, FILE_BLOCK)
+        return b"".join([*parts, bytes(start - at), pack_index(places, self.uuid, start)])
+
     def only(self, none_charset: str = "UTF-8") -> JournalReader:
         """Return a reader of its only transaction. Raises JournalShared if it has several, or
         JournalEmpty if it has none."""

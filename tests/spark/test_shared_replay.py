@@ -26,6 +26,8 @@ from firebird_cdc.journal.replay.source.planning import (
 )
 from firebird_cdc.journal.replay.source.streaming import JournalStreamReader, Offset, StreamOptions
 from firebird_cdc.journal.replay.state.rebuild import rebuild_state
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.tasks.archive import ArchiveKeeper, Retention
 
 pytestmark = pytest.mark.spark
 
@@ -239,3 +241,42 @@ def test_audit_names_the_transaction_that_is_damaged_and_no_other(
         faults = [each for each in report.shown if report.meanings[each.kind].is_fault]
         assert len(faults) == 1
         assert str(place.uuid) in str(faults[0])
+
+
+def test_archived_shared_journals_are_packed_without_what_was_rolled_back(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    single, shared = folders
+    undone = b"was rolled back"
+    for path in shared.glob("*.log"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    assert any(undone in path.read_bytes() for path in tmp_path.glob("*.log"))
+    ArchiveKeeper(tmp_path, 100_000, Retention(0, 0), Statistics()).look()
+    assert not list(tmp_path.glob("*.log"))
+    segments = sorted(tmp_path.glob("*.zip"))
+    assert 1 < len(segments) < 12
+    for segment in segments:
+        with zipfile.ZipFile(segment) as content:
+            for name in content.namelist():
+                assert undone not in content.read(name)
+    try:
+        assert _changes(tmp_path) == _changes(single)
+        wanted = EVERYTHING.and_also([Condition("sequence", "ge", 140)])
+        assert _changes(tmp_path, wanted) == _changes(single, wanted)
+    finally:
+        close_segments()
+
+
+def test_shared_journal_that_was_packed_and_not_removed_is_removed_later(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    _, shared = folders
+    for path in shared.glob("*.log"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    keeper = ArchiveKeeper(tmp_path, 10**9, Retention(0, 0), Statistics())
+    keeper.look()
+    (segment,) = tmp_path.glob("*.zip")
+    first = sorted(shared.glob("*.log"))[0]
+    (tmp_path / first.name).write_bytes(first.read_bytes())
+    keeper.look()
+    assert list(tmp_path.iterdir()) == [segment]

@@ -35,7 +35,7 @@ from firebird_cdc.journal.folder.segments import (
     pack,
     segment_name,
 )
-from firebird_cdc.journal.format import JournalReader
+from firebird_cdc.journal.format import SharedJournal, open_any
 from firebird_cdc.journal.shipper.inbox.watcher import is_journal_name
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 
@@ -56,7 +56,10 @@ _PART = ".part"
 
 
 class _Journal(NamedTuple):
-    """One small journal that lies in the archive by itself; sorts in the order of its history."""
+    """One small journal that lies in the archive by itself; sorts in the order of its history.
+
+    ``last``: its last sequence, and ``commit_us`` its last commit, where transactions share it.
+    """
 
     database: str
     epoch: int
@@ -64,6 +67,8 @@ class _Journal(NamedTuple):
     name: str
     length: int
     commit_us: int
+    last: int
+    is_shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,17 +198,20 @@ class ArchiveKeeper:
     def _facts(self, path: Path) -> _Journal | None:
         """Return the facts that packing needs of a journal, None if it stays as it is."""
         try:
-            with JournalReader(path) as reader:
-                stamp = reader.stamp
+            with open_any(path) as opened:
+                if isinstance(opened, SharedJournal):
+                    return _shared_facts(opened, path)
+                stamp = opened.stamp
                 if stamp is None or stamp.journal_length > SMALL_BYTES:
                     return None
                 return _Journal(
-                    reader.database,
+                    opened.database,
                     stamp.epoch,
                     stamp.sequence,
                     path.name,
                     stamp.journal_length,
                     stamp.commit_us,
+                    stamp.sequence,
                 )
         except FileNotFoundError:
             return None
@@ -303,6 +311,9 @@ class ArchiveKeeper:
             return [Path(entry.path) for entry in entries if is_segment_name(entry.name)]
 
     def _content(self, journal: _Journal) -> bytes:
+        if journal.is_shared:
+            with SharedJournal(self._archive / journal.name) as shared:
+                return shared.without_undone()
         with (self._archive / journal.name).open("rb") as file:
             content = file.read(journal.length)
         if len(content) < journal.length:
@@ -311,8 +322,8 @@ class ArchiveKeeper:
 
     def write_segment(self, journals: list[_Journal]) -> None:
         """Make one segment of JOURNALS, and remove them once it is on disk and reads back."""
-        first, last = journals[0], journals[-1]
-        name = segment_name(first.database, first.epoch, first.sequence, last.sequence)
+        first, last = journals[0], max(journal.last for journal in journals)
+        name = segment_name(first.database, first.epoch, first.sequence, last)
         target = self._archive / f"{name}{SEGMENT_SUFFIX}"
         if target.exists():
             return  # its journals are sorted out when it can be read
@@ -385,6 +396,26 @@ class ArchiveKeeper:
                 self._archive,
                 removed,
             )
+
+
+def _shared_facts(journal: SharedJournal, path: Path) -> _Journal | None:
+    """Return the facts of a journal that transactions share, None if it is a large one's own."""
+    stamps = [place.stamp for place in journal.places]
+    length = sum(stamp.journal_length for stamp in stamps)
+    is_large = len(stamps) == 1 and length > SMALL_BYTES
+    if not stamps or is_large or len({stamp.epoch for stamp in stamps}) > 1:
+        return None
+    first, last = stamps[0], stamps[-1]
+    return _Journal(
+        journal.database,
+        first.epoch,
+        first.sequence,
+        path.name,
+        length,
+        max(stamp.commit_us for stamp in stamps),
+        last.sequence,
+        is_shared=True,
+    )
 
 
 def _member(segment: Path, name: str) -> bytes:

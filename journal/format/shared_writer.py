@@ -118,7 +118,7 @@ class TransactionWriter(RecordWriter):
 class SharedJournalWriter:
     """Writes a shared journal; a context manager. Creates the file (mode 0600).
 
-    Raises FileExistsError if it is there, OSError, ValueError. Nothing is synced before ``close``.
+    Raises FileExistsError if it is there, OSError, ValueError. Nothing is synced.
     """
 
     def __init__(self, path: Path | str, header: FileHeader) -> None:
@@ -211,10 +211,9 @@ class SharedJournalWriter:
         return place
 
     def close(self) -> None:
-        """Write the index, sync and close the file."""
+        """Write the index, and close the file."""
         offset = aligned(self._end, FILE_BLOCK)
         index = pack_index(self._places, self.header.uuid, offset)
         pwrite(self._fd, index, offset)
         os.ftruncate(self._fd, offset + len(index))
-        os.fsync(self._fd)
         self.leave()

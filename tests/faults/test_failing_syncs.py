@@ -117,7 +117,8 @@ _MENTIONS = {
         "packaging/files.py write file.flush",
     ),
     "of what is to be sent or written, and syncs nothing": (
-        "journal/format/writer.py _add self.flush",
+        "journal/format/records.py _add self.flush",
+        "journal/format/shared_writer.py seal self.flush",
         "journal/shipper/kafka/client.py flush self._producer.flush",
         "journal/shipper/kafka/client.py hurry self.producer.flush",
         "journal/replay/source/changes.py _gather batch.flush",

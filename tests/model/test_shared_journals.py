@@ -57,10 +57,16 @@ _FAULTS = {
         pytest.param(_LIMBO, 50_000, id="limbo"),
         pytest.param(_FAILED_SYNC, 50_000, id="failed sync", marks=pytest.mark.soak),
         pytest.param(
-            Setting(processes=2, transactions=2, crashes=2, has_limbo=True, failed_syncs=1),
-            200_000,
-            id="all at once",
+            Setting(processes=1, transactions=2, crashes=1, has_limbo=True, failed_syncs=1),
+            400_000,
+            id="limbo and a failed sync",
             marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            Setting(processes=2, transactions=2, crashes=2, has_limbo=True, failed_syncs=1),
+            1_500_000,
+            id="all at once",
+            marks=[pytest.mark.soak, pytest.mark.timeout(1800)],
         ),
     ],
 )

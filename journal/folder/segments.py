@@ -142,7 +142,7 @@ def open_journal(path: Path, none_charset: str = "UTF-8") -> JournalReader | Sha
 def _open_transaction(path: Path, none_charset: str) -> JournalReader:
     with open_journal(path.parent) as journal:
         if isinstance(journal, SharedJournal):
-            for place in journal.places:
-                if f"{place.uuid}.log" == path.name:
-                    return journal.reader(place, none_charset)
+            place = journal.find(path.stem)
+            if place is not None:
+                return journal.reader(place, none_charset)
     raise JournalError(path.parent, -1, f"it holds no transaction {path.stem}")

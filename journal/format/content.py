@@ -34,7 +34,7 @@ class Source:
     whose name is PATH then, and the file the folder that it names.
     """
 
-    __slots__ = ("_base", "_file", "_opener", "content", "fd", "file", "path")
+    __slots__ = ("_base", "_opener", "content", "fd", "file", "path")
 
     def __init__(
         self,
@@ -49,12 +49,12 @@ class Source:
         self.file: RandomAccess | None = None
         self._opener = opener
         self._base = base
-        self._file = Path(path).parent if base else path
         if content is None:
             if opener is not None:
                 self.file = opener()
             else:
-                self.fd = os.open(self._file, os.O_RDONLY | os.O_CLOEXEC)
+                file = Path(path).parent if base else path
+                self.fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
 
     @property
     def size(self) -> int:

@@ -224,19 +224,21 @@ class JournalReader:
         Found through the stamp, or else by walking the headers of the blocks.
         """
         try:
-            before: BlockHeader | None
             form = self._sectors.seal
+            earlier: list[BlockHeader] = []
             if self.stamp is not None:
                 block = self._chain.header(self._sectors.seal_end - BLOCK_HEADER - form.size)
-                before = self._chain.block_before(block.offset)
             else:
                 *earlier, block = deque(self._chain.walk(), maxlen=2)
-                before = earlier[0] if earlier else None
             if not block.flags & SEALS:
                 return None
             seal = self._parse_seal(block, self._chain.payload(block))
             if form is FLOOR_SEAL:
                 return seal
+            if self.stamp is not None:
+                before = self._chain.block_before(block.offset)
+            else:
+                before = earlier[0] if earlier else None
             return seal._replace(floor=self._floor(before, block))
         except (JournalTorn, JournalCorrupt):
             return None

@@ -29,6 +29,7 @@ from firebird_cdc.journal.format.layout import (
     CRC,
     HEAD,
     MAGIC,
+    SECTOR,
     SHARED_VERSION,
     TRANSACTION_MAGIC,
     checksum,
@@ -37,7 +38,7 @@ from firebird_cdc.journal.format.layout import (
 )
 from firebird_cdc.journal.format.model import Place, Stamp
 from firebird_cdc.journal.format.reader import JournalReader
-from firebird_cdc.journal.format.sectors import Head, parse_head
+from firebird_cdc.journal.format.sectors import Head, is_sector, parse_head
 
 ALIGNMENT = 64
 """Transactions and voids begin at multiples of it."""
@@ -54,7 +55,7 @@ _INDEX_MAGIC = b"FBCX"
 _ENTRY = struct.Struct("<16sQQqqQQQQIIQQ")
 _IN_A_BLOCK = (FILE_BLOCK - _INDEX.size - CRC.size) // _ENTRY.size
 _WINDOW = 1024 * 1024
-_MOST_LOOKED_AT = 1024  # blocks, from the end, for an intact one of the index
+_LOOKED_THROUGH = 4 * _WINDOW  # from the end, for an intact block of the index
 
 
 class FileHeader(NamedTuple):
@@ -371,6 +372,8 @@ class SharedJournal:
         self._source = source = Source(path, content, opener)
         try:
             first = source.read(FILE_BLOCK, 0)
+            if is_sector(first[:SECTOR], MAGIC, first[16:32]):  # as version 1 has it
+                raise JournalCorrupt(path, 8, "this is no journal that transactions share")
             self.header = parse_file_header(first)
             self.uuid, self.places = self._read_index(first)
         except BaseException:
@@ -391,6 +394,10 @@ class SharedJournal:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def find(self, uuid: str) -> Place | None:
+        """Return the place of a committed transaction, None if it is not here."""
+        return next((place for place in self.places if str(place.uuid) == uuid), None)
 
     def reader(self, place: Place, none_charset: str = "UTF-8") -> JournalReader:
         """Return a reader of one of its transactions; raises as that does."""
@@ -484,11 +491,12 @@ class SharedJournal:
         start, behind = found.start(at), found.start(at) + 2 * found.total * FILE_BLOCK
         if behind > aligned(size, FILE_BLOCK):
             raise JournalTorn(self._path, size, f"its index would end at byte {behind}")
+        index = source.read(behind - start, start)
         places: list[Place] = []
         for number in range(found.total):
             for copy in range(2):
-                begin = start + (copy * found.total + number) * FILE_BLOCK
-                block = source.read(FILE_BLOCK, begin)
+                at = (copy * found.total + number) * FILE_BLOCK
+                begin, block = start + at, index[at : at + FILE_BLOCK]
                 held = _index_block(block, found.journal, begin)
                 if held is not None and held[:3] == (number, found.total, copy):
                     places += self._checked(_places_in(block, held.entries), start, begin)
@@ -500,12 +508,17 @@ class SharedJournal:
 
     def _last_index_block(self, size: int) -> tuple[int, _IndexBlock | None]:
         """Return the last block of the index that is intact, and where it lies."""
-        last = (size - 1) // FILE_BLOCK * FILE_BLOCK
         named = None if self.header is None else self.header.uuid.bytes
-        for at in range(last, max(last - _MOST_LOOKED_AT * FILE_BLOCK, 0), -FILE_BLOCK):
-            found = _index_block(self._source.read(FILE_BLOCK, at), named, at)
-            if found is not None:
-                return at, found
+        end = size
+        while end > FILE_BLOCK and end > size - _LOOKED_THROUGH:
+            start = max(aligned(end, FILE_BLOCK) - _WINDOW, 0)
+            held = self._source.read(end - start, start)
+            for at in range((end - 1) // FILE_BLOCK * FILE_BLOCK, start - 1, -FILE_BLOCK):
+                begin = at - start
+                found = _index_block(held[begin : begin + FILE_BLOCK], named, at)
+                if found is not None:
+                    return at, found
+            end = start
         return 0, None
 
     def _without_index(self, first: bytes, size: int) -> JournalError:

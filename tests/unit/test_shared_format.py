@@ -31,6 +31,7 @@ from firebird_cdc.journal.format.shared import (
     FILE_BLOCK,
     Found,
     Void,
+    pack_index,
     parse_file_header,
     walk,
 )
@@ -405,3 +406,44 @@ def test_a_walk_reads_each_byte_about_once(tmp_path: Path) -> None:
         found = list(walk(reading, len(made), journal.header.uuid))
         assert len([each for each in found if isinstance(each.what, Head)]) == 500
         assert read < 2 * len(made)
+
+
+def test_a_long_index_is_found_behind_the_loss_of_a_whole_copy(written: Written) -> None:
+    first = written.path.read_bytes()[:FILE_BLOCK]
+    (place, *_) = written.committed.values()
+    places = [
+        place._replace(offset=FILE_BLOCK, stamp=place.stamp._replace(sequence=number))
+        for number in range(12_000)
+    ]
+    index = pack_index(places, written.header.uuid, 2 * FILE_BLOCK)
+    half = len(index) // 2
+    assert half > 1024 * 1024
+    content = first + bytes(FILE_BLOCK) + index[:half] + b"\xff" * half
+    with SharedJournal(written.path, content=content) as journal:
+        assert [each.stamp.sequence for each in journal.places] == list(range(12_000))
+    with pytest.raises(JournalTorn, match="no index"):
+        SharedJournal(written.path, content=content[: 2 * FILE_BLOCK] + b"\xff" * len(index))
+
+
+def test_a_journal_of_version_1_is_told_by_its_first_block_alone(tmp_path: Path) -> None:
+    path = tmp_path / f"{uuid4()}.log"
+    with JournalWriter(path) as writer:
+        _write_rows(writer, 1, rows=3000)
+        writer.seal()
+    content = path.read_bytes()
+    reads: list[int] = []
+
+    class Counted:
+        def size(self) -> int:
+            return len(content)
+
+        def read_at(self, nbytes: int, offset: int) -> bytes:
+            reads.append(nbytes)
+            return content[offset : offset + nbytes]
+
+        def close(self) -> None:
+            pass
+
+    with pytest.raises(JournalCorrupt, match="no journal that transactions share"):
+        SharedJournal(path, opener=Counted)
+    assert reads == [FILE_BLOCK]

@@ -99,9 +99,10 @@ class Scanner:
         try:
             with folder.open_journal(name, NONE_AS_STORED) as opened:
                 if isinstance(opened, SharedJournal):
-                    if not self._look_at_all(folder, name, opened, limit):
-                        return
-                elif not self._look_at(folder, name, opened, limit):
+                    is_done = self._look_at_all(folder, name, opened, limit)
+                else:
+                    is_done = self._look_at(folder, name, opened, limit)
+                if not is_done:
                     return
         except FileNotFoundError:
             if "/" not in name:

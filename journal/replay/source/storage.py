@@ -23,7 +23,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
-from uuid import UUID
 
 from firebird_cdc.errors import ReplayError
 from firebird_cdc.journal.folder.segments import is_segment_name, list_segment, unpack
@@ -127,7 +126,7 @@ class Folder(ABC):
         """Return a reader of a journal, or of a transaction in one; raises as that does."""
         file, transaction = split_name(name)
         if transaction:
-            uuid = UUID(transaction[1:].removesuffix(JOURNAL_SUFFIX))
+            uuid = transaction[1:].removesuffix(JOURNAL_SUFFIX)
             return self._in_shared(file, uuid, none_charset)
         opened = self.open_journal(name, none_charset)
         if isinstance(opened, JournalReader):
@@ -135,13 +134,13 @@ class Folder(ABC):
         with opened:
             return opened.only(none_charset)
 
-    def _in_shared(self, file: str, uuid: UUID, none_charset: str) -> JournalReader:
+    def _in_shared(self, file: str, uuid: str, none_charset: str) -> JournalReader:
         opened = self.open_journal(file, none_charset)
         with opened:
             if isinstance(opened, SharedJournal):
-                for place in opened.places:
-                    if place.uuid == uuid:
-                        return opened.reader(place, none_charset)
+                place = opened.find(uuid)
+                if place is not None:
+                    return opened.reader(place, none_charset)
         raise FileNotFoundError(errno.ENOENT, f"holds no transaction {uuid}", self.place(file))
 
 

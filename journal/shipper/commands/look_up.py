@@ -38,22 +38,22 @@ def find_journal(given: Path, config: Path | None) -> Path:
     for path in _places(folders, name):
         if path.exists():
             return path
-    if (shared := _in_shared(folders, UUID(name[:36]))) is not None:
-        return shared / name
     for segment in _segments(folders[-1]):
         with contextlib.suppress(JournalError, FileNotFoundError):  # damaged, or just removed
             if any(member == name for member, _ in list_segment(segment)):
                 return segment / name
+    if (shared := _in_shared(folders, name.removesuffix(".log"))) is not None:
+        return shared / name
     searched = ", ".join(map(str, folders))
     raise JournalError(given, -1, f"there is no journal of this name in {searched}")
 
 
-def _in_shared(folders: list[Path], uuid: UUID) -> Path | None:
+def _in_shared(folders: list[Path], uuid: str) -> Path | None:
     """Return the shared journal whose index names a transaction, None if there is none."""
     for folder in folders:
         for path in folder.glob("*.log"):
             with contextlib.suppress(JournalError, OSError), SharedJournal(path) as journal:
-                if any(place.uuid == uuid for place in journal.places):
+                if journal.find(uuid) is not None:
                     return path
     return None
 

@@ -24,7 +24,14 @@ from firebird_cdc.journal.folder.ledger import (
     read_database,
 )
 from firebird_cdc.journal.folder.shortage import kept
-from firebird_cdc.journal.format import JournalReader, Stamp, read_envelope, write_stamp
+from firebird_cdc.journal.format import (
+    JournalReader,
+    SharedJournal,
+    Stamp,
+    database_of,
+    open_any,
+    write_stamp,
+)
 
 _log = logbook.Logger("firebird_cdc.bridge.confirm.history")
 
@@ -203,7 +210,7 @@ class History:
             return None
         for number, journal in enumerate(journals):
             try:
-                keys.add(database_key(read_envelope(journal)[2]))
+                keys.add(database_key(database_of(journal)))
             except (FileNotFoundError, JournalEmpty):  # of a session that is at work
                 continue
             except (JournalError, OSError):
@@ -219,9 +226,15 @@ class History:
         highest = 0, 0
         for entry in os.scandir(self._folder.path):
             if entry.name.endswith(".log"):
-                with contextlib.suppress(JournalError, OSError):
-                    _, stamp, its_database = read_envelope(self._folder.path / entry.name)
-                    if stamp is not None and its_database == database:
+                with (
+                    contextlib.suppress(JournalError, OSError),
+                    open_any(self._folder.path / entry.name) as opened,
+                ):
+                    if isinstance(opened, SharedJournal):
+                        stamp = opened.places[-1].stamp if opened.places else None
+                    else:
+                        stamp = opened.stamp
+                    if stamp is not None and opened.database == database:
                         highest = max(highest, (stamp.epoch, stamp.sequence))
         return highest
 
@@ -301,7 +314,7 @@ class History:
     def _may_have(self, key: str, journal: Path) -> bool:
         self._folder.tell_progress()
         try:
-            return database_key(read_envelope(journal)[2]) == key
+            return database_key(database_of(journal)) == key
         except FileNotFoundError:  # shipped meanwhile
             return False
         except (JournalError, OSError):

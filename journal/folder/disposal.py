@@ -20,7 +20,7 @@ import logbook
 
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.durable import make_folder, sync_directory
-from firebird_cdc.journal.format import read_envelope
+from firebird_cdc.journal.format import SharedJournal, open_any
 from firebird_cdc.native._journal_files import remove_files
 
 _log = logbook.Logger("firebird_cdc.journal.folder.disposal")
@@ -125,13 +125,12 @@ def _link(journal: Path, target: Path) -> bool:
 def _check_stamp(copy: Path, journal: Path) -> None:
     """Raise OSError unless COPY, of JOURNAL, says which number it has."""
     try:
-        _, stamp, _ = read_envelope(copy)
+        with open_any(copy) as opened:
+            if isinstance(opened, SharedJournal) or opened.stamp is not None:
+                return
+        cause = "its stamp is gone"
     except JournalError as error:
         cause = error.what
-    else:
-        if stamp is not None:
-            return
-        cause = "its stamp is gone"
     raise OSError(
         errno.EIO,
         f"a disk error took a part of this journal ({cause}), so it is neither copied nor removed: "

@@ -63,7 +63,8 @@ class Note:
     unknown, any newer event in the topics counts; ``is_all``: any newer event of the database does.
     ``newer``: the newer event that was shipped since, None while there is none. ``is_moved``: the
     journal never was disposed of like a shipped one, so the archive has not got it. ``version``:
-    the first of ours that noted keys in it, as messages have them in its form.
+    the first of ours that noted keys in it, as messages have them in its form. ``home``: the
+    journal that it shared with other transactions, where it was not alone in it.
     """
 
     uuid: UUID
@@ -84,6 +85,7 @@ class Note:
     events: dict[int, str] = field(default_factory=dict)
     version: str = __version__
     nameless: dict[str, int] = field(default_factory=dict)
+    home: UUID | None = None
 
     @property
     def says_something(self) -> bool:
@@ -234,6 +236,7 @@ class Note:
             "events": self.named(),
             "version": self.version,
             "nameless": self.nameless,
+            "home": None if self.home is None else str(self.home),
         }
         return json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n"
 
@@ -261,6 +264,7 @@ class Note:
                 dict(held.get("events", ())),
                 held.get("version", _BEFORE_VERSIONS),
                 dict(held.get("nameless", {})),
+                None if (home := held.get("home")) is None else UUID(home),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a note of ours: {error!r}") from error

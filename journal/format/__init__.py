@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from firebird_cdc.journal.format.content import Blob, RandomAccess
 from firebird_cdc.journal.format.definitions import parse_table, table_body
+from firebird_cdc.journal.format.journal_index import pack_places, unpack_places
 from firebird_cdc.journal.format.layout import (
     BLOCK_HEADER,
     COMMIT_OFFSET,
@@ -17,6 +18,7 @@ from firebird_cdc.journal.format.layout import (
     SECTOR,
     STAMP_OFFSET,
     fast_uuid,
+    pread,
 )
 from firebird_cdc.journal.format.model import (
     Change,
@@ -42,7 +44,13 @@ from firebird_cdc.journal.format.model import (
 from firebird_cdc.journal.format.reader import JournalReader, read_envelope
 from firebird_cdc.journal.format.row_decoder import RowDecoder, image_places, raw_texts, row_decoder
 from firebird_cdc.journal.format.salvage import Remains, read_remains
-from firebird_cdc.journal.format.shared import SharedJournal, open_any
+from firebird_cdc.journal.format.shared import (
+    SharedJournal,
+    alone,
+    database_of,
+    open_any,
+    own_journal,
+)
 from firebird_cdc.journal.format.shared_writer import SharedJournalWriter, TransactionWriter
 from firebird_cdc.journal.format.writer import (
     JournalWriter,
@@ -86,16 +94,22 @@ __all__ = [
     "TransactionWriter",
     "Undecodable",
     "Value",
+    "alone",
     "append_catalogue",
+    "database_of",
     "fast_uuid",
     "image_places",
     "open_any",
+    "own_journal",
+    "pack_places",
     "parse_table",
+    "pread",
     "raw_texts",
     "read_envelope",
     "read_remains",
     "row_decoder",
     "table_body",
+    "unpack_places",
     "write_commit_mark",
     "write_stamp",
 ]

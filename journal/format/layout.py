@@ -35,6 +35,13 @@ BLOCK = struct.Struct("<4sIQQIHHII")
 SEAL = struct.Struct("<QQQq")
 FLOORS = 1 << 32
 # A transaction of version 2: its head in place of the sectors, and a seal that has the floor.
+ALIGNMENT = 64
+"""Transactions and voids of a shared journal begin at multiples of it."""
+
+FILE_BLOCK = 4096
+"""Bytes of the first block of a shared journal and of each block of its index; a sync ends one for
+good."""
+
 HEAD = struct.Struct("<8sHHI16sQq16s16sQQ16sQQII")
 FLOOR_SEAL = struct.Struct("<QQQqQ16sQ")
 # A record's kind and flags are read as one number: the kinds without flags are compared as is.
@@ -117,6 +124,18 @@ def sector_of(uuid: bytes, content: bytes) -> bytes:
     bytes (not checked), zeros, and the checksum of all that in the last four bytes."""
     body = content.ljust(SECTOR - 4, b"\0")
     return body + CRC.pack(checksum(uuid, body))
+
+
+def file_block(uuid: bytes, content: bytes) -> bytes:
+    """Return a block of `FILE_BLOCK` bytes of the shared journal UUID, with its checksum."""
+    body = content.ljust(FILE_BLOCK - CRC.size, b"\0")
+    return body + CRC.pack(checksum(uuid, body))
+
+
+def is_file_block(uuid: bytes, block: bytes) -> bool:
+    """Tell whether BLOCK is one of the shared journal UUID, intact."""
+    body = block[: FILE_BLOCK - CRC.size]
+    return bool(CRC.unpack_from(block, len(body))[0] == checksum(uuid, body))
 
 
 def pwrite(fd: int, content: bytes, offset: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -25,8 +25,16 @@ from firebird_cdc.errors import (
     JournalTorn,
 )
 from firebird_cdc.journal.format.content import RandomAccess, Source
+from firebird_cdc.journal.format.journal_index import (
+    JournalIndex,
+    find_index,
+    is_index_block,
+    pack_index,
+)
 from firebird_cdc.journal.format.layout import (
+    ALIGNMENT,
     CRC,
+    FILE_BLOCK,
     HEAD,
     MAGIC,
     SECTOR,
@@ -34,28 +42,19 @@ from firebird_cdc.journal.format.layout import (
     TRANSACTION_MAGIC,
     checksum,
     fast_uuid,
+    file_block,
+    is_file_block,
     known_uuid,
 )
-from firebird_cdc.journal.format.model import Place, Stamp
-from firebird_cdc.journal.format.reader import JournalReader
+from firebird_cdc.journal.format.model import Place
+from firebird_cdc.journal.format.reader import JournalReader, read_envelope
 from firebird_cdc.journal.format.sectors import Head, is_sector, parse_head
-
-ALIGNMENT = 64
-"""Transactions and voids begin at multiples of it."""
-
-FILE_BLOCK = 4096
-"""Bytes of the first block and of each block of the index; a sync ends one for good."""
 
 _FILE = struct.Struct("<8sHHI16s16s16sQ16sqQH")
 _IS_OWN = 1  # a flag: the journal is one transaction's own
 _VOID = struct.Struct("<4sI16sQ16sQ16sQII")
 _VOID_MAGIC = b"FBCV"
-_INDEX = struct.Struct("<4sIIIIIQ16s")
-_INDEX_MAGIC = b"FBCX"
-_ENTRY = struct.Struct("<16sQQqqQQQQIIQQ")
-_IN_A_BLOCK = (FILE_BLOCK - _INDEX.size - CRC.size) // _ENTRY.size
 _WINDOW = 1024 * 1024
-_LOOKED_THROUGH = 4 * _WINDOW  # from the end, for an intact block of the index
 
 
 class FileHeader(NamedTuple):
@@ -91,12 +90,7 @@ class FileHeader(NamedTuple):
             self.transaction,
             len(path),
         )
-        return _with_checksum(self.uuid.bytes, content + path)
-
-
-def _with_checksum(uuid: bytes, content: bytes) -> bytes:
-    body = content.ljust(FILE_BLOCK - CRC.size, b"\0")
-    return body + CRC.pack(checksum(uuid, body))
+        return file_block(self.uuid.bytes, content + path)
 
 
 def is_shared(head: bytes) -> bool:
@@ -113,10 +107,9 @@ def parse_file_header(block: bytes) -> FileHeader | None:
     ) = _FILE.unpack_from(block)  # fmt: skip
     if (magic, version, size) != (MAGIC, SHARED_VERSION, FILE_BLOCK):
         return None
-    body = block[: FILE_BLOCK - CRC.size]
-    if CRC.unpack_from(block, len(body))[0] != checksum(uuid, body):
+    if not is_file_block(uuid, block):
         return None
-    path = body[_FILE.size : _FILE.size + length].decode(errors="replace")
+    path = block[_FILE.size : _FILE.size + length].decode(errors="replace")
     return FileHeader(
         fast_uuid(uuid),
         known_uuid(owner),
@@ -205,7 +198,7 @@ def walk(read: Callable[[int, int], bytes], size: int, journal: UUID) -> Iterato
             at = window.next_written(at)
             continue
         what = _parse_at(window, raw, at)
-        if what is None and _index_block(window.at(at, FILE_BLOCK), raw, at) is None:
+        if what is None and not is_index_block(window.at(at, FILE_BLOCK), raw, at):
             damaged = at if damaged < 0 else damaged
             at += ALIGNMENT
             continue
@@ -267,86 +260,18 @@ class _Window:
 _WRITTEN = re.compile(rb"[^\0]")
 
 
-# The index
-
-
-def pack_index(places: Sequence[Place], journal: UUID, offset: int) -> bytes:
-    """Return the index of JOURNAL for OFFSET, a multiple of `FILE_BLOCK`: twice, so that damage to
-    one place of it costs nothing. What it does not name is no part of the history."""
-    total = max(-(-len(places) // _IN_A_BLOCK), 1)
-    blocks = []
-    for copy in range(2):
-        for number in range(total):
-            part = places[number * _IN_A_BLOCK : (number + 1) * _IN_A_BLOCK]
-            at = offset + (copy * total + number) * FILE_BLOCK
-            head = _INDEX.pack(_INDEX_MAGIC, number, total, copy, len(part), 0, at, journal.bytes)
-            content = head + b"".join(map(_packed, part))
-            blocks.append(_with_checksum(journal.bytes, content))
-    return b"".join(blocks)
-
-
-def _packed(place: Place) -> bytes:
-    uuid, offset, ticket, seal_end, stamp = place
-    return _ENTRY.pack(
-        uuid.bytes,
-        offset,
-        stamp.sequence,
-        stamp.commit_us,
-        stamp.stamped_us,
-        stamp.journal_length,
-        stamp.event_count,
-        stamp.transaction,
-        stamp.catalogue_offset,
-        stamp.epoch,
-        0,
-        ticket,
-        seal_end,
-    )
-
-
-def _places_in(block: bytes, count: int) -> list[Place]:
-    content = block[_INDEX.size : _INDEX.size + count * _ENTRY.size]
-    return [
-        Place(
-            fast_uuid(uuid),
-            offset,
-            ticket,
-            seal_end,
-            Stamp(epoch, sequence, commit_us, stamped_us, length, events, transaction, catalogue),
-        )
-        for (
-            uuid, offset, sequence, commit_us, stamped_us, length, events, transaction, catalogue,
-            epoch, _, ticket, seal_end,
-        ) in _ENTRY.iter_unpack(content)
-    ]  # fmt: skip
-
-
-class _IndexBlock(NamedTuple):
-    number: int
-    total: int
-    copy: int
-    entries: int
-    journal: bytes
-
-    def start(self, offset: int) -> int:
-        """Return where the index begins of which this block lies at OFFSET."""
-        return offset - (self.copy * self.total + self.number) * FILE_BLOCK
-
-
-def _index_block(block: bytes, journal: bytes | None, offset: int) -> _IndexBlock | None:
-    """Return the block of the index at OFFSET, of JOURNAL or, if that is None, of whatever journal
-    it says; None: it is none that is intact and makes sense."""
-    if len(block) < FILE_BLOCK or not block.startswith(_INDEX_MAGIC):
-        return None
-    _, number, total, copy, count, _, at, uuid = _INDEX.unpack_from(block)
-    body = block[: FILE_BLOCK - CRC.size]
-    if at != offset or journal not in (None, uuid):
-        return None
-    if CRC.unpack_from(block, len(body))[0] != checksum(uuid, body):
-        return None
-    found = _IndexBlock(number, total, copy, count, uuid)
-    is_sound = number < total and copy < 2 and count <= _IN_A_BLOCK
-    return found if is_sound and found.start(offset) >= FILE_BLOCK else None
+def _packed(first: bytes, journal: UUID, found: Iterable[tuple[Place, bytes]]) -> bytes:
+    """Return a journal that begins with the block FIRST and has FOUND, which are transactions with
+    their bytes."""
+    parts, places = [first], []
+    at = FILE_BLOCK
+    for place, content in found:
+        places.append(place._replace(offset=at))
+        end = aligned(at + len(content))
+        parts.append(content.ljust(end - at, b"\0"))
+        at = end
+    start = aligned(at, FILE_BLOCK)
+    return b"".join([*parts, bytes(start - at), pack_index(places, journal, start)])
 
 
 class SharedJournal:
@@ -354,7 +279,8 @@ class SharedJournal:
 
     ``opener``: opens it where it is not on this machine, PATH is only its name then; ``content``:
     all of it, where the caller has it. ``places``: its committed transactions in the order of
-    their numbers. ``header``: None where it is damaged, which harms no transaction.
+    their numbers; ``index``: where that says so. ``header``: None where it is damaged, which harms
+    no transaction.
 
     Raises JournalTorn if the journal has no index, JournalEmpty if nothing is in the file,
     JournalCorrupt if it is no shared journal or both copies of a part of the index are damaged,
@@ -375,7 +301,7 @@ class SharedJournal:
             if is_sector(first[:SECTOR], MAGIC, first[16:32]):  # as version 1 has it
                 raise JournalCorrupt(path, 8, "this is no journal that transactions share")
             self.header = parse_file_header(first)
-            self.uuid, self.places = self._read_index(first)
+            self.index, self.places = self._read_index(first)
         except BaseException:
             source.close()
             raise
@@ -427,20 +353,14 @@ class SharedJournal:
         """Return the journal with its committed transactions alone, in the order of their numbers,
         as it goes into a segment: nothing of what was rolled back is left. Raises JournalCorrupt
         if one of them ends early, OSError."""
-        parts = [self._source.read(FILE_BLOCK, 0).ljust(FILE_BLOCK, b"\0")]
-        places = []
-        at = FILE_BLOCK
+        found = []
         for place in self.places:
-            length = place.stamp.journal_length
-            own = self._source.read(length, place.offset)
-            if len(own) < length:
+            content = self._source.read(place.stamp.journal_length, place.offset)
+            if len(content) < place.stamp.journal_length:
                 raise JournalCorrupt(self._path, place.offset, f"{place.uuid} ends early")
-            places.append(place._replace(offset=at))
-            end = aligned(at + length)
-            parts.append(own.ljust(end - at, b"\0"))
-            at = end
-        start = aligned(at, FILE_BLOCK)
-        return b"".join([*parts, bytes(start - at), pack_index(places, self.uuid, start)])
+            found.append((place, content))
+        first = self._source.read(FILE_BLOCK, 0).ljust(FILE_BLOCK, b"\0")
+        return _packed(first, self.index.journal, found)
 
     def only(self, none_charset: str = "UTF-8") -> JournalReader:
         """Return a reader of its only transaction. Raises JournalShared if it has several, or
@@ -482,44 +402,18 @@ class SharedJournal:
             except JournalError as error:
                 yield place, error
 
-    def _read_index(self, first: bytes) -> tuple[UUID, list[Place]]:
-        """Return the journal's uuid and its committed transactions, by the index."""
+    def _read_index(self, first: bytes) -> tuple[JournalIndex, list[Place]]:
+        """Return where the index lies, and the committed transactions that it names."""
         source, size = self._source, self._source.size
-        at, found = self._last_index_block(size)
-        if found is None:
-            raise self._without_index(first, size)
-        start, behind = found.start(at), found.start(at) + 2 * found.total * FILE_BLOCK
-        if behind > aligned(size, FILE_BLOCK):
-            raise JournalTorn(self._path, size, f"its index would end at byte {behind}")
-        index = source.read(behind - start, start)
-        places: list[Place] = []
-        for number in range(found.total):
-            for copy in range(2):
-                at = (copy * found.total + number) * FILE_BLOCK
-                begin, block = start + at, index[at : at + FILE_BLOCK]
-                held = _index_block(block, found.journal, begin)
-                if held is not None and held[:3] == (number, found.total, copy):
-                    places += self._checked(_places_in(block, held.entries), start, begin)
-                    break
-            else:
-                begin = start + number * FILE_BLOCK
-                raise JournalCorrupt(self._path, begin, "both copies of its index are damaged")
-        return fast_uuid(found.journal), sorted(places, key=_number)
-
-    def _last_index_block(self, size: int) -> tuple[int, _IndexBlock | None]:
-        """Return the last block of the index that is intact, and where it lies."""
         named = None if self.header is None else self.header.uuid.bytes
-        end = size
-        while end > FILE_BLOCK and end > size - _LOOKED_THROUGH:
-            start = max(aligned(end, FILE_BLOCK) - _WINDOW, 0)
-            held = self._source.read(end - start, start)
-            for at in range((end - 1) // FILE_BLOCK * FILE_BLOCK, start - 1, -FILE_BLOCK):
-                begin = at - start
-                found = _index_block(held[begin : begin + FILE_BLOCK], named, at)
-                if found is not None:
-                    return at, found
-            end = start
-        return 0, None
+        index = find_index(self._path, source.read, size, named)
+        if index is None:
+            raise self._without_index(first, size)
+        if index.end > aligned(size, FILE_BLOCK):
+            raise JournalTorn(self._path, size, f"its index would end at byte {index.end}")
+        held = source.read(index.end - index.start, index.start)
+        begin = index.start
+        return index, list(index.places(lambda n, at: held[at - begin : at - begin + n]))
 
     def _without_index(self, first: bytes, size: int) -> JournalError:
         if not is_shared(first):
@@ -528,16 +422,46 @@ class SharedJournal:
             return JournalEmpty(self._path, 0, "nothing has been written to it yet")
         return JournalTorn(self._path, size, "the journal has no index: it is not closed")
 
-    def _checked(self, places: list[Place], start: int, block: int) -> list[Place]:
-        """Return PLACES, of a block of the index that begins at START, if all lie before that.
-        Raises JournalCorrupt."""
-        for place in places:
-            length = place.stamp.journal_length
-            is_inside = place.offset >= FILE_BLOCK and place.offset + length <= start
-            if not is_inside or place.offset % ALIGNMENT:
-                what = f"the index has transaction {place.uuid} at byte {place.offset:,}"
-                raise JournalCorrupt(self._path, block, what)
-        return places
+
+def alone(opened: JournalReader | SharedJournal, none_charset: str = "UTF-8") -> JournalReader:
+    """Return OPENED or, in its place, a reader of its only transaction; raises as ``only``."""
+    if isinstance(opened, JournalReader):
+        return opened
+    with opened:
+        return opened.only(none_charset)
+
+
+def own_journal(path: Path | str, place: Place) -> bytes:
+    """Return a journal with the transaction at PLACE of the one at PATH as its own, byte by byte as
+    it lies there, be it damaged. Raises OSError."""
+    source = Source(path)
+    try:
+        header = parse_file_header(source.read(FILE_BLOCK, 0))
+        length = place.stamp.journal_length
+        content = source.read(length, place.offset).ljust(length, b"\0")
+    finally:
+        source.close()
+    first = bytes(FILE_BLOCK)
+    if header is not None:
+        number = place.stamp.transaction
+        first = header._replace(uuid=place.uuid, transaction=number, is_own=True).pack()
+    return _packed(first, place.uuid, [(place, content)])
+
+
+def database_of(path: Path | str) -> str:
+    """Return the path of the database of a journal, of either version, closed or not. Raises as
+    `read_envelope`."""
+    try:
+        return read_envelope(path)[2]
+    except JournalShared:
+        source = Source(path)
+        try:
+            header = parse_file_header(source.read(FILE_BLOCK, 0))
+        finally:
+            source.close()
+        if header is None:
+            raise JournalCorrupt(path, 0, "its first block is damaged") from None
+        return header.database
 
 
 def open_any(
@@ -556,7 +480,3 @@ def open_any(
         with suppress(JournalError):
             return SharedJournal(path, content, opener)
         raise error from None
-
-
-def _number(place: Place) -> tuple[int, int]:
-    return place.stamp.epoch, place.stamp.sequence

@@ -12,18 +12,12 @@ from uuid import UUID
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.format import crc32c
 from firebird_cdc.journal.format.definitions import table_body
-from firebird_cdc.journal.format.layout import FLOOR_SEAL, HEAD, pwrite
+from firebird_cdc.journal.format.journal_index import pack_index
+from firebird_cdc.journal.format.layout import FILE_BLOCK, FLOOR_SEAL, HEAD, pwrite
 from firebird_cdc.journal.format.model import Header, Place, Stamp, Table, TableChange
 from firebird_cdc.journal.format.records import BLOCK_TARGET, RecordWriter
 from firebird_cdc.journal.format.sectors import Head
-from firebird_cdc.journal.format.shared import (
-    FILE_BLOCK,
-    FileHeader,
-    Void,
-    aligned,
-    pack_index,
-    pack_void,
-)
+from firebird_cdc.journal.format.shared import FileHeader, Void, aligned, pack_void
 from firebird_cdc.journal.format.writer import pack_catalogue
 
 _NIL = UUID(int=0)

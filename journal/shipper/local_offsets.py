@@ -15,7 +15,7 @@ else could tell again; what else a power cut takes was there for comparison.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -36,6 +36,7 @@ from firebird_cdc.journal.folder.ledger import database_key
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.subjects import LEFT_OUT, LOST, MISSING
 from firebird_cdc.journal.shipper.kafka.offset_topic import Offset
+from firebird_cdc.journal.shipper.shared_offsets import Number
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.local_offsets")
 
@@ -106,7 +107,9 @@ class Memory:
     ``passed``: the last journal that is not in Kafka for a reason that was told; None: there is
     none.
     ``placeholders``: events that were sent with placeholders for values that are too large.
-    ``left_out``: how many messages that are no events could not be sent, by what they are."""
+    ``left_out``: how many messages that are no events could not be sent, by what they are.
+    ``shared``: up to which number of each shared journal all is delivered, where Kafka does not
+    know it exactly (``journal.shipper.shared_offsets``)."""
 
     database: str
     topic: str
@@ -120,6 +123,7 @@ class Memory:
     left_out: dict[str, int] = field(default_factory=dict)
     missing: list[JournalRange] = field(default_factory=list)
     passed: tuple[int, int] | None = None
+    shared: dict[UUID, Number] = field(default_factory=dict)
 
     @property
     def unknown(self) -> list[str]:
@@ -169,7 +173,7 @@ class Memory:
 
     @classmethod
     def parse(cls, content: bytes) -> Memory:
-        """Read what ``json.dumps(asdict(...))`` wrote; raises ValueError, KeyError, TypeError."""
+        """Read what `to_json` wrote; raises ValueError, KeyError, TypeError."""
         fields = json.loads(content)
         return cls(
             str(fields["database"]),
@@ -184,7 +188,17 @@ class Memory:
             {str(what): int(many) for what, many in fields.get("left_out", {}).items()},
             _ranges(fields.get("missing", [])),
             _number(fields.get("passed")),
+            {
+                UUID(home): (int(epoch), int(sequence))
+                for home, (epoch, sequence) in fields.get("shared", {}).items()
+            },
         )
+
+    def to_json(self) -> bytes:
+        """Return the content of its file."""
+        fields = asdict(self)
+        fields["shared"] = {str(home): number for home, number in self.shared.items()}
+        return json.dumps(fields).encode()
 
 
 def _ranges(fields: list[dict[str, Any]]) -> list[JournalRange]:
@@ -315,6 +329,19 @@ class Shipped:
         self._is_to_sync = True
         self._dirty.add(database)
 
+    def keep_shared(self, database: str, reached: Mapping[UUID, Number]) -> None:
+        """Keep up to which numbers shared journals of DATABASE are delivered."""
+        memory = self._memory(database)
+        if memory.shared != reached:
+            memory.shared = dict(reached)
+            self._dirty.add(database)
+
+    def write_shared(self) -> None:
+        """Have on disk what was kept of shared journals."""
+        if any(self.databases[database].shared for database in self._dirty):
+            self._is_to_sync = True
+            self.write()
+
     def _memory(self, database: str) -> Memory:
         memory = self.databases.get(database)
         if memory is None:
@@ -392,9 +419,9 @@ class Shipped:
             self._next_write = now + WRITE_S
         try:
             for database in self._dirty:
-                content = json.dumps(asdict(self.databases[database]))
                 path = self._folder / f"{database_key(database)}.json"
-                replace_file(path, content.encode(), is_synced=self._is_to_sync)
+                content = self.databases[database].to_json()
+                replace_file(path, content, is_synced=self._is_to_sync)
             if self._is_to_sync:
                 sync_directory(self._folder)
         except OSError as error:

@@ -7,7 +7,7 @@ start and with each new producer. A cluster that has less than it had has lost j
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from platform import node
 from time import monotonic
@@ -21,6 +21,7 @@ from firebird_cdc.journal.shipper.kafka.client import KafkaLink
 from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Offset, OffsetReader
 from firebird_cdc.journal.shipper.local_offsets import WRITE_S, JournalRange, Memory, Shipped
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.shared_offsets import Number, SharedOffsets
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.offset_tracker")
 
@@ -83,6 +84,19 @@ class OffsetTracker:
         """Epoch and sequence of the last journal of DATABASE that the folder knows as shipped."""
         memory = self._shipped.databases.get(database)
         return None if memory is None else memory.number
+
+    def shared(self, database: str) -> SharedOffsets:
+        """Return how far the shared journals of DATABASE are delivered, by the folder's memory."""
+        memory = self._shipped.databases.get(database)
+        return SharedOffsets(None if memory is None else memory.shared)
+
+    def keep_shared(self, database: str, reached: Mapping[UUID, Number]) -> None:
+        """Keep that they are delivered up to the numbers REACHED."""
+        self._shipped.keep_shared(database, reached)
+
+    def write_shared(self) -> None:
+        """Have on disk what was kept of shared journals."""
+        self._shipped.write_shared()
 
     def forget(self) -> None:
         """Forget what was read, as it may not hold any more: it has to be read again."""

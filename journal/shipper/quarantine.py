@@ -45,8 +45,8 @@ from firebird_cdc.journal.folder.notes import (
     Note,
     digest_of,
 )
-from firebird_cdc.journal.format import read_envelope
-from firebird_cdc.journal.shipper.inbox.backlog import Entry
+from firebird_cdc.journal.format import database_of, own_journal
+from firebird_cdc.journal.shipper.inbox.queue import Entry
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.quarantine")
 
@@ -121,16 +121,19 @@ class Quarantine:
         self.watching = bool(self._watched)
 
     def _load(self, uuid: UUID, *, is_here: bool) -> None:
-        is_waiting = (self._journals / f"{uuid}.log").exists()
-        if not is_here and not is_waiting:
-            remove_files(self.folder, uuid)  # it went with its journal, but for a crash
-            return
         try:
             note = read_note(self.folder, uuid)
         except (OSError, ValueError) as error:
             _log.error("{}: can't be read: {}", self.folder / f"{uuid}.json", error)
             return
         if note is None:
+            return
+        if note.home is None:
+            is_waiting = (self._journals / f"{uuid}.log").exists()
+        else:  # which stays after its transaction was copied
+            is_waiting = not is_here and (self._journals / f"{note.home}.log").exists()
+        if not is_here and not is_waiting:
+            remove_files(self.folder, uuid)  # it went with its journal, but for a crash
             return
         if is_waiting:
             self._drafts[uuid] = note
@@ -192,7 +195,8 @@ class Quarantine:
     def _draft(self, entry: Entry, database: str) -> Note:
         note = self._drafts.get(entry.uuid)
         if note is None:
-            note = Note(entry.uuid, database, entry.epoch, entry.sequence, now_us())
+            home = None if entry.is_alone else entry.home
+            note = Note(entry.uuid, database, entry.epoch, entry.sequence, now_us(), home=home)
             self._drafts[entry.uuid] = note
         self._dirty[entry.uuid] = note
         return note
@@ -216,7 +220,8 @@ class Quarantine:
         """Have those of ENTRIES, which are shipped, in here that were not sent as a whole.
 
         Returns the journals that are to be disposed of now like any other; one that could not be
-        read to its end is moved. May be repeated after an OSError.
+        read to its end is moved, if no other transaction is in it. May be repeated after an
+        OSError.
         """
         self.flush()
         drafts = [(entry, note) for entry in entries if (note := self._drafts.get(entry.uuid))]
@@ -230,7 +235,7 @@ class Quarantine:
                 remove_files(self.folder, entry.uuid)
                 continue
             try:
-                self.put(journal, note.sentence())
+                self._put_entry(entry, note.sentence())
             except FileNotFoundError:
                 _log.warning("{}: gone before it could be moved to the quarantine", journal)
                 if note.database is not None:
@@ -239,12 +244,12 @@ class Quarantine:
                 self._cut_back(note, 0)
                 continue
             linked.append(note)
-            if note.is_moved:
+            if note.is_moved and entry.is_alone:
                 moved.add(entry.uuid)
         sync_directory(self.folder)
         for entry, note in drafts:
             if entry.uuid in moved:
-                (self._journals / entry.name).unlink(missing_ok=True)
+                (self._journals / entry.file).unlink(missing_ok=True)
             del self._drafts[entry.uuid]
             if not note.says_something:
                 self._unwatch(note)
@@ -261,7 +266,8 @@ class Quarantine:
     def set_aside(
         self, journal: Path, entry: Entry | None, database: str | None, reason: str, after: int = 0
     ) -> None:
-        """Move JOURNAL, of which nothing behind event AFTER was sent, in here now.
+        """Move JOURNAL, of which nothing behind event AFTER was sent, in here now; copy it, if
+        others lie in the same file.
 
         ``entry``, ``database``: what of it can be read. Raises OSError.
         """
@@ -275,9 +281,13 @@ class Quarantine:
         self._make_folder()
         self._dirty.pop(uuid, None)
         replace_file(self.folder / f"{uuid}.json", note.to_json())
-        self.put(journal, note.sentence(), has_stamp=entry is not None)
+        if entry is None:
+            self.put(journal, note.sentence(), has_stamp=False)
+        else:
+            self._put_entry(entry, note.sentence())
         sync_directory(self.folder)
-        journal.unlink()
+        if entry is None or entry.is_alone:
+            (journal if entry is None else self._journals / entry.file).unlink()
         self._settle(note)
 
     def _make_folder(self) -> None:
@@ -290,6 +300,16 @@ class Quarantine:
         replace_file(self.folder / f"{journal.stem}.reason", f"{sentence}\n".encode())
         if not keep_journal(journal, self.folder, has_stamp=has_stamp):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(journal))
+
+    def _put_entry(self, entry: Entry, sentence: str) -> None:
+        """Put the journal of ENTRY here, as ``put``; of several in one file, that one alone."""
+        if entry.is_alone or entry.place is None:
+            self.put(self._journals / entry.file, sentence)
+            return
+        self._make_folder()
+        replace_file(self.folder / f"{entry.uuid}.reason", f"{sentence}\n".encode())
+        content = own_journal(self._journals / entry.file, entry.place)
+        replace_file(self.folder / f"{entry.uuid}.log", content)
 
     def _settle(self, note: Note) -> None:
         if len(self._kept) < MOST_WATCHED:
@@ -571,7 +591,7 @@ def describe(quarantine: Path, uuid: UUID) -> dict[str, Any]:
     database = None if note is None else note.database
     if database is None:
         with contextlib.suppress(JournalError, OSError):
-            database = read_envelope(quarantine / f"{uuid}.log")[2]
+            database = database_of(quarantine / f"{uuid}.log")
     return {
         "journal": str(uuid),
         "database": database,

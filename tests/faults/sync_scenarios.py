@@ -48,7 +48,7 @@ from firebird_cdc.journal.replay.compact import (
 )
 from firebird_cdc.journal.shipper.commands.retry import write_request
 from firebird_cdc.journal.shipper.control import RetryControl
-from firebird_cdc.journal.shipper.inbox.backlog import Entry
+from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.local_offsets import Shipped
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.quarantine import Quarantine, journals_in, read_note

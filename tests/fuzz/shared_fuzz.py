@@ -31,9 +31,9 @@ from firebird_cdc.journal.format import (
     SharedJournalWriter,
     TransactionWriter,
 )
-from firebird_cdc.journal.format.layout import HEAD
+from firebird_cdc.journal.format.layout import ALIGNMENT, FILE_BLOCK, HEAD
 from firebird_cdc.journal.format.sectors import Head
-from firebird_cdc.journal.format.shared import ALIGNMENT, FILE_BLOCK, FileHeader, Void, walk
+from firebird_cdc.journal.format.shared import FileHeader, Void, walk
 
 _BLOCK = struct.Struct("<4sIQQIHHII")
 
@@ -227,7 +227,7 @@ class SharedFuzz(Campaign):
         except JournalError as error:
             return type(error).__name__
         with journal:
-            subject = self._known.get(journal.uuid)
+            subject = self._known.get(journal.index.journal)
             if subject is not None:
                 self._examine_walk(content, subject, is_forged)
             if not is_forged:

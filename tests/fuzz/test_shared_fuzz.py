@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import campaign
 import pytest
@@ -16,6 +15,7 @@ import shared_fuzz
 from firebird_cdc.errors import JournalCorrupt
 from firebird_cdc.journal.format import Place, SharedJournal, Stamp
 from firebird_cdc.journal.format.blocks import BlockChain
+from firebird_cdc.journal.format.journal_index import JournalIndex
 from firebird_cdc.journal.format.sectors import Head
 from firebird_cdc.journal.format.shared import walk
 
@@ -58,11 +58,11 @@ def test_reader_that_takes_all_that_is_whole_is_found_to_misread(
 ) -> None:
     given = shared_fuzz.SharedFuzz(tmp_path)
 
-    def all_whole(journal: SharedJournal, _: bytes) -> tuple[UUID, list[Place]]:
+    def all_whole(journal: SharedJournal, _: bytes) -> tuple[JournalIndex, list[Place]]:
         if journal.header is None:
             raise JournalCorrupt("", 0, "no header")
         source, uuid = journal._source, journal.header.uuid
-        return uuid, [
+        return JournalIndex("", uuid, 0, 0), [
             Place(
                 found.what.header.uuid,
                 found.offset,

@@ -26,7 +26,15 @@ from confluent_kafka.admin import AdminClient
 from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
 from firebird_cdc.demo.processes import await_condition, tail
-from firebird_cdc.journal.format import Column, JournalWriter, Storage
+from firebird_cdc.journal.format import (
+    Column,
+    JournalWriter,
+    SharedJournal,
+    SharedJournalWriter,
+    Storage,
+    TransactionWriter,
+)
+from firebird_cdc.journal.format.records import RecordWriter
 from firebird_cdc.journal.shipper import loop
 
 DATABASE = "/srv/fb/warehouse.fdb"
@@ -126,6 +134,50 @@ class Folder:
     def quarantined(self) -> list[Path]:
         """Return the paths in the shipper's quarantine."""
         return sorted((self.directory / ".firebird-cdc" / "quarantine").glob("*"))
+
+
+class SharedFile:
+    """A shared journal of DATABASE, written beside FOLDER until it is closed and comes there."""
+
+    def __init__(self, folder: Folder, database: str = DATABASE) -> None:
+        self.path = folder.directory / f"{uuid.uuid4()}.log"
+        self._draft = folder.directory.with_name(self.path.name)
+        self.writer = SharedJournalWriter.create(self._draft, database=database)
+
+    def add(
+        self,
+        sequence: int,
+        rows: int = 1,
+        *,
+        name: str = "x",
+        epoch: int = 0,
+        fill: Callable[[RecordWriter], None] | None = None,
+    ) -> str:
+        """Add a transaction of ROWS inserts into ITEM, or with what FILL writes; its uuid."""
+        written = TransactionWriter(self.writer.header, 48000 + sequence, "SYSDBA")
+        if fill is not None:
+            fill(written)
+        else:
+            table = written.table("ITEM", ITEM)
+            for number in range(rows):
+                written.insert(table, (sequence * 1_000_000 + number, name))
+        written.seal()
+        self.writer.append(written)
+        self.writer.commit(written, sequence, commit_us=1_772_442_848_250_000, epoch=epoch)
+        return str(written.uuid)
+
+    def add_undone(self) -> None:
+        """Add a transaction that was rolled back after its ``prepare``."""
+        written = TransactionWriter(self.writer.header, 7, "SYSDBA")
+        written.insert(written.table("ITEM", ITEM), (-1, "was rolled back"))
+        written.seal()
+        self.writer.append(written)
+        self.writer.void(written)
+
+    def arrive(self) -> Path:
+        """Close it, and have it in the folder."""
+        self.writer.close()
+        return self._draft.rename(self.path)
 
 
 class Event(NamedTuple):
@@ -378,6 +430,19 @@ class Ship:
         for shipper in self._running:
             if shipper.process.poll() is None:
                 shipper.kill()
+
+
+def damage(journal: Path, transaction: str, at: float = 0.75) -> bytes:
+    """Flip a bit of a transaction in a shared journal, AT a share of its length; its content
+    before."""
+    sound = journal.read_bytes()
+    with SharedJournal(journal) as shared:
+        place = shared.find(transaction)
+    assert place is not None
+    damaged = bytearray(sound)
+    damaged[place.offset + int(place.stamp.journal_length * at)] ^= 0xFF
+    journal.write_bytes(damaged)
+    return sound
 
 
 def ids(events: Sequence[Event]) -> list[int]:

@@ -23,7 +23,7 @@ from firebird_cdc.config import load_config
 from firebird_cdc.journal.folder import exit_status
 from firebird_cdc.journal.folder.exit_status import LastWords
 from firebird_cdc.journal.format import JournalWriter
-from firebird_cdc.journal.shipper.inbox.backlog import Entry
+from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.local_offsets import Memory, Shipped
 from firebird_cdc.journal.shipper.loop import Shipper
 from firebird_cdc.journal.shipper.monitoring.report import Reporter

@@ -12,7 +12,8 @@ import pytest
 
 from firebird_cdc.journal.format import JournalWriter, read_envelope
 from firebird_cdc.journal.shipper.inbox import backlog
-from firebird_cdc.journal.shipper.inbox.backlog import Backlog, Entry, Queue
+from firebird_cdc.journal.shipper.inbox.backlog import Backlog
+from firebird_cdc.journal.shipper.inbox.queue import Entry, Queue
 from firebird_cdc.native._journal_files import START, read_envelopes, read_start, remove_files
 
 

@@ -20,7 +20,7 @@ from firebird_cdc.journal.shipper.delivery.base import DeliveryLimits
 from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue
 from firebird_cdc.journal.shipper.delivery.send import SendContext
 from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
-from firebird_cdc.journal.shipper.inbox.backlog import Entry, Queue
+from firebird_cdc.journal.shipper.inbox.queue import Entry, Queue
 from firebird_cdc.journal.shipper.kafka import offset_topic
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink
 from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Names, Offset, Run, runs_of

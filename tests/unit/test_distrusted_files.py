@@ -21,7 +21,7 @@ from firebird_cdc.journal.format import (
     JournalWriter,
     write_commit_mark,
 )
-from firebird_cdc.journal.shipper.inbox.backlog import Entry
+from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.quarantine import Quarantine
 
 

@@ -14,7 +14,15 @@ from uuid import UUID
 import pytest
 
 from firebird_cdc.journal.events import defaults
-from firebird_cdc.journal.format import definitions, layout, reader, records, sectors, shared
+from firebird_cdc.journal.format import (
+    definitions,
+    journal_index,
+    layout,
+    reader,
+    records,
+    sectors,
+    shared,
+)
 from firebird_cdc.journal.types import arrays
 from firebird_cdc.journal.types.engine_types import OF_DESCRIPTOR
 
@@ -101,8 +109,8 @@ ELEMENT, ARRAY = "what\nan element of it is", "### Arrays"
         (HEAD, layout.HEAD.format),
         (FLOOR_SEAL, layout.FLOOR_SEAL.format),
         (VOID, shared._VOID.format),
-        (INDEX, shared._INDEX.format),
-        (ENTRY, shared._ENTRY.format),
+        (INDEX, journal_index._BLOCK.format),
+        (ENTRY, journal_index._ENTRY.format),
     ],
 )
 def test_documented_offsets_are_those_of_the_code(heading: str, form: str) -> None:
@@ -172,7 +180,7 @@ def test_documented_magic_numbers_and_version_are_those_of_the_code() -> None:
         FIRST: layout.MAGIC,
         HEAD: layout.TRANSACTION_MAGIC,
         VOID: shared._VOID_MAGIC,
-        INDEX: shared._INDEX_MAGIC,
+        INDEX: journal_index._MAGIC,
     }
     for heading, magic in wanted.items():
         (shown,) = re.findall(r"^magic `(\S+)`", fields_behind(heading)[0].what)
@@ -186,7 +194,7 @@ def test_documented_magic_numbers_and_version_are_those_of_the_code() -> None:
     ):
         values = {each.what for each in fields_behind(heading)}
         assert {f"version, {layout.SHARED_VERSION}", f"bytes of the {name}, {size}"} <= values
-    assert f"entries in this block, up to {shared._IN_A_BLOCK}" in {
+    assert f"entries in this block, up to {journal_index._IN_A_BLOCK}" in {
         each.what for each in fields_behind(INDEX)
     }
 

@@ -15,7 +15,7 @@ from firebird_cdc.journal.events.render import JournalRenderer, Renderer
 from firebird_cdc.journal.folder.notes import LeftOut
 from firebird_cdc.journal.format import JournalReader, JournalWriter, RowChange, Storage
 from firebird_cdc.journal.shipper.delivery.send import seen_of
-from firebird_cdc.journal.shipper.inbox.backlog import Entry
+from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 from firebird_cdc.journal.shipper.nameless import (
     NamelessTable,

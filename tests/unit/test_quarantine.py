@@ -12,7 +12,7 @@ from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.folder import notes
 from firebird_cdc.journal.folder.notes import Concerned, LeftOut, Note
 from firebird_cdc.journal.shipper import quarantine
-from firebird_cdc.journal.shipper.inbox.backlog import Entry
+from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.quarantine import Quarantine, read_note
 
 DATABASE = "/srv/a.fdb"

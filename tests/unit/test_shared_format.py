@@ -23,15 +23,13 @@ from firebird_cdc.journal.format import (
     TransactionWriter,
     open_any,
 )
-from firebird_cdc.journal.format.layout import HEAD, checksum
+from firebird_cdc.journal.format.journal_index import pack_index
+from firebird_cdc.journal.format.layout import ALIGNMENT, FILE_BLOCK, HEAD, checksum
 from firebird_cdc.journal.format.records import RecordWriter
 from firebird_cdc.journal.format.sectors import Head
 from firebird_cdc.journal.format.shared import (
-    ALIGNMENT,
-    FILE_BLOCK,
     Found,
     Void,
-    pack_index,
     parse_file_header,
     walk,
 )

@@ -21,7 +21,7 @@ from firebird_cdc.journal.format import JournalWriter, Storage
 from firebird_cdc.journal.shipper.delivery.send import JournalSend, SendContext
 from firebird_cdc.journal.shipper.delivery.tally import PLACED, Tally
 from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
-from firebird_cdc.journal.shipper.inbox.backlog import Entry
+from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink
 from firebird_cdc.journal.shipper.monitoring.statistics import DatabaseStatistics, Statistics
 

@@ -26,7 +26,14 @@ from urllib.parse import unquote, urlsplit
 
 from firebird_cdc.errors import ReplayError
 from firebird_cdc.journal.folder.segments import is_segment_name, list_segment, unpack
-from firebird_cdc.journal.format import JournalReader, Place, RandomAccess, SharedJournal, open_any
+from firebird_cdc.journal.format import (
+    JournalReader,
+    Place,
+    RandomAccess,
+    SharedJournal,
+    alone,
+    open_any,
+)
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem  # type: ignore[import-untyped,import-not-found,unused-ignore]
@@ -128,11 +135,7 @@ class Folder(ABC):
         if transaction:
             uuid = transaction[1:].removesuffix(JOURNAL_SUFFIX)
             return self._in_shared(file, uuid, none_charset)
-        opened = self.open_journal(name, none_charset)
-        if isinstance(opened, JournalReader):
-            return opened
-        with opened:
-            return opened.only(none_charset)
+        return alone(self.open_journal(name, none_charset), none_charset)
 
     def _in_shared(self, file: str, uuid: str, none_charset: str) -> JournalReader:
         opened = self.open_journal(file, none_charset)

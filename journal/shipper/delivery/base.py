@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -28,7 +29,8 @@ from firebird_cdc.journal.shipper.delivery.redelivery import Redelivery
 from firebird_cdc.journal.shipper.delivery.repair import Repairs
 from firebird_cdc.journal.shipper.delivery.retry import Retries
 from firebird_cdc.journal.shipper.delivery.send import JournalSend, SendContext
-from firebird_cdc.journal.shipper.inbox.backlog import Backlog, Entry, Unreadable
+from firebird_cdc.journal.shipper.inbox.backlog import Backlog, Unreadable
+from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink, failure_of
 from firebird_cdc.journal.shipper.kafka.offset_topic import Offset
 from firebird_cdc.journal.shipper.monitoring.folder import Waiting
@@ -38,6 +40,12 @@ from firebird_cdc.journal.shipper.repairs import WHOLE, Place
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.base")
 
 _FORGIVEN_S = 10.0
+
+_ADVICE_SHARED = (
+    "Other transactions are in the same file, so do not move it away: repair it, and shipping"
+    " resumes automatically; or set event.processing.failure.handling.mode to warn or skip, which"
+    " puts this transaction alone into the quarantine, and restart the shipper"
+)
 
 REMIND_S = 60.0
 """Seconds between two reports of a database that stands still."""
@@ -59,6 +67,10 @@ def _identity(folder: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+def _waiting(pending: int, first: Entry | None) -> Waiting:
+    return Waiting(pending, first and first.name, first and first.commit_us)
 
 
 class DeliveryLimits(NamedTuple):
@@ -108,7 +120,12 @@ class Delivery(ABC):
         self._forgiven: dict[str, float] = {}
         self.out_of_band = OutOfBand(link)
         self.disposal = Disposal(
-            plan, backlog, archive, offsets.miss, in_order=not self._recognises_shipped
+            plan,
+            backlog,
+            archive,
+            offsets.miss,
+            self.before_removal,
+            in_order=not self._recognises_shipped,
         )
         repairs = Repairs(plan, self.is_at_rest, self.place_of)
         self.late = Redelivery(plan, Retries(plan, archive), repairs)
@@ -133,15 +150,17 @@ class Delivery(ABC):
         """Return the journals that wait of each database; for any thread."""
         # Before Kafka has said how far each database is, there are no queues.
         waiting = {
-            path: Waiting(len(backlog), backlog.first_name)
+            path: _waiting(len(backlog), backlog.first_or_none)
             for path, backlog in list(self.backlog.queues.items())
         }
         for path, queue in list(self.queues.items()):
-            waiting[path] = Waiting(queue.pending, queue.first_name)
+            waiting[path] = _waiting(queue.pending, queue.first)
         for journal in list(self.backlog.unreadable.values()):
             path = journal.database or ""
             known = waiting.get(path, Waiting(0, None))
-            waiting[path] = Waiting(known.pending + 1, known.first or journal.name)
+            if known.first is None:
+                known = known._replace(first=journal.name)
+            waiting[path] = known._replace(pending=known.pending + 1)
         return waiting
 
     @property
@@ -263,6 +282,15 @@ class Delivery(ABC):
             if journal.database in (None, queue.database)
         ]
 
+    def _take_known(self, queue: DatabaseQueue, entry: Entry) -> None:
+        """Dispose of ENTRY, the next journal of QUEUE, unsent: it is delivered already."""
+        tell = _log.info if entry.is_alone else _log.debug
+        tell("{}: Kafka has it already", entry.name)
+        former = queue.take_known(entry)
+        if former is not None:
+            self._count(queue, [former])
+        self.disposal.add(entry)
+
     def halt(self, queue: DatabaseQueue, halt: Halt) -> None:
         """Stop QUEUE, loudly."""
         former = queue.halt
@@ -315,10 +343,16 @@ class Delivery(ABC):
                 elif signature == halt.signature:
                     continue
                 else:
-                    queue.backlog.push(halt.entry)
+                    self._take_up(queue, halt.entry)
+                    queue.setback = Setback(halt.entry[:2], signature=signature)
             queue.halt = None
             self.statistics.clear(queue.database)
             _log.notice("{database}: the cause is gone, shipping goes on", database=queue.database)
+
+    def _take_up(self, queue: DatabaseQueue, entry: Entry) -> None:
+        """Put ENTRY, at which QUEUE stood still, back to be sent; its file is read anew."""
+        self.plan.journals.forget(entry)
+        queue.backlog.push(entry)
 
     def try_again(self) -> list[tuple[DatabaseQueue, tuple[int, int]]]:
         """Have databases that stand still, or wait before the next attempt, go on at once.
@@ -330,7 +364,7 @@ class Delivery(ABC):
             halt = queue.halt
             if halt is not None:
                 if halt.entry is not None:
-                    queue.backlog.push(halt.entry)
+                    self._take_up(queue, halt.entry)
                 queue.halt = None
                 queue.failures = 0
                 self.statistics.clear(queue.database)
@@ -367,7 +401,7 @@ class Delivery(ABC):
         """Return what differs once the file of ENTRY is another one, or can't be looked at; None:
         it is gone."""
         try:
-            status = (self.backlog.directory / entry.name).stat()
+            status = (self.backlog.directory / entry.file).stat()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -477,10 +511,15 @@ class Delivery(ABC):
         elif self.plan.failure_mode == "fail":
             place = f" {error.where}:" if isinstance(error, BadEvent) else ""
             where = "" if isinstance(error, JournalError) else f"{send.path}:{place} "
-            signature = self._signature(send.entry)
+            setback = queue.setback
+            signature = None
+            if setback is not None and setback.place == send.entry[:2]:
+                signature = setback.signature
+            signature = signature or self._signature(send.entry)
             queue.drop(send, comes_again=True)
             what = error.told if isinstance(error, BadEvent) else str(error)
-            self.halt(queue, Halt(send.entry[:2], send.entry, f"{where}{what}", signature))
+            halt = Halt(send.entry[:2], send.entry, f"{where}{what}", signature)
+            self.halt(queue, halt if send.entry.is_alone else replace(halt, advice=_ADVICE_SHARED))
         elif isinstance(error, BadEvent):
             send.report_left_out(error)
             queue.leave_out(send.entry, error.pos, str(error))
@@ -518,8 +557,9 @@ class Delivery(ABC):
 
     def _quarantine(
         self, path: Path, entry: Entry | None, database: str | None, reason: str, after: int = 0
-    ) -> None:
-        """Set a journal aside of which nothing behind event AFTER was sent."""
+    ) -> bool:
+        """Set a journal aside of which nothing behind event AFTER was sent; False: that has to be
+        tried again."""
         try:
             self.plan.quarantine.set_aside(path, entry, database, reason, after)
         except FileNotFoundError:
@@ -532,9 +572,11 @@ class Delivery(ABC):
                 reason,
                 error,
             )
+            return False
         else:
             if entry is not None and database is not None:
                 self.offsets.pass_over(database, entry[:2])
+        return True
 
     # Records of the offset topic
 
@@ -584,6 +626,10 @@ class Delivery(ABC):
             if settled:
                 self._count(queue, settled)
         return self.disposal.run()
+
+    @abstractmethod
+    def before_removal(self) -> None:
+        """Delivered journals are about to be removed."""
 
     def _count(self, queue: DatabaseQueue, settled: Sequence[JournalSend]) -> None:
         """Journals of QUEUE were acknowledged: tell the statistics."""

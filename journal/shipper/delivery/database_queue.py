@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from uuid import UUID
 
@@ -18,8 +18,9 @@ import logbook
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.shipper.delivery.backoff import Backoff
 from firebird_cdc.journal.shipper.delivery.send import JournalSend, SendContext
-from firebird_cdc.journal.shipper.inbox.backlog import Entry, Queue
+from firebird_cdc.journal.shipper.inbox.queue import Entry, Queue
 from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Offset, runs_of
+from firebird_cdc.journal.shipper.shared_offsets import SharedOffsets
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.database_queue")
 
@@ -53,10 +54,12 @@ class Halt:
 @dataclass(frozen=True, slots=True)
 class Setback:
     """A journal that was not delivered, of epoch and sequence ``place``; of one that attempts go
-    on with, ``why``."""
+    on with, ``why``. ``signature``: its file as it was before the attempt under way, as somebody
+    may still be writing to it."""
 
     place: tuple[int, int]
     why: str = ""
+    signature: tuple[int, ...] | None = None
 
 
 Missed = Callable[[str, tuple[tuple[int, int], tuple[int, int]]], None]
@@ -79,7 +82,7 @@ class QueueOffset:
     ``known``: what the offset topic says, None if nothing; ``done``: up to which number all
     journals are in Kafka by that; ``passed``: up to where those that are not were told.
     ``is_foreign``: it is said of another journal folder. ``is_forgiven``: journals that don't fit
-    that may be sent nevertheless.
+    that may be sent nevertheless. ``shared``: how far shared journals are delivered.
     """
 
     known: Known | None = None
@@ -87,6 +90,7 @@ class QueueOffset:
     is_foreign: bool = False
     is_forgiven: bool = False
     done: tuple[int, int] = (-1, -1)
+    shared: SharedOffsets = field(default_factory=SharedOffsets)
 
     def is_continued_by(self, entry: Entry) -> bool:
         """Tell whether ENTRY continues what Kafka has."""
@@ -152,14 +156,14 @@ class DatabaseQueue:
         return self.backlog.first()[:2] if self.backlog else None
 
     @property
-    def first_name(self) -> str | None:
-        """The file of the journal that was committed first; for any thread."""
+    def first(self) -> Entry | None:
+        """The journal that was committed first; for any thread."""
         with suppress(IndexError):
-            return self.sends[0].entry.name
+            return self.sends[0].entry
         halt = self.halt
         if halt is not None and halt.entry is not None:
-            return halt.entry.name
-        return self.backlog.first_name
+            return halt.entry
+        return self.backlog.first_or_none
 
     @property
     def furthest(self) -> tuple[UUID | None, int]:
@@ -327,13 +331,19 @@ class DatabaseQueue:
         passed: tuple[int, int] | None = None,
         *,
         is_foreign: bool = False,
+        shared: SharedOffsets | None = None,
     ) -> None:
         """Go on from what the offset topic says now; no journal may be under way.
 
         ``passed``: up to where journals that are not in Kafka were told. ``is_foreign``: KNOWN is
-        of another journal folder.
+        of another journal folder. ``shared``: how far shared journals are delivered, where it is
+        not KNOWN that says so.
         """
-        self.offset = QueueOffset(known, passed, is_foreign, self.offset.is_forgiven)
+        if shared is None:
+            is_ours = known is not None and not is_foreign
+            shared = SharedOffsets(known.position.shared if known and is_ours else None)
+        offset = QueueOffset(known, passed, is_foreign, self.offset.is_forgiven, shared=shared)
+        self.offset = offset
         self._resume_after.clear()  # the beginning of a journal may be lost with its cluster
         if known is None:
             return
@@ -352,10 +362,11 @@ class DatabaseQueue:
         self.offset.done = position.epoch, position.sequence - 1
         self._resume_after[position.uuid] = position.pos
 
-    def reached(self, folder: str, place: str) -> Offset | None:
+    def reached(self, folder: str, place: str, holds: Callable[[UUID], bool]) -> Offset | None:
         """Return the position of this database after the commit of the open Kafka transaction.
 
-        None: as now. All journals under way are part of it; FOLDER and PLACE say where they are.
+        None: as now. All journals under way are part of it; FOLDER and PLACE say where they are,
+        HOLDS whether a shared journal is still there.
         """
         sends = list(self.sends)
         if sends and not sends[-1].read_to_end and not sends[-1].part.sent_to:
@@ -364,11 +375,12 @@ class DatabaseQueue:
             return None
         last = sends[-1]
         complete = last.read_to_end
-        runs = runs_of([send.entry for send in sends if send.read_to_end])
-        epoch, sequence, uuid = last.entry
+        whole = [send.entry for send in sends if send.read_to_end]
+        epoch, sequence, uuid = last.entry[:3]
+        until = (epoch, sequence if complete else sequence - 1)
         return Offset(
-            self.database, epoch, sequence, uuid, last.part.sent_to, complete, now_us(), runs,
-            folder, place,
+            self.database, epoch, sequence, uuid, last.part.sent_to, complete, now_us(),
+            runs_of(whole), folder, place, self.offset.shared.after(whole, until, holds),
         )  # fmt: skip
 
     def advance(self, position: Offset) -> None:
@@ -379,6 +391,8 @@ class DatabaseQueue:
         offset.known.position = position
         offset.known.names.add(position.runs)
         offset.is_foreign = offset.is_forgiven = False
+        until = position.number if position.complete else (position.epoch, position.sequence - 1)
+        offset.shared.advance(position.shared, until)
         self._epoch = max(position.epoch, self._epoch or 0)
         self._note(position)
 
@@ -388,8 +402,9 @@ class DatabaseQueue:
             return None
         send = self.sends.popleft()
         self._epoch = max(send.entry.epoch, self._epoch or 0)
-        if self.settled is None or send.entry > self.settled[0]:
+        if self.settled is None or send.entry[:2] > self.settled[0][:2]:
             self.settled = send.entry, send.pos
+        self.offset.shared.note(send.entry)
         self.finish(send)
         self.failures = 0
         self.backoff.succeed()

@@ -11,7 +11,8 @@ import logbook
 from firebird_cdc.journal.folder.disposal import dispose_shipped
 from firebird_cdc.journal.folder.subjects import DISK
 from firebird_cdc.journal.shipper.delivery.send import SendContext
-from firebird_cdc.journal.shipper.inbox.backlog import Backlog, Entry
+from firebird_cdc.journal.shipper.inbox.backlog import Backlog
+from firebird_cdc.journal.shipper.inbox.queue import Entry
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.disposal")
 
@@ -31,10 +32,12 @@ class Disposal:
         backlog: Backlog,
         archive: Path | None,
         on_missing: Callable[[str, tuple[tuple[int, int], tuple[int, int]]], None],
+        before_removal: Callable[[], None],
         *,
         in_order: bool,
     ) -> None:
         """``on_missing``: hears of the range of a database that nobody can send any more.
+        ``before_removal``: is called before files go.
         ``in_order``: a crash must leave no journal behind one that it has removed, as one that is
         left over is not recognised."""
         self.shipped = 0
@@ -44,6 +47,7 @@ class Disposal:
         self._backlog = backlog
         self._archive = archive
         self._on_missing = on_missing
+        self._before_removal = before_removal
         self._in_order = in_order
         self._waiting: list[Entry] = []
 
@@ -56,7 +60,7 @@ class Disposal:
 
     def run(self) -> bool:
         """Dispose of what waits; return whether that was done."""
-        if not self._waiting or monotonic() < self.retry_at:
+        if not (self._waiting or self._backlog.empty) or monotonic() < self.retry_at:
             return False
         try:
             missing = self._dispose()
@@ -71,6 +75,7 @@ class Disposal:
             _log.warning("{}: delivered, but gone before it could be archived", path)
         for entry in self._waiting:
             self._backlog.forget(entry)
+        self._backlog.forget_empty()
         self.shipped += len(self._waiting)
         self._waiting.clear()
         return True
@@ -82,7 +87,14 @@ class Disposal:
             whole = quarantine.keep(whole)
             for database, entry in quarantine.take_gone():
                 self._on_missing(database, (entry[:2], entry[:2]))
-        paths = [self._plan.folder + entry.name for entry in whole]
+        files = self._backlog.files_without(whole)
+        folder = self._plan.folder
+        if self._backlog.empty:
+            dispose_shipped([folder + name for name in self._backlog.empty], None)
+        if not files:
+            return []
+        self._before_removal()
+        paths = [folder + name for name in files]
         return dispose_shipped(paths, self._archive, in_order=self._in_order)
 
     def _tell_failure(self, error: OSError) -> None:

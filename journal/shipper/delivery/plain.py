@@ -126,7 +126,11 @@ class PlainDelivery(Delivery):
         self._read_since = None
 
     def _place(self, queue: DatabaseQueue) -> None:
-        queue.stand(None, self.offsets.passed(queue.database))
+        # Kafka may not tell where it is; shared journals are known by the folder's own memory.
+        shared = queue.offset.shared
+        if not shared:
+            shared = self.offsets.shared(queue.database)
+        queue.stand(None, self.offsets.passed(queue.database), shared=shared)
         known = self.offsets.known.get(queue.database)
         if known is None:
             return
@@ -143,16 +147,41 @@ class PlainDelivery(Delivery):
                 position.place,
             )
 
+    def _ready(self, queue: DatabaseQueue) -> bool:
+        while super()._ready(queue):
+            entry = queue.backlog.first()
+            if not queue.offset.shared.covers(entry):
+                return True
+            self._take_known(queue, entry)
+        return False
+
+    def before_removal(self) -> None:
+        """Keep how far shared journals are delivered: without a file that goes now, what is sent
+        again of another one would take rows back to what they were."""
+        for queue in self.queues.values():
+            self._keep_shared(queue)
+        self.offsets.write_shared()
+
+    def _keep_shared(self, queue: DatabaseQueue) -> None:
+        if queue.offset.shared and queue.settled is not None:
+            reached = queue.offset.shared.after((), queue.settled[0][:2], self.backlog.holds)
+            self.offsets.keep_shared(queue.database, reached)
+
     def _write_positions(self) -> None:
         """Let Kafka know, now and then, how far each database has come."""
         now = monotonic()
-        if now < self._next_positions or not self.offsets.is_read:
+        if now < self._next_positions:
             return
         self._next_positions = now + _OFFSETS_S
         for queue in self.queues.values():
+            self._keep_shared(queue)
+        if not self.offsets.is_read:
+            return
+        for queue in self.queues.values():
             if queue.settled is None or queue.settled[0][:2] <= queue.offset.done:
                 continue
-            (epoch, sequence, uuid), pos = entry, _ = queue.settled
+            entry, pos = queue.settled
+            epoch, sequence, uuid = entry[:3]
             position = Offset(
                 queue.database, epoch, sequence, uuid, pos, True, now_us(), runs_of([entry]),
                 self.offsets.folder, self.offsets.place,

@@ -33,7 +33,7 @@ from firebird_cdc.journal.shipper.delivery.resend import (
 )
 from firebird_cdc.journal.shipper.delivery.send import SendContext, seen_of
 from firebird_cdc.journal.shipper.delivery.tally import counted_as
-from firebird_cdc.journal.shipper.inbox.backlog import Entry
+from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.repairs import (
     REPAIR_HEADER,
     WHOLE,

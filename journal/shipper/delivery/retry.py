@@ -19,7 +19,7 @@ from firebird_cdc.journal.events.headers import HeaderWriter
 from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.folder.disposal import dispose_shipped
 from firebird_cdc.journal.folder.notes import Note
-from firebird_cdc.journal.format import Gap, JournalReader, SequenceChange
+from firebird_cdc.journal.format import Gap, SequenceChange, alone, open_any
 from firebird_cdc.journal.shipper.delivery.resend import (
     CHANGES_PER_TURN,
     TURN,
@@ -29,7 +29,7 @@ from firebird_cdc.journal.shipper.delivery.resend import (
 )
 from firebird_cdc.journal.shipper.delivery.send import SendContext, seen_of
 from firebird_cdc.journal.shipper.delivery.tally import counted_as
-from firebird_cdc.journal.shipper.inbox.backlog import Entry
+from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.quarantine import refusal
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.retry")
@@ -52,7 +52,7 @@ class LateEvents:
     def rendered(self) -> Generator[Rendered, None, None]:
         """Yield them in their order. Raises JournalError, OSError or Obstacle."""
         plan, note = self._plan, self.note
-        with JournalReader(self.path, plan.none_charset) as reader:
+        with alone(open_any(self.path, plan.none_charset), plan.none_charset) as reader:
             stamp = reader.stamp
             if stamp is None:
                 raise JournalError(self.path, 1024, "it has no stamp")
@@ -226,6 +226,8 @@ class Retries:
         """Remove a journal of which Kafka has all from the quarantine. Raises OSError."""
         quarantine = self._plan.quarantine
         journal = quarantine.folder / f"{note.uuid}.log"
-        # One of which only single events were left out went to the archive at that time.
-        dispose_shipped([journal], self._archive if note.is_moved else None)
+        # One of which only single events were left out went to the archive at that time, and one
+        # that shares a journal goes there with it.
+        is_to_keep = note.is_moved and note.home is None
+        dispose_shipped([journal], self._archive if is_to_keep else None)
         quarantine.remove(note.uuid)

@@ -23,7 +23,7 @@ from firebird_cdc.journal.events.bad_event import (
 )
 from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.events.render import JournalRenderer, Renderer
-from firebird_cdc.journal.format import DdlChange, Gap, JournalReader, RowChange
+from firebird_cdc.journal.format import DdlChange, Gap, RowChange
 from firebird_cdc.journal.shipper.delivery.tally import (
     FILTERED,
     NOTHING,
@@ -32,12 +32,12 @@ from firebird_cdc.journal.shipper.delivery.tally import (
     Tally,
     counted_as,
 )
-from firebird_cdc.journal.shipper.inbox.backlog import Entry
+from firebird_cdc.journal.shipper.inbox.opening import JournalOpener
+from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.kafka.client import Sender, failure_of, hand_over
 from firebird_cdc.journal.shipper.monitoring.statistics import LastEvent, Statistics
 from firebird_cdc.journal.shipper.nameless import REMEDY
 from firebird_cdc.journal.shipper.quarantine import Quarantine
-from firebird_cdc.native._journal_files import START, read_start
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.send")
 
@@ -53,8 +53,9 @@ class SendContext:
     ``failure_mode``: as ``event.processing.failure.handling.mode``. ``acknowledged`` counts
     the messages that Kafka took, ``failures`` those it did not, ``unacked`` those without an
     answer yet: all over all sends, ended ones included. ``statistics``: what is told outside.
-    ``folder``: the directory's path, to put a name behind. ``acks``: whether brokers answer at all.
-    ``counts_at_once``: what is acknowledged counts, before any commit of a Kafka transaction.
+    ``folder``: the directory's path, to put a name behind; ``journals``: opens what is in it.
+    ``acks``: whether brokers answer at all. ``counts_at_once``: what is acknowledged counts,
+    before any commit of a Kafka transaction.
     ``nameless``: databases and tables without names of which the log has told.
     """
 
@@ -73,6 +74,7 @@ class SendContext:
         self.folder = f"{directory}{os.sep}"
         self.renderer = renderer
         self.none_charset = none_charset
+        self.journals = JournalOpener(directory, none_charset)
         self.failure_mode = failure_mode
         self.statistics = statistics
         self.quarantine = Quarantine(directory)
@@ -306,10 +308,7 @@ class JournalSend:
     def _rendered(self) -> Generator[Sequence[Message] | Obstacle, None, None]:
         """Yield the messages of one change after the other, and those at the journal's end."""
         plan = self._plan
-        path = f"{plan.folder}{self.entry.name}"
-        start = read_start(path)
-        whole = start if len(start) < START else None
-        with JournalReader(path, plan.none_charset, whole) as reader:
+        with plan.journals.open(self.entry) as reader:
             stamp = reader.stamp
             assert stamp is not None
             tally, skipped = self.tally, self._skipped
@@ -375,7 +374,7 @@ class JournalSend:
                 _log.warning(
                     "{}: in {} of its events placeholders stand for values that are too large; the"
                     " first is {}",
-                    path,
+                    self.path,
                     renderer.reduced,
                     renderer.first_reduced,
                 )

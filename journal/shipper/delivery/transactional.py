@@ -29,7 +29,8 @@ from firebird_cdc.journal.shipper.delivery.base import Delivery, DeliveryLimits,
 from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue, Halt
 from firebird_cdc.journal.shipper.delivery.out_of_band import OutOfBand
 from firebird_cdc.journal.shipper.delivery.send import JournalSend, SendContext
-from firebird_cdc.journal.shipper.inbox.backlog import Backlog, Entry
+from firebird_cdc.journal.shipper.inbox.backlog import Backlog
+from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink, is_refusal
 from firebird_cdc.journal.shipper.kafka.offset_topic import (
     FRAME_BYTES,
@@ -347,12 +348,8 @@ class TransactionalDelivery(Delivery):
                 return True
             assert queue.offset.known is not None
             names = queue.offset.known.names.find(entry.epoch, entry.sequence)
-            if entry.uuid.bytes in names:
-                _log.info("{}: Kafka has it already, according to the offset topic", entry.name)
-                former = queue.take_known(entry)
-                if former is not None:
-                    self._count(queue, [former])
-                self.disposal.add(entry)
+            if entry.uuid.bytes in names or queue.offset.shared.covers(entry):
+                self._take_known(queue, entry)
             elif self._forgives(queue):
                 return True
             else:
@@ -528,9 +525,12 @@ class TransactionalDelivery(Delivery):
             raise _Interrupted
 
     def _await_answers(self) -> None:
+        """Wait until all is answered. Where a message is refused, the client may keep what is
+        behind it until the transaction is aborted."""
         while self.unacked:
             self.link.hurry(0.05)
             self._serve(0)
+            self._check()
 
     def _check(self) -> None:
         """Abort if a message of this transaction was refused or failed."""
@@ -576,10 +576,17 @@ class TransactionalDelivery(Delivery):
         raise _Aborted
 
     def _take_damaged(self, queue: DatabaseQueue, send: JournalSend, reason: str) -> None:
-        queue.drop(send)
-        self.backlog.forget(send.entry)
         # What was sent of it behind the last split is aborted.
-        self._quarantine(send.path, send.entry, queue.database, reason, send.resume_after)
+        if not self._quarantine(send.path, send.entry, queue.database, reason, send.resume_after):
+            queue.start_over()
+            queue.back_off()
+            return
+        queue.drop(send)
+        if send.entry.is_alone:
+            self.backlog.forget(send.entry)
+        else:
+            queue.offset.shared.set_aside(send.entry)
+            self.disposal.add(send.entry)
 
     def _split(self, queue: DatabaseQueue, send: JournalSend) -> None:
         """Commit in the middle of a journal that is too large for one Kafka transaction."""
@@ -650,7 +657,7 @@ class TransactionalDelivery(Delivery):
     def _commit(self) -> None:
         positions = []
         for queue in self.queues.values():
-            position = queue.reached(self.offsets.folder, self.offsets.place)
+            position = queue.reached(self.offsets.folder, self.offsets.place, self.backlog.holds)
             if position is not None:
                 self._hand_over(*position.record(), position)
                 positions.append((queue, position))
@@ -688,6 +695,9 @@ class TransactionalDelivery(Delivery):
 
     def _look_again(self) -> None:
         """The topic was made anew: what was read of it counts no longer."""
+
+    def before_removal(self) -> None:
+        """The offset topic knows what is delivered."""
 
     def _position_taken(self, position: Offset) -> None:
         """Counts once it is committed."""

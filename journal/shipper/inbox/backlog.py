@@ -1,47 +1,28 @@
-"""The journals that wait to be shipped, each database's in the order of its history.
+"""The journals of a folder that wait to be shipped, each database's in the order of its history.
 
-Kept in memory per journal: its place and its uuid, some 60 bytes where they are many, never
+Kept in memory per transaction: its place and its uuid, some 60 bytes where they are many, never
 contents; a million waiting journals are a backlog that has to fit.
 """
 
 from __future__ import annotations
 
-import heapq
 import os
-import struct
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import time
-from typing import NamedTuple
 from uuid import UUID
 
-from firebird_cdc.errors import JournalError
-from firebird_cdc.journal.format import fast_uuid, read_envelope
+from firebird_cdc.errors import JournalError, JournalShared
+from firebird_cdc.journal.format import SharedJournal, read_envelope
+from firebird_cdc.journal.shipper.inbox.queue import Entry, Queue
 from firebird_cdc.native._journal_files import read_envelopes
 
 YOUNG_S = 2.0
 """A journal younger than this that can't be read may still be on its way (a copy by hand)."""
 
 _BATCH = 64  # journals that are read in one call
-
-_RUN = 16 * 1024  # journals that are sorted and packed together
-
-# Big-endian, so that the packed keys sort as the numbers do.
-_KEY = struct.Struct(">IQ16s")
-
-
-class Entry(NamedTuple):
-    """One waiting journal."""
-
-    epoch: int
-    sequence: int
-    uuid: UUID
-
-    @property
-    def name(self) -> str:
-        """The file's name."""
-        return f"{self.uuid}.log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,79 +32,6 @@ class Unreadable:
     name: str
     database: str | None
     reason: str
-
-
-class Queue:
-    """The waiting journals of one database.
-
-    The newest are a heap; where they get many, they are sorted and packed into a run, of which
-    only the first one is an object. What comes next is the least of all these.
-    """
-
-    __slots__ = ("_heap", "_length", "_next", "_runs", "_runs_made")
-
-    def __init__(self) -> None:
-        self._heap: list[bytes] = []
-        self._runs: list[tuple[bytes, int, bytes, int]] = []  # a heap: key, number, run, where
-        self._runs_made = 0
-        self._length = 0
-        self._next: Entry | None = None
-
-    def __len__(self) -> int:
-        return self._length
-
-    def push(self, entry: Entry) -> None:
-        """Add a journal at its place."""
-        self.push_packed(entry.epoch, entry.sequence, entry.uuid.bytes)
-
-    def push_packed(self, epoch: int, sequence: int, uuid: bytes) -> None:
-        """The same of an entry's parts."""
-        heapq.heappush(self._heap, _KEY.pack(epoch, sequence, uuid))
-        self._length += 1
-        self._next = None
-        if len(self._heap) >= _RUN:
-            self._pack()
-
-    def _pack(self) -> None:
-        self._heap.sort()
-        self._runs_made += 1
-        run = b"".join(self._heap)
-        heapq.heappush(self._runs, (self._heap[0], self._runs_made, run, 0))
-        self._heap.clear()
-
-    def first(self) -> Entry:
-        """The journal that comes next; the queue must not be empty."""
-        if self._next is None:
-            key = self._heap[0] if self._heap else self._runs[0][0]
-            if self._runs:
-                key = min(key, self._runs[0][0])
-            epoch, sequence, uuid = _KEY.unpack(key)
-            self._next = Entry(epoch, sequence, fast_uuid(uuid))
-        return self._next
-
-    @property
-    def first_name(self) -> str | None:
-        """The file of that journal, None if there is none; for any thread."""
-        try:
-            return self.first().name
-        except IndexError:
-            return None
-
-    def pop(self) -> Entry:
-        """Take the journal that comes next."""
-        entry = self.first()
-        if self._runs and (not self._heap or self._runs[0][0] < self._heap[0]):
-            _, number, run, at = self._runs[0]
-            at += _KEY.size
-            if at < len(run):
-                heapq.heapreplace(self._runs, (run[at : at + _KEY.size], number, run, at))
-            else:
-                heapq.heappop(self._runs)
-        else:
-            heapq.heappop(self._heap)
-        self._next = None
-        self._length -= 1
-        return entry
 
 
 def _packed(name: str) -> bytes:
@@ -170,7 +78,10 @@ class _Uuids:
 
 
 class Backlog:
-    """All journals of one folder that are known and not yet disposed of."""
+    """All journals of one folder that are known and not yet disposed of.
+
+    ``empty``: files in which nothing was committed.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -179,6 +90,8 @@ class Backlog:
         self._folder = f"{directory}{os.sep}"
         self._known = _Uuids()
         self._young: set[str] = set()
+        self._left: dict[UUID, int] = {}  # transactions of journals that are shared
+        self.empty: list[str] = []
 
     def __len__(self) -> int:
         return sum(map(len, self.queues.values()))
@@ -243,13 +156,40 @@ class Backlog:
                 raise JournalError(path, 0, f"it is journal {header.uuid} under another's name")
         except FileNotFoundError:
             return
+        except JournalShared:
+            self._offer_shared(path, uuid)
+            return
         except (JournalError, OSError) as error:
             self._cannot_read(path, database, str(error))
             return
-        self._known.add(uuid.bytes)
-        self.unreadable.pop(name, None)
+        self._know(uuid, name)
         queue = self.queues.setdefault(database, Queue())
         queue.push(Entry(stamp.epoch, stamp.sequence, uuid))
+
+    def _offer_shared(self, path: Path, uuid: UUID) -> None:
+        """Sort in the transactions of a journal that is shared, as ``offer`` does with one."""
+        database = None
+        try:
+            with SharedJournal(path) as journal:
+                database = journal.database
+                if journal.index.journal != uuid:
+                    what = f"it is journal {journal.index.journal} under another's name"
+                    raise JournalError(path, 0, what)
+        except FileNotFoundError:
+            return
+        except (JournalError, OSError) as error:
+            self._cannot_read(path, database, str(error))
+            return
+        self._know(uuid, path.name)
+        if journal.places:
+            self._left[uuid] = len(journal.places)
+            self.queues.setdefault(database, Queue()).push_shared(uuid, journal.places)
+        else:
+            self.empty.append(path.name)
+
+    def _know(self, uuid: UUID, name: str) -> None:
+        self._known.add(uuid.bytes)
+        self.unreadable.pop(name, None)
 
     def _cannot_read(self, path: Path, database: str | None, reason: str) -> None:
         try:
@@ -266,9 +206,37 @@ class Backlog:
         for name in list(self._young):
             self.offer(name)
 
+    def files_without(self, entries: Sequence[Entry]) -> list[str]:
+        """Return the names of the files in which nothing waits any more once ENTRIES are gone, in
+        that order."""
+        names = []
+        gone = Counter[UUID]()
+        for entry in entries:
+            if entry.home is not None:
+                gone[entry.home] += 1
+                if gone[entry.home] < self._left.get(entry.home, 0):
+                    continue
+            names.append(entry.file)
+        return names
+
+    def forget_empty(self) -> None:
+        """The files in ``empty`` were disposed of."""
+        for name in self.empty:
+            self._known.discard(_packed(name))
+        self.empty.clear()
+
+    def holds(self, home: UUID) -> bool:
+        """Tell whether something waits in the shared journal HOME, or is under way."""
+        return home in self._left
+
     def forget(self, entry: Entry) -> None:
-        """ENTRY was disposed of; should the name come again, it is a new journal."""
-        self._known.discard(entry.uuid.bytes)
+        """ENTRY was disposed of; should its file come again, it is a new journal."""
+        if entry.home is None:
+            self._known.discard(entry.uuid.bytes)
+        elif self._left.get(entry.home, 0) > 1:
+            self._left[entry.home] -= 1
+        elif self._left.pop(entry.home, None) is not None:
+            self._known.discard(entry.home.bytes)
 
     def recheck_unreadable(self) -> Iterator[Unreadable]:
         """Yield the unreadable journals that are still there, still unreadable."""

@@ -38,7 +38,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from firebird_cdc.clock import now_us
 from firebird_cdc.config.topic_creation import BROKERS_OWN, TopicSettings
-from firebird_cdc.journal.shipper.inbox.backlog import Entry
+from firebird_cdc.journal.shipper.inbox.queue import Entry
+from firebird_cdc.journal.shipper.shared_offsets import Number
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.kafka.offset_topic")
 
@@ -136,8 +137,9 @@ class Offset:
 
     All journals up to (``epoch``, ``sequence``) are; of the last one, ``uuid``, all events if
     ``complete``, else those up to ``pos``. ``runs`` name the complete journals of the Kafka
-    transaction that wrote this. ``folder``: which journal folder they came from; ``place``: where
-    that was, for people.
+    transaction that wrote this, and ``shared`` says of those that transactions share, be they of
+    this one or before, how far they are delivered (``journal.shipper.shared_offsets``).
+    ``folder``: which journal folder they came from; ``place``: where that was, for people.
     """
 
     database: str
@@ -150,6 +152,7 @@ class Offset:
     runs: tuple[Run, ...] = ()
     folder: str = ""
     place: str = ""
+    shared: Mapping[UUID, Number] = field(default_factory=dict)
 
     @property
     def number(self) -> tuple[int, int]:
@@ -165,7 +168,7 @@ class Offset:
 
     def record(self) -> tuple[bytes, bytes]:
         """Key and value of the record."""
-        value = {
+        value: dict[str, Any] = {
             "version": _VERSION,
             "database": self.database,
             "epoch": self.epoch,
@@ -181,6 +184,8 @@ class Offset:
                 for run in self.runs
             ],
         }
+        if self.shared:
+            value["shared"] = {str(home): number for home, number in self.shared.items()}
         return record_key(self.database), json.dumps(value).encode()
 
     @classmethod
@@ -203,6 +208,10 @@ class Offset:
             ),
             folder=str(content["folder"]),
             place=str(content["place"]),
+            shared={
+                UUID(home): (int(epoch), int(sequence))
+                for home, (epoch, sequence) in content.get("shared", {}).items()
+            },
         )
 
 
@@ -233,7 +242,10 @@ def _late_of(key: bytes | None) -> UUID | None:
 
 
 def runs_of(entries: Sequence[Entry]) -> tuple[Run, ...]:
-    """Name ENTRIES, which are in the order of their numbers, as briefly as possible."""
+    """Name those of ENTRIES that are journals of their own, as briefly as possible: all are in the
+    order of their numbers."""
+    if any(entry.home is not None for entry in entries):
+        entries = [entry for entry in entries if entry.home is None]
     if not entries:
         return ()
     first, last = entries[0], entries[-1]

@@ -14,7 +14,7 @@ from firebird_cdc.clock import now_us
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.notes import QUARANTINE
-from firebird_cdc.journal.format import read_envelope
+from firebird_cdc.journal.format import SharedJournal, database_of, open_any
 from firebird_cdc.journal.shipper.monitoring.statistics import BacklogFigures, DatabaseBacklog
 from firebird_cdc.journal.shipper.quarantine import in_order, read_reason
 
@@ -35,10 +35,12 @@ _READ_AT_ONCE = 500
 
 
 class Waiting(NamedTuple):
-    """The journals of one database that the shipper knows. ``first``: the name of the next one."""
+    """The journals of one database that the shipper knows. ``first``: the name of the next one;
+    ``commit_us``: when that was committed (microseconds since 1970), None: the file says so."""
 
     pending: int
     first: str | None
+    commit_us: int | None = None
 
 
 class Listing(NamedTuple):
@@ -116,7 +118,7 @@ class Owners:
 def _database_of(path: Path) -> str | None:
     """The database of a journal; None if it doesn't say so, or not yet."""
     try:
-        return read_envelope(path)[2]
+        return database_of(path)
     except (JournalError, OSError):
         return None
 
@@ -171,7 +173,7 @@ class FolderFigures:
                 known.pending + unsorted[path],
                 live[path],
                 aside[path],
-                self._committed_us(known.first or first.get(path)),
+                known.commit_us or self._committed_us(known.first or first.get(path)),
             )
             for path in sorted({*waiting, *unsorted, *live, *aside})
             for known in (waiting.get(path, Waiting(0, None)),)
@@ -208,10 +210,11 @@ class FolderFigures:
 def committed_us(path: Path) -> int | None:
     """Return when journal PATH was committed (microseconds since 1970), None if it is gone; if
     it does not say so, when it was last written."""
-    with contextlib.suppress(OSError, JournalError):
-        stamp = read_envelope(path)[1]
-        if stamp is not None:
-            return stamp.commit_us
+    with contextlib.suppress(OSError, JournalError), open_any(path) as opened:
+        if isinstance(opened, SharedJournal):
+            return opened.places[0].stamp.commit_us if opened.places else None
+        if opened.stamp is not None:
+            return opened.stamp.commit_us
     with contextlib.suppress(OSError):
         return path.stat().st_mtime_ns // 1000
     return None

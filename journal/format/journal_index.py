@@ -1,0 +1,194 @@
+"""Index of a shared journal: which of its transactions are committed, and where they lie.
+
+It ends the file: blocks of `FILE_BLOCK` bytes with some of the transactions each, in the order of
+their numbers, and then the same blocks once more, so that damage to one place of it costs nothing.
+What it does not name is no part of the history.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from firebird_cdc.errors import JournalCorrupt
+from firebird_cdc.journal.format.layout import (
+    ALIGNMENT,
+    CRC,
+    FILE_BLOCK,
+    fast_uuid,
+    file_block,
+    is_file_block,
+)
+from firebird_cdc.journal.format.model import Place, Stamp
+
+_BLOCK = struct.Struct("<4sIIIIIQ16s")
+_MAGIC = b"FBCX"
+_ENTRY = struct.Struct("<16sQQqqQQQQIIQQ")
+_IN_A_BLOCK = (FILE_BLOCK - _BLOCK.size - CRC.size) // _ENTRY.size
+_WINDOW = 1024 * 1024
+_LOOKED_THROUGH = 4 * _WINDOW  # from the end, for an intact block
+
+Read = Callable[[int, int], bytes]
+"""Reads a file: up to so many bytes, at an offset."""
+
+
+def place_number(place: Place) -> tuple[int, int]:
+    """Return epoch and sequence of a transaction."""
+    return place.stamp.epoch, place.stamp.sequence
+
+
+def pack_index(places: Sequence[Place], journal: UUID, offset: int) -> bytes:
+    """Return the index of JOURNAL for OFFSET, a multiple of `FILE_BLOCK`."""
+    total = max(-(-len(places) // _IN_A_BLOCK), 1)
+    ordered = sorted(places, key=place_number)
+    blocks = []
+    for copy in range(2):
+        for number in range(total):
+            part = ordered[number * _IN_A_BLOCK : (number + 1) * _IN_A_BLOCK]
+            at = offset + (copy * total + number) * FILE_BLOCK
+            head = _BLOCK.pack(_MAGIC, number, total, copy, len(part), 0, at, journal.bytes)
+            blocks.append(file_block(journal.bytes, head + pack_places(part)))
+    return b"".join(blocks)
+
+
+def pack_places(places: Sequence[Place]) -> bytes:
+    """Return PLACES as the index has them."""
+    return b"".join(map(_packed, places))
+
+
+def _packed(place: Place) -> bytes:
+    uuid, offset, ticket, seal_end, stamp = place
+    return _ENTRY.pack(
+        uuid.bytes,
+        offset,
+        stamp.sequence,
+        stamp.commit_us,
+        stamp.stamped_us,
+        stamp.journal_length,
+        stamp.event_count,
+        stamp.transaction,
+        stamp.catalogue_offset,
+        stamp.epoch,
+        0,
+        ticket,
+        seal_end,
+    )
+
+
+def unpack_places(content: bytes) -> list[Place]:
+    """Return the places that `pack_places` packed."""
+    return [
+        Place(
+            fast_uuid(uuid),
+            offset,
+            ticket,
+            seal_end,
+            Stamp(epoch, sequence, commit_us, stamped_us, length, events, transaction, catalogue),
+        )
+        for (
+            uuid, offset, sequence, commit_us, stamped_us, length, events, transaction, catalogue,
+            epoch, _, ticket, seal_end,
+        ) in _ENTRY.iter_unpack(content)
+    ]  # fmt: skip
+
+
+class _Block(NamedTuple):
+    number: int
+    total: int
+    copy: int
+    entries: int
+    journal: bytes
+
+    def start(self, offset: int) -> int:
+        """Return where the index begins of which this block lies at OFFSET."""
+        return offset - (self.copy * self.total + self.number) * FILE_BLOCK
+
+
+def _parse_block(block: bytes, journal: bytes | None, offset: int) -> _Block | None:
+    """Return the block at OFFSET, of JOURNAL or, if that is None, of whatever journal it says;
+    None: it is none that is intact and makes sense."""
+    if len(block) < FILE_BLOCK or not block.startswith(_MAGIC):
+        return None
+    _, number, total, copy, count, _, at, uuid = _BLOCK.unpack_from(block)
+    if at != offset or journal not in (None, uuid) or not is_file_block(uuid, block):
+        return None
+    found = _Block(number, total, copy, count, uuid)
+    is_sound = number < total and copy < 2 and count <= _IN_A_BLOCK
+    return found if is_sound and found.start(offset) >= FILE_BLOCK else None
+
+
+def is_index_block(block: bytes, journal: bytes, offset: int) -> bool:
+    """Tell whether BLOCK, at OFFSET of JOURNAL, is an intact one of its index."""
+    return _parse_block(block, journal, offset) is not None
+
+
+class JournalIndex(NamedTuple):
+    """Place of the index in a shared journal, the file PATH: it begins at byte ``start``, with
+    ``parts`` blocks, and then the same once more."""
+
+    path: Path | str
+    journal: UUID
+    start: int
+    parts: int
+
+    @property
+    def end(self) -> int:
+        """Offset behind it."""
+        return self.start + 2 * self.parts * FILE_BLOCK
+
+    def part(self, read: Read, number: int) -> list[Place]:
+        """Return the transactions that block NUMBER names, from 0.
+
+        Raises JournalCorrupt if both copies of it are damaged or it makes no sense, OSError.
+        """
+        for copy in range(2):
+            at = self.start + (copy * self.parts + number) * FILE_BLOCK
+            block = read(FILE_BLOCK, at)
+            found = _parse_block(block, self.journal.bytes, at)
+            if found is not None and found[:3] == (number, self.parts, copy):
+                content = block[_BLOCK.size : _BLOCK.size + found.entries * _ENTRY.size]
+                return self._checked(unpack_places(content), at)
+        at = self.start + number * FILE_BLOCK
+        raise JournalCorrupt(self.path, at, "both copies of its index are damaged")
+
+    def places(self, read: Read) -> Iterator[Place]:
+        """Yield all of them; raises as `part`, or if they are not in the order of their numbers."""
+        last = (-1, -1)
+        for number in range(self.parts):
+            for place in self.part(read, number):
+                if place_number(place) <= last:
+                    at = self.start + number * FILE_BLOCK
+                    what = f"the index has transaction {place.uuid} in another order"
+                    raise JournalCorrupt(self.path, at, what)
+                last = place_number(place)
+                yield place
+
+    def _checked(self, places: list[Place], block: int) -> list[Place]:
+        for place in places:
+            length = place.stamp.journal_length
+            is_inside = place.offset >= FILE_BLOCK and place.offset + length <= self.start
+            if not is_inside or place.offset % ALIGNMENT:
+                what = f"the index has transaction {place.uuid} at byte {place.offset:,}"
+                raise JournalCorrupt(self.path, block, what)
+        return places
+
+
+def find_index(
+    path: Path | str, read: Read, size: int, journal: bytes | None
+) -> JournalIndex | None:
+    """Return the place of the index in a journal of SIZE bytes, by any intact block of it near the
+    end; None: there is none. JOURNAL: the uuid that it has to have, if that is known."""
+    end = size
+    while end > FILE_BLOCK and end > size - _LOOKED_THROUGH:
+        start = max(-(-end // FILE_BLOCK) * FILE_BLOCK - _WINDOW, 0)
+        held = read(end - start, start)
+        for at in range((end - 1) // FILE_BLOCK * FILE_BLOCK, start - 1, -FILE_BLOCK):
+            begin = at - start
+            found = _parse_block(held[begin : begin + FILE_BLOCK], journal, at)
+            if found is not None:
+                return JournalIndex(path, fast_uuid(found.journal), found.start(at), found.total)
+        end = start
+    return None

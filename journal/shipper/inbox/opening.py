@@ -1,0 +1,61 @@
+"""Opens waiting transactions: journals of their own, and runs of small ones in shared journals."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from pathlib import Path
+from uuid import UUID
+
+from firebird_cdc.journal.format import JournalReader, Place, pread
+from firebird_cdc.journal.shipper.inbox.queue import Entry
+from firebird_cdc.native._journal_files import START, read_start
+
+_WINDOW = 256 * 1024
+_SMALL = _WINDOW // 4
+_BEHIND = 16 * 1024  # numbers may go back by so many bytes, as prepare and commit do not keep order
+_MOST_WINDOWS = 16
+
+
+class JournalOpener:
+    """Opens the journals of a folder. What it has read of a shared one is kept until others need
+    the room: some 4 MiB in all."""
+
+    def __init__(self, directory: Path, none_charset: str) -> None:
+        self._folder = f"{directory}{os.sep}"
+        self._none_charset = none_charset
+        self._windows: OrderedDict[UUID, tuple[int, bytes]] = OrderedDict()
+
+    def open(self, entry: Entry) -> JournalReader:
+        """Return a reader of ENTRY. Raises as JournalReader does."""
+        path = f"{self._folder}{entry.name}"
+        if entry.home is None or entry.place is None:
+            start = read_start(path)
+            return JournalReader(path, self._none_charset, start if len(start) < START else None)
+        content = None
+        if entry.place.stamp.journal_length <= _SMALL:
+            content = self._content(entry.home, entry.place)
+        return JournalReader(path, self._none_charset, content, None, entry.place)
+
+    def forget(self, entry: Entry) -> None:
+        """Read the file of ENTRY anew the next time: what was read of it may have been mended."""
+        if entry.home is not None:
+            self._windows.pop(entry.home, None)
+
+    def _content(self, home: UUID, place: Place) -> bytes:
+        """Return the bytes of a transaction, fewer where the file ends. Raises OSError."""
+        length = place.stamp.journal_length
+        start, held = self._windows.get(home, (0, b""))
+        if not start <= place.offset <= start + len(held) - length:
+            start = max(place.offset - _BEHIND, 0)
+            fd = os.open(f"{self._folder}{home}.log", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                held = pread(fd, _WINDOW, start)
+            finally:
+                os.close(fd)
+            self._windows[home] = start, held
+            if len(self._windows) > _MOST_WINDOWS:
+                self._windows.popitem(last=False)
+        self._windows.move_to_end(home)
+        at = place.offset - start
+        return held[at : at + length]

@@ -1,0 +1,200 @@
+"""The journals of one database that wait to be shipped, in the order of its history."""
+
+from __future__ import annotations
+
+import heapq
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from firebird_cdc.journal.format import Place, fast_uuid, pack_places, unpack_places
+
+_PACKED = 16 * 1024  # journals that are sorted and packed together
+_COMPRESSED = 64  # places in one piece
+
+# Big-endian, so that the packed keys sort as the numbers do.
+_KEY = struct.Struct(">IQ16s")
+
+
+class Entry(NamedTuple):
+    """One waiting transaction: in a journal of its name, or at ``place`` in the journal ``home``,
+    which transactions share."""
+
+    epoch: int
+    sequence: int
+    uuid: UUID
+    home: UUID | None = None
+    place: Place | None = None
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return f"{self.uuid if self.home is None else self.home}.log"
+
+    @property
+    def commit_us(self) -> int | None:
+        """Time of the commit in microseconds since 1970, where that can be told without a look at
+        the file."""
+        return None if self.place is None else self.place.stamp.commit_us
+
+    @property
+    def is_alone(self) -> bool:
+        """Tell whether its file has nothing else."""
+        return self.home is None or self.home == self.uuid
+
+    @property
+    def name(self) -> str:
+        """The file, and which transaction in it, as ``journal show`` takes it."""
+        return f"{self.uuid}.log" if self.home is None else f"{self.home}.log/{self.uuid}.log"
+
+
+class _Run(Protocol):
+    """Entries in their order, of which only the first one is an object."""
+
+    def first(self) -> Entry:
+        """Return the entry that comes next."""
+
+    def advance(self) -> bytes | None:
+        """Go past it; return the key of the one behind it, None at the end."""
+
+
+class _PackedRun:
+    """Journals of their own names."""
+
+    __slots__ = ("_at", "_keys")
+
+    def __init__(self, keys: bytes) -> None:
+        self._keys = keys
+        self._at = 0
+
+    def first(self) -> Entry:
+        """Return the entry that comes next."""
+        epoch, sequence, uuid = _KEY.unpack_from(self._keys, self._at)
+        return Entry(epoch, sequence, fast_uuid(uuid))
+
+    def advance(self) -> bytes | None:
+        """Go past it; return the key of the one behind it, None at the end."""
+        self._at += _KEY.size
+        return self._keys[self._at : self._at + _KEY.size] or None
+
+
+class _SharedRun:
+    """Transactions of one journal, some 30 bytes each."""
+
+    __slots__ = ("_at", "_home", "_pieces", "_places")
+
+    def __init__(self, home: UUID, places: Sequence[Place]) -> None:
+        self._home = home
+        starts = range(0, len(places), _COMPRESSED)
+        self._pieces = [
+            zlib.compress(pack_places(places[start : start + _COMPRESSED]), 1)
+            for start in reversed(starts)
+        ]
+        self._places: list[Place] = []
+        self._at = -1
+
+    def first(self) -> Entry:
+        """Return the entry that comes next."""
+        place = self._places[self._at]
+        return Entry(place.stamp.epoch, place.stamp.sequence, place.uuid, self._home, place)
+
+    def advance(self) -> bytes | None:
+        """Go past it; return the key of the one behind it, None at the end."""
+        self._at += 1
+        if self._at == len(self._places):
+            if not self._pieces:
+                return None
+            self._places = unpack_places(zlib.decompress(self._pieces.pop()))
+            self._at = 0
+        place = self._places[self._at]
+        return _KEY.pack(place.stamp.epoch, place.stamp.sequence, place.uuid.bytes)
+
+
+class Queue:
+    """The waiting journals of one database.
+
+    The newest are a heap; where they get many, they are sorted and packed into a run. What comes
+    next is the least of all these.
+    """
+
+    __slots__ = ("_heap", "_length", "_next", "_runs", "_runs_made")
+
+    def __init__(self) -> None:
+        self._heap: list[bytes] = []
+        self._runs: list[tuple[bytes, int, _Run]] = []  # a heap: key, number, run
+        self._runs_made = 0
+        self._length = 0
+        self._next: Entry | None = None
+
+    def __len__(self) -> int:
+        return self._length
+
+    def push(self, entry: Entry) -> None:
+        """Add a journal at its place."""
+        if entry.home is None or entry.place is None:
+            self.push_packed(entry.epoch, entry.sequence, entry.uuid.bytes)
+        else:
+            self.push_shared(entry.home, [entry.place])
+
+    def push_packed(self, epoch: int, sequence: int, uuid: bytes) -> None:
+        """The same of an entry's parts, for one in a journal of its name."""
+        heapq.heappush(self._heap, _KEY.pack(epoch, sequence, uuid))
+        self._length += 1
+        self._next = None
+        if len(self._heap) >= _PACKED:
+            self._heap.sort()
+            self._add(self._heap[0], _PackedRun(b"".join(self._heap)))
+            self._heap.clear()
+
+    def push_shared(self, home: UUID, places: Sequence[Place]) -> None:
+        """Add transactions of the journal HOME, which are in the order of their numbers."""
+        run = _SharedRun(home, places)
+        key = run.advance()
+        if key is not None:
+            self._add(key, run)
+            self._length += len(places)
+            self._next = None
+
+    def _add(self, key: bytes, run: _Run) -> None:
+        self._runs_made += 1
+        heapq.heappush(self._runs, (key, self._runs_made, run))
+
+    @property
+    def _is_run_next(self) -> bool:
+        return bool(self._runs) and (not self._heap or self._runs[0][0] < self._heap[0])
+
+    def first(self) -> Entry:
+        """The journal that comes next; the queue must not be empty."""
+        if self._next is None:
+            if self._is_run_next:
+                self._next = self._runs[0][2].first()
+            else:
+                epoch, sequence, uuid = _KEY.unpack(self._heap[0])
+                self._next = Entry(epoch, sequence, fast_uuid(uuid))
+        return self._next
+
+    @property
+    def first_or_none(self) -> Entry | None:
+        """That journal, None if there is none; for any thread."""
+        try:
+            return self.first()
+        except IndexError:
+            return None
+
+    def pop(self) -> Entry:
+        """Take the journal that comes next."""
+        entry = self.first()
+        if self._is_run_next:
+            _, number, run = self._runs[0]
+            key = run.advance()
+            if key is None:
+                heapq.heappop(self._runs)
+            else:
+                heapq.heapreplace(self._runs, (key, number, run))
+        else:
+            heapq.heappop(self._heap)
+        self._next = None
+        self._length -= 1
+        return entry

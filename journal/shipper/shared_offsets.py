@@ -1,0 +1,77 @@
+"""Offsets in shared journals: up to which number the transactions of each are delivered.
+
+A journal that transactions share stays until the last of them is delivered, and others may have
+numbers between those of one. So what a crash leaves of it is told from what is new by its own
+number, not by that of the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from uuid import UUID
+
+from firebird_cdc.journal.shipper.inbox.queue import Entry
+
+Number = tuple[int, int]
+"""Epoch and sequence."""
+
+_GONE = 64  # journals that are remembered although they are gone: a power cut may bring them back
+
+
+class SharedOffsets:
+    """The shared journals of one database, those that were read last at the end.
+
+    REACHED: of each the number of its last transaction that is delivered.
+    """
+
+    def __init__(self, reached: Mapping[UUID, Number] | None = None) -> None:
+        self._reached = dict(reached or {})
+        self._set_aside: list[Entry] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._reached)
+
+    def covers(self, entry: Entry) -> bool:
+        """Tell whether ENTRY is delivered."""
+        if entry.home is None:
+            return False
+        return entry[:2] <= self._reached.get(entry.home, (-1, -1))
+
+    def note(self, entry: Entry) -> None:
+        """ENTRY, and all of its journal before it, is delivered."""
+        if entry.home is not None:
+            _raise(self._reached, entry)
+
+    def set_aside(self, entry: Entry) -> None:
+        """ENTRY will never be delivered, though transactions before it may have to be."""
+        if entry.home is not None:
+            self._set_aside.append(entry)
+
+    def after(
+        self, entries: Iterable[Entry], last: Number, holds: Callable[[UUID], bool]
+    ) -> dict[UUID, Number]:
+        """Return what is reached once ENTRIES, and so everything up to LAST, are delivered.
+
+        HOLDS: tells whether a journal is still there.
+        """
+        reached = self._reached.copy()
+        for entry in entries:
+            if entry.home is not None:
+                _raise(reached, entry)
+        for entry in self._set_aside:
+            if entry[:2] <= last:
+                _raise(reached, entry)
+        gone = [home for home in reached if not holds(home)]
+        for home in gone[:-_GONE]:
+            del reached[home]
+        return reached
+
+    def advance(self, reached: Mapping[UUID, Number], last: Number) -> None:
+        """Take it that all is delivered that `after` was given."""
+        self._reached = dict(reached)
+        self._set_aside = [entry for entry in self._set_aside if entry[:2] > last]
+
+
+def _raise(reached: dict[UUID, Number], entry: Entry) -> None:
+    assert entry.home is not None
+    reached[entry.home] = max(reached.pop(entry.home, (-1, -1)), entry[:2])

@@ -1,0 +1,276 @@
+"""Shared journals on their way to Kafka: each transaction by itself, the file with its last one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from shipping import (
+    ITEM,
+    Event,
+    Folder,
+    SharedFile,
+    Ship,
+    damage,
+    first_occurrences,
+    last_occurrences,
+    read_topics,
+)
+
+from firebird_cdc.demo.kafka import KafkaBroker
+from firebird_cdc.journal.format import SharedJournal, alone, open_any
+from firebird_cdc.journal.format.records import RecordWriter
+
+pytestmark = pytest.mark.kafka
+
+WAYS = pytest.mark.parametrize("transactional", [False, True], ids=["plain", "tx"])
+FAILURE_MODE = "event.processing.failure.handling.mode"
+LATE = "__firebird_cdc.late"
+GIANT = 32_000
+
+
+class Scene:
+    """A shipper of one table, whose topic takes messages up to 30,000 bytes."""
+
+    def __init__(
+        self, ship: Ship, folder: Folder, bootstrap: str, prefix: str, transactional: bool
+    ) -> None:
+        self.ship, self.folder = ship, folder
+        self._bootstrap, self._prefix = bootstrap, prefix
+        if transactional:
+            ship.options["kafka.producer.transactional.id"] = f"{prefix}-id"
+        ship.options |= {
+            "kafka.producer.compression.type": "none",  # or nothing is too large
+            "kafka.producer.batch.num.messages": "4",  # or everything is, together
+            "connector.journal.check.interval.ms": "200",
+        }
+        self.topic = f"{prefix}._srv_fb_warehouse.fdb.ITEM"
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        limited = NewTopic(self.topic, 1, 1, config={"max.message.bytes": "30000"})
+        admin.create_topics([limited])[self.topic].result(30)
+
+    def events(self) -> list[Event]:
+        """Return the events that ``read_committed`` readers have got so far."""
+        return read_topics(self._bootstrap, self._prefix).get(self.topic, [])
+
+    def places(self) -> list[tuple[int, int]]:
+        """Return their places in the history."""
+        return [event.position for event in self.events()]
+
+    @property
+    def quarantine(self) -> Path:
+        """The folder of what could not be sent."""
+        return self.folder.directory / ".firebird-cdc" / "quarantine"
+
+
+@pytest.fixture
+def make_scene(
+    ship: Ship, folder: Folder, broker: KafkaBroker, topic_prefix: str
+) -> Callable[[bool], Scene]:
+    return lambda transactional: Scene(ship, folder, broker.bootstrap, topic_prefix, transactional)
+
+
+def _middle_is_giant(writer: RecordWriter) -> None:
+    table = writer.table("ITEM", ITEM)
+    for number, text in enumerate(("a", "b" * GIANT, "c")):
+        writer.insert(table, (2_000_000 + number, text))
+
+
+@WAYS
+def test_transactions_of_shared_and_single_journals_are_sent_in_the_order_of_their_numbers(
+    make_scene: Callable[[bool], Scene], tmp_path: Path, transactional: bool
+) -> None:
+    scene = make_scene(transactional)
+    archive = tmp_path / "archive"
+    scene.ship.options["connector.journal.archive.directory"] = str(archive)
+    files = [SharedFile(scene.folder), SharedFile(scene.folder)]
+    names = {}
+    for sequence in range(1, 601):
+        if sequence % 50 == 7:
+            names[sequence] = scene.folder.write(sequence, 2).stem
+            continue
+        file = files[sequence % 7 % 2]
+        if sequence % 5 == 0:
+            file.add_undone()
+        names[sequence] = file.add(sequence, 2)
+    arrived = [file.arrive() for file in files]
+    shipper = scene.ship.once()
+    assert shipper.process.returncode == 0, shipper.log
+    events = scene.events()
+    assert [event.position for event in events] == [
+        (sequence, pos) for sequence in range(1, 601) for pos in (1, 2)
+    ]
+    assert {e.payload["source"]["journal"] for e in events} == set(names.values())
+    assert all(event.payload["source"]["journal"] == names[event.position[0]] for event in events)
+    assert scene.folder.waiting == []
+    for path in arrived:
+        with SharedJournal(archive / path.name) as kept:
+            assert len(kept.places) > 100
+
+
+@WAYS
+def test_shipper_goes_on_inside_a_shared_journal_where_the_last_one_stopped(
+    make_scene: Callable[[bool], Scene], transactional: bool
+) -> None:
+    scene = make_scene(transactional)
+    scene.ship.options[FAILURE_MODE] = "fail"
+    first, second = SharedFile(scene.folder), SharedFile(scene.folder)
+    for sequence in range(1, 41):
+        (first if sequence % 3 else second).add(sequence)
+    first.add(41, fill=_middle_is_giant)
+    second.add(42)
+    for file in (first, second):
+        file.arrive()
+    for _ in range(2):
+        shipper = scene.ship.start()
+        shipper.await_log("shipping paused")
+        assert "do not move it away" in shipper.log
+        assert shipper.terminate() == 0
+        assert len(scene.folder.waiting) == 2
+    scene.ship.options[FAILURE_MODE] = "skip"
+    shipper = scene.ship.once()
+    assert shipper.process.returncode == 0
+    assert scene.folder.waiting == []
+    places = scene.places()
+    expected = [*((sequence, 1) for sequence in range(1, 41)), (41, 1), (41, 3), (42, 1)]
+    assert first_occurrences(places) == expected
+    repeats = len(places) - len(expected)
+    assert repeats == 0 if transactional else repeats <= 4, places
+
+
+@WAYS
+def test_left_out_event_of_a_shared_journal_waits_alone_and_is_sent_by_a_retry(
+    make_scene: Callable[[bool], Scene],
+    capsys: pytest.CaptureFixture[str],
+    broker: KafkaBroker,
+    transactional: bool,
+) -> None:
+    scene = make_scene(transactional)
+    scene.ship.options[FAILURE_MODE] = "warn"
+    file = SharedFile(scene.folder)
+    file.add(1, 2)
+    file.add_undone()
+    giant = file.add(2, fill=_middle_is_giant)
+    file.add(3, 2)
+    path = file.arrive()
+    assert scene.ship.once().process.returncode == 0
+    assert not path.exists()
+    with alone(open_any(scene.quarantine / f"{giant}.log")) as kept:
+        assert kept.header.uuid.hex == giant.replace("-", "")
+        assert [change.pos for change in kept.changes()] == [1, 2, 3]
+    assert b"was rolled back" not in (scene.quarantine / f"{giant}.log").read_bytes()
+    assert scene.ship.journal("quarantine") == 0
+    assert f"{giant}  journal 2 of /srv/fb/warehouse.fdb" in capsys.readouterr().out
+    assert scene.ship.journal("show", str(scene.quarantine / f"{giant}.log")) == 0
+    assert f"journal   {giant}, transaction 48002" in capsys.readouterr().out
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+
+    wider = ConfigEntry("max.message.bytes", "1048588", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, scene.topic, incremental_configs=[wider])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(30)
+    assert scene.ship.journal("retry", giant) == 0
+    assert scene.ship.once().process.returncode == 0
+    assert not list(scene.quarantine.glob("*"))
+    events = scene.events()
+    order = last_occurrences([event.position for event in events])
+    assert order == [(1, 1), (1, 2), (2, 1), (2, 3), (3, 1), (3, 2), (2, 2)]
+    late = [event for event in events if LATE in event.headers]
+    assert [event.payload["source"]["journal"] for event in late] == [giant]
+
+
+@WAYS
+def test_damage_in_a_shared_journal_costs_its_transaction_alone(
+    make_scene: Callable[[bool], Scene], transactional: bool
+) -> None:
+    scene = make_scene(transactional)
+    scene.ship.options[FAILURE_MODE] = "warn"
+    file = SharedFile(scene.folder)
+    uuids = [file.add(sequence, 3) for sequence in range(1, 8)]
+    path = file.arrive()
+    damage(path, uuids[3])
+    shipper = scene.ship.once()
+    assert shipper.process.returncode == 0
+    assert {sequence for sequence, _ in scene.places()} - {4} == {1, 2, 3, 5, 6, 7}
+    assert [each.name for each in scene.quarantine.glob("*.log")] == [f"{uuids[3]}.log"]
+    assert scene.folder.waiting == []
+    assert uuids[3] in shipper.log
+
+
+def test_damaged_transaction_halts_its_database_until_it_is_mended_in_place(
+    make_scene: Callable[[bool], Scene],
+) -> None:
+    scene = make_scene(True)
+    scene.ship.options[FAILURE_MODE] = "fail"
+    file = SharedFile(scene.folder)
+    uuids = [file.add(sequence, 3) for sequence in range(1, 8)]
+    path = file.arrive()
+    sound = damage(path, uuids[3])
+    shipper = scene.ship.start()
+    shipper.await_log("shipping paused")
+    assert f"{path}/{uuids[3]}.log" in shipper.log
+    assert [sequence for sequence, _ in scene.places()] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+    path.write_bytes(sound)
+    shipper.await_that(lambda: not scene.folder.waiting, "the journal is shipped")
+    assert shipper.terminate() == 0
+    assert scene.places() == [(sequence, pos) for sequence in range(1, 8) for pos in (1, 2, 3)]
+
+
+@WAYS
+def test_journal_in_which_nothing_was_committed_goes_unsent(
+    make_scene: Callable[[bool], Scene], tmp_path: Path, transactional: bool
+) -> None:
+    scene = make_scene(transactional)
+    archive = tmp_path / "archive"
+    scene.ship.options["connector.journal.archive.directory"] = str(archive)
+    empty, file = SharedFile(scene.folder), SharedFile(scene.folder)
+    empty.add_undone()
+    file.add(1)
+    empty.arrive()
+    path = file.arrive()
+    assert scene.ship.once().process.returncode == 0
+    assert scene.folder.waiting == []
+    assert [each.name for each in archive.glob("*.log")] == [path.name]
+    assert scene.places() == [(1, 1)]
+
+
+def test_shared_journal_that_is_taken_away_is_missing_by_its_numbers(
+    make_scene: Callable[[bool], Scene], tmp_path: Path
+) -> None:
+    scene = make_scene(True)
+    scene.ship.options[FAILURE_MODE] = "fail"
+    first, second = SharedFile(scene.folder), SharedFile(scene.folder)
+    first.add(1, fill=_middle_is_giant)
+    for sequence in range(2, 8):
+        (first if sequence % 2 else second).add(sequence)
+    paths = [file.arrive() for file in (first, second)]
+    shipper = scene.ship.start()
+    shipper.await_log("shipping paused")
+    paths[0].rename(tmp_path / "away.log")
+    shipper.await_that(lambda: not scene.folder.waiting, "the other one is shipped")
+    assert shipper.terminate() == 0
+    sent = [sequence for sequence, _ in scene.places()]
+    assert sent == sorted({*sent} | {2, 4, 6} - {1})
+    missing = shipper.log_lines("consumers lack these events")
+    assert 1 not in sent
+    assert len(missing) == 7 - len(sent)  # what was read before may be sent
+
+
+def test_shared_journal_that_was_put_back_is_not_sent_again(
+    make_scene: Callable[[bool], Scene], tmp_path: Path
+) -> None:
+    scene = make_scene(True)
+    scene.ship.options["connector.journal.archive.directory"] = str(tmp_path / "archive")
+    file = SharedFile(scene.folder)
+    for sequence in range(1, 4):
+        file.add(sequence)
+    path = file.arrive()
+    content = path.read_bytes()
+    scene.folder.write(4)
+    assert scene.ship.once().process.returncode == 0
+    path.write_bytes(content)
+    assert scene.ship.once().process.returncode == 0
+    assert scene.folder.waiting == []
+    assert scene.places() == [(1, 1), (2, 1), (3, 1), (4, 1)]

@@ -20,7 +20,13 @@ from uuid import UUID
 from ship_steps import TAG
 from shipping import Folder, column
 
-from firebird_cdc.journal.format import JournalWriter, Storage
+from firebird_cdc.journal.format import (
+    SharedJournal,
+    SharedJournalWriter,
+    Storage,
+    TransactionWriter,
+)
+from firebird_cdc.journal.format.records import RecordWriter
 
 KEYED = (
     column("ID", Storage.BIGINT, 1),
@@ -28,6 +34,7 @@ KEYED = (
     column("FILLER", Storage.TEXT),
 )
 KEYLESS = (column("MARK", Storage.TEXT, nullable=True),)
+COMMIT_US = 1_772_442_848_250_000
 _KEYS = 12
 _MOST_FAULTS_TOLD = 4
 
@@ -54,6 +61,7 @@ class Journal:
     is_bad: bool = False  # a row in its middle is damaged
     messages: int = 0
     crc: int = 0
+    home: UUID | None = None  # the journal that it shares
 
     @property
     def transaction(self) -> int:
@@ -65,29 +73,37 @@ class Journal:
         """The same in transaction metadata."""
         return f"{self.database}:{self.transaction}"
 
+    def _fill(self, writer: RecordWriter) -> None:
+        tables: dict[str, Any] = {}
+        for op, table, old, new, mark in self.changes:
+            if table not in tables:
+                tables[table] = writer.table(table, KEYED if table != "LOOSE" else KEYLESS)
+            shape = tables[table]
+
+            def row(key: int, table: str = table, mark: str = mark) -> tuple[Any, ...]:
+                return (mark,) if table == "LOOSE" else (key, mark, "x" * (key * 7))
+
+            if op == "insert":
+                writer.insert(shape, row(new))
+            elif op == "delete":
+                writer.delete(shape, row(old))
+            else:
+                writer.update(shape, row(old), row(new))
+
+    def share(self, file: SharedJournalWriter) -> None:
+        """Write it into a journal that others share; that has to be closed before it is damaged."""
+        self.home = file.header.uuid
+        written = TransactionWriter(file.header, self.transaction, "SYSDBA", uuid=self.uuid)
+        self._fill(written)
+        written.seal()
+        file.append(written)
+        file.commit(written, self.sequence, commit_us=COMMIT_US, epoch=self.epoch)
+
     def write(self, staging: Folder) -> Path:
         """Write it; returns its path."""
-
-        def fill(writer: JournalWriter) -> None:
-            tables: dict[str, Any] = {}
-            for op, table, old, new, mark in self.changes:
-                if table not in tables:
-                    tables[table] = writer.table(table, KEYED if table != "LOOSE" else KEYLESS)
-                shape = tables[table]
-
-                def row(key: int, table: str = table, mark: str = mark) -> tuple[Any, ...]:
-                    return (mark,) if table == "LOOSE" else (key, mark, "x" * (key * 7))
-
-                if op == "insert":
-                    writer.insert(shape, row(new))
-                elif op == "delete":
-                    writer.delete(shape, row(old))
-                else:
-                    writer.update(shape, row(old), row(new))
-
         path = staging.write_changes(
             self.sequence,
-            fill,
+            self._fill,
             database=self.database,
             epoch=self.epoch,
             transaction=self.transaction,
@@ -99,6 +115,20 @@ class Journal:
             path.write_bytes(content)
         self.crc = zlib.crc32(path.read_bytes())
         return path
+
+
+def finish_shared(path: Path, journals: Sequence[Journal]) -> None:
+    """Damage the bad ones of JOURNALS in the shared journal at PATH, and note what all are."""
+    content = bytearray(path.read_bytes())
+    with SharedJournal(path) as shared:
+        places = {place.uuid: place for place in shared.places}
+    for journal in journals:
+        place = places[journal.uuid]
+        end = place.offset + place.stamp.journal_length
+        if journal.is_bad:
+            content[(place.offset + end) // 2] ^= 0xFF
+        journal.crc = zlib.crc32(content[place.offset : end])
+    path.write_bytes(content)
 
 
 @dataclass
@@ -314,6 +344,7 @@ class Offset(NamedTuple):
     sequence: int
     complete: bool
     journals: frozenset[str]  # uuids of the complete ones in its Kafka transaction
+    shared: dict[str, tuple[int, int]]  # how far those are in Kafka that are shared
     tag: str
 
 
@@ -329,6 +360,7 @@ def understood_position(raw: Any) -> Offset:
         value["sequence"],
         value["complete"],
         frozenset(named),
+        {home: (epoch, sequence) for home, (epoch, sequence) in value.get("shared", {}).items()},
         _tag(raw),
     )
 
@@ -349,6 +381,14 @@ def compare_positions(
     wrong = []
     for journal in history.journals:
         named = naming.pop(str(journal.uuid), [])
+        if journal.home is not None:  # by the first record that has its number
+            number, home = (journal.epoch, journal.sequence), str(journal.home)
+            named += [
+                position.tag
+                for position in positions
+                if position.database == journal.database
+                and position.shared.get(home, (-1, 0)) >= number
+            ][:1]
         known = tags.get(journal.number, set())
         if journal.is_bad:
             continue

@@ -32,9 +32,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from delivery_oracle import (
     Finding,
     History,
+    Journal,
     Message,
     compare,
     compare_positions,
+    finish_shared,
     make_history,
     understood,
     understood_position,
@@ -45,6 +47,8 @@ from shipping import Folder
 
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.demo.processes import tail
+from firebird_cdc.errors import JournalError
+from firebird_cdc.journal.format import SharedJournal, SharedJournalWriter
 
 _HERE = Path(__file__).parent
 _PATIENCE_S = 60.0  # for a journal or the end of a life, or for the end of a topic
@@ -65,6 +69,7 @@ class Tally:
     not_reached: Counter[str] = field(default_factory=Counter)
     weather: Counter[str] = field(default_factory=Counter)
     journals: int = 0
+    shared: int = 0
     events: int = 0
     repeats: int = 0
     split: int = 0
@@ -86,7 +91,7 @@ class Tally:
             f"points not reached in their life: {listed(self.not_reached)}\n"
             f"points that never fired: {', '.join(self.never_fired) or 'none'}\n"
             f"broker: {listed(self.weather)}\n"
-            f"journals {self.journals}\nevents {self.events}\n"
+            f"journals {self.journals}, of which {self.shared} share others\nevents {self.events}\n"
             f"repeats without transactions {self.repeats}\n"
             f"transactions split over several of Kafka's {self.split}\n"
             f"seconds {self.seconds:.0f}\n"
@@ -274,6 +279,7 @@ class Plan:
     transactional: bool
     archive: bool = False
     bad: bool = False
+    shared: bool = False  # most transactions share journals
     impatient: bool = False
     points: Sequence[tuple[str, int]] = ()
     faults: tuple[str, ...] = ()
@@ -320,10 +326,12 @@ class Deck:
                 "transactional": chance.random() < 0.7,
                 "archive": chance.random() < 0.4,
                 "bad": chance.random() < 0.25,
+                "shared": chance.random() < 0.5,
                 "impatient": chance.random() < 0.15,
             }
             if need:
                 has[need] = True
+            has["shared"] &= need != "bad"  # or nothing is linked into the quarantine
             has["transactional"] |= has["impatient"]
             fitting = [
                 point
@@ -380,6 +388,7 @@ class Round:
         self._batch_s = chance.choice((0.01, 0.1, 0.5))
         self._gate: Gate | None = None
         self._arrived = 0
+        self._files = 0
         self._lives = 0
         self._faults: list[str] = []
 
@@ -395,9 +404,44 @@ class Round:
             bad=1 if plan.bad else 0,
             loose=plan.transactional or self._partitions == 1,
         )
-        self._drafts = [journal.write(self._staging) for journal in self.history.journals]
+        if plan.shared:
+            self._drafts = list(self._share(chance))
+        else:
+            self._drafts = [[journal.write(self._staging)] for journal in self.history.journals]
         if self._partitions > 1:
             self._make_topics()
+
+    def _share(self, chance: random.Random) -> Iterator[list[Path]]:
+        """Write the journals, most of them into shared ones; yield the files that appear together.
+
+        With a transactional id those of a database may have numbers between those of each other:
+        that is what the offset topic makes up for, where one appears before the other.
+        """
+        left = list(self.history.journals)
+        while left:
+            files: dict[tuple[str, int], tuple[SharedJournalWriter, list[Journal]]] = {}
+            paths = []
+            singles = 0
+            count = chance.randint(1, 12)
+            for journal in left[:count]:
+                if chance.random() < 0.15:
+                    paths.append(journal.write(self._staging))
+                    singles += 1
+                    continue
+                file = chance.randrange(3) if self.plan.transactional else singles
+                key = journal.database, file
+                if key not in files:
+                    path = self._staging.directory / f"{uuid.uuid4()}.log"
+                    writer = SharedJournalWriter.create(path, database=journal.database)
+                    files[key] = writer, []
+                    paths.append(path)
+                journal.share(files[key][0])
+                files[key][1].append(journal)
+            for writer, journals in files.values():
+                writer.close()
+                finish_shared(writer.path, journals)
+            del left[:count]
+            yield paths
 
     def _make_topics(self) -> None:
         admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
@@ -420,13 +464,14 @@ class Round:
         return True
 
     def _arrive(self) -> None:
-        """Have the next journal appear, as a server makes it: committed, and then renamed."""
-        draft = self._drafts[self._arrived]
-        if self.history.journals[self._arrived].is_bad:
-            os.utime(draft, (0, 0))  # as old as one that was really damaged on disk
-        live = self._folder.directory / f"{draft.name}.live"
-        draft.rename(live)
-        live.rename(live.with_suffix(""))
+        """Have the next journals appear, as a server makes them: committed, and then renamed."""
+        for draft in self._drafts[self._arrived]:
+            if self.plan.bad:
+                os.utime(draft, (0, 0))  # as old as one that was really damaged on disk
+            live = self._folder.directory / f"{draft.name}.live"
+            draft.rename(live)
+            live.rename(live.with_suffix(""))
+            self._files += 1
         self._arrived += 1
 
     @property
@@ -568,9 +613,9 @@ class Round:
         return any(path.suffix == ".log" for path in self._folder.directory.iterdir())
 
     def _gone(self) -> int:
-        """Return the number of journals that were shipped or set aside."""
+        """Return the number of files that were shipped or set aside."""
         names = (path.name for path in self._folder.directory.iterdir())
-        return self._arrived - sum(name.endswith(".log") for name in names)
+        return self._files - sum(name.endswith(".log") for name in names)
 
     def _is_up(self) -> bool:
         return self._log.exists() and "shipping journals of" in self._log.read_text("utf-8")
@@ -635,7 +680,9 @@ class Round:
             wanted = {f"{journal.uuid}.log": {journal.crc} for journal in good}
             wrong = [name for name in wanted if kept.get(name) != wanted[name]]
             finding.tell("missing or changed", "the archive", wrong)
-            finding.tell("nobody's", "the archive", sorted(kept.keys() - wanted.keys()))
+            shared = {f"{each.uuid}.log" for each in self.history.journals if each.home}
+            strange = kept.keys() - wanted.keys() - (bad & shared)
+            finding.tell("nobody's", "the archive", sorted(strange))
         self._faults += finding.faults
 
 
@@ -647,12 +694,23 @@ def _made(directory: Path) -> Path:
 def _archived(archive: Path) -> dict[str, set[int]]:
     """The journals in the archive, packed or not, and the checksums that they have there."""
     found: defaultdict[str, set[int]] = defaultdict(set)
+
+    def note(name: str, content: bytes) -> None:
+        try:
+            shared = SharedJournal(name, content)
+        except JournalError:
+            found[name].add(zlib.crc32(content))
+            return
+        for place in shared.places:
+            own = content[place.offset : place.offset + place.stamp.journal_length]
+            found[f"{place.uuid}.log"].add(zlib.crc32(own))
+
     for path in archive.glob("*.log"):
-        found[path.name].add(zlib.crc32(path.read_bytes()))
+        note(path.name, path.read_bytes())
     for segment in archive.glob("*.zip"):
-        with zipfile.ZipFile(segment) as content:
-            for name in content.namelist():
-                found[name].add(zlib.crc32(content.read(name)))
+        with zipfile.ZipFile(segment) as packed:
+            for name in packed.namelist():
+                note(name, packed.read(name))
     return dict(found)
 
 
@@ -718,6 +776,7 @@ def _count(tally: Tally, one: Round, faults: list[str]) -> None:
     for point, fired in one.fates:
         (tally.kills if fired else tally.not_reached)[point] += 1
     tally.journals += len(one.history.journals)
+    tally.shared += sum(journal.home is not None for journal in one.history.journals)
     tally.events += one.finding.events
     tally.repeats += one.finding.repeats
     tally.split += one.finding.split

@@ -32,6 +32,7 @@ def test_shipper_killed_at_every_step_causes_no_delivery_fault(
     assert tally.rounds["plain"] and tally.rounds["transactional"]
     assert {*tally.weather} == WEATHER
     assert tally.split
+    assert 0 < tally.shared < tally.journals
 
 
 # What the comparison has to object to, where a shipper has such a fault and dies at such a point.

@@ -10,8 +10,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from firebird_cdc.journal.format import JournalWriter, read_envelope
+from firebird_cdc.journal.format import JournalWriter, Place, Stamp, read_envelope
 from firebird_cdc.journal.shipper.inbox import backlog
+from firebird_cdc.journal.shipper.inbox import queue as queues
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog
 from firebird_cdc.journal.shipper.inbox.queue import Entry, Queue
 from firebird_cdc.native._journal_files import START, read_envelopes, read_start, remove_files
@@ -35,20 +36,64 @@ def _names(queue: Queue) -> list[tuple[int, int]]:
 def test_queue_pops_in_sequence_order_for_any_order_of_arrival(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(backlog, "_RUN", 7)
+    monkeypatch.setattr(queues, "_PACKED", 7)
+    monkeypatch.setattr(queues, "_COMPRESSED", 5)
     choose = random.Random(3)
-    places = [(epoch, number) for epoch in (1, 2) for number in range(1, 101)]
+    numbers = [(epoch, number) for epoch in (1, 2) for number in range(1, 201)]
+    choose.shuffle(numbers)
+    arrivals: list[list[tuple[int, int]]] = []
+    while numbers:  # as journals of their own, or some together
+        count = choose.choice((1, 1, 1, 8, 23))
+        arrivals.append(sorted(numbers[:count]))
+        del numbers[:count]
     queue = Queue()
-    waiting: list[tuple[int, int]] = []
-    for place in choose.sample(places, len(places)):
-        queue.push(Entry(*place, uuid4()))
-        waiting.append(place)
-        if choose.random() < 0.3:
-            waiting.sort()
-            assert queue.first()[:2] == waiting[0]
-            assert queue.pop()[:2] == waiting.pop(0)
-    assert _names(queue) == sorted(waiting)
+    waiting: list[Entry] = []
+    taken: list[Entry] = []
+    for arrived in arrivals:
+        home = uuid4() if len(arrived) > 1 else None
+        entries = [_entry(*number, home) for number in arrived]
+        waiting += entries
+        if home is None:
+            queue.push(entries[0])
+        else:
+            queue.push_shared(home, [entry.place for entry in entries if entry.place])
+        if taken and choose.random() < 0.3:
+            waiting.append(taken.pop())
+            queue.push(waiting[-1])  # it was not delivered
+        waiting.sort(key=lambda entry: entry[:2])
+        for _ in range(choose.randrange(6)):
+            if waiting:
+                assert queue.first() == waiting[0]
+                taken.append(queue.pop())
+                assert taken[-1] == waiting.pop(0)
+        assert len(queue) == len(waiting)
+    assert [queue.pop() for _ in waiting] == waiting
     assert len(queue) == 0
+    assert queue.first_or_none is None
+
+
+def _entry(epoch: int, sequence: int, home: UUID | None) -> Entry:
+    uuid = uuid4()
+    if home is None:
+        return Entry(epoch, sequence, uuid)
+    stamp = Stamp(epoch, sequence, 5, 6, 300, 1, 48_000 + sequence)
+    return Entry(epoch, sequence, uuid, home, Place(uuid, 4096 + 320 * sequence, 7, 300, stamp))
+
+
+def test_a_million_waiting_transactions_of_shared_journals_take_little_memory() -> None:
+    count = 50_000
+    queue = Queue()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        entries = [_entry(0, number, uuid4()).place for number in range(count)]
+        queue.push_shared(uuid4(), [place for place in entries if place])
+        del entries
+        each = (tracemalloc.get_traced_memory()[0] - before) / count
+    finally:
+        tracemalloc.stop()
+    assert len(queue) == count
+    assert each <= 60, each
 
 
 def test_a_million_waiting_journals_take_little_memory() -> None:

@@ -110,7 +110,7 @@ class DatabaseQueue:
     ``setback``: the journal that was not delivered when it should, until it or a later one is.
     ``careful``: the journal that is sent one message at a time.
     ``settled``: the newest journal that was settled, and its last event. ``failures``: attempts
-    that failed since then.
+    that failed since then. ``has_begun``: a journal of it was begun.
     """
 
     def __init__(self, database: str, backlog: Queue, backoff_s: float, on_missing: Missed) -> None:
@@ -124,6 +124,7 @@ class DatabaseQueue:
         self.failing = False
         self.offset = QueueOffset()
         self.settled: tuple[Entry, int] | None = None
+        self.has_begun = False
         self.failures = 0
         self._skipped: dict[UUID, dict[int, str]] = {}
         self._resume_after: dict[UUID, int] = {}
@@ -283,6 +284,7 @@ class DatabaseQueue:
             opens_epoch=resume_after == 0 and self._opens_epoch(entry),
         )
         self._go_past(entry)
+        self.has_begun = True
         self.sends.append(send)
         return send
 

@@ -150,7 +150,8 @@ class PlainDelivery(Delivery):
     def _ready(self, queue: DatabaseQueue) -> bool:
         while super()._ready(queue):
             entry = queue.backlog.first()
-            if not queue.offset.shared.covers(entry):
+            # Behind a journal that is sent again all has to be, or rows stay as they were there.
+            if queue.has_begun or not queue.offset.shared.covers(entry):
                 return True
             self._take_known(queue, entry)
         return False

@@ -187,8 +187,13 @@ class WatchedProducer(_PLAIN):  # type: ignore[misc]
 
     def abort_transaction(self, *arguments: Any) -> None:
         _come_to("abort.before")
-        super().abort_transaction(*arguments)
         self._open = 0
+        abort = super().abort_transaction
+        del self  # confluent-kafka never lets go of what a call holds that fails amid an error
+        try:
+            abort(*arguments)
+        finally:
+            del abort
         _come_to("abort.after")
 
     def produce(self, topic: str, *arguments: Any, **named: Any) -> None:

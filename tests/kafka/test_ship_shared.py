@@ -6,7 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 from shipping import (
     ITEM,
     Event,
@@ -47,9 +53,17 @@ class Scene:
             "connector.journal.check.interval.ms": "200",
         }
         self.topic = f"{prefix}._srv_fb_warehouse.fdb.ITEM"
-        admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
         limited = NewTopic(self.topic, 1, 1, config={"max.message.bytes": "30000"})
-        admin.create_topics([limited])[self.topic].result(30)
+        self._admin.create_topics([limited])[self.topic].result(30)
+
+    def widen(self) -> None:
+        """Have the topic take large messages from now on."""
+        larger = ConfigEntry(
+            "max.message.bytes", "1048588", incremental_operation=AlterConfigOpType.SET
+        )
+        topic = ConfigResource(ConfigResource.Type.TOPIC, self.topic, incremental_configs=[larger])
+        self._admin.incremental_alter_configs([topic])[topic].result(30)
 
     def events(self) -> list[Event]:
         """Return the events that ``read_committed`` readers have got so far."""
@@ -144,7 +158,6 @@ def test_shipper_goes_on_inside_a_shared_journal_where_the_last_one_stopped(
 def test_left_out_event_of_a_shared_journal_waits_alone_and_is_sent_by_a_retry(
     make_scene: Callable[[bool], Scene],
     capsys: pytest.CaptureFixture[str],
-    broker: KafkaBroker,
     transactional: bool,
 ) -> None:
     scene = make_scene(transactional)
@@ -165,12 +178,7 @@ def test_left_out_event_of_a_shared_journal_waits_alone_and_is_sent_by_a_retry(
     assert f"{giant}  journal 2 of /srv/fb/warehouse.fdb" in capsys.readouterr().out
     assert scene.ship.journal("show", str(scene.quarantine / f"{giant}.log")) == 0
     assert f"journal   {giant}, transaction 48002" in capsys.readouterr().out
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
-
-    wider = ConfigEntry("max.message.bytes", "1048588", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, scene.topic, incremental_configs=[wider])
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    scene.widen()
     assert scene.ship.journal("retry", giant) == 0
     assert scene.ship.once().process.returncode == 0
     assert not list(scene.quarantine.glob("*"))
@@ -179,6 +187,30 @@ def test_left_out_event_of_a_shared_journal_waits_alone_and_is_sent_by_a_retry(
     assert order == [(1, 1), (1, 2), (2, 1), (2, 3), (3, 1), (3, 2), (2, 2)]
     late = [event for event in events if LATE in event.headers]
     assert [event.payload["source"]["journal"] for event in late] == [giant]
+
+
+def test_retry_goes_on_with_the_transaction_at_which_its_database_stands_still(
+    make_scene: Callable[[bool], Scene], capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene = make_scene(True)
+    scene.ship.options[FAILURE_MODE] = "fail"
+    file = SharedFile(scene.folder)
+    file.add(1)
+    giant = file.add(2, fill=_middle_is_giant)
+    file.add(3)
+    file.arrive()
+    shipper = scene.ship.start()
+    shipper.await_log("shipping paused")
+    assert shipper.terminate() == 0
+    assert scene.ship.journal("retry", giant) == 0
+    assert "the next one that starts carries out the request" in capsys.readouterr().out
+    shipper = scene.ship.start()
+    shipper.await_log("shipping paused")
+    scene.widen()
+    assert scene.ship.journal("retry", giant) == 0
+    shipper.await_that(lambda: not scene.folder.waiting, "the journal is shipped")
+    assert shipper.terminate() == 0
+    assert scene.places() == [(1, 1), (2, 1), (2, 2), (2, 3), (3, 1)]
 
 
 @WAYS

@@ -42,13 +42,13 @@ def find_journal(given: Path, config: Path | None) -> Path:
         with contextlib.suppress(JournalError, FileNotFoundError):  # damaged, or just removed
             if any(member == name for member, _ in list_segment(segment)):
                 return segment / name
-    if (shared := _in_shared(folders, name.removesuffix(".log"))) is not None:
+    if (shared := find_shared(folders, name.removesuffix(".log"))) is not None:
         return shared / name
     searched = ", ".join(map(str, folders))
     raise JournalError(given, -1, f"there is no journal of this name in {searched}")
 
 
-def _in_shared(folders: list[Path], uuid: str) -> Path | None:
+def find_shared(folders: list[Path], uuid: str) -> Path | None:
     """Return the shared journal whose index names a transaction, None if there is none."""
     for folder in folders:
         for path in folder.glob("*.log"):

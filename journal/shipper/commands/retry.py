@@ -20,6 +20,7 @@ from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.folder.durable import give_to_owner_of, replace_file
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, shipper_present
 from firebird_cdc.journal.folder.notes import QUARANTINE
+from firebird_cdc.journal.shipper.commands.look_up import find_shared
 from firebird_cdc.journal.shipper.quarantine import (
     REQUESTS,
     describe,
@@ -147,7 +148,7 @@ def _leave_for_the_next(journals: Path, quarantine: Path, arguments: argparse.Na
     accepted: list[UUID] = []
     for uuid in wanted:
         why = None
-        if arguments.all or not (journals / f"{uuid}.log").exists():
+        if arguments.all or not _waits(journals, uuid):
             note = note_or_none(quarantine, uuid)
             why = refusal(note, uuid, quarantine, is_forced=arguments.force)
         if why is None:
@@ -167,6 +168,12 @@ def _leave_for_the_next(journals: Path, quarantine: Path, arguments: argparse.Na
             _print_events(events.get(str(uuid), []))
         print(f"no shipper runs on {journals}; the next one that starts carries out the request")
     return 1 if refused else 0
+
+
+def _waits(journals: Path, uuid: UUID) -> bool:
+    """Tell whether a journal is still to be shipped, or a transaction in one."""
+    is_file = (journals / f"{uuid}.log").exists()
+    return is_file or find_shared([journals], str(uuid)) is not None
 
 
 def _wish(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -73,6 +73,8 @@ _SERVE_MESSAGES = 200
 _STEP_S = 0.25
 """Longest wait inside one call of the client, so that a stop is noticed in time."""
 
+_FIRST_ANSWER_S = 1.0
+
 _READ_STEP_S = 1.0
 """The same for reading positions, in which a broker far away has to answer."""
 
@@ -134,13 +136,15 @@ class _KafkaTransaction:
     """An open Kafka transaction.
 
     ``began_at``, ``journal_began_at``: times (monotonic) of its begin and of that of the journal
-    under way. ``sent``: messages in it. ``failures_before``: failures that were counted before.
+    under way. ``sent``: messages in it. ``failures_before``, ``acknowledged_before``: what was
+    counted before.
     """
 
-    def __init__(self, timeout_s: float, failures_before: int) -> None:
+    def __init__(self, timeout_s: float, plan: SendContext) -> None:
         self.began_at = self.journal_began_at = monotonic()
         self.sent = 0
-        self.failures_before = failures_before
+        self.failures_before = plan.failures
+        self.acknowledged_before = plan.acknowledged
         self._timeout_s = timeout_s
         self._began_s = _now_s()
 
@@ -444,7 +448,7 @@ class TransactionalDelivery(Delivery):
     def _begin(self) -> None:
         self.link.producer.begin_transaction()
         self.link.note_start()
-        self._open = _KafkaTransaction(self._timeout_s, self.plan.failures)
+        self._open = _KafkaTransaction(self._timeout_s, self.plan)
         self._position_error = None
 
     @property
@@ -732,8 +736,23 @@ class TransactionalDelivery(Delivery):
     # Failure
 
     def _abort(self) -> None:
+        self._await_first_answer()
         self._repeat(self.link.producer.abort_transaction)
         self._open = None
+
+    def _await_first_answer(self) -> None:
+        """Wait until Kafka is known to know of the transaction. Before, it may refuse to abort what
+        it has not heard of (INVALID_TXN_STATE), and the client ends for good (librdkafka 2.13)."""
+        plan, transaction = self.plan, self._transaction
+        until = monotonic() + _FIRST_ANSWER_S
+        while (
+            plan.unacked
+            and plan.acknowledged == transaction.acknowledged_before
+            and plan.failures == transaction.failures_before
+            and self.link.fatal is None
+            and monotonic() < until
+        ):
+            self.link.hurry(0.02)
 
     def _restart_others(self, queue: DatabaseQueue, send: JournalSend | None) -> None:
         """Put back all journals of the aborted transaction but SEND of QUEUE."""

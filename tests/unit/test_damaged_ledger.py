@@ -26,7 +26,13 @@ from firebird_cdc.journal.folder import ledger as sequence
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.locks import is_held
 from firebird_cdc.journal.folder.shared_page import read_confirmer
-from firebird_cdc.journal.format import DATA_OFFSET, JournalReader, read_envelope, write_stamp
+from firebird_cdc.journal.format import (
+    DATA_OFFSET,
+    JournalReader,
+    database_of,
+    read_envelope,
+    write_stamp,
+)
 
 _PATIENCE_S = 10
 
@@ -689,11 +695,11 @@ def test_search_for_journals_of_a_lost_ledger_is_bounded(
             path.unlink()
     looked_at = []
 
-    def envelope(path: Path) -> Any:
+    def look(path: Path) -> str:
         looked_at.append(path)
-        return read_envelope(path)
+        return database_of(path)
 
-    monkeypatch.setattr(history, "read_envelope", envelope)
+    monkeypatch.setattr(history, "database_of", look)
     monkeypatch.setattr(history, "_MOST_LOOKED_AT", 5)
     assert confirmer._history._has_journals(ledger.stem)
     assert len(looked_at) == 5

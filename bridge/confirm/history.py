@@ -336,7 +336,8 @@ class History:
         ledger = SequenceLedger(self._folder, key, self._fsync, self._sync_stamps)
         failed: list[OSError] = []
         with contextlib.closing(ledger), ledger.exclusive():
-            for uuid, stamp in dict(ledger.entries()).items():
+            given = [entry for entry in ledger.entries() if entry.home is None]
+            for uuid, stamp in {entry.uuid: entry.stamp for entry in given}.items():
                 self._folder.tell_progress()
                 # Nearly all are shipped.
                 with kept(failed), contextlib.suppress(FileNotFoundError):

@@ -19,6 +19,7 @@ from firebird_cdc.clock import now_us
 from firebird_cdc.journal.folder.counters import ConfirmerCounts
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.ledger import SequenceLedger
+from firebird_cdc.journal.folder.ledger_records import LedgerEntry
 from firebird_cdc.journal.format import Stamp, write_stamp
 
 _log = logbook.Logger("firebird_cdc.bridge.confirm.publisher")
@@ -101,7 +102,7 @@ class Publisher:
         removed = [each for each in committed if not self._folder.has_live(each.uuid)]
         if not removed:
             return
-        given = {uuid for uuid, _ in ledger.entries()}
+        given = {entry.uuid for entry in ledger.entries()}
         for pending in removed:
             if pending.ticket <= led_from or pending.uuid in given:
                 committed.remove(pending)
@@ -125,7 +126,7 @@ class Publisher:
         """Give each its number, on disk before any of them is visible."""
         stamped_us = now_us()
         group = [
-            (
+            LedgerEntry(
                 pending.uuid,
                 Stamp(
                     epoch=ledger.epoch,
@@ -140,9 +141,9 @@ class Publisher:
             )
             for number, pending in enumerate(committed, ledger.last + 1)
         ]
-        for pending, (uuid, stamp) in zip(committed, group, strict=True):
-            write_stamp(pending.fd, uuid, stamp)
-        ledger.record(group, group[-1][1].sequence)
+        for pending, entry in zip(committed, group, strict=True):
+            write_stamp(pending.fd, entry.uuid, entry.stamp)
+        ledger.record(group, group[-1].stamp.sequence)
 
     def finish(self, database: str) -> bool:
         """Finish what was cut off after the ledger of a database had it: stamps and names; return
@@ -151,7 +152,7 @@ class Publisher:
             return False
         ledger = self._history.ledger(database)
         with ledger.exclusive():
-            given = dict(ledger.entries())
+            given = {entry.uuid: entry.stamp for entry in ledger.entries()}
         found = [each for each in self._pending if each.uuid in given]
         for pending in found:
             if self._folder.has_live(pending.uuid):  # else it has its name already

@@ -30,11 +30,7 @@ has its name.
                number, u32 epoch; from byte 40 u64 seconds since 1970 (0: the database is there),
                then the path, to the end
 
-    record:  4s magic, u32 epoch, u32 entries, u32 attachments that the database had had, modulo
-             2^32 (0: not known), u64 last number before the group, u64 highest transaction so far,
-             16s GUID, i32 i32 creation time and u64 inode of the database file, then per journal
-             16s uuid, i64 commit_us, i64 stamped_us, u64 length, u64 events, u64 transaction, u64
-             catalogue_offset; u32 CRC-32C of all that
+What a record holds is in ``journal.folder.ledger_records``.
 """
 
 from __future__ import annotations
@@ -47,29 +43,29 @@ import os
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-import google_crc32c
 import logbook
 
 from firebird_cdc.journal.folder.durable import sync_directory
 from firebird_cdc.journal.folder.inventory import Incarnation, Seen
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
-from firebird_cdc.journal.format import Stamp, write_stamp
+from firebird_cdc.journal.folder.ledger_records import (
+    LedgerEntry,
+    LedgerRecord,
+    places_of_records,
+    read_records,
+)
+from firebird_cdc.journal.format import write_stamp
 
 _log = logbook.Logger("firebird_cdc.journal.folder.ledger")
 
-_HEAD = struct.Struct("<4sIIIQQ16siiQ")
-_ENTRY = struct.Struct("<16sqqQQQQ")
-_CRC = struct.Struct("<I")
 _NOTED = struct.Struct("<QQQQI")  # in the lock file; earlier versions wrote the first three only
 _GONE, _GONE_AT = struct.Struct("<Q"), 40
 _DATABASE_AT = _GONE_AT + _GONE.size
-_MAGIC = b"FBCL"
-_UNKNOWN = Incarnation(UUID(int=0), (0, 0), 0)
 _ENDINGS = (".ledger", ".ledger-new", ".indexes", ".new", ".doubt")  # but for the lock file
 _LEDGER_LIMIT = 4 * 1024 * 1024  # bytes; about 70,000 journals
 _DAY_S = 86_400
@@ -136,72 +132,6 @@ def note_gone(lock: Path, since: int) -> None:
         os.close(fd)
 
 
-class _Record(NamedTuple):
-    """One record of a ledger; ``end``: the offset behind it."""
-
-    epoch: int
-    last: int
-    highest_transaction: int
-    attachments: int
-    incarnation: Incarnation | None
-    given: list[tuple[UUID, Stamp]]
-    end: int
-
-
-def _places(content: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where each record of a ledger begins and ends; a torn one ends it."""
-    at = 0
-    while at + _HEAD.size + _CRC.size <= len(content):
-        magic, _, entries, *_ = _HEAD.unpack_from(content, at)
-        end = at + _HEAD.size + entries * _ENTRY.size
-        if magic != _MAGIC or end + _CRC.size > len(content):
-            return
-        if _CRC.unpack_from(content, end)[0] != google_crc32c.value(content[at:end]):
-            return
-        yield at, end + _CRC.size
-        at = end + _CRC.size
-
-
-def _records(content: bytes, places: Iterable[tuple[int, int]] | None = None) -> Iterator[_Record]:
-    """Yield the records of a ledger, all or those at PLACES; a torn one ends it."""
-    for at, end in _places(content) if places is None else places:
-        _, epoch, entries, attachments, before, highest, guid, *created, inode = _HEAD.unpack_from(
-            content, at
-        )
-        given = []
-        for index in range(entries):
-            uuid, commit_us, stamped_us, *rest = _ENTRY.unpack_from(
-                content, at + _HEAD.size + index * _ENTRY.size
-            )
-            stamp = Stamp(epoch, before + 1 + index, commit_us, stamped_us, *rest)
-            given.append((UUID(bytes=uuid), stamp))
-        known = Incarnation(UUID(bytes=guid), (created[0], created[1]), inode)
-        incarnation = known if known != _UNKNOWN else None
-        yield _Record(epoch, before + entries, highest, attachments, incarnation, given, end)
-
-
-class Given(NamedTuple):
-    """Numbers given, as a ledger says: the last one, and the journals that it still names."""
-
-    epoch: int
-    last: int
-    journals: dict[UUID, tuple[int, int, int]]  # epoch, number, commit in microseconds since 1970
-
-
-def read_given(path: Path) -> Given | None:
-    """Read a ledger without a lock, for whoever only looks; None if it says nothing (yet).
-
-    A number may be in it whose journal is visible a moment later. Raises OSError.
-    """
-    given = None
-    journals = {}
-    for record in _records(path.read_bytes()):
-        for uuid, stamp in record.given:
-            journals[uuid] = stamp.epoch, stamp.sequence, stamp.commit_us
-        given = Given(record.epoch, record.last, journals)
-    return given
-
-
 class SequenceLedger:
     """The numbers given in one database. Several processes may share it: ``exclusive``."""
 
@@ -227,6 +157,7 @@ class SequenceLedger:
         self._known = (0, 0)  # epoch and number that were given, whatever the file has
         self._wish = self._path.with_suffix(".anew")
         self._fd = -1
+        self._kept = 0  # bytes of what the present ledger goes on with
         self.compared_at = float("-inf")  # with the database, monotonic
         self.used_at = 0.0  # monotonic; by whoever keeps it open
         self._reset()
@@ -347,7 +278,7 @@ class SequenceLedger:
             self._note_epoch(noted)
         self._known = self.epoch, self.last  # only now: it may not have been on disk
 
-    def _read(self, start: int, only_last: bool = False) -> Iterator[tuple[UUID, Stamp]]:
+    def _read(self, start: int, only_last: bool = False) -> Iterator[LedgerEntry]:
         """Yield what was given from byte ``start`` on, or ONLY what the LAST record has; a torn
         record ends the ledger. Raises OSError if it ends before what is known to be on disk: those
         numbers were given."""
@@ -362,8 +293,8 @@ class SequenceLedger:
         with self._reading():
             content = os.pread(self._fd, size - start, start)
         end = 0
-        places = deque(_places(content), maxlen=1 if only_last else None)
-        for record in _records(content, places):
+        places = deque(places_of_records(content), maxlen=1 if only_last else None)
+        for record in read_records(content, places):
             yield from record.given
             self.epoch, self.last = record.epoch, record.last
             self.highest_transaction = record.highest_transaction
@@ -395,28 +326,17 @@ class SequenceLedger:
         self._reset()
         os.close(self._lock)
 
-    def entries(self) -> Iterator[tuple[UUID, Stamp]]:
+    def entries(self) -> Iterator[LedgerEntry]:
         """Yield all numbers that the ledger still holds; call it inside ``exclusive``."""
         yield from self._read(0)
 
-    def record(self, group: Sequence[tuple[UUID, Stamp]], last: int) -> None:
+    def record(self, group: Sequence[LedgerEntry], last: int) -> None:
         """Make the numbers of ``group`` durable, ending at ``last``, before anybody can see
         them. Call it inside ``exclusive``. Raises OSError; then nobody may see them yet, though
         the ledger may have them."""
-        highest = max([self.highest_transaction, *(stamp.transaction for _, stamp in group)])
-        body = self._head(len(group), last - len(group), highest)
-        for uuid, stamp in group:
-            body += _ENTRY.pack(
-                uuid.bytes,
-                stamp.commit_us,
-                stamp.stamped_us,
-                stamp.journal_length,
-                stamp.event_count,
-                stamp.transaction,
-                stamp.catalogue_offset,
-            )
-        body += _CRC.pack(google_crc32c.value(body))
-        if self._end + len(body) > _LEDGER_LIMIT:
+        highest = max([self.highest_transaction, *(each.stamp.transaction for each in group)])
+        body = self._record(group, last, highest).pack()
+        if self._end + len(body) > max(_LEDGER_LIMIT, 2 * self._kept):
             self._begin_anew()
         self.last = last
         self.highest_transaction = highest
@@ -457,38 +377,55 @@ class SequenceLedger:
         self.incarnation = incarnation
         self.record([], 0)
 
-    def _head(self, entries: int, before: int, highest: int) -> bytes:
-        guid, created, inode = self.incarnation or _UNKNOWN
-        return _HEAD.pack(
-            _MAGIC,
-            self.epoch,
-            entries,
-            self.attachments,
-            before,
-            highest,
-            guid.bytes,
-            *created,
-            inode,
-        )
+    def _record(self, given: Sequence[LedgerEntry], last: int, highest: int) -> LedgerRecord:
+        known = self.attachments, self.incarnation
+        return LedgerRecord(self.epoch, last, highest, *known, given)
 
     def _begin_anew(self) -> None:
-        """Replace a long ledger by one that only knows the last number. All stamps written so
-        far are put on disk first: nothing could write them again."""
+        """Replace a long ledger by one that only knows the last number, and what lies in journals
+        that are not closed yet. All stamps written so far are put on disk first: nothing could
+        write them again."""
         failed = self._folder.failed_syncs
         if self._fsync and self._noted().failed != failed:
             self._write_stamps_again()
-        self._write_summary(failed)
+        kept = b"".join(record.pack() for record in self._of_live_journals())
+        self._write_summary(failed, kept)
+        self._kept = len(kept)
 
-    def _write_summary(self, failed: int) -> None:
+    def _write_summary(self, failed: int, kept: bytes = b"") -> None:
         """Begin a ledger that only knows the last number, once all stamps are on disk. FAILED: how
-        many syncs of the file system had failed before."""
+        many syncs of the file system had failed before; KEPT: records that it goes on with."""
         try:
             self._sync_stamps()
         except OSError:
             self._folder.count_failed_sync()
             raise
-        head = self._head(0, self.last, self.highest_transaction)
-        self._write_anew(head + _CRC.pack(google_crc32c.value(head)), failed)
+        last = self._record([], self.last, self.highest_transaction)
+        self._write_anew(kept + last.pack(), failed)
+
+    def _of_live_journals(self) -> Iterator[LedgerRecord]:
+        """Yield what the ledger has of journals that are not closed yet: these have no index."""
+        is_live: dict[UUID, bool] = {}
+        group: list[LedgerEntry] = []
+        epoch = 0
+        for record in read_records(self._content()):
+            for entry in record.given:
+                if entry.home is None:
+                    continue
+                if entry.home not in is_live:
+                    is_live[entry.home] = self._folder.has_live(entry.home)
+                if not is_live[entry.home]:
+                    continue
+                number = record.epoch, entry.stamp.sequence
+                if group and number != (epoch, group[-1].stamp.sequence + 1):
+                    yield record._replace(epoch=epoch, given=group, last=group[-1].stamp.sequence)
+                    group = []
+                epoch = record.epoch
+                group.append(entry)
+        if group:
+            yield self._record(group, group[-1].stamp.sequence, self.highest_transaction)._replace(
+                epoch=epoch
+            )
 
     def _begin_after_loss(self) -> None:
         """Number from 1 in a new epoch, as nobody knows any more which numbers were given. What is
@@ -515,15 +452,17 @@ class SequenceLedger:
     def _write_stamps_again(self) -> None:
         """Write the stamps of all journals that are here, each synced: a sync of the whole file
         system has failed, and the next one says nothing of what that did not write."""
-        given = [each for record in _records(self._content()) for each in record.given]
-        for uuid, stamp in given:
+        given = [each for record in read_records(self._content()) for each in record.given]
+        for entry in given:
             self._folder.tell_progress()
+            if entry.home is not None:
+                continue
             try:
-                fd = os.open(self._folder.committed(uuid), os.O_RDWR | os.O_CLOEXEC)
+                fd = os.open(self._folder.committed(entry.uuid), os.O_RDWR | os.O_CLOEXEC)
             except FileNotFoundError:  # nearly all are shipped
                 continue
             try:
-                write_stamp(fd, uuid, stamp)
+                write_stamp(fd, entry.uuid, entry.stamp)
                 os.fdatasync(fd)
             finally:
                 os.close(fd)
@@ -533,7 +472,7 @@ class SequenceLedger:
         be read any more."""
         with self._reading():
             content = os.pread(self._fd, self._end, 0)
-        if self._end and not any(end == self._end for _, end in _places(content)):
+        if self._end and not any(end == self._end for _, end in places_of_records(content)):
             raise self._loss()
         return content
 

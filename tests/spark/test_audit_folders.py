@@ -28,6 +28,7 @@ from firebird_cdc.journal.folder.disposal import dispose_shipped
 from firebird_cdc.journal.folder.inventory import Incarnation
 from firebird_cdc.journal.folder.journal_folder import JournalFolder as OpenFolder
 from firebird_cdc.journal.folder.ledger import SequenceLedger, database_key
+from firebird_cdc.journal.folder.ledger_records import LedgerEntry
 from firebird_cdc.journal.folder.notes import Note
 from firebird_cdc.journal.format import JournalReader, Storage
 from firebird_cdc.journal.replay.audit.findings import Finding
@@ -76,7 +77,7 @@ class JournalFolder:
         for path in history.paths:
             with JournalReader(path) as reader:
                 assert reader.stamp is not None
-                stamps.append((reader.header.uuid, reader.stamp))
+                stamps.append(LedgerEntry(reader.header.uuid, reader.stamp))
         with ledger.exclusive():
             ledger.incarnation = Incarnation(uuid4(), (1, 2), 3)
             ledger.record(stamps, journals)

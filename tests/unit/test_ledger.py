@@ -17,6 +17,7 @@ from losing_disk import LosingDisk, once
 from firebird_cdc.journal.folder import ledger as sequence
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.ledger import SequenceLedger
+from firebird_cdc.journal.folder.ledger_records import LedgerEntry
 from firebird_cdc.journal.format import JournalReader, JournalWriter, Stamp, write_stamp
 
 
@@ -59,7 +60,7 @@ class Process:
             stamp = Stamp(0, number, 1, 1, length, 1, 7, 0)
             with live.open("r+b") as file:
                 write_stamp(file.fileno(), uuid, stamp)
-            self.ledger.record([(uuid, stamp)], number)
+            self.ledger.record([LedgerEntry(uuid, stamp)], number)
             live.rename(self.folder.committed(uuid))
         return number
 
@@ -71,7 +72,7 @@ class Process:
     def kept(self) -> list[int]:
         """Return the numbers that can still be written again."""
         with self.ledger.exclusive():
-            return [stamp.sequence for _, stamp in self.ledger.entries()]
+            return [entry.stamp.sequence for entry in self.ledger.entries()]
 
 
 @pytest.fixture(autouse=True)
@@ -189,6 +190,46 @@ def test_stamps_of_a_failed_sync_of_the_file_system_can_be_written_again(
         with JournalReader(journal) as reader:
             assert reader.stamp is not None or number in kept, number
     assert second == 2
+
+
+def test_numbers_of_open_shared_journals_outlast_the_ledger_that_gave_them(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = Process(path)
+    live, closed, gone = (journal_uuid(number) for number in (90, 91, 92))
+    process.folder.live(live).touch()
+    process.folder.committed(closed).touch()
+    homes = [live, live, closed, live, None, gone, live]
+    given = [
+        LedgerEntry(journal_uuid(number), Stamp(0, number, 5, 6, 300, 2, 70 + number, 0), home)
+        if home is None
+        else LedgerEntry(
+            journal_uuid(number),
+            Stamp(0, number, 5, 6, 300, 2, 70 + number, 40),
+            home,
+            4096 + 320 * number,
+            number + 100,
+            260,
+        )
+        for number, home in enumerate(homes, 1)
+    ]
+    with process.ledger.exclusive():
+        process.ledger.record(given[:3], 3)
+        process.ledger.record(given[3:], 7)
+        assert list(process.ledger.entries()) == given
+    monkeypatch.setattr(sequence, "_LEDGER_LIMIT", 1)  # a new one begins at once
+    process.publish()
+    inode = process.ledger._path.stat().st_ino
+    for reader in (process, Process(path)):
+        with reader.ledger.exclusive():
+            assert [each for each in reader.ledger.entries() if each.home is not None] == [
+                each for each in given if each.home == live
+            ]
+            assert reader.ledger.last == 8
+            assert reader.ledger.highest_transaction == 77
+    process.publish()  # what has to be kept does not make each record begin a new one
+    assert process.ledger._path.stat().st_ino == inode
+    assert process.last() == 9
 
 
 def _give_three(path: Path) -> tuple[Path, list[int]]:

@@ -20,6 +20,7 @@ from firebird_cdc.journal.folder import ledger as sequence
 from firebird_cdc.journal.folder.inventory import Incarnation
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.ledger import SequenceLedger
+from firebird_cdc.journal.folder.ledger_records import LedgerEntry
 from firebird_cdc.journal.format import Stamp
 
 _LOST = "took numbers that were given"
@@ -569,8 +570,9 @@ def test_failed_sync_of_a_note_is_repeated_with_the_next_record(
     assert disk.failed
     uuid = UUID(int=0, version=4)
     with copies.process.ledger.exclusive():
-        assert uuid in dict(copies.process.ledger.entries())  # it may have it
-        copies.process.ledger.record([(UUID(int=9), Stamp(0, 2, 1, 1, 1, 1, 7, 0))], 2)
+        assert uuid in {entry.uuid for entry in copies.process.ledger.entries()}  # it may have it
+        stamp = Stamp(0, 2, 1, 1, 1, 1, 7, 0)
+        copies.process.ledger.record([LedgerEntry(UUID(int=9), stamp)], 2)
     disk.cut()
     copies.put(None)
     copies.assert_waiting(Process(copies.path))

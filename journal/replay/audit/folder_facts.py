@@ -18,7 +18,7 @@ from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.notes import QUARANTINE
 
 if TYPE_CHECKING:
-    from firebird_cdc.journal.folder.ledger import Given
+    from firebird_cdc.journal.folder.ledger_records import Given
     from firebird_cdc.journal.shipper.local_offsets import Memory
 
 
@@ -157,7 +157,7 @@ def read_facts(directory: Path, others: Iterable[str] = ()) -> FolderFacts | Non
     if not ledgers.is_dir():
         return None
     try:
-        from firebird_cdc.journal.folder.ledger import read_given
+        from firebird_cdc.journal.folder.ledger_records import read_given
 
         found = {
             path.stem: given

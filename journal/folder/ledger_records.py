@@ -1,0 +1,158 @@
+"""Records of a ledger: the numbers that a group of transactions was given, and where they lie.
+
+record:  4s magic, u32 epoch, u32 entries, u32 attachments that the database had had, modulo
+         2^32 (0: not known), u64 last number before the group, u64 highest transaction so far,
+         16s GUID, i32 i32 creation time and u64 inode of the database file, then the entries, and
+         u32 CRC-32C of all that
+entry:   16s uuid, i64 commit_us, i64 stamped_us, u64 length, u64 events, u64 transaction, u64
+         catalogue_offset; in a record whose magic says so also the 16s uuid of the journal that it
+         shares, u64 offset in that, u64 ticket, u64 end of the seal
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+import google_crc32c
+
+from firebird_cdc.journal.folder.inventory import Incarnation
+from firebird_cdc.journal.format import Place, Stamp, fast_uuid
+
+_HEAD = struct.Struct("<4sIIIQQ16siiQ")
+_ENTRY = struct.Struct("<16sqqQQQQ")
+_PLACED = struct.Struct("<16sqqQQQQ16sQQQ")
+_ENTRIES = {b"FBCL": _ENTRY, b"FBCP": _PLACED}
+_CRC = struct.Struct("<I")
+_UNKNOWN = Incarnation(UUID(int=0), (0, 0), 0)
+_NO_HOME = bytes(16)
+
+
+class LedgerEntry(NamedTuple):
+    """A transaction's number: in a journal of its name, or at ``offset`` of the journal ``home``,
+    with the ``ticket`` and ``seal_end`` of a `Place`."""
+
+    uuid: UUID
+    stamp: Stamp
+    home: UUID | None = None
+    offset: int = 0
+    ticket: int = 0
+    seal_end: int = 0
+
+    @property
+    def place(self) -> Place:
+        """Its place in ``home``."""
+        return Place(self.uuid, self.offset, self.ticket, self.seal_end, self.stamp)
+
+
+class LedgerRecord(NamedTuple):
+    """One record of a ledger; ``last``: the last number that it gives; ``end``: the offset behind
+    it."""
+
+    epoch: int
+    last: int
+    highest_transaction: int
+    attachments: int
+    incarnation: Incarnation | None
+    given: Sequence[LedgerEntry]
+    end: int = 0
+
+    def pack(self) -> bytes:
+        """Return the record as it is written."""
+        is_placed = any(entry.home is not None for entry in self.given)
+        guid, created, inode = self.incarnation or _UNKNOWN
+        body = _HEAD.pack(
+            b"FBCP" if is_placed else b"FBCL",
+            self.epoch,
+            len(self.given),
+            self.attachments,
+            self.last - len(self.given),
+            self.highest_transaction,
+            guid.bytes,
+            *created,
+            inode,
+        )
+        for uuid, stamp, home, *place in self.given:
+            fields = (
+                uuid.bytes,
+                stamp.commit_us,
+                stamp.stamped_us,
+                stamp.journal_length,
+                stamp.event_count,
+                stamp.transaction,
+                stamp.catalogue_offset,
+            )
+            if is_placed:
+                body += _PLACED.pack(*fields, _NO_HOME if home is None else home.bytes, *place)
+            else:
+                body += _ENTRY.pack(*fields)
+        return body + _CRC.pack(google_crc32c.value(body))
+
+
+def places_of_records(content: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where each record of a ledger begins and ends; a torn one ends it."""
+    at = 0
+    while at + _HEAD.size + _CRC.size <= len(content):
+        magic, _, entries, *_ = _HEAD.unpack_from(content, at)
+        entry = _ENTRIES.get(magic)
+        if entry is None:
+            return
+        end = at + _HEAD.size + entries * entry.size
+        if end + _CRC.size > len(content):
+            return
+        if _CRC.unpack_from(content, end)[0] != google_crc32c.value(content[at:end]):
+            return
+        yield at, end + _CRC.size
+        at = end + _CRC.size
+
+
+def read_records(
+    content: bytes, places: Iterable[tuple[int, int]] | None = None
+) -> Iterator[LedgerRecord]:
+    """Yield the records of a ledger, all or those at PLACES; a torn one ends it."""
+    for at, end in places_of_records(content) if places is None else places:
+        magic, epoch, entries, attachments, before, highest, guid, *created, inode = (
+            _HEAD.unpack_from(content, at)
+        )
+        layout = _ENTRIES[magic]
+        start = at + _HEAD.size
+        found = layout.iter_unpack(content[start : start + entries * layout.size])
+        given = [_entry(epoch, number, fields) for number, fields in enumerate(found, before + 1)]
+        known = Incarnation(UUID(bytes=guid), (created[0], created[1]), inode)
+        incarnation = known if known != _UNKNOWN else None
+        yield LedgerRecord(epoch, before + entries, highest, attachments, incarnation, given, end)
+
+
+def _entry(epoch: int, number: int, fields: tuple[bytes | int, ...]) -> LedgerEntry:
+    uuid, commit_us, stamped_us, length, events, transaction, catalogue, *where = fields
+    stamp = Stamp(epoch, number, commit_us, stamped_us, length, events, transaction, catalogue)  # type: ignore[arg-type]
+    if not where or where[0] == _NO_HOME:
+        return LedgerEntry(fast_uuid(uuid), stamp)  # type: ignore[arg-type]
+    home, *rest = where
+    return LedgerEntry(fast_uuid(uuid), stamp, fast_uuid(home), *rest)  # type: ignore[arg-type]
+
+
+class Given(NamedTuple):
+    """Numbers given, as a ledger says: the last one, and the journals that it still names."""
+
+    epoch: int
+    last: int
+    journals: dict[UUID, tuple[int, int, int]]  # epoch, number, commit in microseconds since 1970
+
+
+def read_given(path: Path) -> Given | None:
+    """Read a ledger without a lock, for whoever only looks; None if it says nothing (yet).
+
+    A number may be in it whose journal is visible a moment later. Raises OSError.
+    """
+    given = None
+    journals = {}
+    for record in read_records(path.read_bytes()):
+        for entry in record.given:
+            stamp = entry.stamp
+            journals[entry.uuid] = stamp.epoch, stamp.sequence, stamp.commit_us
+        given = Given(record.epoch, record.last, journals)
+    return given

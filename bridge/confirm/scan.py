@@ -13,7 +13,7 @@ import logbook
 
 from firebird_cdc.bridge.confirm.pending import LIMBO_TICKET, Pending, PendingJournals, found
 from firebird_cdc.bridge.confirm.troubles import UnreadableFiles
-from firebird_cdc.errors import JournalError
+from firebird_cdc.errors import JournalError, JournalShared
 from firebird_cdc.journal.folder.journal_folder import (
     JournalFolder,
     check_name,
@@ -117,6 +117,8 @@ class FolderScan:
                 owner = reader.header.owner
                 check_name(reader, uuid)
                 self._take_up(reader, last)
+        except JournalShared:
+            return  # what is in it is decided transaction by transaction, in its ledger
         except JournalError as error:
             self._remove_if_abandoned(Path(entry.path), owner, error)
 

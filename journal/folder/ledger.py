@@ -76,7 +76,7 @@ class _NumbersLost(OSError):
     """A ledger lacks numbers that were given."""
 
 
-class _Noted(NamedTuple):
+class Noted(NamedTuple):
     """Content of the lock file: inode and length of what a sync has covered, how many syncs of the
     folder's file system had failed when stamps were last sure to be on disk, and the last number
     that is on disk, with its epoch."""
@@ -91,6 +91,19 @@ class _Noted(NamedTuple):
     def number(self) -> tuple[int, int]:
         """Epoch and number, which only go up."""
         return self.epoch, self.last
+
+    @classmethod
+    def parse(cls, content: bytes) -> Noted:
+        """Return what a lock file's CONTENT says."""
+        return cls(*_NOTED.unpack(content[: _NOTED.size].ljust(_NOTED.size, b"\0")))
+
+
+def read_noted(lock: Path) -> Noted:
+    """Read the lock file of a ledger; one that is missing says nothing. Raises OSError."""
+    try:
+        return Noted.parse(lock.read_bytes())
+    except FileNotFoundError:
+        return Noted()
 
 
 def _write(fd: int, content: bytes, offset: int) -> None:
@@ -313,7 +326,7 @@ class SequenceLedger:
         a ledger that is whole, or none that anybody misses.
         """
         self._folder.retire_epoch(self.epoch)
-        self._note(_Noted())
+        self._note(Noted())
         os.fdatasync(self._lock)
         for ending in _ENDINGS:
             self._path.with_suffix(ending).unlink(missing_ok=True)
@@ -524,15 +537,14 @@ class SequenceLedger:
         self._end = len(content)
         self._note_synced(failed)
 
-    def _noted(self) -> _Noted:
+    def _noted(self) -> Noted:
         """Return what is on disk, as far as anybody knows."""
-        content = os.pread(self._lock, _NOTED.size, 0).ljust(_NOTED.size, b"\0")
-        return _Noted(*_NOTED.unpack(content))
+        return Noted.parse(os.pread(self._lock, _NOTED.size, 0))
 
-    def _note(self, noted: _Noted) -> None:
+    def _note(self, noted: Noted) -> None:
         _write(self._lock, _NOTED.pack(*noted), 0)
 
-    def _note_epoch(self, noted: _Noted) -> None:
+    def _note_epoch(self, noted: Noted) -> None:
         """Let all processes know of the epoch, where nothing is synced."""
         if noted.epoch != self.epoch:
             self._note(noted._replace(last=0, epoch=self.epoch))
@@ -541,7 +553,7 @@ class SequenceLedger:
         """Let all processes know that the ledger is on disk up to its end. Raises OSError."""
         before = self._noted()
         inode = os.fstat(self._fd).st_ino
-        self._note(_Noted(inode, self._end, failed, self.last, self.epoch))
+        self._note(Noted(inode, self._end, failed, self.last, self.epoch))
         if (self.epoch, self.last > 0) == (before.epoch, before.last > 0):
             return
         try:

@@ -110,17 +110,22 @@ def places_of_records(content: bytes) -> Iterator[tuple[int, int]]:
 
 
 def read_records(
-    content: bytes, places: Iterable[tuple[int, int]] | None = None
+    content: bytes, places: Iterable[tuple[int, int]] | None = None, *, only_shared: bool = False
 ) -> Iterator[LedgerRecord]:
-    """Yield the records of a ledger, all or those at PLACES; a torn one ends it."""
+    """Yield the records of a ledger, all or those at PLACES; a torn one ends it. ONLY_SHARED: leave
+    out the entries of records that name no shared journal."""
     for at, end in places_of_records(content) if places is None else places:
         magic, epoch, entries, attachments, before, highest, guid, *created, inode = (
             _HEAD.unpack_from(content, at)
         )
         layout = _ENTRIES[magic]
         start = at + _HEAD.size
-        found = layout.iter_unpack(content[start : start + entries * layout.size])
-        given = [_entry(epoch, number, fields) for number, fields in enumerate(found, before + 1)]
+        given = []
+        if layout is _PLACED or not only_shared:
+            found = layout.iter_unpack(content[start : start + entries * layout.size])
+            given = [
+                _entry(epoch, number, fields) for number, fields in enumerate(found, before + 1)
+            ]
         known = Incarnation(UUID(bytes=guid), (created[0], created[1]), inode)
         incarnation = known if known != _UNKNOWN else None
         yield LedgerRecord(epoch, before + entries, highest, attachments, incarnation, given, end)

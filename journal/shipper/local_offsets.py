@@ -109,7 +109,7 @@ class Memory:
     ``placeholders``: events that were sent with placeholders for values that are too large.
     ``left_out``: how many messages that are no events could not be sent, by what they are.
     ``shared``: up to which number of each shared journal all is delivered, where Kafka does not
-    know it exactly (``journal.shipper.shared_offsets``)."""
+    know it exactly (``journal.shipper.shared_offsets``); ``delivered``: of all journals then."""
 
     database: str
     topic: str
@@ -124,6 +124,7 @@ class Memory:
     missing: list[JournalRange] = field(default_factory=list)
     passed: tuple[int, int] | None = None
     shared: dict[UUID, Number] = field(default_factory=dict)
+    delivered: Number | None = None
 
     @property
     def unknown(self) -> list[str]:
@@ -192,6 +193,7 @@ class Memory:
                 UUID(home): (int(epoch), int(sequence))
                 for home, (epoch, sequence) in fields.get("shared", {}).items()
             },
+            _number(fields.get("delivered")),
         )
 
     def to_json(self) -> bytes:
@@ -329,11 +331,11 @@ class Shipped:
         self._is_to_sync = True
         self._dirty.add(database)
 
-    def keep_shared(self, database: str, reached: Mapping[UUID, Number]) -> None:
-        """Keep up to which numbers shared journals of DATABASE are delivered."""
+    def keep_shared(self, database: str, reached: Mapping[UUID, Number], last: Number) -> None:
+        """Keep up to which numbers shared journals of DATABASE are delivered, and all journals."""
         memory = self._memory(database)
-        if memory.shared != reached:
-            memory.shared = dict(reached)
+        if memory.delivered != last or memory.shared != reached:
+            memory.shared, memory.delivered = dict(reached), last
             self._dirty.add(database)
 
     def write_shared(self) -> None:

@@ -32,6 +32,7 @@ from firebird_cdc.journal.shipper.delivery.send import SendContext
 from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
 from firebird_cdc.journal.shipper.ending import Ending
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog
+from firebird_cdc.journal.shipper.inbox.ledgers import Ledgers
 from firebird_cdc.journal.shipper.inbox.watcher import Folder, JournalWatcher
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink
 from firebird_cdc.journal.shipper.kafka.topic_creation import TopicMaker
@@ -92,6 +93,9 @@ class Shipper:
             max(config.poll_interval_ms / 1000, 0.05),
         )
         self._backlog = Backlog(self._directory)
+        self._ledgers = Ledgers(
+            self._directory, self._backlog, self.statistics, is_synced=config.journal_fsync
+        )
         self._tasks = TaskList([])
         self._recovery = Recovery(self._directory, config.journal_fsync)
         self.ending = Ending(config.close_timeout_ms / 1000)
@@ -130,6 +134,7 @@ class Shipper:
                 self._tasks.close()
                 self._recovery.stop()
                 self._watcher.close()
+                self._ledgers.close()
                 left = delivery.in_flight
                 delivery.abandon(self.ending.patience_s)
                 observer.stop()
@@ -190,6 +195,7 @@ class Shipper:
 
     def _attach(self) -> None:
         self._watcher.attach()
+        self._ledgers.close()
         self._scan = None
         self._is_known = False
 
@@ -249,6 +255,7 @@ class Shipper:
     def take_in(self, delivery: Delivery) -> None:
         """Sort in what was notified and, when it is time, what is in the folder, bit by bit."""
         self._offer(self._watcher.take())
+        self._ledgers.turn(self._watcher.take_ledgers())
         if delivery.wants_scan:
             self._watcher.request_scan()
         if self._scan is None and self._watcher.scan_due:
@@ -337,7 +344,8 @@ class Shipper:
         if self.ending.asked:
             return delivery.in_flight == 0
         is_scanned = self._is_known and self._scan is None and not self._watcher.scan_due
-        idle = not delivery.can_go_on and not self._backlog.young and is_scanned
+        is_read = is_scanned and not self._ledgers.is_behind
+        idle = not delivery.can_go_on and not self._backlog.young and is_read
         if self._once:
             return idle or self._gives_up()
         return self._embedded and self._server_is_gone(delivery) and idle

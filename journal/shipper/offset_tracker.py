@@ -90,9 +90,14 @@ class OffsetTracker:
         memory = self._shipped.databases.get(database)
         return SharedOffsets(None if memory is None else memory.shared)
 
-    def keep_shared(self, database: str, reached: Mapping[UUID, Number]) -> None:
-        """Keep that they are delivered up to the numbers REACHED."""
-        self._shipped.keep_shared(database, reached)
+    def delivered(self, database: str) -> Number | None:
+        """Return up to which number all of DATABASE was delivered when that was last kept."""
+        memory = self._shipped.databases.get(database)
+        return None if memory is None else memory.delivered
+
+    def keep_shared(self, database: str, reached: Mapping[UUID, Number], last: Number) -> None:
+        """Keep that they are delivered up to the numbers REACHED, and all journals up to LAST."""
+        self._shipped.keep_shared(database, reached, last)
 
     def write_shared(self) -> None:
         """Have on disk what was kept of shared journals."""

@@ -25,6 +25,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -46,7 +47,7 @@ from firebird_cdc.journal.folder.notes import (
     digest_of,
 )
 from firebird_cdc.journal.format import database_of, own_journal
-from firebird_cdc.journal.shipper.inbox.queue import Entry
+from firebird_cdc.journal.shipper.inbox.queue import Entry, with_file
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.quarantine")
 
@@ -131,7 +132,8 @@ class Quarantine:
         if note.home is None:
             is_waiting = (self._journals / f"{uuid}.log").exists()
         else:  # which stays after its transaction was copied
-            is_waiting = not is_here and (self._journals / f"{note.home}.log").exists()
+            names = (f"{note.home}.log", f"{note.home}.log.live")
+            is_waiting = not is_here and any((self._journals / name).exists() for name in names)
         if not is_here and not is_waiting:
             remove_files(self.folder, uuid)  # it went with its journal, but for a crash
             return
@@ -304,11 +306,16 @@ class Quarantine:
     def _put_entry(self, entry: Entry, sentence: str) -> None:
         """Put the journal of ENTRY here, as ``put``; of several in one file, that one alone."""
         if entry.is_alone or entry.place is None:
-            self.put(self._journals / entry.file, sentence)
+            journal = self._journals / entry.file
+            if entry.home is not None and journal.with_name(f"{journal.name}.live").exists():
+                raise BlockingIOError(errno.EAGAIN, "it is not closed yet", str(journal))
+            self.put(journal, sentence)
             return
         self._make_folder()
         replace_file(self.folder / f"{entry.uuid}.reason", f"{sentence}\n".encode())
-        content = own_journal(self._journals / entry.file, entry.place)
+        content = with_file(
+            f"{self._journals}{os.sep}", entry, partial(own_journal, place=entry.place)
+        )
         replace_file(self.folder / f"{entry.uuid}.log", content)
 
     def _settle(self, note: Note) -> None:

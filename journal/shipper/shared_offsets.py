@@ -2,7 +2,7 @@
 
 A journal that transactions share stays until the last of them is delivered, and others may have
 numbers between those of one. So what a crash leaves of it is told from what is new by its own
-number, not by that of the database.
+number, not by that of the database. One that is alone in its journal is known by its uuid.
 """
 
 from __future__ import annotations
@@ -33,19 +33,17 @@ class SharedOffsets:
 
     def covers(self, entry: Entry) -> bool:
         """Tell whether ENTRY is delivered."""
-        if entry.home is None:
+        if entry.home is None or entry.is_alone:
             return False
         return entry[:2] <= self._reached.get(entry.home, (-1, -1))
 
     def note(self, entry: Entry) -> None:
         """ENTRY, and all of its journal before it, is delivered."""
-        if entry.home is not None:
-            _raise(self._reached, entry)
+        _raise(self._reached, entry)
 
     def set_aside(self, entry: Entry) -> None:
         """ENTRY will never be delivered, though transactions before it may have to be."""
-        if entry.home is not None:
-            self._set_aside.append(entry)
+        self._set_aside.append(entry)
 
     def after(
         self, entries: Iterable[Entry], last: Number, holds: Callable[[UUID], bool]
@@ -56,8 +54,7 @@ class SharedOffsets:
         """
         reached = self._reached.copy()
         for entry in entries:
-            if entry.home is not None:
-                _raise(reached, entry)
+            _raise(reached, entry)
         for entry in self._set_aside:
             if entry[:2] <= last:
                 _raise(reached, entry)
@@ -73,5 +70,6 @@ class SharedOffsets:
 
 
 def _raise(reached: dict[UUID, Number], entry: Entry) -> None:
-    assert entry.home is not None
+    if entry.home is None or entry.is_alone:
+        return
     reached[entry.home] = max(reached.pop(entry.home, (-1, -1)), entry[:2])

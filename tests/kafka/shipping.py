@@ -26,8 +26,12 @@ from confluent_kafka.admin import AdminClient
 from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
 from firebird_cdc.demo.processes import await_condition, tail
+from firebird_cdc.journal.folder.journal_folder import JournalFolder
+from firebird_cdc.journal.folder.ledger import SequenceLedger, database_key
+from firebird_cdc.journal.folder.ledger_records import LedgerEntry
 from firebird_cdc.journal.format import (
     Column,
+    JournalReader,
     JournalWriter,
     SharedJournal,
     SharedJournalWriter,
@@ -178,6 +182,63 @@ class SharedFile:
         """Close it, and have it in the folder."""
         self.writer.close()
         return self._draft.rename(self.path)
+
+
+class SharingServer:
+    """A server whose transactions share journals that are open: the ledger says where they lie."""
+
+    def __init__(self, folder: Folder, database: str = DATABASE) -> None:
+        self.folder = folder
+        self._database = database
+        self._journals = JournalFolder(folder.directory, writes=False)
+        key = database_key(database)
+        self.ledger = SequenceLedger(self._journals, key, True, lambda: None, database)
+        self._given: list[tuple[SharedJournalWriter, TransactionWriter]] = []
+
+    def open(self) -> SharedJournalWriter:
+        """Begin a journal."""
+        path = self.folder.directory / f"{uuid.uuid4()}.log.live"
+        return SharedJournalWriter.create(path, database=self._database)
+
+    def write(self, journal: SharedJournalWriter, rows: int = 1, *, name: str = "x") -> str:
+        """Append a transaction, which gets its number with the next group; return its uuid."""
+        written = TransactionWriter(journal.header, 48_000, "SYSDBA")
+        table = written.table("ITEM", ITEM)
+        for number in range(rows):
+            written.insert(table, (number, name))
+        written.seal()
+        journal.append(written)
+        self._given.append((journal, written))
+        return str(written.uuid)
+
+    def publish(self, *, singles: int = 0) -> None:
+        """Give numbers to what was written since the last time, and to SINGLES journals of their
+        own behind that."""
+        group = []
+        with self.ledger.exclusive():
+            last = self.ledger.last
+            for journal, written in self._given:
+                last += 1
+                place = journal.commit(written, last, commit_us=1_772_442_848_250_000)
+                home = journal.header.uuid
+                group.append(LedgerEntry(place.uuid, place.stamp, home, *place[1:4]))
+            paths = [self.folder.write(last + number) for number in range(1, singles + 1)]
+            for path in paths:
+                with JournalReader(path) as reader:
+                    assert reader.stamp is not None
+                    group.append(LedgerEntry(reader.header.uuid, reader.stamp))
+            self.ledger.record(group, last + singles)
+        self._given.clear()
+
+    def close(self, journal: SharedJournalWriter) -> None:
+        """Close a journal: its index is written, and then it gets its name."""
+        journal.close()
+        journal.path.rename(journal.path.with_suffix(""))
+
+    def end(self) -> None:
+        """Close what it has open of the folder."""
+        self.ledger.close()
+        self._journals.close()
 
 
 class Event(NamedTuple):

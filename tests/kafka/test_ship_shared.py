@@ -20,7 +20,6 @@ from shipping import (
     SharedFile,
     Ship,
     damage,
-    first_occurrences,
     last_occurrences,
     read_topics,
 )
@@ -149,7 +148,7 @@ def test_shipper_goes_on_inside_a_shared_journal_where_the_last_one_stopped(
     assert scene.folder.waiting == []
     places = scene.places()
     expected = [*((sequence, 1) for sequence in range(1, 41)), (41, 1), (41, 3), (42, 1)]
-    assert first_occurrences(places) == expected
+    assert last_occurrences(places) == expected  # 42 may come before what is refused, and again
     repeats = len(places) - len(expected)
     assert repeats == 0 if transactional else repeats <= 4, places
 

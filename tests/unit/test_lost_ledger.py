@@ -171,7 +171,7 @@ def test_lock_file_of_an_earlier_version_reveals_a_loss(copies: Copies, loss: st
 def test_an_earlier_version_that_works_beside_this_one_stops_nothing(
     copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def note(ledger: SequenceLedger, noted: sequence._Noted) -> None:
+    def note(ledger: SequenceLedger, noted: sequence.Noted) -> None:
         os.pwrite(ledger._lock, sequence._NOTED.pack(*noted)[:_EARLIER_LOCK], 0)
 
     monkeypatch.setattr(sequence, "_LEDGER_LIMIT", 500)

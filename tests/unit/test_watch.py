@@ -136,7 +136,7 @@ def test_overflow_of_the_queue_makes_a_scan_due(
 def test_folder_without_notifications_is_scanned_all_the_time(
     journal_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def exhausted(_: Path) -> inotify.Inotify:
+    def exhausted(*_: Path) -> inotify.Inotify:
         raise OSError(28, "inotify watch limit reached")
 
     monkeypatch.setattr(inotify, "Inotify", exhausted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -30,7 +31,7 @@ from firebird_cdc.journal.shipper.delivery.repair import Repairs
 from firebird_cdc.journal.shipper.delivery.retry import Retries
 from firebird_cdc.journal.shipper.delivery.send import JournalSend, SendContext
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog, Unreadable
-from firebird_cdc.journal.shipper.inbox.queue import Entry
+from firebird_cdc.journal.shipper.inbox.queue import Entry, with_file
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink, failure_of
 from firebird_cdc.journal.shipper.kafka.offset_topic import Offset
 from firebird_cdc.journal.shipper.monitoring.folder import Waiting
@@ -155,6 +156,9 @@ class Delivery(ABC):
         }
         for path, queue in list(self.queues.items()):
             waiting[path] = _waiting(queue.pending, queue.first)
+        for path, behind in list(self.backlog.behind.items()):
+            known = waiting.get(path, Waiting(0, None))
+            waiting[path] = known._replace(pending=known.pending + behind)
         for journal in list(self.backlog.unreadable.values()):
             path = journal.database or ""
             known = waiting.get(path, Waiting(0, None))
@@ -401,7 +405,7 @@ class Delivery(ABC):
         """Return what differs once the file of ENTRY is another one, or can't be looked at; None:
         it is gone."""
         try:
-            status = (self.backlog.directory / entry.file).stat()
+            status = with_file(self.plan.folder, entry, os.stat)
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -317,6 +317,11 @@ class DatabaseQueue:
         if self._previous is None or entry[:2] > self._previous[:2]:
             self._previous = entry
 
+    def go_past(self, number: tuple[int, int] | None) -> None:
+        """Miss nothing up to NUMBER (epoch, sequence): it was delivered, and is gone."""
+        if number is not None:
+            self._go_past(Entry(*number, UUID(int=0)))
+
     def leave_out(self, entry: Entry, pos: int, reason: str) -> None:
         """Event POS of ENTRY is not to be sent when the journal is begun again."""
         self._skipped.setdefault(entry.uuid, {})[pos] = reason

@@ -60,7 +60,7 @@ class Disposal:
 
     def run(self) -> bool:
         """Dispose of what waits; return whether that was done."""
-        if not (self._waiting or self._backlog.empty) or monotonic() < self.retry_at:
+        if not (self._waiting or self._backlog.finished) or monotonic() < self.retry_at:
             return False
         try:
             missing = self._dispose()
@@ -75,7 +75,7 @@ class Disposal:
             _log.warning("{}: delivered, but gone before it could be archived", path)
         for entry in self._waiting:
             self._backlog.forget(entry)
-        self._backlog.forget_empty()
+        self._backlog.forget_finished()
         self.shipped += len(self._waiting)
         self._waiting.clear()
         return True
@@ -89,8 +89,10 @@ class Disposal:
                 self._on_missing(database, (entry[:2], entry[:2]))
         files = self._backlog.files_without(whole)
         folder = self._plan.folder
-        if self._backlog.empty:
-            dispose_shipped([folder + name for name in self._backlog.empty], None)
+        finished = self._backlog.finished
+        if empty := [folder + name for name, has_any in finished.items() if not has_any]:
+            dispose_shipped(empty, None)
+        files += [name for name, has_any in finished.items() if has_any]
         if not files:
             return []
         self._before_removal()

@@ -130,6 +130,7 @@ class PlainDelivery(Delivery):
         shared = queue.offset.shared
         if not shared:
             shared = self.offsets.shared(queue.database)
+            queue.go_past(self.offsets.delivered(queue.database))
         queue.stand(None, self.offsets.passed(queue.database), shared=shared)
         known = self.offsets.known.get(queue.database)
         if known is None:
@@ -148,13 +149,13 @@ class PlainDelivery(Delivery):
             )
 
     def _ready(self, queue: DatabaseQueue) -> bool:
-        while super()._ready(queue):
+        # Behind a journal that is sent again all has to be, or rows stay as they were there.
+        while not queue.has_begun and queue.backlog:
             entry = queue.backlog.first()
-            # Behind a journal that is sent again all has to be, or rows stay as they were there.
-            if queue.has_begun or not queue.offset.shared.covers(entry):
-                return True
+            if not queue.offset.shared.covers(entry):
+                break
             self._take_known(queue, entry)
-        return False
+        return super()._ready(queue)
 
     def before_removal(self) -> None:
         """Keep how far shared journals are delivered: without a file that goes now, what is sent
@@ -165,8 +166,9 @@ class PlainDelivery(Delivery):
 
     def _keep_shared(self, queue: DatabaseQueue) -> None:
         if queue.offset.shared and queue.settled is not None:
-            reached = queue.offset.shared.after((), queue.settled[0][:2], self.backlog.holds)
-            self.offsets.keep_shared(queue.database, reached)
+            last = queue.settled[0][:2]
+            reached = queue.offset.shared.after((), last, self.backlog.holds)
+            self.offsets.keep_shared(queue.database, reached, last)
 
     def _write_positions(self) -> None:
         """Let Kafka know, now and then, how far each database has come."""

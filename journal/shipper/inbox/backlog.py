@@ -15,7 +15,8 @@ from time import time
 from uuid import UUID
 
 from firebird_cdc.errors import JournalError, JournalShared
-from firebird_cdc.journal.format import SharedJournal, read_envelope
+from firebird_cdc.journal.folder.ledger_records import LedgerEntry
+from firebird_cdc.journal.format import SharedJournal, Stamp, read_envelope
 from firebird_cdc.journal.shipper.inbox.queue import Entry, Queue
 from firebird_cdc.native._journal_files import read_envelopes
 
@@ -77,10 +78,27 @@ class _Uuids:
                 self._rests[start] = rests[:at] + rests[at + 14 :]
 
 
+@dataclass(slots=True)
+class _Home:
+    """A shared journal: how many of its transactions wait or are under way, up to which number the
+    ledger was read, and up to where it is known to be on disk."""
+
+    left: int = 0
+    is_closed: bool = False
+    last: tuple[int, int] = (-1, -1)
+    whole_to: int = 0
+
+
+def _number(stamp: Stamp) -> tuple[int, int]:
+    return stamp.epoch, stamp.sequence
+
+
 class Backlog:
     """All journals of one folder that are known and not yet disposed of.
 
-    ``empty``: files in which nothing was committed.
+    ``finished``: shared journals that are closed and in which nothing waits any more; whether
+    anything was committed there. ``behind``: by database, how many numbers a ledger has that are
+    not sorted in yet.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -90,8 +108,9 @@ class Backlog:
         self._folder = f"{directory}{os.sep}"
         self._known = _Uuids()
         self._young: set[str] = set()
-        self._left: dict[UUID, int] = {}  # transactions of journals that are shared
-        self.empty: list[str] = []
+        self._homes: dict[UUID, _Home] = {}
+        self.finished: dict[str, bool] = {}
+        self.behind: dict[str, int] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self.queues.values()))
@@ -181,11 +200,44 @@ class Backlog:
             self._cannot_read(path, database, str(error))
             return
         self._know(uuid, path.name)
-        if journal.places:
-            self._left[uuid] = len(journal.places)
-            self.queues.setdefault(database, Queue()).push_shared(uuid, journal.places)
+        home = self._homes.setdefault(uuid, _Home())
+        home.is_closed = True
+        places = [place for place in journal.places if _number(place.stamp) > home.last]
+        home.left += len(places)
+        self.queues.setdefault(database, Queue()).push_shared(uuid, places)
+        if not home.left:
+            self.finished[path.name] = bool(journal.places)
+
+    def take_given(self, database: str, given: Sequence[LedgerEntry]) -> None:
+        """Sort in those of GIVEN, which the ledger of DATABASE has in this order, that lie in
+        journals that are not closed yet. Where one is, its index says what is in it."""
+        taken: list[tuple[UUID, LedgerEntry]] = []
+        for entry in given:
+            if entry.home is None:
+                continue
+            home = self._homes.get(entry.home) or self._find_home(entry.home)
+            if home is None or home.is_closed:
+                continue
+            home.left += 1
+            home.last = _number(entry.stamp)
+            home.whole_to = max(home.whole_to, entry.offset + entry.stamp.journal_length)
+            taken.append((entry.home, entry))
+        if taken:
+            entries = [
+                Entry(*_number(each.stamp), each.uuid, uuid, each.place, self._homes[uuid].whole_to)
+                for uuid, each in taken
+            ]
+            self.queues.setdefault(database, Queue()).push_listed(entries)
+
+    def _find_home(self, uuid: UUID) -> _Home | None:
+        """Return a shared journal that may still grow; sort in one that is closed. None: it is not
+        here any more."""
+        name = f"{uuid}.log"
+        if not (self.directory / f"{name}.live").exists():
+            self.offer(name)
         else:
-            self.empty.append(path.name)
+            self._homes[uuid] = _Home()
+        return self._homes.get(uuid)
 
     def _know(self, uuid: UUID, name: str) -> None:
         self._known.add(uuid.bytes)
@@ -214,29 +266,34 @@ class Backlog:
         for entry in entries:
             if entry.home is not None:
                 gone[entry.home] += 1
-                if gone[entry.home] < self._left.get(entry.home, 0):
+                home = self._homes.get(entry.home)
+                if home is not None and (not home.is_closed or gone[entry.home] < home.left):
                     continue
             names.append(entry.file)
         return names
 
-    def forget_empty(self) -> None:
-        """The files in ``empty`` were disposed of."""
-        for name in self.empty:
-            self._known.discard(_packed(name))
-        self.empty.clear()
+    def forget_finished(self) -> None:
+        """The files in ``finished`` were disposed of."""
+        for name in self.finished:
+            self._forget_home(UUID(name.removesuffix(".log")))
+        self.finished.clear()
+
+    def _forget_home(self, uuid: UUID) -> None:
+        self._homes.pop(uuid, None)
+        self._known.discard(uuid.bytes)
 
     def holds(self, home: UUID) -> bool:
-        """Tell whether something waits in the shared journal HOME, or is under way."""
-        return home in self._left
+        """Tell whether the shared journal HOME is still there."""
+        return home in self._homes
 
     def forget(self, entry: Entry) -> None:
         """ENTRY was disposed of; should its file come again, it is a new journal."""
         if entry.home is None:
             self._known.discard(entry.uuid.bytes)
-        elif self._left.get(entry.home, 0) > 1:
-            self._left[entry.home] -= 1
-        elif self._left.pop(entry.home, None) is not None:
-            self._known.discard(entry.home.bytes)
+        elif (home := self._homes.get(entry.home)) is not None:
+            home.left -= 1
+            if home.is_closed and not home.left:
+                self._forget_home(entry.home)
 
     def recheck_unreadable(self) -> Iterator[Unreadable]:
         """Yield the unreadable journals that are still there, still unreadable."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+from contextlib import suppress
 from pathlib import Path
 
+_IN_MODIFY = 0x2
 _IN_MOVED_TO = 0x80
 _IN_CREATE = 0x100
 _IN_Q_OVERFLOW = 0x4000
@@ -29,20 +31,25 @@ class Overflow(Exception):
 
 
 class Inotify:
-    """Watches one folder. Raises OSError if the system's limits don't allow it."""
+    """Watches what appears in one folder, and if it is there, what is written to files of another
+    one, WRITTEN. Raises OSError if the system's limits don't allow it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, written: Path | None = None) -> None:
         self.fd = _checked(_libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
         mask = _IN_MOVED_TO | _IN_CREATE | _IN_ONLYDIR
         try:
             _checked(_libc.inotify_add_watch(self.fd, os.fsencode(directory), mask))
+            if written is not None:
+                with suppress(FileNotFoundError):
+                    mask = _IN_MODIFY | _IN_ONLYDIR
+                    _checked(_libc.inotify_add_watch(self.fd, os.fsencode(written), mask))
         except OSError:
             os.close(self.fd)
             raise
 
     def read(self) -> list[str]:
-        """Return names that have appeared since the last call, without waiting; none if that are
-        all. Raises Overflow."""
+        """Return names that have appeared or were written to since the last call, without waiting;
+        none if that are all. Raises Overflow."""
         try:
             content = os.read(self.fd, _BUFFER_BYTES)
         except BlockingIOError:

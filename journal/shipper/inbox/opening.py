@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
 from firebird_cdc.journal.format import JournalReader, Place, pread
-from firebird_cdc.journal.shipper.inbox.queue import Entry
+from firebird_cdc.journal.shipper.inbox.queue import Entry, with_file
 from firebird_cdc.native._journal_files import START, read_start
 
 _WINDOW = 256 * 1024
 _SMALL = _WINDOW // 4
 _BEHIND = 16 * 1024  # numbers may go back by so many bytes, as prepare and commit do not keep order
 _MOST_WINDOWS = 16
+
+
+def _read(length: int, offset: int, path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return pread(fd, length, offset)
+    finally:
+        os.close(fd)
 
 
 class JournalOpener:
@@ -28,31 +37,34 @@ class JournalOpener:
 
     def open(self, entry: Entry) -> JournalReader:
         """Return a reader of ENTRY. Raises as JournalReader does."""
-        path = f"{self._folder}{entry.name}"
-        if entry.home is None or entry.place is None:
+        place = entry.place
+        if entry.home is None or place is None:
+            path = f"{self._folder}{entry.name}"
             start = read_start(path)
             return JournalReader(path, self._none_charset, start if len(start) < START else None)
-        content = None
-        if entry.place.stamp.journal_length <= _SMALL:
-            content = self._content(entry.home, entry.place)
-        return JournalReader(path, self._none_charset, content, None, entry.place)
+        if place.stamp.journal_length <= _SMALL:
+            content = self._content(entry, entry.home, place)
+            path = f"{self._folder}{entry.name}"
+            return JournalReader(path, self._none_charset, content, None, place)
+        return with_file(self._folder, entry, partial(self._open_large, entry.uuid, place))
+
+    def _open_large(self, uuid: UUID, place: Place, path: str) -> JournalReader:
+        return JournalReader(f"{path}/{uuid}.log", self._none_charset, None, None, place)
 
     def forget(self, entry: Entry) -> None:
         """Read the file of ENTRY anew the next time: what was read of it may have been mended."""
         if entry.home is not None:
             self._windows.pop(entry.home, None)
 
-    def _content(self, home: UUID, place: Place) -> bytes:
+    def _content(self, entry: Entry, home: UUID, place: Place) -> bytes:
         """Return the bytes of a transaction, fewer where the file ends. Raises OSError."""
         length = place.stamp.journal_length
         start, held = self._windows.get(home, (0, b""))
         if not start <= place.offset <= start + len(held) - length:
             start = max(place.offset - _BEHIND, 0)
-            fd = os.open(f"{self._folder}{home}.log", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                held = pread(fd, _WINDOW, start)
-            finally:
-                os.close(fd)
+            # What is behind that may be just being written.
+            most = min(_WINDOW, entry.whole_to - start)
+            held = with_file(self._folder, entry, partial(_read, most, start))
             self._windows[home] = start, held
             if len(self._windows) > _MOST_WINDOWS:
                 self._windows.popitem(last=False)

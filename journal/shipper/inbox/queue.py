@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import heapq
 import struct
+import sys
 import zlib
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from firebird_cdc.journal.format import Place, fast_uuid, pack_places, unpack_places
@@ -20,13 +22,14 @@ _KEY = struct.Struct(">IQ16s")
 
 class Entry(NamedTuple):
     """One waiting transaction: in a journal of its name, or at ``place`` in the journal ``home``,
-    which transactions share."""
+    which transactions share. ``whole_to``: up to where that is known to be on disk."""
 
     epoch: int
     sequence: int
     uuid: UUID
     home: UUID | None = None
     place: Place | None = None
+    whole_to: int = sys.maxsize
 
     @property
     def file(self) -> str:
@@ -48,6 +51,20 @@ class Entry(NamedTuple):
     def name(self) -> str:
         """The file, and which transaction in it, as ``journal show`` takes it."""
         return f"{self.uuid}.log" if self.home is None else f"{self.home}.log/{self.uuid}.log"
+
+
+T = TypeVar("T")
+
+
+def with_file(folder: str, entry: Entry, use: Callable[[str], T]) -> T:
+    """Call USE with the path of the file of ENTRY in FOLDER: a shared one may still grow, and have
+    another name then, until it is closed. Raises FileNotFoundError if it has neither."""
+    path = f"{folder}{entry.file}"
+    if entry.home is not None:
+        for name in (path, f"{path}.live"):
+            with suppress(FileNotFoundError):
+                return use(name)
+    return use(path)
 
 
 class _Run(Protocol):
@@ -80,8 +97,30 @@ class _PackedRun:
         return self._keys[self._at : self._at + _KEY.size] or None
 
 
+class _ListedRun:
+    """Transactions of journals that may still grow; few, as the ledger has them."""
+
+    __slots__ = ("_at", "_entries")
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._entries = entries
+        self._at = -1
+
+    def first(self) -> Entry:
+        """Return the entry that comes next."""
+        return self._entries[self._at]
+
+    def advance(self) -> bytes | None:
+        """Go past it; return the key of the one behind it, None at the end."""
+        self._at += 1
+        if self._at == len(self._entries):
+            return None
+        epoch, sequence, uuid = self._entries[self._at][:3]
+        return _KEY.pack(epoch, sequence, uuid.bytes)
+
+
 class _SharedRun:
-    """Transactions of one journal, some 30 bytes each."""
+    """Transactions of one journal that is closed, some 30 bytes each."""
 
     __slots__ = ("_at", "_home", "_pieces", "_places")
 
@@ -133,10 +172,10 @@ class Queue:
 
     def push(self, entry: Entry) -> None:
         """Add a journal at its place."""
-        if entry.home is None or entry.place is None:
+        if entry.home is None:
             self.push_packed(entry.epoch, entry.sequence, entry.uuid.bytes)
         else:
-            self.push_shared(entry.home, [entry.place])
+            self.push_listed([entry])
 
     def push_packed(self, epoch: int, sequence: int, uuid: bytes) -> None:
         """The same of an entry's parts, for one in a journal of its name."""
@@ -149,12 +188,18 @@ class Queue:
             self._heap.clear()
 
     def push_shared(self, home: UUID, places: Sequence[Place]) -> None:
-        """Add transactions of the journal HOME, which are in the order of their numbers."""
-        run = _SharedRun(home, places)
+        """Add transactions of the journal HOME, which is closed, in the order of their numbers."""
+        self._add_run(_SharedRun(home, places), len(places))
+
+    def push_listed(self, entries: Sequence[Entry]) -> None:
+        """Add transactions of shared journals, in the order of their numbers."""
+        self._add_run(_ListedRun(entries), len(entries))
+
+    def _add_run(self, run: _Run, length: int) -> None:
         key = run.advance()
         if key is not None:
             self._add(key, run)
-            self._length += len(places)
+            self._length += length
             self._next = None
 
     def _add(self, key: bytes, run: _Run) -> None:

@@ -22,12 +22,14 @@ from typing import Protocol
 import logbook
 from watchdog.events import (
     FileCreatedEvent,
+    FileModifiedEvent,
     FileMovedEvent,
     FileSystemEvent,
     FileSystemEventHandler,
 )
 from watchdog.observers import Observer
 
+from firebird_cdc.journal.folder.ledger_tail import ledgers_of
 from firebird_cdc.journal.shipper.inbox import inotify
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.inbox.watcher")
@@ -42,6 +44,7 @@ QUEUE_LIMIT = 100_000
 """Names that may wait; beyond them the next scan finds the journals (about 10 MB)."""
 
 _MOST_READS = 100  # of some hundred names, before the caller has its turn again
+_OF_LEDGERS = (".ledger", ".lock")
 _JOURNAL_NAME = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.log")
 
 
@@ -89,6 +92,9 @@ class _Watchdog(FileSystemEventHandler):
         self._observer.schedule(
             self, str(directory), event_filter=[FileMovedEvent, FileCreatedEvent]
         )
+        ledgers = ledgers_of(directory)
+        if ledgers.is_dir():
+            self._observer.schedule(self, str(ledgers), event_filter=[FileModifiedEvent])
         self._observer.start()
         self.fd, self._signal = os.pipe()
         os.set_blocking(self.fd, False)
@@ -133,7 +139,9 @@ def _drain(pipe: int) -> None:
 
 def _open_source(directory: Path) -> _Source:
     """Begin to watch DIRECTORY. Raises OSError."""
-    return inotify.Inotify(directory) if inotify.AVAILABLE else _Watchdog(directory)
+    if inotify.AVAILABLE:
+        return inotify.Inotify(directory, ledgers_of(directory))
+    return _Watchdog(directory)
 
 
 class JournalWatcher:
@@ -148,6 +156,7 @@ class JournalWatcher:
         self._interval_s = min(interval_s or SAFETY_SCAN_S, SAFETY_SCAN_S)
         self._idle_s = idle_s
         self._names: list[str] = []
+        self._ledgers: set[str] = set()
         self._dropped = False
         self._source: _Source | None = None
         self._identity: tuple[int, int] | None = None
@@ -204,9 +213,10 @@ class JournalWatcher:
             _write(self._waker)
 
     def wait(self, timeout_s: float) -> None:
-        """Return when a journal was notified, after ``wake``, or after TIMEOUT_S."""
+        """Return when a journal or a change of a ledger was notified, after ``wake``, or after
+        TIMEOUT_S."""
         end = monotonic() + timeout_s
-        while not self._names and not self._dropped:
+        while not self._names and not self._ledgers and not self._dropped:
             left = end - monotonic()
             ready = self._poll.poll(max(left * 1000, 0))
             self._read()
@@ -215,6 +225,12 @@ class JournalWatcher:
             if any(fd == self._woken for fd, _ in ready):
                 _drain(self._woken)
                 return
+
+    def take_ledgers(self) -> set[str]:
+        """Return the keys of the databases whose ledgers have changed since the last call."""
+        self._read()
+        keys, self._ledgers = self._ledgers, set()
+        return keys
 
     def take(self) -> list[str]:
         """Return the names notified since the last call; a name may come more than once."""
@@ -234,7 +250,11 @@ class JournalWatcher:
                 continue
             if not names:
                 return
-            self._names += filter(is_journal_name, names)
+            for name in names:
+                if is_journal_name(name):
+                    self._names.append(name)
+                elif name.endswith(_OF_LEDGERS):
+                    self._ledgers.add(name.partition(".")[0])
             if len(self._names) > QUEUE_LIMIT:
                 self._dropped = True
                 del self._names[QUEUE_LIMIT:]

@@ -244,8 +244,8 @@ def _late_of(key: bytes | None) -> UUID | None:
 def runs_of(entries: Sequence[Entry]) -> tuple[Run, ...]:
     """Name those of ENTRIES that are journals of their own, as briefly as possible: all are in the
     order of their numbers."""
-    if any(entry.home is not None for entry in entries):
-        entries = [entry for entry in entries if entry.home is None]
+    if not all(entry.is_alone for entry in entries):
+        entries = [entry for entry in entries if entry.is_alone]
     if not entries:
         return ()
     first, last = entries[0], entries[-1]

@@ -1,0 +1,95 @@
+"""Follows a ledger without its lock: what was given since the last look, as far as it is on disk.
+
+The lock file says how far that is (``journal.folder.ledger``). A ledger that begins anew has only
+what lies in journals that are not closed yet; the index of the others has the rest.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from firebird_cdc.journal.folder.ledger import read_noted
+from firebird_cdc.journal.folder.ledger_records import LedgerEntry, LedgerRecord, read_records
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.format import pread
+
+_CHUNK = 256 * 1024  # some 2,000 entries
+
+
+def ledgers_of(directory: Path) -> Path:
+    """Return where the ledgers of the journal folder DIRECTORY are."""
+    return directory / STATE_DIRECTORY / "databases"
+
+
+class LedgerTail:
+    """The ledger KEY of the folder DATABASES. IS_SYNCED: numbers count once they are on disk.
+
+    ``last``: epoch and number up to which it was read; ``given``: those up to which there are some.
+    """
+
+    def __init__(self, databases: Path, key: str, *, is_synced: bool) -> None:
+        self._path = databases / f"{key}.ledger"
+        self._lock_path = databases / f"{key}.lock"
+        self._is_synced = is_synced
+        self._fd = -1
+        self._at = 0
+        self.last = self.given = (-1, -1)
+
+    def close(self) -> None:
+        """Close the ledger."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    @property
+    def behind(self) -> int:
+        """Return how many numbers are given that were not read yet."""
+        epoch, number = self.given
+        return max(number - (self.last[1] if self.last[0] == epoch else 0), 0)
+
+    def read(self) -> list[LedgerEntry]:
+        """Return some of what was given since the last call, in that order, without what lies in
+        journals of its own; nothing where `behind` is 0, or the ledger is just being written anew.
+        Raises OSError."""
+        limit = self._limit()
+        length = _CHUNK
+        while self._at < limit:
+            content = pread(self._fd, min(length, limit - self._at), self._at)
+            read = list(read_records(content, only_shared=True))
+            if read:
+                return self._new_in(read)
+            if length >= limit - self._at:
+                break
+            length *= 2  # a record that is longer
+        return []
+
+    def _new_in(self, read: list[LedgerRecord]) -> list[LedgerEntry]:
+        before = self.last
+        self._at += read[-1].end
+        self.last = max(before, max((record.epoch, record.last) for record in read))
+        return [
+            entry
+            for record in read
+            for entry in record.given
+            if (record.epoch, entry.stamp.sequence) > before
+        ]
+
+    def _limit(self) -> int:
+        """Return up to where the ledger counts; open the one that has its name now."""
+        noted = read_noted(self._lock_path)
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            return 0
+        if self._fd < 0 or os.fstat(self._fd).st_ino != status.st_ino:
+            self.close()
+            self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            self._at = 0
+            status = os.fstat(self._fd)
+        if not self._is_synced:
+            return status.st_size
+        if noted.inode != status.st_ino:
+            return 0
+        self.given = noted.number
+        return noted.end

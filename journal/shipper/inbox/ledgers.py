@@ -1,0 +1,107 @@
+"""The ledgers of a folder as the shipper follows them: what was committed in shared journals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from time import monotonic
+
+import logbook
+
+from firebird_cdc.journal.folder.ledger import read_database
+from firebird_cdc.journal.folder.ledger_tail import LedgerTail, ledgers_of
+from firebird_cdc.journal.folder.subjects import LEDGER
+from firebird_cdc.journal.shipper.inbox.backlog import Backlog
+from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+
+_log = logbook.Logger("firebird_cdc.journal.shipper.inbox.ledgers")
+
+_LOOK_S = 1.0  # at all of them: a notification may be missed, and one may be new
+
+_AHEAD = 20_000
+"""Transactions of a database that are in memory; the others wait in the ledger."""
+
+
+class Ledgers:
+    """Hands to BACKLOG what the ledgers of the folder DIRECTORY have given. IS_SYNCED: numbers
+    count once they are on disk."""
+
+    def __init__(
+        self, directory: Path, backlog: Backlog, statistics: Statistics, *, is_synced: bool
+    ) -> None:
+        self._folder = ledgers_of(directory)
+        self._backlog = backlog
+        self._statistics = statistics
+        self._is_synced = is_synced
+        self._tails: dict[str, tuple[str, LedgerTail]] = {}
+        self._waiting: set[str] = set()  # of which not all was read
+        self._next_look = 0.0
+
+    def turn(self, changed: Iterable[str]) -> None:
+        """Read on in those whose keys have CHANGED, and now and then in all."""
+        keys = {*changed, *self._waiting}
+        if (now := monotonic()) >= self._next_look:
+            self._next_look = now + _LOOK_S
+            keys |= {path.stem for path in self._folder.glob("*.ledger")}
+            for key in self._tails.keys() - keys:
+                self._forget(key)
+        for key in keys:
+            self._follow(key)
+
+    @property
+    def is_behind(self) -> bool:
+        """Tell whether something is known to be left to be read."""
+        return bool(self._waiting)
+
+    def close(self) -> None:
+        """Close them, to begin anew: the folder may be another one."""
+        for key in list(self._tails):
+            self._forget(key)
+        self._waiting.clear()
+        self._next_look = 0.0
+
+    def _forget(self, key: str) -> None:
+        database, tail = self._tails.pop(key)
+        tail.close()
+        self._backlog.behind.pop(database, None)
+        self._statistics.clear(LEDGER + database)
+
+    def _follow(self, key: str) -> None:
+        database = ""
+        try:
+            if key not in self._tails:
+                database = read_database(self._folder / f"{key}.lock").path
+                if not database:
+                    return  # an earlier version's, which shares no journals
+                tail = LedgerTail(self._folder, key, is_synced=self._is_synced)
+                self._tails[key] = database, tail
+            database, tail = self._tails[key]
+            if self._read(database, tail):
+                self._waiting.discard(key)
+            else:
+                self._waiting.add(key)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if database:
+                self._tell(database, error)
+            return
+        self._backlog.behind[database] = tail.behind
+        self._statistics.clear(LEDGER + database)
+
+    def _read(self, database: str, tail: LedgerTail) -> bool:
+        """Read on; False: there is more, but enough in memory. Raises OSError."""
+        while True:
+            queue = self._backlog.queues.get(database)
+            if queue is not None and len(queue) >= _AHEAD:
+                return False
+            before = tail.last
+            self._backlog.take_given(database, tail.read())
+            if tail.last == before:
+                return True
+
+    def _tell(self, database: str, error: OSError) -> None:
+        subject = LEDGER + database
+        if subject not in self._statistics.troubles:
+            _log.error("{}: its ledger can't be read, and is tried again: {}", database, error)
+        self._statistics.trouble(subject, "halted", f"its ledger can't be read: {error}")

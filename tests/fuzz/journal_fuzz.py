@@ -38,6 +38,7 @@ from firebird_cdc.journal.format import (
     Blob,
     Change,
     Column,
+    DdlChange,
     Element,
     Header,
     JournalReader,
@@ -660,9 +661,13 @@ def _read_all(reader: JournalReader, truths: Sequence[Truth], is_forged: bool) -
             if is_forged:
                 use(change, texts)
                 continue
-            seen = plain(change)
-            still = [t for t in possible if len(t.changes) > count and t.changes[count] == seen]
-            if not still:
+            seen, told = _apart(plain(change))
+            longer = [t for t in possible if len(t.changes) > count]
+            still = [t for t in longer if _apart(t.changes[count])[0] == seen]
+            # The seal binds a catalogue to the records, and it comes after them: until then it may
+            # be that of another journal of the same uuid, as only the vectors have it.
+            known = [_apart(t.changes[count])[1] for t in truths if len(t.changes) > count]
+            if not still or told not in known:
                 raise Lie(f"change {count}: {seen!r:.2000}")
             possible = still
             count += 1
@@ -671,6 +676,13 @@ def _read_all(reader: JournalReader, truths: Sequence[Truth], is_forged: bool) -
     if not is_forged and not any(t.is_whole and len(t.changes) == count for t in possible):
         raise Lie(f"a journal of {count} changes is whole")
     return "whole"
+
+
+def _apart(change: object) -> tuple[object, object]:
+    """Return a change as the records have it, and what the catalogue adds."""
+    if isinstance(change, DdlChange):
+        return change._replace(table_changes=()), change.table_changes
+    return change, ()
 
 
 def _read_ranges(
@@ -692,7 +704,8 @@ def _read_ranges(
                     use(change, texts)
                     continue
                 seen = plain(change)
-                if not any(seen in truth.changes for truth in truths):
+                records = [_apart(each)[0] for truth in truths for each in truth.changes]
+                if _apart(seen)[0] not in records:
                     raise Lie(f"a change from byte {start} on: {seen!r:.2000}")
 
 

@@ -6,6 +6,7 @@ what lies in journals that are not closed yet; the index of the others has the r
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -26,6 +27,7 @@ class LedgerTail:
     """The ledger KEY of the folder DATABASES. IS_SYNCED: numbers count once they are on disk.
 
     ``last``: epoch and number up to which it was read; ``given``: those up to which there are some.
+    ``is_shared``: it has named a shared journal.
     """
 
     def __init__(self, databases: Path, key: str, *, is_synced: bool) -> None:
@@ -35,6 +37,7 @@ class LedgerTail:
         self._fd = -1
         self._at = 0
         self.last = self.given = (-1, -1)
+        self.is_shared = False
 
     def close(self) -> None:
         """Close the ledger."""
@@ -48,10 +51,12 @@ class LedgerTail:
         epoch, number = self.given
         return max(number - (self.last[1] if self.last[0] == epoch else 0), 0)
 
-    def read(self) -> list[LedgerEntry]:
+    def read(self) -> list[LedgerEntry] | None:
         """Return some of what was given since the last call, in that order, without what lies in
-        journals of its own; nothing where `behind` is 0, or the ledger is just being written anew.
-        Raises OSError."""
+        journals of its own; None if that was all, or the ledger is just being written anew.
+
+        Raises OSError, also where it is damaged.
+        """
         limit = self._limit()
         length = _CHUNK
         while self._at < limit:
@@ -60,13 +65,16 @@ class LedgerTail:
             if read:
                 return self._new_in(read)
             if length >= limit - self._at:
-                break
+                if not self._is_synced:
+                    break  # just being written
+                raise OSError(errno.EIO, f"it is damaged at byte {self._at}", str(self._path))
             length *= 2  # a record that is longer
-        return []
+        return None
 
     def _new_in(self, read: list[LedgerRecord]) -> list[LedgerEntry]:
         before = self.last
         self._at += read[-1].end
+        self.is_shared = self.is_shared or any(record.given for record in read)
         self.last = max(before, max((record.epoch, record.last) for record in read))
         return [
             entry

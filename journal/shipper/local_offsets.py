@@ -14,6 +14,7 @@ else could tell again; what else a power cut takes was there for comparison.
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -234,6 +235,8 @@ class Shipped:
         self._told = ""
         self._told_wishes: set[str] = set()
         self._dirty: set[str] = set()
+        self._unsynced: set[str] = set()  # written, but perhaps not on disk
+        self._failure = 0
         self._is_to_sync = False
         self._next_write = 0.0
         self._next_look = 0.0
@@ -253,6 +256,7 @@ class Shipped:
                 f"the identity of the journal folder can't be saved: {error}"
             ) from error
         self._dirty.clear()
+        self._unsynced.clear()
         self.databases = {memory.database: memory for memory in self._read()}
 
     def _identify(self) -> str:
@@ -339,10 +343,15 @@ class Shipped:
             self._dirty.add(database)
 
     def write_shared(self) -> None:
-        """Have on disk what was kept of shared journals."""
-        if any(self.databases[database].shared for database in self._dirty):
-            self._is_to_sync = True
-            self.write()
+        """Have on disk what was kept of shared journals. Raises OSError."""
+        self._dirty |= {each for each in self._unsynced if self.databases[each].shared}
+        if not any(self.databases[database].shared for database in self._dirty):
+            return
+        self._is_to_sync = True
+        self.write()
+        if self._dirty and self._failure not in (errno.ENOSPC, errno.EDQUOT):
+            # Where the disk is full, what is removed now makes room.
+            raise OSError(self._failure, self._told, str(self._folder))
 
     def _memory(self, database: str) -> Memory:
         memory = self.databases.get(database)
@@ -429,8 +438,12 @@ class Shipped:
         except OSError as error:
             if str(error) != self._told:
                 _log.warning("what was shipped can't be saved: {}", error)
-            self._told = str(error)
+            self._told, self._failure = str(error), error.errno or errno.EIO
             return
+        if self._is_to_sync:
+            self._unsynced -= self._dirty
+        else:
+            self._unsynced |= self._dirty
         self._told = ""
         self._is_to_sync = False
         self._dirty.clear()

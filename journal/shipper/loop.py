@@ -256,6 +256,7 @@ class Shipper:
         """Sort in what was notified and, when it is time, what is in the folder, bit by bit."""
         self._offer(self._watcher.take())
         self._ledgers.turn(self._watcher.take_ledgers())
+        self._watcher.followed = self._ledgers.sharing
         if delivery.wants_scan:
             self._watcher.request_scan()
         if self._scan is None and self._watcher.scan_due:

@@ -100,7 +100,7 @@ class OffsetTracker:
         self._shipped.keep_shared(database, reached, last)
 
     def write_shared(self) -> None:
-        """Have on disk what was kept of shared journals."""
+        """Have on disk what was kept of shared journals. Raises OSError."""
         self._shipped.write_shared()
 
     def forget(self) -> None:

@@ -277,6 +277,7 @@ class Quarantine:
         note = self._drafts.pop(uuid, None) or Note(uuid, database, None, None, now_us())
         if entry is not None:
             note.epoch, note.sequence = entry[:2]
+            note.home = None if entry.is_alone else entry.home
         note.end_after(after, reason)
         note.concerns(after, None)
         self._watch(note)  # first, as it may say that there are too many to watch

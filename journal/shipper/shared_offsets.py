@@ -37,12 +37,18 @@ class SharedOffsets:
             return False
         return entry[:2] <= self._reached.get(entry.home, (-1, -1))
 
+    def anew(self, reached: Mapping[UUID, Number]) -> SharedOffsets:
+        """Return offsets that begin with REACHED, without those that were set aside."""
+        made = SharedOffsets(reached)
+        made._set_aside = self._set_aside
+        return made
+
     def note(self, entry: Entry) -> None:
-        """ENTRY, and all of its journal before it, is delivered."""
+        """Take it that ENTRY, and all of its journal before it, is delivered."""
         _raise(self._reached, entry)
 
     def set_aside(self, entry: Entry) -> None:
-        """ENTRY will never be delivered, though transactions before it may have to be."""
+        """Take it that ENTRY is never delivered, though transactions before it may have to be."""
         self._set_aside.append(entry)
 
     def after(

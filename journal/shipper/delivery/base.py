@@ -259,6 +259,8 @@ class Delivery(ABC):
     def _ready(self, queue: DatabaseQueue) -> bool:
         if self.stopping or self.disposal.is_failing or self.late.holds(queue.database):
             return False
+        if queue.database in self.backlog.unread:  # it may have what comes next
+            return False
         suspects: Sequence[Unreadable] = ()
         if self.backlog.unreadable and self.plan.failure_mode == "fail":
             suspects = self._suspects(queue)

@@ -348,7 +348,7 @@ class DatabaseQueue:
         """
         if shared is None:
             is_ours = known is not None and not is_foreign
-            shared = SharedOffsets(known.position.shared if known and is_ours else None)
+            shared = self.offset.shared.anew(known.position.shared if known and is_ours else {})
         offset = QueueOffset(known, passed, is_foreign, self.offset.is_forgiven, shared=shared)
         self.offset = offset
         self._resume_after.clear()  # the beginning of a journal may be lost with its cluster

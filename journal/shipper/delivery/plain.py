@@ -168,6 +168,7 @@ class PlainDelivery(Delivery):
         if queue.offset.shared and queue.settled is not None:
             last = queue.settled[0][:2]
             reached = queue.offset.shared.after((), last, self.backlog.holds)
+            queue.offset.shared.advance(reached, last)
             self.offsets.keep_shared(queue.database, reached, last)
 
     def _write_positions(self) -> None:
@@ -185,9 +186,10 @@ class PlainDelivery(Delivery):
                 continue
             entry, pos = queue.settled
             epoch, sequence, uuid = entry[:3]
+            shared = queue.offset.shared.after((), (epoch, sequence), self.backlog.holds)
             position = Offset(
                 queue.database, epoch, sequence, uuid, pos, True, now_us(), runs_of([entry]),
-                self.offsets.folder, self.offsets.place,
+                self.offsets.folder, self.offsets.place, shared,
             )  # fmt: skip
             try:
                 self._produce_record(*position.record(), position)

@@ -38,6 +38,7 @@ from firebird_cdc.journal.shipper.kafka.offset_topic import (
     Offset,
     late_record,
 )
+from firebird_cdc.journal.shipper.local_offsets import before
 from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.transactional")
@@ -409,6 +410,8 @@ class TransactionalDelivery(Delivery):
                 " and shipping resumes automatically; look into the topics for its events before"
                 " you send them again"
             )
+            if not entry.is_alone:
+                advice += ". Other transactions are in the same file"
         signature = self._signature(entry)
         queue.backlog.pop()
         halt = Halt(entry[:2], entry, reason, signature, advice, acknowledgeable=bool(names))
@@ -681,6 +684,10 @@ class TransactionalDelivery(Delivery):
             queue.count()
             queue.advance(position)
             self.offsets.note(position)
+            if position.shared:  # for whoever goes on without a transactional id
+                number = position.number
+                last = number if position.complete else before(number)
+                self.offsets.keep_shared(queue.database, position.shared, last)
 
     def _hand_over(self, key: bytes, value: bytes | None, position: Offset | None) -> None:
         """Hand over a record of the offset topic."""

@@ -98,7 +98,7 @@ class Backlog:
 
     ``finished``: shared journals that are closed and in which nothing waits any more; whether
     anything was committed there. ``behind``: by database, how many numbers a ledger has that are
-    not sorted in yet.
+    not sorted in yet; ``unread``: databases that share journals and whose ledger can't be read.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -111,6 +111,7 @@ class Backlog:
         self._homes: dict[UUID, _Home] = {}
         self.finished: dict[str, bool] = {}
         self.behind: dict[str, int] = {}
+        self.unread: set[str] = set()
 
     def __len__(self) -> int:
         return sum(map(len, self.queues.values()))
@@ -212,11 +213,14 @@ class Backlog:
         """Sort in those of GIVEN, which the ledger of DATABASE has in this order, that lie in
         journals that are not closed yet. Where one is, its index says what is in it."""
         taken: list[tuple[UUID, LedgerEntry]] = []
+        found: dict[UUID, _Home | None] = {}
         for entry in given:
             if entry.home is None:
                 continue
-            home = self._homes.get(entry.home) or self._find_home(entry.home)
-            if home is None or home.is_closed:
+            if entry.home not in found:
+                found[entry.home] = self._homes.get(entry.home) or self._find_home(entry.home)
+            home = found[entry.home]
+            if home is None or home.is_closed or _number(entry.stamp) <= home.last:
                 continue
             home.left += 1
             home.last = _number(entry.stamp)

@@ -19,7 +19,8 @@ _log = logbook.Logger("firebird_cdc.journal.shipper.inbox.ledgers")
 _LOOK_S = 1.0  # at all of them: a notification may be missed, and one may be new
 
 _AHEAD = 20_000
-"""Transactions of a database that are in memory; the others wait in the ledger."""
+"""Waiting transactions of a database from which on the ledger is read no further than to what comes
+next."""
 
 
 class Ledgers:
@@ -49,6 +50,11 @@ class Ledgers:
             self._follow(key)
 
     @property
+    def sharing(self) -> set[str]:
+        """Return the keys of the databases that share journals."""
+        return {key for key, (_, tail) in self._tails.items() if tail.is_shared}
+
+    @property
     def is_behind(self) -> bool:
         """Tell whether something is known to be left to be read."""
         return bool(self._waiting)
@@ -64,6 +70,7 @@ class Ledgers:
         database, tail = self._tails.pop(key)
         tail.close()
         self._backlog.behind.pop(database, None)
+        self._backlog.unread.discard(database)
         self._statistics.clear(LEDGER + database)
 
     def _follow(self, key: str) -> None:
@@ -84,8 +91,9 @@ class Ledgers:
             return
         except OSError as error:
             if database:
-                self._tell(database, error)
+                self._tell(key, database, error)
             return
+        self._backlog.unread.discard(database)
         self._backlog.behind[database] = tail.behind
         self._statistics.clear(LEDGER + database)
 
@@ -93,15 +101,17 @@ class Ledgers:
         """Read on; False: there is more, but enough in memory. Raises OSError."""
         while True:
             queue = self._backlog.queues.get(database)
-            if queue is not None and len(queue) >= _AHEAD:
+            if queue and len(queue) >= _AHEAD and queue.first()[:2] <= tail.last:
                 return False
-            before = tail.last
-            self._backlog.take_given(database, tail.read())
-            if tail.last == before:
+            given = tail.read()
+            if given is None:
                 return True
+            self._backlog.take_given(database, given)
 
-    def _tell(self, database: str, error: OSError) -> None:
+    def _tell(self, key: str, database: str, error: OSError) -> None:
         subject = LEDGER + database
+        if key in self._tails and self._tails[key][1].is_shared:
+            self._backlog.unread.add(database)
         if subject not in self._statistics.troubles:
             _log.error("{}: its ledger can't be read, and is tried again: {}", database, error)
         self._statistics.trouble(subject, "halted", f"its ledger can't be read: {error}")

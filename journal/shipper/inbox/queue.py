@@ -213,18 +213,20 @@ class Queue:
     def first(self) -> Entry:
         """The journal that comes next; the queue must not be empty."""
         if self._next is None:
-            if self._is_run_next:
-                self._next = self._runs[0][2].first()
-            else:
-                epoch, sequence, uuid = _KEY.unpack(self._heap[0])
-                self._next = Entry(epoch, sequence, fast_uuid(uuid))
+            self._next = self._find_first()
         return self._next
+
+    def _find_first(self) -> Entry:
+        if self._is_run_next:
+            return self._runs[0][2].first()
+        epoch, sequence, uuid = _KEY.unpack(self._heap[0])
+        return Entry(epoch, sequence, fast_uuid(uuid))
 
     @property
     def first_or_none(self) -> Entry | None:
-        """That journal, None if there is none; for any thread."""
+        """That journal, None if there is none; for any thread, so nothing is kept."""
         try:
-            return self.first()
+            return self._find_first()
         except IndexError:
             return None
 

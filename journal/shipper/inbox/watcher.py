@@ -148,7 +148,8 @@ class JournalWatcher:
     """Watches one journal folder.
 
     ``interval_s``: the user's own period for scans, 0 for none; ``idle_s``: period of scans
-    while the system gives no notifications (its limit on watches may be reached).
+    while the system gives no notifications (its limit on watches may be reached). ``followed``:
+    keys of the databases whose ledgers are of interest.
     """
 
     def __init__(self, directory: Path, interval_s: float, idle_s: float) -> None:
@@ -157,6 +158,7 @@ class JournalWatcher:
         self._idle_s = idle_s
         self._names: list[str] = []
         self._ledgers: set[str] = set()
+        self.followed: set[str] = set()
         self._dropped = False
         self._source: _Source | None = None
         self._identity: tuple[int, int] | None = None
@@ -254,7 +256,7 @@ class JournalWatcher:
                 if is_journal_name(name):
                     self._names.append(name)
                 elif name.endswith(_OF_LEDGERS):
-                    self._ledgers.add(name.partition(".")[0])
+                    self._ledgers |= {name.partition(".")[0]} & self.followed
             if len(self._names) > QUEUE_LIMIT:
                 self._dropped = True
                 del self._names[QUEUE_LIMIT:]

@@ -27,7 +27,7 @@ def server(folder: Folder) -> Iterator[SharingServer]:
 
 
 class Topic:
-    """What came of the one table."""
+    """Topic of the one table."""
 
     def __init__(self, broker: KafkaBroker, prefix: str) -> None:
         self._bootstrap, self._prefix = broker.bootstrap, prefix

@@ -33,9 +33,13 @@ from firebird_cdc.journal.format import (
     Gap,
     JournalReader,
     JournalWriter,
+    SharedJournalWriter,
     Storage,
     TableChange,
+    TransactionWriter,
+    alone,
     append_catalogue,
+    open_any,
     read_envelope,
 )
 from firebird_cdc.journal.replay.compact import (
@@ -373,12 +377,30 @@ def packed(root: Path) -> tuple[Step, Step]:
     return act, check
 
 
+def _shared_entry(root: Path, sequence: int) -> Entry:
+    """Write a journal that two transactions share; return the one with number SEQUENCE."""
+    path = root / f"{uuid4()}.log"
+    with SharedJournalWriter.create(path, database=_DATABASE) as journal:
+        for number in (sequence, sequence + 1):
+            written = TransactionWriter(journal.header, number, "SYSDBA")
+            written.ddl("CREATE TABLE T (N INTEGER)")
+            written.seal()
+            journal.append(written)
+            place = journal.commit(written, number, commit_us=1)
+            if number == sequence:
+                entry = Entry(0, number, place.uuid, journal.header.uuid, place)
+        journal.close()
+    return entry
+
+
 def set_aside(root: Path) -> tuple[Step, Step]:
     """Journals are set aside, one of them as a whole; notes change, and one goes."""
     quarantine = Quarantine(root)
     entries = [Entry(0, number, uuid4()) for number in (1, 2, 3)]
     for entry in entries:
         _journal(root / entry.name, entry.sequence)
+    shared = _shared_entry(root, 4)
+    copied: list[Entry] = []
 
     def act() -> None:
         if (root / entries[0].name).exists():
@@ -389,17 +411,21 @@ def set_aside(root: Path) -> tuple[Step, Step]:
         for entry in entries[1:]:
             if (root / entry.name).exists():
                 quarantine.set_aside(root / entry.name, entry, _DATABASE, "it can't be read")
+        if not copied:
+            quarantine.set_aside(root / shared.name, shared, _DATABASE, "it can't be read")
+            copied.append(shared)
         note = quarantine.find(entries[1].uuid)
         assert note is not None
         quarantine.update(note)
         quarantine.remove(entries[2].uuid)
-        assert sorted(journals_in(quarantine.folder)) == sorted(each.uuid for each in entries[:2])
+        kept = {shared.uuid, *(entry.uuid for entry in entries[:2])}
+        assert {*journals_in(quarantine.folder)} == kept
+        assert (root / shared.file).exists()  # others are in it
 
     def check() -> None:
-        assert {each.uuid for each in entries[:2]} <= {*journals_in(quarantine.folder)}
-        for entry in entries[:2]:
+        for entry in (*entries[:2], shared):
             assert read_note(quarantine.folder, entry.uuid)
-            with JournalReader(quarantine.folder / entry.name) as reader:
+            with alone(open_any(quarantine.folder / f"{entry.uuid}.log")) as reader:
                 assert list(reader.changes())
 
     return act, check

@@ -32,6 +32,7 @@ from firebird_cdc.journal.shipper.delivery.send import JournalSend, SendContext
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink, is_refusal
+from firebird_cdc.journal.shipper.kafka.error_codes import FENCED, OF_TOPICS, PASSING, PURGED
 from firebird_cdc.journal.shipper.kafka.offset_topic import (
     FRAME_BYTES,
     NAME_BYTES,
@@ -78,46 +79,6 @@ _FIRST_ANSWER_S = 1.0
 
 _READ_STEP_S = 1.0
 """The same for reading positions, in which a broker far away has to answer."""
-
-# What the client says when somebody else has registered the transactional id since.
-_FENCED = frozenset(
-    {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
-)
-
-
-# The client has given up a message because of something else.
-_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
-
-# What an attempt to read the positions may meet while brokers come and go, or beside a topic that
-# was made just now: asked for offsets, librdkafka says _NOENT of a partition without a leader.
-_PASSING = frozenset(
-    {
-        KafkaError._NOENT,
-        KafkaError._TRANSPORT,
-        KafkaError._TIMED_OUT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._RESOLVE,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.NOT_CONTROLLER,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.BROKER_NOT_AVAILABLE,
-    }
-)
-
-# What concerns a topic, and not the cluster.
-_OF_TOPICS = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_EXCEPTION,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.UNKNOWN_TOPIC_ID,
-        KafkaError.OPERATION_NOT_ATTEMPTED,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-    }
-)
 
 
 def _now_s() -> float:
@@ -317,7 +278,7 @@ class TransactionalDelivery(Delivery):
             return self.offsets.advance(_READ_STEP_S)
         except KafkaException as error:
             what = error.args[0]
-            if what.code() in _PASSING and not self._waits_too_long():
+            if what.code() in PASSING and not self._waits_too_long():
                 return False
             text = f"offset topic {self.offsets.topic}: {what.str()}"
             raise KafkaException(KafkaError(what.code(), text)) from error
@@ -442,7 +403,7 @@ class TransactionalDelivery(Delivery):
         try:
             self._commit()
         except KafkaException as error:
-            if error.args[0].code() in _FENCED or not self._out_of_band_fails:
+            if error.args[0].code() in FENCED or not self._out_of_band_fails:
                 raise
             self._begin_anew()
             raise _Aborted from error
@@ -560,7 +521,7 @@ class TransactionalDelivery(Delivery):
     def _take_failure(self, queue: DatabaseQueue, failed: JournalSend) -> None:
         error = failed.failed
         assert error is not None
-        if error.code() in _PURGED:
+        if error.code() in PURGED:
             self.link.producer.commit_transaction(_STEP_S)  # which fails, and says why
         if is_missing(error):
             self._abort()
@@ -714,11 +675,11 @@ class TransactionalDelivery(Delivery):
         """Counts once it is committed."""
 
     def _position_failed(self, error: KafkaError) -> None:
-        if error.code() not in _PURGED:
+        if error.code() not in PURGED:
             self._position_error = error
 
     def _heartbeat_failed(self, error: KafkaError) -> None:
-        if error.code() not in _PURGED:
+        if error.code() not in PURGED:
             # It must not take journals with it again.
             self._out_of_band_fails = True
             self._position_error = error
@@ -775,7 +736,7 @@ class TransactionalDelivery(Delivery):
         producer ends it and finds out, after a pause."""
         self.link.poll(0)
         error = self.link.fatal or error
-        if error.code() in _FENCED and not self._may_have_expired():
+        if error.code() in FENCED and not self._may_have_expired():
             raise ShipperFenced(
                 "another producer has taken over kafka.producer.transactional.id"
                 f" {self.link.transactional_id!r}, so this shipper ends and sends nothing more"
@@ -790,11 +751,11 @@ class TransactionalDelivery(Delivery):
         for queue in self.queues.values():
             queue.start_over()
         self.late.start_over()
-        if begun and error.code() in _OF_TOPICS and not of_positions:
+        if begun and error.code() in OF_TOPICS and not of_positions:
             self._alone_until = monotonic() + _ALONE_S
             if len(begun) == 1:
                 ((queue, send),) = begun
-                if send.failed is not None and send.failed.code() in _OF_TOPICS:
+                if send.failed is not None and send.failed.code() in OF_TOPICS:
                     why = self._why(send)
                 self.back_off(queue, why, send)
         else:

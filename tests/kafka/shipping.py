@@ -21,7 +21,13 @@ from confluent_kafka import (
     KafkaError,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 
 from firebird_cdc.cli import main
 from firebird_cdc.config import load_config
@@ -340,6 +346,37 @@ def _read_partition(
                 {name: content.decode() for name, content in message.headers() or []},
             )
         )
+
+
+class ItemTopic:
+    """Topic of the one table. It may be made to take messages up to 30,000 bytes only."""
+
+    def __init__(self, bootstrap: str, prefix: str) -> None:
+        self.name = f"{prefix}._srv_fb_warehouse.fdb.ITEM"
+        self._bootstrap = bootstrap
+        self._prefix = prefix
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def limit(self) -> None:
+        """Make it, with that limit."""
+        limited = NewTopic(self.name, 1, 1, config={"max.message.bytes": "30000"})
+        self._admin.create_topics([limited])[self.name].result(30)
+
+    def widen(self, limit: int = 1_048_588) -> None:
+        """Have it take messages of LIMIT bytes from now on."""
+        entry = ConfigEntry(
+            "max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET
+        )
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self.name, incremental_configs=[entry])
+        self._admin.incremental_alter_configs([resource])[resource].result(30)
+
+    def events(self) -> list[Event]:
+        """Return the events that ``read_committed`` readers have got so far."""
+        return read_topics(self._bootstrap, self._prefix).get(self.name, [])
+
+    def places(self) -> list[tuple[int, int]]:
+        """Return the same as places in the history."""
+        return [event.position for event in self.events()]
 
 
 class Shipper:

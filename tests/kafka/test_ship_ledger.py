@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from shipping import Event, Folder, SharingServer, Ship, first_occurrences, read_topics
+from shipping import Folder, ItemTopic, SharingServer, Ship, first_occurrences
 
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.journal.folder import ledger
@@ -26,25 +26,9 @@ def server(folder: Folder) -> Iterator[SharingServer]:
     made.end()
 
 
-class Topic:
-    """Topic of the one table."""
-
-    def __init__(self, broker: KafkaBroker, prefix: str) -> None:
-        self._bootstrap, self._prefix = broker.bootstrap, prefix
-
-    def events(self) -> list[Event]:
-        """Return its events for ``read_committed`` readers."""
-        topics = read_topics(self._bootstrap, self._prefix)
-        return topics.get(f"{self._prefix}._srv_fb_warehouse.fdb.ITEM", [])
-
-    def places(self) -> list[tuple[int, int]]:
-        """Return their places in the history."""
-        return [event.position for event in self.events()]
-
-
 @pytest.fixture
-def topic(broker: KafkaBroker, topic_prefix: str) -> Topic:
-    return Topic(broker, topic_prefix)
+def topic(broker: KafkaBroker, topic_prefix: str) -> ItemTopic:
+    return ItemTopic(broker.bootstrap, topic_prefix)
 
 
 @pytest.fixture
@@ -63,7 +47,7 @@ def ship(ship: Ship, topic_prefix: str, request: pytest.FixtureRequest) -> Ship:
 
 @WAYS
 def test_transactions_are_sent_while_their_journals_grow_and_the_files_go_once_closed(
-    ship: Ship, server: SharingServer, topic: Topic, tmp_path: Path, transactional: bool
+    ship: Ship, server: SharingServer, topic: ItemTopic, tmp_path: Path, transactional: bool
 ) -> None:
     archive = tmp_path / "archive"
     ship.options["connector.journal.archive.directory"] = str(archive)
@@ -100,7 +84,7 @@ def test_transactions_are_sent_while_their_journals_grow_and_the_files_go_once_c
 
 @WAYS
 def test_shipper_that_is_killed_goes_on_inside_open_journals(
-    ship: Ship, server: SharingServer, topic: Topic, transactional: bool
+    ship: Ship, server: SharingServer, topic: ItemTopic, transactional: bool
 ) -> None:
     first, second = server.open(), server.open()
     count = 0
@@ -131,7 +115,7 @@ def test_shipper_that_is_killed_goes_on_inside_open_journals(
 
 
 def test_what_a_new_ledger_no_longer_names_comes_by_the_index_of_its_journal(
-    ship: Ship, server: SharingServer, topic: Topic, monkeypatch: pytest.MonkeyPatch
+    ship: Ship, server: SharingServer, topic: ItemTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = server.open(), server.open()
     for _ in range(50):
@@ -156,7 +140,7 @@ def test_what_a_new_ledger_no_longer_names_comes_by_the_index_of_its_journal(
 
 
 def test_waiting_transactions_beyond_a_bound_wait_in_the_ledger_and_are_counted(
-    ship: Ship, server: SharingServer, topic: Topic, monkeypatch: pytest.MonkeyPatch
+    ship: Ship, server: SharingServer, topic: ItemTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledgers, "_AHEAD", 10)
     journal = server.open()

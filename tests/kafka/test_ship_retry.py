@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
+from shipping import (
+    ITEM,
+    Folder,
+    ItemTopic,
+    Ship,
+    Shipper,
+    last_occurrences,
 )
-from shipping import ITEM, Event, Folder, Ship, Shipper, last_occurrences, read_topics
 
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.journal.format import JournalWriter
@@ -30,41 +30,19 @@ PROGRAM = Path(__file__).with_name("retry_program.py")
 
 
 class Scene:
-    """A topic that takes no large messages until ``widen`` is called, and a shipper."""
+    """A topic that takes no large messages until it is widened, and a shipper."""
 
     def __init__(
         self, ship: Ship, folder: Folder, bootstrap: str, prefix: str, transactional: bool
     ) -> None:
         self.ship = ship
         self.folder = folder
-        self.topic = f"{prefix}._srv_fb_warehouse.fdb.ITEM"
-        self._bootstrap = bootstrap
-        self._prefix = prefix
+        self.topic = ItemTopic(bootstrap, prefix)
         if transactional:
             ship.options["kafka.producer.transactional.id"] = f"{prefix}-id"
         ship.options[FAILURE_MODE] = "warn"
         ship.options["kafka.producer.compression.type"] = "none"  # or nothing is too large
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
-        limited = NewTopic(self.topic, 1, 1, config={"max.message.bytes": "30000"})
-        self._admin.create_topics([limited])[self.topic].result(30)
-
-    def widen(self, limit: int = 1_048_588) -> None:
-        """Have the topic take messages of LIMIT bytes from now on."""
-        entry = ConfigEntry(
-            "max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET
-        )
-        resource = ConfigResource(
-            ConfigResource.Type.TOPIC, self.topic, incremental_configs=[entry]
-        )
-        self._admin.incremental_alter_configs([resource])[resource].result(30)
-
-    def events(self) -> list[Event]:
-        """Return the events that ``read_committed`` readers have got so far."""
-        return read_topics(self._bootstrap, self._prefix).get(self.topic, [])
-
-    def places(self) -> list[tuple[int, int]]:
-        """The same, as places in the history, repeats left out but for late events."""
-        return [event.position for event in self.events()]
+        self.topic.limit()
 
     def giant(self, sequence: int, first_id: int | None = None) -> Path:
         """A journal of three inserts, the second one too large."""
@@ -117,7 +95,7 @@ def test_left_out_event_is_kept_and_refused_behind_a_newer_one_of_its_key(
     assert ship.journal("retry") == 0
     assert whose in capsys.readouterr().out
 
-    scene.widen()
+    scene.topic.widen()
     folder.write(3, 2, first_id=1_000_000)
     await_quiet(shipper, folder)
     assert ship.journal("retry", "--all") == 1
@@ -131,7 +109,7 @@ def test_left_out_event_is_kept_and_refused_behind_a_newer_one_of_its_key(
     assert whose in sent
     assert scene.aside() == []
     assert shipper.terminate() == 0
-    events = scene.events()
+    events = scene.topic.events()
     order = last_occurrences([event.position for event in events])
     assert order == [(1, 1), (1, 3), (2, 1), (2, 2), (3, 1), (3, 2), (1, 2)]
     late = [event for event in events if LATE in event.headers]
@@ -155,14 +133,14 @@ def test_retry_resumes_a_halted_database_in_order(
     shipper.await_log("shipping paused")
     assert ship.journal("retry") == 1
     assert "paused again" in capsys.readouterr().out
-    scene.widen()
+    scene.topic.widen()
     assert ship.journal("retry", journal.stem) == 0
     assert "/srv/fb/warehouse.fdb: shipping resumed" in capsys.readouterr().out
     await_quiet(shipper, scene.folder)
     assert ship.journal("retry") == 0
     assert "no database is paused" in capsys.readouterr().out
     assert shipper.terminate() == 0
-    events = scene.events()
+    events = scene.topic.events()
     order = last_occurrences([event.position for event in events])
     assert order == [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (3, 1), (3, 2)]
     assert not any(LATE in event.headers for event in events)
@@ -175,7 +153,7 @@ def test_retry_without_a_shipper_is_done_by_the_next_one(
     ship = scene.ship
     uuid = scene.giant(1).stem
     assert ship.once().process.returncode == 0
-    scene.widen()
+    scene.topic.widen()
     assert ship.journal("retry", uuid) == 0
     told = capsys.readouterr().out
     assert "the next one that starts carries out the request" in told
@@ -184,7 +162,7 @@ def test_retry_without_a_shipper_is_done_by_the_next_one(
     assert shipper.process.returncode == 0
     assert shipper.log_lines(f"retry of {uuid}.log: 1 event redelivered")
     assert scene.aside() == []
-    assert scene.places()[-1] == (1, 2)
+    assert scene.topic.places()[-1] == (1, 2)
 
 
 @TRANSACTIONAL
@@ -205,7 +183,7 @@ def test_rest_of_a_damaged_journal_is_sent_once_it_is_sound_again(
     journal.write_bytes(damaged)
     folder.write(2, 2)
     assert ship.once().process.returncode == 0
-    before = [event.position for event in scene.events()]
+    before = [event.position for event in scene.topic.events()]
     sent = len(set(before)) - 2  # without a transactional id some may have come twice
     assert (sent == 0) if transactional else (0 < sent < 40)
     aside = folder.directory / ".firebird-cdc/quarantine" / journal.name
@@ -221,7 +199,7 @@ def test_rest_of_a_damaged_journal_is_sent_once_it_is_sound_again(
     assert ship.journal("retry", "--force", journal.stem) == 0
     assert ship.once().process.returncode == 0
     assert scene.aside() == []
-    events = scene.events()
+    events = scene.topic.events()
     assert [event.position for event in events if LATE not in event.headers] == before
     late = [event.position for event in events if LATE in event.headers]
     if not transactional:
@@ -249,13 +227,13 @@ def test_events_taken_behind_a_refused_batch_are_repeated_so_that_the_newest_of_
 
     uuid = folder.write_changes(1, fill).stem
     assert ship.once().process.returncode == 0
-    assert scene.events() == []
-    scene.widen(5 * GIANT)  # enough for the last two together, too little for the six before
+    assert scene.topic.events() == []
+    scene.topic.widen(5 * GIANT)  # enough for the last two together, too little for the six before
     assert ship.journal("retry", "--force", uuid) == 0
     shipper = ship.once()
     assert shipper.process.returncode == 0
     assert shipper.log_lines(f"retry of {uuid}.log: 8 events redelivered")
-    late = [event.position for event in scene.events()]
+    late = [event.position for event in scene.topic.events()]
     if not transactional:
         assert len(late) > 8  # or nothing was taken behind the refused ones
         late = last_occurrences(late)
@@ -283,7 +261,7 @@ def test_journal_that_was_never_decided_is_not_sent_but_can_be_given_up(
     assert len(scene.aside()) == 2
     assert ship.journal("discard", "--yes", journal.stem) == 0
     assert scene.aside() == []
-    assert scene.events() == []
+    assert scene.topic.events() == []
 
 
 @TRANSACTIONAL
@@ -304,13 +282,13 @@ def test_redelivery_is_neither_lost_nor_doubled_by_a_crash_at_any_point(
     assert f"{uuid}.log" in scene.aside()
     if not transactional:  # else the whole journal is sent again, and then in order
         assert ship.once().process.returncode == 0
-    scene.widen()
+    scene.topic.widen()
     assert ship.journal("retry", uuid) == 0
     die_at(*(["record.after"] if transactional else []), "finish.before", "remove.before")
     assert ship.once().process.returncode == 0
     assert folder.waiting == []
     assert scene.aside() == []
-    places = scene.places()
+    places = scene.topic.places()
     in_order = [(1, 1), (1, 3), (2, 1), (2, 2), (1, 2)]
     assert last_occurrences(places) == in_order
     assert not transactional or places == in_order

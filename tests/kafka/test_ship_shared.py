@@ -6,22 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-)
 from shipping import (
     ITEM,
-    Event,
     Folder,
+    ItemTopic,
     SharedFile,
     Ship,
     damage,
     last_occurrences,
-    read_topics,
 )
 
 from firebird_cdc.demo.kafka import KafkaBroker
@@ -43,7 +35,6 @@ class Scene:
         self, ship: Ship, folder: Folder, bootstrap: str, prefix: str, transactional: bool
     ) -> None:
         self.ship, self.folder = ship, folder
-        self._bootstrap, self._prefix = bootstrap, prefix
         if transactional:
             ship.options["kafka.producer.transactional.id"] = f"{prefix}-id"
         ship.options |= {
@@ -51,26 +42,8 @@ class Scene:
             "kafka.producer.batch.num.messages": "4",  # or everything is, together
             "connector.journal.check.interval.ms": "200",
         }
-        self.topic = f"{prefix}._srv_fb_warehouse.fdb.ITEM"
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
-        limited = NewTopic(self.topic, 1, 1, config={"max.message.bytes": "30000"})
-        self._admin.create_topics([limited])[self.topic].result(30)
-
-    def widen(self) -> None:
-        """Have the topic take large messages from now on."""
-        larger = ConfigEntry(
-            "max.message.bytes", "1048588", incremental_operation=AlterConfigOpType.SET
-        )
-        topic = ConfigResource(ConfigResource.Type.TOPIC, self.topic, incremental_configs=[larger])
-        self._admin.incremental_alter_configs([topic])[topic].result(30)
-
-    def events(self) -> list[Event]:
-        """Return the events that ``read_committed`` readers have got so far."""
-        return read_topics(self._bootstrap, self._prefix).get(self.topic, [])
-
-    def places(self) -> list[tuple[int, int]]:
-        """Return their places in the history."""
-        return [event.position for event in self.events()]
+        self.topic = ItemTopic(bootstrap, prefix)
+        self.topic.limit()
 
     @property
     def quarantine(self) -> Path:
@@ -111,7 +84,7 @@ def test_transactions_of_shared_and_single_journals_are_sent_in_the_order_of_the
     arrived = [file.arrive() for file in files]
     shipper = scene.ship.once()
     assert shipper.process.returncode == 0, shipper.log
-    events = scene.events()
+    events = scene.topic.events()
     assert [event.position for event in events] == [
         (sequence, pos) for sequence in range(1, 601) for pos in (1, 2)
     ]
@@ -146,7 +119,7 @@ def test_shipper_goes_on_inside_a_shared_journal_where_the_last_one_stopped(
     shipper = scene.ship.once()
     assert shipper.process.returncode == 0
     assert scene.folder.waiting == []
-    places = scene.places()
+    places = scene.topic.places()
     expected = [*((sequence, 1) for sequence in range(1, 41)), (41, 1), (41, 3), (42, 1)]
     assert last_occurrences(places) == expected  # 42 may come before what is refused, and again
     repeats = len(places) - len(expected)
@@ -177,11 +150,11 @@ def test_left_out_event_of_a_shared_journal_waits_alone_and_is_sent_by_a_retry(
     assert f"{giant}  journal 2 of /srv/fb/warehouse.fdb" in capsys.readouterr().out
     assert scene.ship.journal("show", str(scene.quarantine / f"{giant}.log")) == 0
     assert f"journal   {giant}, transaction 48002" in capsys.readouterr().out
-    scene.widen()
+    scene.topic.widen()
     assert scene.ship.journal("retry", giant) == 0
     assert scene.ship.once().process.returncode == 0
     assert not list(scene.quarantine.glob("*"))
-    events = scene.events()
+    events = scene.topic.events()
     order = last_occurrences([event.position for event in events])
     assert order == [(1, 1), (1, 2), (2, 1), (2, 3), (3, 1), (3, 2), (2, 2)]
     late = [event for event in events if LATE in event.headers]
@@ -205,11 +178,11 @@ def test_retry_goes_on_with_the_transaction_at_which_its_database_stands_still(
     assert "the next one that starts carries out the request" in capsys.readouterr().out
     shipper = scene.ship.start()
     shipper.await_log("shipping paused")
-    scene.widen()
+    scene.topic.widen()
     assert scene.ship.journal("retry", giant) == 0
     shipper.await_that(lambda: not scene.folder.waiting, "the journal is shipped")
     assert shipper.terminate() == 0
-    assert scene.places() == [(1, 1), (2, 1), (2, 2), (2, 3), (3, 1)]
+    assert scene.topic.places() == [(1, 1), (2, 1), (2, 2), (2, 3), (3, 1)]
 
 
 @WAYS
@@ -224,7 +197,7 @@ def test_damage_in_a_shared_journal_costs_its_transaction_alone(
     damage(path, uuids[3])
     shipper = scene.ship.once()
     assert shipper.process.returncode == 0
-    assert {sequence for sequence, _ in scene.places()} - {4} == {1, 2, 3, 5, 6, 7}
+    assert {sequence for sequence, _ in scene.topic.places()} - {4} == {1, 2, 3, 5, 6, 7}
     assert [each.name for each in scene.quarantine.glob("*.log")] == [f"{uuids[3]}.log"]
     assert scene.folder.waiting == []
     assert uuids[3] in shipper.log
@@ -242,11 +215,13 @@ def test_damaged_transaction_halts_its_database_until_it_is_mended_in_place(
     shipper = scene.ship.start()
     shipper.await_log("shipping paused")
     assert f"{path}/{uuids[3]}.log" in shipper.log
-    assert [sequence for sequence, _ in scene.places()] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert [sequence for sequence, _ in scene.topic.places()] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
     path.write_bytes(sound)
     shipper.await_that(lambda: not scene.folder.waiting, "the journal is shipped")
     assert shipper.terminate() == 0
-    assert scene.places() == [(sequence, pos) for sequence in range(1, 8) for pos in (1, 2, 3)]
+    assert scene.topic.places() == [
+        (sequence, pos) for sequence in range(1, 8) for pos in (1, 2, 3)
+    ]
 
 
 @WAYS
@@ -264,7 +239,7 @@ def test_journal_in_which_nothing_was_committed_goes_unsent(
     assert scene.ship.once().process.returncode == 0
     assert scene.folder.waiting == []
     assert [each.name for each in archive.glob("*.log")] == [path.name]
-    assert scene.places() == [(1, 1)]
+    assert scene.topic.places() == [(1, 1)]
 
 
 def test_shared_journal_that_is_taken_away_is_missing_by_its_numbers(
@@ -282,7 +257,7 @@ def test_shared_journal_that_is_taken_away_is_missing_by_its_numbers(
     paths[0].rename(tmp_path / "away.log")
     shipper.await_that(lambda: not scene.folder.waiting, "the other one is shipped")
     assert shipper.terminate() == 0
-    sent = [sequence for sequence, _ in scene.places()]
+    sent = [sequence for sequence, _ in scene.topic.places()]
     assert sent == sorted({*sent} | {2, 4, 6} - {1})
     missing = shipper.log_lines("consumers lack these events")
     assert 1 not in sent
@@ -304,4 +279,4 @@ def test_shared_journal_that_was_put_back_is_not_sent_again(
     path.write_bytes(content)
     assert scene.ship.once().process.returncode == 0
     assert scene.folder.waiting == []
-    assert scene.places() == [(1, 1), (2, 1), (3, 1), (4, 1)]
+    assert scene.topic.places() == [(1, 1), (2, 1), (3, 1), (4, 1)]

@@ -235,7 +235,7 @@ class History:
                     else:
                         stamp = opened.stamp
                     if stamp is not None and opened.database == database:
-                        highest = max(highest, (stamp.epoch, stamp.sequence))
+                        highest = max(highest, stamp.number)
         return highest
 
     def begin_epoch_if_replaced(self, database: str, guid: UUID, ledger: SequenceLedger) -> None:

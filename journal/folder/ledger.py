@@ -38,15 +38,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import hashlib
 import os
 import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
-from uuid import UUID
 
 import logbook
 
@@ -418,27 +419,19 @@ class SequenceLedger:
 
     def _of_live_journals(self) -> Iterator[LedgerRecord]:
         """Yield what the ledger has of journals that are not closed yet: these have no index."""
-        is_live: dict[UUID, bool] = {}
-        group: list[LedgerEntry] = []
-        epoch = 0
-        for record in read_records(self._content()):
-            for entry in record.given:
-                if entry.home is None:
-                    continue
-                if entry.home not in is_live:
-                    is_live[entry.home] = self._folder.has_live(entry.home)
-                if not is_live[entry.home]:
-                    continue
-                number = record.epoch, entry.stamp.sequence
-                if group and number != (epoch, group[-1].stamp.sequence + 1):
-                    yield record._replace(epoch=epoch, given=group, last=group[-1].stamp.sequence)
-                    group = []
-                epoch = record.epoch
-                group.append(entry)
-        if group:
-            yield self._record(group, group[-1].stamp.sequence, self.highest_transaction)._replace(
-                epoch=epoch
-            )
+        has_live = functools.cache(self._folder.has_live)
+        live = [
+            entry
+            for record in read_records(self._content())
+            for entry in record.given
+            if entry.home is not None and has_live(entry.home)
+        ]
+        for (epoch, _), run in groupby(
+            enumerate(live), lambda each: (each[1].stamp.epoch, each[1].stamp.sequence - each[0])
+        ):
+            given = [entry for _, entry in run]
+            last = given[-1].stamp.sequence
+            yield self._record(given, last, self.highest_transaction)._replace(epoch=epoch)
 
     def _begin_after_loss(self) -> None:
         """Number from 1 in a new epoch, as nobody knows any more which numbers were given. What is

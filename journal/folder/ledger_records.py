@@ -76,15 +76,7 @@ class LedgerRecord(NamedTuple):
             inode,
         )
         for uuid, stamp, home, *place in self.given:
-            fields = (
-                uuid.bytes,
-                stamp.commit_us,
-                stamp.stamped_us,
-                stamp.journal_length,
-                stamp.event_count,
-                stamp.transaction,
-                stamp.catalogue_offset,
-            )
+            fields = (uuid.bytes, *stamp[2:])
             if is_placed:
                 body += _PLACED.pack(*fields, _NO_HOME if home is None else home.bytes, *place)
             else:
@@ -132,12 +124,12 @@ def read_records(
 
 
 def _entry(epoch: int, number: int, fields: tuple[bytes | int, ...]) -> LedgerEntry:
-    uuid, commit_us, stamped_us, length, events, transaction, catalogue, *where = fields
-    stamp = Stamp(epoch, number, commit_us, stamped_us, length, events, transaction, catalogue)  # type: ignore[arg-type]
+    uuid, stamp, where = fields[0], fields[1:7], fields[7:]
+    made = LedgerEntry(fast_uuid(uuid), Stamp(epoch, number, *stamp))  # type: ignore[arg-type]
     if not where or where[0] == _NO_HOME:
-        return LedgerEntry(fast_uuid(uuid), stamp)  # type: ignore[arg-type]
+        return made
     home, *rest = where
-    return LedgerEntry(fast_uuid(uuid), stamp, fast_uuid(home), *rest)  # type: ignore[arg-type]
+    return LedgerEntry(*made[:2], fast_uuid(home), *rest)  # type: ignore[arg-type]
 
 
 class Given(NamedTuple):
@@ -157,7 +149,6 @@ def read_given(path: Path) -> Given | None:
     journals = {}
     for record in read_records(path.read_bytes()):
         for entry in record.given:
-            stamp = entry.stamp
-            journals[entry.uuid] = stamp.epoch, stamp.sequence, stamp.commit_us
+            journals[entry.uuid] = entry.stamp[:3]
         given = Given(record.epoch, record.last, journals)
     return given

@@ -76,12 +76,7 @@ class LedgerTail:
         self._at += read[-1].end
         self.is_shared = self.is_shared or any(record.given for record in read)
         self.last = max(before, max((record.epoch, record.last) for record in read))
-        return [
-            entry
-            for record in read
-            for entry in record.given
-            if (record.epoch, entry.stamp.sequence) > before
-        ]
+        return [entry for record in read for entry in record.given if entry.stamp.number > before]
 
     def _limit(self) -> int:
         """Return up to where the ledger counts; open the one that has its name now."""

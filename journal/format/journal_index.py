@@ -35,15 +35,10 @@ Read = Callable[[int, int], bytes]
 """Reads a file: up to so many bytes, at an offset."""
 
 
-def place_number(place: Place) -> tuple[int, int]:
-    """Return epoch and sequence of a transaction."""
-    return place.stamp.epoch, place.stamp.sequence
-
-
 def pack_index(places: Sequence[Place], journal: UUID, offset: int) -> bytes:
     """Return the index of JOURNAL for OFFSET, a multiple of `FILE_BLOCK`."""
     total = max(-(-len(places) // _IN_A_BLOCK), 1)
-    ordered = sorted(places, key=place_number)
+    ordered = sorted(places, key=lambda place: place.stamp.number)
     blocks = []
     for copy in range(2):
         for number in range(total):
@@ -60,39 +55,16 @@ def pack_places(places: Sequence[Place]) -> bytes:
 
 
 def _packed(place: Place) -> bytes:
-    uuid, offset, ticket, seal_end, stamp = place
-    return _ENTRY.pack(
-        uuid.bytes,
-        offset,
-        stamp.sequence,
-        stamp.commit_us,
-        stamp.stamped_us,
-        stamp.journal_length,
-        stamp.event_count,
-        stamp.transaction,
-        stamp.catalogue_offset,
-        stamp.epoch,
-        0,
-        ticket,
-        seal_end,
-    )
+    uuid, offset, ticket, seal_end, (epoch, *stamp) = place
+    return _ENTRY.pack(uuid.bytes, offset, *stamp, epoch, 0, ticket, seal_end)
 
 
 def unpack_places(content: bytes) -> list[Place]:
     """Return the places that `pack_places` packed."""
     return [
-        Place(
-            fast_uuid(uuid),
-            offset,
-            ticket,
-            seal_end,
-            Stamp(epoch, sequence, commit_us, stamped_us, length, events, transaction, catalogue),
-        )
-        for (
-            uuid, offset, sequence, commit_us, stamped_us, length, events, transaction, catalogue,
-            epoch, _, ticket, seal_end,
-        ) in _ENTRY.iter_unpack(content)
-    ]  # fmt: skip
+        Place(fast_uuid(uuid), offset, ticket, seal_end, Stamp(epoch, *stamp))
+        for uuid, offset, *stamp, epoch, _, ticket, seal_end in _ENTRY.iter_unpack(content)
+    ]
 
 
 class _Block(NamedTuple):
@@ -159,11 +131,11 @@ class JournalIndex(NamedTuple):
         last = (-1, -1)
         for number in range(self.parts):
             for place in self.part(read, number):
-                if place_number(place) <= last:
+                if place.stamp.number <= last:
                     at = self.start + number * FILE_BLOCK
                     what = f"the index has transaction {place.uuid} in another order"
                     raise JournalCorrupt(self.path, at, what)
-                last = place_number(place)
+                last = place.stamp.number
                 yield place
 
     def _checked(self, places: list[Place], block: int) -> list[Place]:

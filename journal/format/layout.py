@@ -34,7 +34,7 @@ STAMP = struct.Struct("<4sIQqqQQQQ")
 BLOCK = struct.Struct("<4sIQQIHHII")
 SEAL = struct.Struct("<QQQq")
 FLOORS = 1 << 32
-# A transaction of version 2: its head in place of the sectors, and a seal that has the floor.
+
 ALIGNMENT = 64
 """Transactions and voids of a shared journal begin at multiples of it."""
 
@@ -42,6 +42,7 @@ FILE_BLOCK = 4096
 """Bytes of the first block of a shared journal and of each block of its index; a sync ends one for
 good."""
 
+# A transaction of version 2: its head in place of the sectors, and a seal that has the floor.
 HEAD = struct.Struct("<8sHHI16sQq16s16sQQ16sQQII")
 FLOOR_SEAL = struct.Struct("<QQQqQ16sQ")
 # A record's kind and flags are read as one number: the kinds without flags are compared as is.

@@ -167,7 +167,8 @@ class CommitMark(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """Sector 2: the commit is durable, and this is the journal's place in the history.
+    """Sector 2: the commit is durable, and this is the journal's place in the history. The fields
+    have the order in which they are written.
 
     ``journal_length``: bytes from the start of the file to the end of the seal, or of the
     catalogue if there is one; ``catalogue_offset``: where that begins, which is the end of the
@@ -182,6 +183,11 @@ class Stamp(NamedTuple):
     event_count: int
     transaction: int
     catalogue_offset: int = 0
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """Epoch and sequence."""
+        return self[:2]
 
     @property
     def seal_end(self) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -434,13 +434,10 @@ def alone(opened: JournalReader | SharedJournal, none_charset: str = "UTF-8") ->
 def own_journal(path: Path | str, place: Place) -> bytes:
     """Return a journal with the transaction at PLACE of the one at PATH as its own, byte by byte as
     it lies there, be it damaged. Raises OSError."""
-    source = Source(path)
-    try:
+    with closing(Source(path)) as source:
         header = parse_file_header(source.read(FILE_BLOCK, 0))
         length = place.stamp.journal_length
         content = source.read(length, place.offset).ljust(length, b"\0")
-    finally:
-        source.close()
     first = bytes(FILE_BLOCK)
     if header is not None:
         number = place.stamp.transaction
@@ -454,11 +451,8 @@ def database_of(path: Path | str) -> str:
     try:
         return read_envelope(path)[2]
     except JournalShared:
-        source = Source(path)
-        try:
+        with closing(Source(path)) as source:
             header = parse_file_header(source.read(FILE_BLOCK, 0))
-        finally:
-            source.close()
         if header is None:
             raise JournalCorrupt(path, 0, "its first block is damaged") from None
         return header.database

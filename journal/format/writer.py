@@ -55,18 +55,7 @@ def write_stamp(fd: int, uuid: UUID, stamp: Stamp) -> None:
     Raises OSError. After a failure the sector may be half written: write it again, or leave
     the journal unstamped and unrenamed.
     """
-    content = STAMP.pack(
-        STAMP_MAGIC,
-        stamp.epoch,
-        stamp.sequence,
-        stamp.commit_us,
-        stamp.stamped_us,
-        stamp.journal_length,
-        stamp.event_count,
-        stamp.transaction,
-        stamp.catalogue_offset,
-    )
-    pwrite(fd, sector_of(uuid.bytes, content), STAMP_OFFSET)
+    pwrite(fd, sector_of(uuid.bytes, STAMP.pack(STAMP_MAGIC, *stamp)), STAMP_OFFSET)
 
 
 def write_commit_mark(fd: int, uuid: UUID, mark: CommitMark, is_unsynced: bool = False) -> None:

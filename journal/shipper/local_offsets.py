@@ -37,7 +37,7 @@ from firebird_cdc.journal.folder.ledger import database_key
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.subjects import LEFT_OUT, LOST, MISSING
 from firebird_cdc.journal.shipper.kafka.offset_topic import Offset
-from firebird_cdc.journal.shipper.shared_offsets import Number
+from firebird_cdc.journal.shipper.shared_offsets import Number, as_json, from_json
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.local_offsets")
 
@@ -190,18 +190,13 @@ class Memory:
             {str(what): int(many) for what, many in fields.get("left_out", {}).items()},
             _ranges(fields.get("missing", [])),
             _number(fields.get("passed")),
-            {
-                UUID(home): (int(epoch), int(sequence))
-                for home, (epoch, sequence) in fields.get("shared", {}).items()
-            },
+            from_json(fields.get("shared", {})),
             _number(fields.get("delivered")),
         )
 
     def to_json(self) -> bytes:
         """Return the content of its file."""
-        fields = asdict(self)
-        fields["shared"] = {str(home): number for home, number in self.shared.items()}
-        return json.dumps(fields).encode()
+        return json.dumps({**asdict(self), "shared": as_json(self.shared)}).encode()
 
 
 def _ranges(fields: list[dict[str, Any]]) -> list[JournalRange]:
@@ -296,7 +291,7 @@ class Shipped:
             memory.archive = self._archive
             memory.kept_from = (epoch, last + 1) if self._archive else None
         memory.topic = self._topic
-        memory.number = position.number if position.complete else before(position.number)
+        memory.number = position.whole
         memory.uuid = str(position.uuid)
         memory.shipped_us = position.shipped_us
         self._dirty.add(position.database)
@@ -379,7 +374,7 @@ class Shipped:
         if position is not None:
             if position.folder != self.identity:
                 return None  # of another folder: not comparable
-            reached = position.number if position.complete else before(position.number)
+            reached = position.whole
             if reached >= memory.number:
                 return None
         return self.lose(memory, reached)

@@ -96,6 +96,7 @@ class Shipper:
         self._ledgers = Ledgers(
             self._directory, self._backlog, self.statistics, is_synced=config.journal_fsync
         )
+        self._watcher.followed = self._ledgers.sharing
         self._tasks = TaskList([])
         self._recovery = Recovery(self._directory, config.journal_fsync)
         self.ending = Ending(config.close_timeout_ms / 1000)
@@ -256,7 +257,6 @@ class Shipper:
         """Sort in what was notified and, when it is time, what is in the folder, bit by bit."""
         self._offer(self._watcher.take())
         self._ledgers.turn(self._watcher.take_ledgers())
-        self._watcher.followed = self._ledgers.sharing
         if delivery.wants_scan:
             self._watcher.request_scan()
         if self._scan is None and self._watcher.scan_due:

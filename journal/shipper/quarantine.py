@@ -197,8 +197,7 @@ class Quarantine:
     def _draft(self, entry: Entry, database: str) -> Note:
         note = self._drafts.get(entry.uuid)
         if note is None:
-            home = None if entry.is_alone else entry.home
-            note = Note(entry.uuid, database, entry.epoch, entry.sequence, now_us(), home=home)
+            note = Note(entry.uuid, database, *entry[:2], now_us(), home=entry.shares)
             self._drafts[entry.uuid] = note
         self._dirty[entry.uuid] = note
         return note
@@ -277,7 +276,7 @@ class Quarantine:
         note = self._drafts.pop(uuid, None) or Note(uuid, database, None, None, now_us())
         if entry is not None:
             note.epoch, note.sequence = entry[:2]
-            note.home = None if entry.is_alone else entry.home
+            note.home = entry.shares
         note.end_after(after, reason)
         note.concerns(after, None)
         self._watch(note)  # first, as it may say that there are too many to watch
@@ -288,9 +287,10 @@ class Quarantine:
             self.put(journal, note.sentence(), has_stamp=False)
         else:
             self._put_entry(entry, note.sentence())
+            journal = self._journals / entry.file
         sync_directory(self.folder)
         if entry is None or entry.is_alone:
-            (journal if entry is None else self._journals / entry.file).unlink()
+            journal.unlink()
         self._settle(note)
 
     def _make_folder(self) -> None:

@@ -8,12 +8,15 @@ number, not by that of the database. One that is alone in its journal is known b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 from uuid import UUID
 
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 
 Number = tuple[int, int]
 """Epoch and sequence."""
+
+_NONE = (-1, -1)
 
 _GONE = 64  # journals that are remembered although they are gone: a power cut may bring them back
 
@@ -28,14 +31,14 @@ class SharedOffsets:
         self._reached = dict(reached or {})
         self._set_aside: list[Entry] = []
 
-    def __bool__(self) -> bool:
-        return bool(self._reached)
+    @property
+    def reached(self) -> Mapping[UUID, Number]:
+        """Of each journal the number of its last transaction that is delivered."""
+        return self._reached
 
     def covers(self, entry: Entry) -> bool:
         """Tell whether ENTRY is delivered."""
-        if entry.home is None or entry.is_alone:
-            return False
-        return entry[:2] <= self._reached.get(entry.home, (-1, -1))
+        return entry.shares is not None and entry[:2] <= self._reached.get(entry.shares, _NONE)
 
     def anew(self, reached: Mapping[UUID, Number]) -> SharedOffsets:
         """Return offsets that begin with REACHED, without those that were set aside."""
@@ -76,6 +79,15 @@ class SharedOffsets:
 
 
 def _raise(reached: dict[UUID, Number], entry: Entry) -> None:
-    if entry.home is None or entry.is_alone:
-        return
-    reached[entry.home] = max(reached.pop(entry.home, (-1, -1)), entry[:2])
+    if (home := entry.shares) is not None:
+        reached[home] = max(reached.pop(home, _NONE), entry[:2])
+
+
+def as_json(reached: Mapping[UUID, Number]) -> dict[str, Number]:
+    """Return REACHED as JSON can have it."""
+    return {str(home): number for home, number in reached.items()}
+
+
+def from_json(fields: Mapping[str, Any]) -> dict[UUID, Number]:
+    """Return what `as_json` made FIELDS of. Raises ValueError or TypeError."""
+    return {UUID(home): (int(epoch), int(sequence)) for home, (epoch, sequence) in fields.items()}

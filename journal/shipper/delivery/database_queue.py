@@ -129,7 +129,7 @@ class DatabaseQueue:
         self._skipped: dict[UUID, dict[int, str]] = {}
         self._resume_after: dict[UUID, int] = {}
         self._former: dict[UUID, JournalSend] = {}  # the last attempts at journals that come again
-        self._previous: Entry | None = None
+        self._previous: tuple[int, int] | None = None  # number of the newest that was begun
         # The epoch that consumers know of, None if nobody can tell.
         self._epoch: int | None = None
         self._furthest: tuple[UUID | None, int] = (None, 0)
@@ -206,11 +206,12 @@ class DatabaseQueue:
             if suspects:
                 raise MissingBlocked(entry.sequence - 1)
             return not young
-        missing = previous.sequence + 1 if entry.epoch == previous.epoch else 1
+        epoch, last = previous
+        missing = last + 1 if entry.epoch == epoch else 1
         passed = self.offset.passed
         if passed is not None and passed[0] == entry.epoch:
             missing = max(missing, passed[1] + 1)
-        if entry[:2] <= previous[:2] or entry.sequence <= missing:
+        if entry[:2] <= previous or entry.sequence <= missing:
             self._hole = None
             return True
         return self._past_hole(missing, entry, scans, suspects, young)
@@ -259,8 +260,7 @@ class DatabaseQueue:
             return False
         if self.offset.is_foreign:  # what Kafka has may be ahead
             return False
-        entry = backlog.first()
-        if entry.sequence != previous.sequence + 1 or entry.epoch != previous.epoch:
+        if backlog.first()[:2] != (previous[0], previous[1] + 1):
             return False
         return self.offset.known is None or self.offset.known.position.complete
 
@@ -283,7 +283,7 @@ class DatabaseQueue:
             counted=former.tally.told if former is not None else 0,
             opens_epoch=resume_after == 0 and self._opens_epoch(entry),
         )
-        self._go_past(entry)
+        self.go_past(entry[:2])
         self.has_begun = True
         self.sends.append(send)
         return send
@@ -310,17 +310,13 @@ class DatabaseQueue:
                 break
             last = self.backlog.pop()
             gone.append(last)
-        self._go_past(last)
+        self.go_past(last[:2])
         return gone
 
-    def _go_past(self, entry: Entry) -> None:
-        if self._previous is None or entry[:2] > self._previous[:2]:
-            self._previous = entry
-
-    def go_past(self, number: tuple[int, int] | None) -> None:
-        """Miss nothing up to NUMBER (epoch, sequence): it was delivered, and is gone."""
-        if number is not None:
-            self._go_past(Entry(*number, UUID(int=0)))
+    def go_past(self, number: tuple[int, int]) -> None:
+        """Miss nothing up to NUMBER (epoch, sequence)."""
+        if self._previous is None or number > self._previous:
+            self._previous = number
 
     def leave_out(self, entry: Entry, pos: int, reason: str) -> None:
         """Event POS of ENTRY is not to be sent when the journal is begun again."""
@@ -359,15 +355,12 @@ class DatabaseQueue:
         self._epoch = position.epoch
         if is_foreign:
             return  # nothing follows from its numbers for what is missing here
-        last = position.sequence if position.complete else position.sequence - 1
-        self._go_past(Entry(position.epoch, last, position.uuid))
+        self.go_past(position.whole)
 
     def _note(self, position: Offset) -> None:
-        if position.complete:
-            self.offset.done = position.number
-            return
-        self.offset.done = position.epoch, position.sequence - 1
-        self._resume_after[position.uuid] = position.pos
+        self.offset.done = position.whole
+        if not position.complete:
+            self._resume_after[position.uuid] = position.pos
 
     def reached(self, folder: str, place: str, holds: Callable[[UUID], bool]) -> Offset | None:
         """Return the position of this database after the commit of the open Kafka transaction.
@@ -398,8 +391,7 @@ class DatabaseQueue:
         offset.known.position = position
         offset.known.names.add(position.runs)
         offset.is_foreign = offset.is_forgiven = False
-        until = position.number if position.complete else (position.epoch, position.sequence - 1)
-        offset.shared.advance(position.shared, until)
+        offset.shared.advance(position.shared, position.whole)
         self._epoch = max(position.epoch, self._epoch or 0)
         self._note(position)
 
@@ -454,7 +446,7 @@ class DatabaseQueue:
     def take_known(self, entry: Entry) -> JournalSend | None:
         """Take ENTRY, the next journal, out: Kafka turned out to have it. Returns the send of
         this shipper that it was on, of which nothing is counted yet."""
-        self._go_past(self.backlog.pop())
+        self.go_past(self.backlog.pop()[:2])
         former = self._former.pop(entry.uuid, None)
         if former is None or not former.delivered:
             return None

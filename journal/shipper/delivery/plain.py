@@ -128,9 +128,10 @@ class PlainDelivery(Delivery):
     def _place(self, queue: DatabaseQueue) -> None:
         # Kafka may not tell where it is; shared journals are known by the folder's own memory.
         shared = queue.offset.shared
-        if not shared:
+        if not shared.reached:
             shared = self.offsets.shared(queue.database)
-            queue.go_past(self.offsets.delivered(queue.database))
+            if (delivered := self.offsets.delivered(queue.database)) is not None:
+                queue.go_past(delivered)
         queue.stand(None, self.offsets.passed(queue.database), shared=shared)
         known = self.offsets.known.get(queue.database)
         if known is None:
@@ -165,11 +166,11 @@ class PlainDelivery(Delivery):
         self.offsets.write_shared()
 
     def _keep_shared(self, queue: DatabaseQueue) -> None:
-        if queue.offset.shared and queue.settled is not None:
+        shared = queue.offset.shared
+        if shared.reached and queue.settled is not None:
             last = queue.settled[0][:2]
-            reached = queue.offset.shared.after((), last, self.backlog.holds)
-            queue.offset.shared.advance(reached, last)
-            self.offsets.keep_shared(queue.database, reached, last)
+            shared.advance(shared.after((), last, self.backlog.holds), last)
+            self.offsets.keep_shared(queue.database, shared.reached, last)
 
     def _write_positions(self) -> None:
         """Let Kafka know, now and then, how far each database has come."""
@@ -186,10 +187,9 @@ class PlainDelivery(Delivery):
                 continue
             entry, pos = queue.settled
             epoch, sequence, uuid = entry[:3]
-            shared = queue.offset.shared.after((), (epoch, sequence), self.backlog.holds)
             position = Offset(
                 queue.database, epoch, sequence, uuid, pos, True, now_us(), runs_of([entry]),
-                self.offsets.folder, self.offsets.place, shared,
+                self.offsets.folder, self.offsets.place, queue.offset.shared.reached,
             )  # fmt: skip
             try:
                 self._produce_record(*position.record(), position)

@@ -39,7 +39,6 @@ from firebird_cdc.journal.shipper.kafka.offset_topic import (
     Offset,
     late_record,
 )
-from firebird_cdc.journal.shipper.local_offsets import before
 from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.transactional")
@@ -646,9 +645,7 @@ class TransactionalDelivery(Delivery):
             queue.advance(position)
             self.offsets.note(position)
             if position.shared:  # for whoever goes on without a transactional id
-                number = position.number
-                last = number if position.complete else before(number)
-                self.offsets.keep_shared(queue.database, position.shared, last)
+                self.offsets.keep_shared(queue.database, position.shared, position.whole)
 
     def _hand_over(self, key: bytes, value: bytes | None, position: Offset | None) -> None:
         """Hand over a record of the offset topic."""

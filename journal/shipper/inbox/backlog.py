@@ -16,7 +16,7 @@ from uuid import UUID
 
 from firebird_cdc.errors import JournalError, JournalShared
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry
-from firebird_cdc.journal.format import SharedJournal, Stamp, read_envelope
+from firebird_cdc.journal.format import SharedJournal, read_envelope
 from firebird_cdc.journal.shipper.inbox.queue import Entry, Queue
 from firebird_cdc.native._journal_files import read_envelopes
 
@@ -87,10 +87,6 @@ class _Home:
     is_closed: bool = False
     last: tuple[int, int] = (-1, -1)
     whole_to: int = 0
-
-
-def _number(stamp: Stamp) -> tuple[int, int]:
-    return stamp.epoch, stamp.sequence
 
 
 class Backlog:
@@ -184,7 +180,7 @@ class Backlog:
             return
         self._know(uuid, name)
         queue = self.queues.setdefault(database, Queue())
-        queue.push(Entry(stamp.epoch, stamp.sequence, uuid))
+        queue.push(Entry(*stamp.number, uuid))
 
     def _offer_shared(self, path: Path, uuid: UUID) -> None:
         """Sort in the transactions of a journal that is shared, as ``offer`` does with one."""
@@ -203,7 +199,7 @@ class Backlog:
         self._know(uuid, path.name)
         home = self._homes.setdefault(uuid, _Home())
         home.is_closed = True
-        places = [place for place in journal.places if _number(place.stamp) > home.last]
+        places = [place for place in journal.places if place.stamp.number > home.last]
         home.left += len(places)
         self.queues.setdefault(database, Queue()).push_shared(uuid, places)
         if not home.left:
@@ -220,15 +216,15 @@ class Backlog:
             if entry.home not in found:
                 found[entry.home] = self._homes.get(entry.home) or self._find_home(entry.home)
             home = found[entry.home]
-            if home is None or home.is_closed or _number(entry.stamp) <= home.last:
+            if home is None or home.is_closed or entry.stamp.number <= home.last:
                 continue
             home.left += 1
-            home.last = _number(entry.stamp)
+            home.last = entry.stamp.number
             home.whole_to = max(home.whole_to, entry.offset + entry.stamp.journal_length)
             taken.append((entry.home, entry))
         if taken:
             entries = [
-                Entry(*_number(each.stamp), each.uuid, uuid, each.place, self._homes[uuid].whole_to)
+                Entry(*each.stamp.number, each.uuid, uuid, each.place, self._homes[uuid].whole_to)
                 for uuid, each in taken
             ]
             self.queues.setdefault(database, Queue()).push_listed(entries)

@@ -25,7 +25,7 @@ next."""
 
 class Ledgers:
     """Hands to BACKLOG what the ledgers of the folder DIRECTORY have given. IS_SYNCED: numbers
-    count once they are on disk."""
+    count once they are on disk. ``sharing``: keys of the databases that share journals."""
 
     def __init__(
         self, directory: Path, backlog: Backlog, statistics: Statistics, *, is_synced: bool
@@ -36,6 +36,7 @@ class Ledgers:
         self._is_synced = is_synced
         self._tails: dict[str, tuple[str, LedgerTail]] = {}
         self._waiting: set[str] = set()  # of which not all was read
+        self.sharing: set[str] = set()
         self._next_look = 0.0
 
     def turn(self, changed: Iterable[str]) -> None:
@@ -48,11 +49,6 @@ class Ledgers:
                 self._forget(key)
         for key in keys:
             self._follow(key)
-
-    @property
-    def sharing(self) -> set[str]:
-        """Return the keys of the databases that share journals."""
-        return {key for key, (_, tail) in self._tails.items() if tail.is_shared}
 
     @property
     def is_behind(self) -> bool:
@@ -69,6 +65,7 @@ class Ledgers:
     def _forget(self, key: str) -> None:
         database, tail = self._tails.pop(key)
         tail.close()
+        self.sharing.discard(key)
         self._backlog.behind.pop(database, None)
         self._backlog.unread.discard(database)
         self._statistics.clear(LEDGER + database)
@@ -83,7 +80,7 @@ class Ledgers:
                 tail = LedgerTail(self._folder, key, is_synced=self._is_synced)
                 self._tails[key] = database, tail
             database, tail = self._tails[key]
-            if self._read(database, tail):
+            if self._read(key, database, tail):
                 self._waiting.discard(key)
             else:
                 self._waiting.add(key)
@@ -97,7 +94,7 @@ class Ledgers:
         self._backlog.behind[database] = tail.behind
         self._statistics.clear(LEDGER + database)
 
-    def _read(self, database: str, tail: LedgerTail) -> bool:
+    def _read(self, key: str, database: str, tail: LedgerTail) -> bool:
         """Read on; False: there is more, but enough in memory. Raises OSError."""
         while True:
             queue = self._backlog.queues.get(database)
@@ -106,11 +103,13 @@ class Ledgers:
             given = tail.read()
             if given is None:
                 return True
+            if tail.is_shared:
+                self.sharing.add(key)
             self._backlog.take_given(database, given)
 
     def _tell(self, key: str, database: str, error: OSError) -> None:
         subject = LEDGER + database
-        if key in self._tails and self._tails[key][1].is_shared:
+        if key in self.sharing:
             self._backlog.unread.add(database)
         if subject not in self._statistics.troubles:
             _log.error("{}: its ledger can't be read, and is tried again: {}", database, error)

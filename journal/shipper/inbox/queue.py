@@ -43,9 +43,14 @@ class Entry(NamedTuple):
         return None if self.place is None else self.place.stamp.commit_us
 
     @property
+    def shares(self) -> UUID | None:
+        """The journal that it shares with others, None if its file has nothing else."""
+        return None if self.home == self.uuid else self.home
+
+    @property
     def is_alone(self) -> bool:
         """Tell whether its file has nothing else."""
-        return self.home is None or self.home == self.uuid
+        return self.shares is None
 
     @property
     def name(self) -> str:
@@ -137,7 +142,7 @@ class _SharedRun:
     def first(self) -> Entry:
         """Return the entry that comes next."""
         place = self._places[self._at]
-        return Entry(place.stamp.epoch, place.stamp.sequence, place.uuid, self._home, place)
+        return Entry(*place.stamp.number, place.uuid, self._home, place)
 
     def advance(self) -> bytes | None:
         """Go past it; return the key of the one behind it, None at the end."""
@@ -148,7 +153,7 @@ class _SharedRun:
             self._places = unpack_places(zlib.decompress(self._pieces.pop()))
             self._at = 0
         place = self._places[self._at]
-        return _KEY.pack(place.stamp.epoch, place.stamp.sequence, place.uuid.bytes)
+        return _KEY.pack(*place.stamp.number, place.uuid.bytes)
 
 
 class Queue:

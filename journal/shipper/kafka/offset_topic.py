@@ -39,7 +39,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from firebird_cdc.clock import now_us
 from firebird_cdc.config.topic_creation import BROKERS_OWN, TopicSettings
 from firebird_cdc.journal.shipper.inbox.queue import Entry
-from firebird_cdc.journal.shipper.shared_offsets import Number
+from firebird_cdc.journal.shipper.shared_offsets import Number, as_json, from_json
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.kafka.offset_topic")
 
@@ -160,6 +160,11 @@ class Offset:
         return self.epoch, self.sequence
 
     @property
+    def whole(self) -> tuple[int, int]:
+        """Epoch and sequence of the last journal that Kafka has as a whole."""
+        return self.epoch, self.sequence if self.complete else self.sequence - 1
+
+    @property
     def journals(self) -> Iterator[tuple[int, int, UUID]]:
         """Epoch, sequence and uuid of the complete journals of the Kafka transaction."""
         for run in self.runs:
@@ -185,7 +190,7 @@ class Offset:
             ],
         }
         if self.shared:
-            value["shared"] = {str(home): number for home, number in self.shared.items()}
+            value["shared"] = as_json(self.shared)
         return record_key(self.database), json.dumps(value).encode()
 
     @classmethod
@@ -208,10 +213,7 @@ class Offset:
             ),
             folder=str(content["folder"]),
             place=str(content["place"]),
-            shared={
-                UUID(home): (int(epoch), int(sequence))
-                for home, (epoch, sequence) in content.get("shared", {}).items()
-            },
+            shared=from_json(content.get("shared", {})),
         )
 
 

@@ -26,10 +26,11 @@ PLUGIN = "firebird_cdc.native.libfirebird_cdc"
 EMBEDDING = "firebird_cdc.native._embedding"
 FILES = "firebird_cdc.native._journal_files"
 PLUGIN_SOURCES = (
-    "catalogue", "counters", "crc32c", "databases", "ddl_words", "engine_version", "events",
-    "folder", "gap", "gap_counts", "host", "identify", "journal", "plugin", "policy", "pool",
-    "python", "rows", "savepoints", "sequences", "session", "shapes", "shared_page", "spawn",
-    "sync", "threads", "timing", "transaction", "transaction_journal", "witness",
+    "catalogue", "commits", "counters", "crc32c", "databases", "ddl_words", "engine_version",
+    "events", "folder", "gap", "gap_counts", "host", "identify", "journal", "plugin", "policy",
+    "pool", "python", "rows", "savepoints", "sequences", "session", "shapes", "shared_journal",
+    "shared_page", "slots", "spawn", "sync", "threads", "timing", "transaction",
+    "transaction_journal", "witness",
 )  # fmt: skip
 
 COMPILE = [

@@ -17,6 +17,7 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc.errors import CaptureError
+from firebird_cdc.journal.folder.durable import boot_uuid
 from firebird_cdc.journal.folder.inventory import TransactionState
 from firebird_cdc.journal.folder.shared_page import SharedPage
 
@@ -47,6 +48,9 @@ class CommittedJournal(NamedTuple):
     is_gap: bool  # all that is in it is a gap
     reason: str  # of the gap or of the failed sync
     fd: int  # owned by the bridge; -1: open the file by its name
+    home: UUID | None = None  # the journal that it shares, which has it
+    offset: int = 0  # there
+    seal_end: int = 0  # end of its seal, relative to that
 
 
 class DatabaseSeen(NamedTuple):
@@ -200,6 +204,8 @@ class OpenFolder(Protocol):
     owner: UUID
     page: SharedPage
     tickets_fd: int
+    commits_fd: int
+    slots_fd: int
 
 
 class Host(Protocol):
@@ -207,9 +213,10 @@ class Host(Protocol):
 
     root: Path
 
-    def configure(self, folder: OpenFolder, fsync: bool, gap: bool) -> None:
-        """Say where journals lie, and whether what can't be recorded is let through. What the
-        folder has open stays open and in place."""
+    def configure(self, folder: OpenFolder, fsync: bool, gap: bool, transactions: int) -> None:
+        """Say where journals lie, whether what can't be recorded is let through, and how many
+        TRANSACTIONS share a journal at most (0: no limit). What the folder has open stays open and
+        in place."""
 
     def last_ticket(self) -> int:
         """Return the last ticket drawn by any process. Every journal with one up to it is
@@ -360,18 +367,32 @@ class CffiHost:
         self._pages: list[SharedPage] = []  # also former ones: somebody may be looking at them
         self.root = Path(ffi.string(api.root).decode())
 
-    def configure(self, folder: OpenFolder, fsync: bool, gap: bool) -> None:
+    def configure(self, folder: OpenFolder, fsync: bool, gap: bool, transactions: int) -> None:
         self._pages.append(folder.page)
-        self._api.configure(
-            os.fsencode(folder.path),
-            folder.journal_fd,
-            folder.pool_fd,
-            folder.owner.bytes,
-            folder.page.fields,
-            folder.tickets_fd,
-            fsync,
-            gap,
+        held = [
+            self._ffi.new("char[]", os.fsencode(folder.path)),
+            self._ffi.new("unsigned char[]", folder.owner.bytes),
+            self._ffi.new("unsigned char[]", boot_uuid().bytes),
+        ]
+        path, owner, boot = held
+        workplace = self._ffi.new(
+            "struct fbc_workplace *",
+            {
+                "path": path,
+                "journals": folder.journal_fd,
+                "pool": folder.pool_fd,
+                "tickets": folder.tickets_fd,
+                "commits": folder.commits_fd,
+                "slots": folder.slots_fd,
+                "is_synced": fsync,
+                "is_gap_mode": gap,
+                "transactions": transactions,
+                "owner": owner,
+                "boot": boot,
+                "page": folder.page.fields,
+            },
         )
+        self._api.configure(workplace)
 
     def last_ticket(self) -> int:
         return int(self._api.last_ticket())
@@ -391,6 +412,7 @@ class CffiHost:
                 raw.number, raw.database, uuid, raw.transaction, bool(raw.is_unsynced)
             )
         if raw.kind == 1:
+            home = bytes(self._ffi.buffer(raw.home))
             return CommittedJournal(
                 number=raw.number,
                 database=raw.database,
@@ -407,6 +429,9 @@ class CffiHost:
                 is_gap=bool(raw.is_gap),
                 reason=self._ffi.string(raw.reason).decode("utf-8", "replace"),
                 fd=raw.fd,
+                home=UUID(bytes=home) if any(home) else None,
+                offset=raw.offset,
+                seal_end=raw.seal_end,
             )
         if raw.kind == 2:
             return DatabaseSeen(raw.number, raw.database)

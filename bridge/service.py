@@ -106,7 +106,12 @@ class Bridge:
         ):
             folder = self._folder = JournalFolder(config.journal_directory)
         _probe(folder)
-        self._host.configure(folder, config.journal_fsync, config.capture_failure_mode == "gap")
+        self._host.configure(
+            folder,
+            config.journal_fsync,
+            config.capture_failure_mode == "gap",
+            config.journal_transactions,
+        )
         if self._meter is None:
             self._meter = DiskMeter(self._host)
         self._meter.use(folder, DiskLimits.of(config))

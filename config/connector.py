@@ -176,6 +176,7 @@ class CaptureConfig:
     connector_name: str
     journal_directory: Path
     journal_fsync: bool
+    journal_transactions: int
     journal_warn_bytes: int
     journal_max_bytes: int
     journal_min_free_bytes: int
@@ -291,6 +292,7 @@ class _Loader:
             connector_name=value.get("connector.name", ""),
             journal_directory=value["connector.journal.directory"],
             journal_fsync=value["connector.journal.fsync"],
+            journal_transactions=value["connector.journal.transactions"],
             journal_warn_bytes=value["connector.journal.warn.bytes"],
             journal_max_bytes=value["connector.journal.max.bytes"],
             journal_min_free_bytes=value["connector.journal.min.free.bytes"],

@@ -169,6 +169,12 @@ OPTIONS: tuple[Option, ...] = (
         Group.CONNECTOR,
     ),
     Option(
+        "connector.journal.transactions", _I, "1", "How many transactions share a journal at most;"
+        " large ones, and those with DDL, never do. 1: each transaction has a journal of its own."
+        " 0: as many as there is room for. Anything but 1 is under test.", Group.CONNECTOR,
+        high=INT_MAX,
+    ),
+    Option(
         "connector.journal.archive.directory", Kind.DIRECTORY, None, "Where shipped journals are"
         " kept for audits and replays. Unset: a shipped journal is deleted.", Group.CONNECTOR,
     ),

@@ -30,7 +30,10 @@ struct fbc_event {
     uint64_t events;           /* changes in it */
     int32_t fd;                /* the journal, owned by the bridge; -1: open it by name */
     unsigned char uuid[16];
-    char reason[256]; /* of a gap, or of the failed sync; UTF-8 */
+    unsigned char home[16]; /* the journal that it shares; zeros: it has its own */
+    uint64_t offset;        /* there; places in it are relative to that */
+    uint64_t seal_end;      /* end of its seal there */
+    char reason[256];       /* of a gap, or of the failed sync; UTF-8 */
 };
 
 /* Transactions of one database that committed without leaving anything in the folder. */
@@ -63,17 +66,27 @@ struct fbc_disk {
     uint32_t cost_ms; /* how long it took to measure them */
 };
 
+/* A journal folder; descriptors stay the bridge's, and open. */
+struct fbc_workplace {
+    const char *path;
+    int32_t journals, pool;          /* folders */
+    int32_t tickets, commits, slots; /* files */
+    int32_t is_synced;               /* journals are to survive a power cut */
+    int32_t is_gap_mode;             /* connector.capture.failure.mode is gap */
+    uint32_t transactions;      /* at most in a shared journal, 0: no limit; 1: none is shared */
+    const unsigned char *owner; /* 16 bytes: of the journals that this process makes */
+    const unsigned char *boot;  /* 16 bytes: of the machine */
+    void *page;                 /* a struct fbc_shared_page, mapped (shared_page.h) */
+};
+
 struct fbc_host_api {
     uint32_t size; /* of this struct: the two sides were built apart */
     uint32_t version;
 
     const char *root; /* the server's root directory */
 
-    /* Where the plugin works from now on; the descriptors stay the bridge's, and open. `page` is a
-     * struct fbc_shared_page, mapped (shared_page.h). `gap`: connector.capture.failure.mode is
-     * gap. */
-    void (*configure)(const char *journal_path, int journal_directory, int pool_directory,
-                      const unsigned char *owner, void *page, int tickets_fd, int fsync, int gap);
+    /* Has the plugin work in a folder from now on. */
+    void (*configure)(const struct fbc_workplace *workplace);
     /* Returns the last ticket drawn by any process. All up to it are marked in their journals
      * and, those of this process, handed over, or their process died in between. */
     uint64_t (*last_ticket)(void);

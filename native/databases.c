@@ -9,6 +9,7 @@
 
 #include "crc32c.h"
 #include "events.h"
+#include "shared_journal.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct fbc_database *databases;
@@ -50,9 +51,12 @@ struct fbc_database *fbc_database_enter(const char *path, const unsigned char *g
 
 void fbc_database_leave(struct fbc_database *database) {
     pthread_mutex_lock(&lock);
-    if (!--database->sessions)
+    int is_last = !--database->sessions;
+    if (is_last)
         tell_of(database, FBC_DATABASE_LEFT);
     pthread_mutex_unlock(&lock);
+    if (is_last)
+        fbc_shared_spare(database);
 }
 
 uint64_t fbc_database_key(const struct fbc_database *database) {

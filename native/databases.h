@@ -18,7 +18,8 @@ struct fbc_database {
     struct fbc_gap gap;          /* counted here, not in the folder; with the databases locked */
     atomic_int ignores_errors;   /* or did once: see fbc_host_heeds_errors */
     _Atomic(uint64_t) table_ddl; /* ticket of the last DDL of tables, by this process; 0: none */
-    _Atomic(struct fbc_tally *) tally; /* see fbc_database_tally */
+    _Atomic(struct fbc_tally *) tally;          /* see fbc_database_tally */
+    _Atomic(struct fbc_shared_writer *) shared; /* journals of small transactions: null: none yet */
 };
 
 /* fbc_database_enter finds or adds the database, and counts one more session there, until

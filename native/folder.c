@@ -16,7 +16,8 @@
 #include "pool.h"
 
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
-struct fbc_folder fbc_folder = {.journals = -1, .pool = -1, .tickets = -1};
+struct fbc_folder fbc_folder = {
+    .journals = -1, .pool = -1, .tickets = -1, .commits = -1, .slots = -1};
 
 void fbc_folder_hold(void) {
     pthread_rwlock_rdlock(&lock);

@@ -15,9 +15,11 @@ extern struct fbc_folder {
     char path[4096];
     dev_t device;
     ino_t inode;
-    int journals, pool, tickets; /* descriptors; -1: there is no folder yet */
-    int is_synced;               /* journals are to survive a power cut */
-    unsigned char owner[16];     /* of the journals that this process makes */
+    int journals, pool, tickets, commits, slots; /* descriptors; -1: there is no folder yet */
+    int is_synced;                               /* journals are to survive a power cut */
+    unsigned transactions;   /* at most in a shared journal, 0: no limit; 1: none is shared */
+    unsigned char owner[16]; /* of the journals that this process makes */
+    unsigned char boot[16];  /* of the machine */
     struct fbc_shared_page *_Atomic page;
 } fbc_folder;
 

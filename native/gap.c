@@ -103,6 +103,8 @@ void fbc_txn_seal_gap(struct fbc_transaction *txn) {
         fbc_txn_drop_journal(txn); /* nobody could ask what became of it, or find it */
         return;
     }
+    if (txn->has_journal && fbc_has_folder() && txn->journal.fd < 0)
+        fbc_txn_drop_journal(txn); /* a gap has a journal of its own */
     if (txn->has_journal && fbc_has_folder() &&
         !fbc_folder_holds(txn->journal.fd, txn->journal.name, &ignored))
         fbc_txn_drop_journal(txn);

@@ -61,11 +61,10 @@ struct fbi_status *fbc_host_new_status(void) {
 
 /* ---- Starting the bridge ------------------------------------------------------------------ */
 
-static void configure(const char *journal_path, int journal_directory, int pool_directory,
-                      const unsigned char *owner, void *page, int tickets_fd, int fsync, int gap) {
+static void configure(const struct fbc_workplace *workplace) {
     struct stat status = {0};
-    fstat(journal_directory, &status);
-    struct fbc_shared_page *before = fbc_page(), *now = page;
+    fstat(workplace->journals, &status);
+    struct fbc_shared_page *before = fbc_page(), *now = workplace->page;
     struct fbc_moved_gaps moved = {0};
     int is_other = before && before != now;
     if (is_other &&
@@ -76,19 +75,23 @@ static void configure(const char *journal_path, int journal_directory, int pool_
     fbc_folder_hold_alone();
     if (is_other) /* by any process: nobody may come to that page again */
         fbc_gaps_take(&moved);
-    snprintf(fbc_folder.path, sizeof fbc_folder.path, "%s", journal_path);
+    snprintf(fbc_folder.path, sizeof fbc_folder.path, "%s", workplace->path);
     fbc_folder.device = status.st_dev;
     fbc_folder.inode = status.st_ino;
-    fbc_folder.journals = journal_directory;
-    fbc_folder.pool = pool_directory;
-    fbc_folder.tickets = tickets_fd;
-    fbc_folder.is_synced = fsync;
-    memcpy(fbc_folder.owner, owner, 16);
+    fbc_folder.journals = workplace->journals;
+    fbc_folder.pool = workplace->pool;
+    fbc_folder.tickets = workplace->tickets;
+    fbc_folder.commits = workplace->commits;
+    fbc_folder.slots = workplace->slots;
+    fbc_folder.is_synced = workplace->is_synced;
+    fbc_folder.transactions = workplace->transactions;
+    memcpy(fbc_folder.owner, workplace->owner, 16);
+    memcpy(fbc_folder.boot, workplace->boot, 16);
     fbc_folder.page = now;
-    host.mode_is_gap = gap;
+    host.mode_is_gap = workplace->is_gap_mode;
     fbc_gaps_give(&moved, databases);
-    fbc_counters_use(journal_directory);
-    fbc_pool_use(pool_directory, fsync);
+    fbc_counters_use(workplace->journals);
+    fbc_pool_use(workplace->pool, workplace->is_synced);
     fbc_folder_release();
     if (is_other)
         fbc_gaps_announce(databases);

@@ -13,6 +13,7 @@
 
 #include "crc32c.h"
 #include "failpoint.h"
+#include "shared_journal.h"
 
 enum { FLAG_DEFINITIONS = 1 /* or DDL */, FLAG_SEAL = 2, FLAG_CATALOGUE = 4 };
 enum { MARK_UNSYNCED = 1 };
@@ -37,28 +38,33 @@ static void seal_sector(struct fbc_journal *journal, unsigned char *sector) {
     fbc_put32(sector + FBC_SECTOR - 4, fbc_crc32c(crc, sector, FBC_SECTOR - 4));
 }
 
+void fbc_journal_open_file(struct fbc_journal *journal, int fd, const char *name,
+                           const unsigned char *uuid) {
+    unsigned char *header = journal->sectors;
+    journal->fd = fd;
+    snprintf(journal->name, sizeof journal->name, "%s", name);
+    memcpy(journal->uuid, uuid, 16);
+    memcpy(header + 16, uuid, 16);
+    seal_sector(journal, header);
+    memcpy(&journal->at.previous_crc, header + FBC_SECTOR - 4, 4);
+}
+
 void fbc_journal_open(struct fbc_journal *journal, int fd, const char *name,
                       const struct fbc_journal_identity *identity) {
     memset(journal, 0, sizeof *journal);
-    journal->fd = fd;
-    snprintf(journal->name, sizeof journal->name, "%s", name);
-    memcpy(journal->uuid, identity->uuid, 16);
 
     unsigned char *header = journal->sectors;
     memcpy(header, "FBCDCJ\r\n", 8);
     fbc_put16(header + 8, 1);
     fbc_put16(header + 10, FBC_DATA_OFFSET);
-    memcpy(header + 16, identity->uuid, 16);
     fbc_put64(header + 32, identity->transaction);
     fbc_put64(header + 40, (uint64_t)identity->started_us);
     memcpy(header + 48, identity->database_guid, 16);
     memcpy(header + 64, identity->owner, 16);
     fbc_put64(header + 80, identity->database_inode);
-    seal_sector(journal, header);
-
     journal->at.block_offset = FBC_DATA_OFFSET;
     journal->at.block_first_event = 1;
-    memcpy(&journal->at.previous_crc, header + FBC_SECTOR - 4, 4);
+    fbc_journal_open_file(journal, fd, name, identity->uuid);
 }
 
 int fbc_journal_sync_failed(struct fbc_journal *journal, int error_number,
@@ -126,6 +132,8 @@ static int write_block(struct fbc_journal *journal, char *seal, uint32_t floor,
                        const struct fbc_appendix *catalogue, struct fbc_error *error) {
     struct iovec parts[4];
     int count = 0;
+    if (journal->fd < 0 && !journal->take_file(journal, error))
+        return FBC_FAILED;
     uint64_t offset = journal->header_written ? journal->at.block_offset : 0;
     struct fbc_position next = journal->at;
 
@@ -169,6 +177,8 @@ static int write_block(struct fbc_journal *journal, char *seal, uint32_t floor,
         return FBC_FAILED;
     FBC_FAILPOINT("block.written");
     journal->at = next;
+    if (!journal->header_written && journal->is_in_file)
+        journal->is_in_file(journal);
     journal->header_written = 1;
     if (journal->capacity > LARGEST_KEPT) { /* one huge record must not stay in memory */
         free(journal->buffer);
@@ -262,7 +272,57 @@ int fbc_journal_cut(struct fbc_journal *journal, const struct fbc_position *posi
         }
     }
     journal->at = *position;
+    if (journal->at.block_offset == FBC_DATA_OFFSET) /* it may have got its file since */
+        memcpy(&journal->at.previous_crc, journal->sectors + FBC_SECTOR - 4, 4);
     return FBC_OK;
+}
+
+void fbc_journal_pack(struct fbc_journal *journal, unsigned char *head, char *seal,
+                      int64_t sealed_us, uint64_t floor, const struct fbc_appendix *catalogue,
+                      struct fbc_unit *unit) {
+    const unsigned char *header = journal->sectors;
+    struct fbc_position *at = &journal->at;
+    int has_catalogue = catalogue && catalogue->payload;
+    uint64_t end = FBC_HEAD + FBC_BLOCK_HEADER + at->used;
+    uint32_t crc = fbc_crc32c(0, journal->uuid, 16);
+    crc = close_block(journal, journal->buffer, at->used, FBC_HEAD, 1, crc, at->block_flags, 0,
+                      at->block_records);
+    fbc_put64(seal + FBC_BLOCK_HEADER, at->events);
+    fbc_put64(seal + FBC_BLOCK_HEADER + 8, at->records);
+    fbc_put64(seal + FBC_BLOCK_HEADER + 16, 1);
+    fbc_put64(seal + FBC_BLOCK_HEADER + 24, (uint64_t)sealed_us);
+    fbc_put64(seal + FBC_BLOCK_HEADER + 32, floor);
+    memcpy(seal + FBC_BLOCK_HEADER + 40, journal->uuid, 16);
+    memcpy(seal + FBC_BLOCK_HEADER + 56, header + 32, 8);
+    crc = close_block(journal, seal, FBC_SHARED_SEAL - FBC_BLOCK_HEADER, end, at->events + 1, crc,
+                      FLAG_SEAL, 0, 0);
+    *unit = (struct fbc_unit){.head = head,
+                              .parts = {{head, FBC_HEAD},
+                                        {journal->buffer, FBC_BLOCK_HEADER + at->used},
+                                        {seal, FBC_SHARED_SEAL}},
+                              .count = 3,
+                              .length = end + FBC_SHARED_SEAL,
+                              .seal_end = end + FBC_SHARED_SEAL};
+    if (has_catalogue) {
+        unit->catalogue = unit->seal_end;
+        unit->length += FBC_BLOCK_HEADER + catalogue->payload;
+        close_block(journal, catalogue->block, catalogue->payload, unit->catalogue, at->events + 1,
+                    crc, FLAG_CATALOGUE, 0, catalogue->records);
+        unit->parts[unit->count++] =
+            (struct iovec){catalogue->block, FBC_BLOCK_HEADER + catalogue->payload};
+    }
+    memcpy(unit->uuid, journal->uuid, 16);
+    memcpy(&unit->transaction, header + 32, 8);
+    memset(head, 0, FBC_HEAD);
+    memcpy(head, "FBCDCT\r\n", 8);
+    fbc_put16(head + 8, 2);
+    fbc_put16(head + 10, FBC_HEAD);
+    memcpy(head + 16, journal->uuid, 16);
+    memcpy(head + 32, header + 32, 16); /* number, and when it began */
+    memcpy(head + 48, header + 48, 16); /* GUID of the database */
+    memcpy(head + 64, header + 64, 16); /* owner */
+    memcpy(head + 80, header + 80, 8);  /* inode of the database */
+    fbc_put64(head + 88, unit->length);
 }
 
 int fbc_journal_seal(struct fbc_journal *journal, int64_t sealed_us, uint32_t floor,

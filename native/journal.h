@@ -18,6 +18,7 @@ enum {
     FBC_BLOCK_HEADER = 40,
     FBC_RECORD_HEADER = 8,
     FBC_SEAL_PAYLOAD = 32,
+    FBC_SHARED_SEAL = FBC_BLOCK_HEADER + 64, /* of a transaction in a shared journal */
     FBC_BLOCK_TARGET = 128 * 1024, /* a block is written out once it holds that many bytes */
     FBC_BLOCK_LIMIT = 16 * 1024 * 1024
 };
@@ -54,7 +55,7 @@ struct fbc_position {
 };
 
 struct fbc_journal {
-    int fd;        /* owned until fbc_journal_release_fd or fbc_journal_free; -1: none */
+    int fd;        /* owned until fbc_journal_free; -1: all is in the buffer */
     char name[40]; /* uuid text, e.g. "6f2b9a54-0d1e-4c57-9a3b-2e7c41d8b0aa" */
     unsigned char uuid[16];
     unsigned char sectors[FBC_DATA_OFFSET]; /* header, and the two sectors written later */
@@ -70,6 +71,10 @@ struct fbc_journal {
     uint64_t reserved; /* bytes of the file that are accounted for, */
     /* which is asked before it is written further; null: it may. Fails with ERROR. */
     int (*reserve)(struct fbc_journal *journal, uint64_t end, struct fbc_error *error);
+    /* Called where the buffer is to be written and there is no file: gives it one, with
+     * fbc_journal_open_file. Fails with ERROR. */
+    int (*take_file)(struct fbc_journal *journal, struct fbc_error *error);
+    void (*is_in_file)(struct fbc_journal *journal); /* called once its beginning is written */
 };
 
 struct fbc_journal_identity {
@@ -87,7 +92,10 @@ struct fbc_appendix {
     uint32_t records;
 };
 
-/* fbc_journal_open starts a journal on FD, which it owns from then on. */
+/* fbc_journal_open_file gives a journal that is all in its buffer the file FD, which it owns from
+ * then on. fbc_journal_open does so from the start; with FD -1 it begins in the buffer. */
+void fbc_journal_open_file(struct fbc_journal *journal, int fd, const char *name,
+                           const unsigned char *uuid);
 void fbc_journal_open(struct fbc_journal *journal, int fd, const char *name,
                       const struct fbc_journal_identity *identity);
 
@@ -110,6 +118,15 @@ int fbc_journal_cut(struct fbc_journal *journal, const struct fbc_position *posi
  * was recorded since an earlier seal, its floor stays, which is as right. */
 int fbc_journal_seal(struct fbc_journal *journal, int64_t sealed_us, uint32_t floor,
                      const struct fbc_appendix *catalogue, struct fbc_error *error);
+
+/* fbc_journal_pack makes what is in the buffer, all of it, a transaction of a shared journal, which
+ * stays valid until the next record: HEAD has FBC_HEAD bytes, SEAL FBC_SHARED_SEAL, and CATALOGUE,
+ * which is null or empty where there is none, is closed. FLOOR: as fbc_tickets_next returns it.
+ * STARTED_US: when the transaction began; SEALED_US: now. */
+struct fbc_unit;
+void fbc_journal_pack(struct fbc_journal *journal, unsigned char *head, char *seal,
+                      int64_t sealed_us, uint64_t floor, const struct fbc_appendix *catalogue,
+                      struct fbc_unit *unit);
 
 /* fbc_journal_sync_failed notes that a sync of the journal ended with ERROR_NUMBER: whatever a
  * later one says, no page of the file counts as written any more. Always fails, with ERROR. */

@@ -92,9 +92,13 @@ uint64_t fbc_tickets_last(void) {
     return last;
 }
 
-uint32_t fbc_tickets_floor(void) {
+uint64_t fbc_tickets_next(void) {
     struct fbc_shared_page *page = fbc_page();
-    return page ? (uint32_t)atomic_load_explicit(&page->ticket, memory_order_relaxed) + 1 : 0;
+    return page ? atomic_load_explicit(&page->ticket, memory_order_relaxed) + 1 : 0;
+}
+
+uint32_t fbc_tickets_floor(void) {
+    return (uint32_t)fbc_tickets_next();
 }
 
 static uint64_t last_table_ddl(const struct fbc_database *database) {

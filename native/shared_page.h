@@ -89,6 +89,9 @@ uint64_t fbc_tickets_last(void);
  * then, and itself draws a later one: so seals tell an order, too. */
 uint32_t fbc_tickets_floor(void);
 
+/* fbc_tickets_next returns the last ticket drawn plus 1, in all its bits; 0 as above. */
+uint64_t fbc_tickets_next(void);
+
 /* ---- The system tables ---------------------------------------------------------------------- */
 
 /* fbc_await_described waits until the bridge has read what the last DDL of tables in DATABASE made

@@ -26,6 +26,10 @@ static int threads, busy, queue_length;
 
 /* After this SYNC may be gone: its owner needs no lock to see that it is done. */
 static void finish(struct fbc_sync *sync) {
+    if (sync->run) {
+        sync->run(sync);
+        return;
+    }
     sync->error = fdatasync(sync->fd) == 0 ? 0 : errno;
     if (atomic_exchange_explicit(&sync->state, DONE, memory_order_acq_rel) == AWAITED)
         syscall(SYS_futex, &sync->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
@@ -50,10 +54,8 @@ static void *serve(void *unused) {
     return NULL;
 }
 
-void fbc_sync_start(struct fbc_sync *sync, int fd) {
-    sync->fd = fd;
+static void enqueue(struct fbc_sync *sync) {
     sync->next = NULL;
-    atomic_store_explicit(&sync->state, PENDING, memory_order_relaxed);
     pthread_mutex_lock(&lock);
     if (!threads)
         sem_init(&queued, 0, 0);
@@ -73,6 +75,18 @@ void fbc_sync_start(struct fbc_sync *sync, int fd) {
         sem_post(&queued);
     else
         finish(sync);
+}
+
+void fbc_sync_start(struct fbc_sync *sync, int fd) {
+    sync->fd = fd;
+    sync->run = NULL;
+    atomic_store_explicit(&sync->state, PENDING, memory_order_relaxed);
+    enqueue(sync);
+}
+
+void fbc_sync_run(struct fbc_sync *sync, void (*run)(struct fbc_sync *)) {
+    sync->run = run;
+    enqueue(sync);
 }
 
 int fbc_sync_wait(struct fbc_sync *sync) {

@@ -10,6 +10,7 @@
 
 struct fbc_sync {
     struct fbc_sync *next;
+    void (*run)(struct fbc_sync *sync); /* work in place of a sync of the descriptor, or null */
     int fd;
     int error;         /* errno of the sync, 0: on disk */
     atomic_uint state; /* a futex; see sync.c */
@@ -17,6 +18,10 @@ struct fbc_sync {
 
 /* fbc_sync_start begins to sync FD, which must stay open until fbc_sync_wait has returned. */
 void fbc_sync_start(struct fbc_sync *sync, int fd);
+
+/* fbc_sync_run has RUN called with SYNC on a thread that syncs, or on this one where there is none:
+ * with no lock held. Nobody waits for that with fbc_sync_wait; SYNC may be gone afterwards. */
+void fbc_sync_run(struct fbc_sync *sync, void (*run)(struct fbc_sync *sync));
 
 /* fbc_sync_wait waits for the sync that was started, if any; returns its errno or 0. */
 int fbc_sync_wait(struct fbc_sync *sync);

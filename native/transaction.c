@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "catalogue.h"
+#include "commits.h"
 #include "ddl_words.h"
 #include "events.h"
 #include "failpoint.h"
@@ -167,6 +168,23 @@ static void end_without_commit(struct fbc_transaction *txn, struct fbi_status *s
         fbc_report(status, error.text);
 }
 
+/* Have EVENT say where the transaction lies. */
+static void tell_place(struct fbc_event *event, const struct fbc_place *place) {
+    fbc_shared_uuid(place, event->home);
+    event->offset = place->offset;
+    event->seal_end = place->seal_end;
+    event->length = place->length;
+    event->catalogue_offset = place->catalogue;
+}
+
+/* Let go of the journal of TXN, which others look after from now on. */
+static void end_journal(struct fbc_transaction *txn) {
+    fbc_slot_free(&txn->slot); /* first: while we have the journal nobody closes it */
+    fbc_shared_let_go(&txn->place);
+    fbc_journal_free(&txn->journal);
+    txn->has_journal = 0;
+}
+
 void fbc_txn_commit(struct fbi_replicated_transaction *self, struct fbi_status *status) {
     struct fbc_transaction *txn = fbc_txn_of(self);
     struct fbc_session *session = txn->session;
@@ -176,7 +194,7 @@ void fbc_txn_commit(struct fbi_replicated_transaction *self, struct fbi_status *
     txn->is_limited = 0;
     if (txn->has_ddl)
         fbc_new_generation();
-    if (!txn->has_journal || !txn->journal.sealed_at) /* the engine did not ask for a prepare, */
+    if (!txn->has_journal || !fbc_txn_is_sealed(txn)) /* the engine did not ask for a prepare, */
         fbc_txn_prepare(self, status);                /* or did not heed the answer */
     set_committing_ddl(txn, 0);
     txn->is_ended = 1;
@@ -198,7 +216,7 @@ void fbc_txn_commit(struct fbi_replicated_transaction *self, struct fbi_status *
         return;
     }
     FBC_FAILPOINT("commit.before_sync");
-    int sync_error = fbc_sync_wait(&txn->sync);
+    int sync_error = fbc_txn_await_sync(txn);
     FBC_FAILPOINT("commit.synced");
     if (sync_error) { /* too late to refuse this one: refuse the next, until a new start works */
         fbc_error_set(&error, sync_error, "cannot sync %s.log.live of committed transaction %llu",
@@ -207,6 +225,12 @@ void fbc_txn_commit(struct fbi_replicated_transaction *self, struct fbi_status *
             fbc_report(status, error.text);
         fbc_host_tell(error.text);
         fbc_host_distrust(&error);
+        if (txn->journal.fd < 0) { /* in memory alone, and nowhere else to write it to */
+            txn->error = error;
+            count_lost(txn);
+            fbc_txn_drop_journal(txn);
+            return;
+        }
     }
     if (txn->is_gap)
         fbc_session_count_failure(session, FBC_GAPS);
@@ -229,13 +253,19 @@ void fbc_txn_commit(struct fbi_replicated_transaction *self, struct fbi_status *
     };
     FBC_FAILPOINT("commit.ticket_drawn");
     memcpy(event.uuid, txn->journal.uuid, 16);
+    if (txn->place.file)
+        tell_place(&event, &txn->place);
     if (txn->is_gap || sync_error)
         snprintf(event.reason, sizeof event.reason, "%.255s",
                  txn->is_gap ? txn->error.text : error.text);
-    /* The mark is for readers of the file; the hand-over below does not depend on it. */
-    if (!fbc_journal_mark_commit(&txn->journal, event.ticket, event.commit_us, txn->number,
-                                 sync_error != 0, &error) &&
-        may_report)
+    /* Mark and entry are for other processes; the hand-over below does not depend on them. */
+    if (txn->place.file) {
+        int failed = fbc_commits_write(&event);
+        if (failed)
+            fbc_host_tell("the entry of a commit can't be written");
+    } else if (!fbc_journal_mark_commit(&txn->journal, event.ticket, event.commit_us, txn->number,
+                                        sync_error != 0, &error) &&
+               may_report)
         fbc_report(status, error.text);
     FBC_FAILPOINT("commit.marked");
     txn->journal.fd = -1;
@@ -250,8 +280,7 @@ void fbc_txn_commit(struct fbi_replicated_transaction *self, struct fbi_status *
         fbc_count(fbc_txn_tally(txn), FBC_BYTES, event.length);
     }
     fbc_txn_commit_sequences(txn);
-    fbc_journal_free(&txn->journal);
-    txn->has_journal = 0;
+    end_journal(txn);
 }
 
 /* The engine lets TXN go without a word on its end: it is in limbo, between the phases of a
@@ -264,6 +293,9 @@ static void abandon(struct fbc_transaction *txn) {
     txn->is_limited = 0; /* it is in limbo, or has committed */
     fbc_txn_await_answers(txn);
     txn->is_lenient = 1;
+    txn->needs_own = 1; /* a shared journal would wait for it, perhaps for ever */
+    if (!txn->broken && txn->place.file && !fbc_txn_unseal(txn, &error))
+        fbc_txn_refuse(txn, NULL, &error);
     if (txn->broken || !fbc_txn_seal(txn, &error)) {
         fbc_txn_refuse(txn, NULL, &error);
         fbc_txn_seal_gap(txn);
@@ -294,8 +326,7 @@ static void abandon(struct fbc_transaction *txn) {
     fbc_tickets_end_commit();
     txn->session->last_handed_over = fbc_events_hand_over(&event);
     fbc_txn_release_tickets(txn);
-    fbc_journal_free(&txn->journal);
-    txn->has_journal = 0;
+    end_journal(txn);
 }
 
 void fbc_txn_rollback(struct fbi_replicated_transaction *self, struct fbi_status *status) {

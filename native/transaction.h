@@ -12,6 +12,8 @@
 #include "host.h"
 #include "journal.h"
 #include "rows.h"
+#include "shared_journal.h"
+#include "slots.h"
 #include "sync.h"
 
 struct fbc_sequence {
@@ -56,7 +58,10 @@ struct fbc_transaction {
     struct fbi_transaction *engine; /* borrowed: ours ends before it */
     uint64_t number;
     struct fbc_journal journal;
-    struct fbc_sync sync; /* of the sealed journal, begun in prepare */
+    struct fbc_sync sync;   /* of the sealed journal, begun in prepare */
+    struct fbc_place place; /* in a shared journal, since prepare */
+    struct fbc_slot slot;   /* as long as all of it is in memory */
+    int needs_own;          /* it may not share a journal */
     int has_journal;
     int broken;     /* a change of it could not be recorded: prepare must refuse */
     int is_lenient; /* or let it through and leave a gap: no callback gives an error */
@@ -131,6 +136,13 @@ int fbc_txn_begin_journal(struct fbc_transaction *txn, int fd, const char *name,
 
 /* fbc_txn_open_journal makes sure that TXN has a journal that can take a record. */
 int fbc_txn_open_journal(struct fbc_transaction *txn, struct fbc_error *error);
+
+/* fbc_txn_is_sealed tells whether TXN was prepared, and nothing was recorded since. */
+int fbc_txn_is_sealed(const struct fbc_transaction *txn);
+
+/* fbc_txn_await_sync waits until what prepare wrote is on disk: in another shared journal if a sync
+ * of the first one fails, and then in one of its own. Returns 0 or an errno. */
+int fbc_txn_await_sync(struct fbc_transaction *txn);
 
 /* fbc_txn_is_empty tells whether nothing but BEGIN is recorded of TXN. */
 int fbc_txn_is_empty(const struct fbc_transaction *txn);

@@ -40,8 +40,19 @@ void fbc_txn_release_tickets(struct fbc_transaction *txn) {
     txn->has_tickets = 0;
 }
 
+int fbc_txn_is_sealed(const struct fbc_transaction *txn) {
+    return txn->place.file || txn->journal.sealed_at;
+}
+
 /* Wait for the sync that a prepare began. */
 static int await_sync(struct fbc_transaction *txn, struct fbc_error *error) {
+    if (txn->place.file) {
+        int failed = fbc_shared_await(&txn->place);
+        if (failed)
+            fbc_error_set(error, failed, "cannot sync the journal of transaction %llu",
+                          (unsigned long long)txn->number);
+        return failed ? FBC_FAILED : FBC_OK;
+    }
     int reason = fbc_sync_wait(&txn->sync);
     return reason ? fbc_journal_sync_failed(&txn->journal, reason, error) : FBC_OK;
 }
@@ -52,6 +63,11 @@ int fbc_txn_needs_sync(const struct fbc_transaction *txn) {
 
 int fbc_txn_unseal(struct fbc_transaction *txn, struct fbc_error *error) {
     struct fbc_error ignored;
+    if (txn->place.file) {
+        int is_void = fbc_shared_void(txn->session->database, &txn->place, error);
+        fbc_txn_release_tickets(txn);
+        return is_void;
+    }
     if (!txn->journal.sealed_at)
         return FBC_OK;
     int is_synced = await_sync(txn, error);
@@ -63,13 +79,33 @@ int fbc_txn_unseal(struct fbc_transaction *txn, struct fbc_error *error) {
     return is_synced && is_broken;
 }
 
+static struct fbc_transaction *txn_with(struct fbc_journal *journal) {
+    return (struct fbc_transaction *)((char *)journal - offsetof(struct fbc_transaction, journal));
+}
+
 /* Account for a journal that is about to be written up to END. */
 static int reserve(struct fbc_journal *journal, uint64_t end, struct fbc_error *error) {
-    struct fbc_transaction *txn =
-        (struct fbc_transaction *)((char *)journal - offsetof(struct fbc_transaction, journal));
+    struct fbc_transaction *txn = txn_with(journal);
     fbc_disk_grow((int64_t)(end - journal->reserved));
     journal->reserved = end;
     return !txn->is_limited || fbc_folder_has_room(end, error);
+}
+
+/* It does not stay in memory: give it a file of its own, */
+static int take_file(struct fbc_journal *journal, struct fbc_error *error) {
+    char name[40];
+    unsigned char uuid[16];
+    int fd = fbc_host_take_journal(name, uuid, error);
+    if (fd < 0)
+        return FBC_FAILED;
+    fbc_journal_open_file(journal, fd, name, uuid);
+    journal->reserved = FBC_POOL_BYTES;
+    return FBC_OK;
+}
+
+/* which tells of the transaction from then on. */
+static void is_in_file(struct fbc_journal *journal) {
+    fbc_slot_free(&txn_with(journal)->slot);
 }
 
 int fbc_txn_begin_journal(struct fbc_transaction *txn, int fd, const char *name,
@@ -84,14 +120,31 @@ int fbc_txn_begin_journal(struct fbc_transaction *txn, int fd, const char *name,
         memcpy(identity.owner, fbc_folder.owner, 16);
     fbc_journal_open(&txn->journal, fd, name, &identity);
     txn->has_journal = 1;
-    txn->journal.reserved = FBC_POOL_BYTES;
+    txn->journal.reserved = fd < 0 ? 0 : FBC_POOL_BYTES;
     txn->journal.reserve = txn->folder < 0 ? reserve : NULL;
+    txn->journal.take_file = take_file;
+    txn->journal.is_in_file = is_in_file;
     /* At once in the file: if the process is killed between the phases of a two-phase commit,
-     * this is all that tells of the transaction. */
+     * this, or a slot, is all that tells of the transaction. */
     return fbc_journal_begin(&txn->journal, session->database->path,
                              strlen(session->database->path), session->user, strlen(session->user),
                              error) &&
-           fbc_journal_flush(&txn->journal, error);
+           (fd < 0 || fbc_journal_flush(&txn->journal, error));
+}
+
+/* Begin in memory, if a slot can be had. */
+static int begin_in_memory(struct fbc_transaction *txn) {
+    struct fbc_pooled named;
+    struct fbc_error ignored;
+    if (fbc_pool_name(&named) != 0 ||
+        !fbc_slot_take(&txn->slot, txn->session->database, txn->session->database_inode,
+                       txn->number, fbc_now_us(), &ignored))
+        return 0;
+    if (fbc_txn_begin_journal(txn, -1, named.name, named.uuid, &ignored))
+        return 1;
+    txn->has_journal = 0;
+    fbc_slot_free(&txn->slot);
+    return 0;
 }
 
 int fbc_txn_open_journal(struct fbc_transaction *txn, struct fbc_error *error) {
@@ -105,6 +158,10 @@ int fbc_txn_open_journal(struct fbc_transaction *txn, struct fbc_error *error) {
     }
     if (txn->has_journal)
         return fbc_txn_unseal(txn, error);
+    if (fbc_folder.transactions != 1 && !txn->needs_own && begin_in_memory(txn)) {
+        fbc_count(fbc_txn_tally(txn), FBC_OPENED, 1);
+        return FBC_OK;
+    }
     int fd = fbc_host_take_journal(name, uuid, error);
     if (fd < 0)
         return FBC_FAILED;
@@ -116,38 +173,112 @@ int fbc_txn_is_empty(const struct fbc_transaction *txn) {
     return !txn->has_journal || txn->journal.at.records <= 1; /* BEGIN alone */
 }
 
+static int may_share(const struct fbc_transaction *txn) {
+    return txn->journal.fd < 0 && !txn->needs_own && !txn->has_ddl && !txn->is_unresolved &&
+           txn->journal.at.used <= FBC_SHARED_MOST;
+}
+
+/* Append TXN to a shared journal; the sync of it is started. FORMER: as fbc_shared_append. */
+static int share(struct fbc_transaction *txn, const struct fbc_appendix *catalogue,
+                 const struct fbc_place *former, struct fbc_error *error) {
+    unsigned char head[FBC_HEAD];
+    char seal[FBC_SHARED_SEAL];
+    struct fbc_unit unit;
+    fbc_journal_pack(&txn->journal, head, seal, fbc_now_us(), fbc_tickets_next(), catalogue, &unit);
+    return fbc_shared_append(txn->session->database, txn->session->database_inode, &unit, former,
+                             &txn->place, error);
+}
+
+int fbc_txn_await_sync(struct fbc_transaction *txn) {
+    struct fbc_error ignored;
+    struct fbc_place former = txn->place;
+    if (!former.file)
+        return fbc_sync_wait(&txn->sync);
+    int failed = fbc_shared_await(&former);
+    if (!failed)
+        return 0;
+    struct fbc_appendix catalogue = fbc_txn_catalogue(txn);
+    txn->place.file = NULL;
+    if (share(txn, &catalogue, &former, &ignored))
+        failed = fbc_shared_await(&txn->place);
+    if (failed) { /* a journal of its own can be copied once the disk works */
+        if (!txn->place.file) {
+            txn->place = former;
+            former.file = NULL;
+        }
+        if (!fbc_shared_void(txn->session->database, &txn->place, &ignored))
+            fbc_shared_let_go(&txn->place); /* it is written, if not on disk */
+        if (fbc_journal_seal(&txn->journal, fbc_now_us(), fbc_tickets_floor(), &catalogue,
+                             &ignored)) {
+            fbc_sync_start(&txn->sync, txn->journal.fd);
+            failed = fbc_sync_wait(&txn->sync);
+        }
+    }
+    free(catalogue.block);
+    fbc_shared_let_go(&former);
+    return failed;
+}
+
 int fbc_txn_seal(struct fbc_transaction *txn, struct fbc_error *error) {
     if (!fbc_txn_savepoints_add_up(txn, error) || !fbc_txn_write_sequences(txn, error))
         return FBC_FAILED;
     if (fbc_txn_is_empty(txn))
         return FBC_OK;
-    if (txn->journal.sealed_at) /* a second prepare with nothing in between */
+    if (fbc_txn_is_sealed(txn)) /* a second prepare with nothing in between */
         return await_sync(txn, error);
     struct fbc_appendix catalogue = fbc_txn_catalogue(txn);
     FBC_FAILPOINT("prepare.before_seal");
     uint32_t floor = fbc_tickets_floor(); /* of the folder that is looked at next */
-    int done = fbc_host_trusted(txn->session->settings, error) && fbc_host_folder_in_place(error) &&
-               fbc_folder_holds(txn->journal.fd, txn->journal.name, error) &&
-               (!txn->is_limited || fbc_folder_has_room(txn->journal.reserved, error)) &&
-               fbc_txn_hold_tickets(txn, error) &&
-               fbc_journal_seal(&txn->journal, fbc_now_us(), floor, &catalogue, error);
+    int done =
+        fbc_host_trusted(txn->session->settings, error) && fbc_host_folder_in_place(error) &&
+        (txn->journal.fd < 0 || fbc_folder_holds(txn->journal.fd, txn->journal.name, error)) &&
+        (!txn->is_limited || fbc_folder_has_room(txn->journal.reserved, error)) &&
+        fbc_txn_hold_tickets(txn, error) &&
+        (may_share(txn) ? share(txn, &catalogue, NULL, error)
+                        : fbc_journal_seal(&txn->journal, fbc_now_us(), floor, &catalogue, error));
     free(catalogue.block);
     if (!done) {
         fbc_txn_release_tickets(txn);
         return FBC_FAILED;
     }
     FBC_FAILPOINT("prepare.sealed");
-    if (fbc_folder.is_synced)
+    if (fbc_folder.is_synced && !txn->place.file)
         fbc_sync_start(&txn->sync, txn->journal.fd);
     FBC_FAILPOINT("prepare.sync_started");
     return FBC_OK;
 }
 
+/* Say that a transaction which ends otherwise may be taken for committed. */
+static void tell_kept(const struct fbc_transaction *txn, const struct fbc_error *error) {
+    struct fbc_error text;
+    fbc_error_set(&text, 0,
+                  "the journal of transaction %llu, which is not to be published, could not be "
+                  "removed for good, and a power cut may bring it back: %.300s",
+                  (unsigned long long)txn->number, error->text);
+    fbc_host_distrust(&text);
+    fbc_host_tell(text.text);
+}
+
+static int drop_from_memory(struct fbc_transaction *txn) {
+    struct fbc_error error;
+    int is_gone = !txn->place.file || fbc_shared_void(txn->session->database, &txn->place, &error);
+    if (!is_gone) {
+        tell_kept(txn, &error);
+        txn->place.file = NULL; /* which stays locked: nobody closes it while we live */
+    }
+    fbc_slot_free(&txn->slot);
+    fbc_journal_free(&txn->journal);
+    txn->has_journal = 0;
+    return is_gone;
+}
+
 int fbc_txn_drop_journal(struct fbc_transaction *txn) {
-    struct fbc_error text, error = {"a sync of it had failed before"};
+    struct fbc_error error = {"a sync of it had failed before"};
     fbc_txn_release_tickets(txn);
     if (!txn->has_journal)
         return FBC_OK;
+    if (txn->journal.fd < 0)
+        return drop_from_memory(txn);
     int is_void = await_sync(txn, &error); /* it has the descriptor */
     FBC_FAILPOINT("discard.before");
     is_void = fbc_journal_void(&txn->journal, fbc_txn_needs_sync(txn), &error) && is_void &&
@@ -165,14 +296,8 @@ int fbc_txn_drop_journal(struct fbc_transaction *txn) {
     } else
         is_gone = fbc_folder_discard_journal(txn->journal.name, must_go);
     FBC_FAILPOINT("discard.after");
-    if (!is_gone) {
-        fbc_error_set(&text, 0,
-                      "the journal of transaction %llu, which is not to be published, could not be "
-                      "removed for good, and a power cut may bring it back: %.300s",
-                      (unsigned long long)txn->number, error.text);
-        fbc_host_distrust(&text);
-        fbc_host_tell(text.text);
-    }
+    if (!is_gone)
+        tell_kept(txn, &error);
     fbc_journal_free(&txn->journal);
     txn->has_journal = 0;
     return is_gone;

@@ -104,6 +104,8 @@ class Completion:
         """Complete what the records could not show of their tables, where the plugin did not
         learn it in time. Return the journals up to the first for which nobody can be asked."""
         for index, pending in enumerate(committed):
+            if pending.home is not None:
+                continue  # complete, or it would have a journal of its own
             if pending.fd < 0:
                 pending.fd = os.open(self._folder.live(pending.uuid), os.O_RDWR | os.O_CLOEXEC)
             if not pending.definitions.is_unresolved:

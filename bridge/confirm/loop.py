@@ -14,6 +14,7 @@ point is decided by whoever looks next: each bridge does so every second, and so
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections import defaultdict
@@ -31,7 +32,6 @@ from firebird_cdc.bridge.confirm.history import History
 from firebird_cdc.bridge.confirm.leadership import Leadership
 from firebird_cdc.bridge.confirm.pacing import AGAIN_MOST_S, GATHER_S, Pacing
 from firebird_cdc.bridge.confirm.pending import (
-    LAST_TICKET,
     Definitions,
     Pending,
     PendingJournals,
@@ -41,6 +41,7 @@ from firebird_cdc.bridge.confirm.pending import (
 from firebird_cdc.bridge.confirm.publisher import Publisher
 from firebird_cdc.bridge.confirm.rewriting import Rewriting
 from firebird_cdc.bridge.confirm.scan import FolderScan
+from firebird_cdc.bridge.confirm.shared_journals import SharedJournals
 from firebird_cdc.bridge.confirm.transaction_states import TransactionStates
 from firebird_cdc.bridge.confirm.troubles import DatabaseTroubles
 from firebird_cdc.bridge.host import (
@@ -55,6 +56,7 @@ from firebird_cdc.bridge.host import (
     Witness,
 )
 from firebird_cdc.errors import CaptureError
+from firebird_cdc.journal.folder.commit_entries import LAST_TICKET
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.shortage import is_shortage
 
@@ -125,15 +127,17 @@ class Confirmer:
         )
         self._gaps = GapMarker(server, self._states, self._rewriting) if server else None
         self._leadership = Leadership(folder)
+        self._shared = SharedJournals(folder, fsync, self._pending)
         self._publisher = Publisher(
             folder,
             self._pending,
             self._history,
             self._rewriting,
             self._completion,
+            self._shared,
             server.new_generation if server else self._new_generation,
         )
-        self._scan = FolderScan(folder, fsync, self._pending, self._take_found)
+        self._scan = FolderScan(folder, fsync, self._pending, self._shared, self._take_found)
 
     def _new_generation(self) -> None:
         """Have servers that live read their system tables anew."""
@@ -230,12 +234,20 @@ class Confirmer:
     def _is_busy(self) -> bool:
         return bool(self._pending) or self._scan.is_wanted or self._can_mark()
 
+    def _close_journals(self) -> None:
+        """Close shared journals that nobody appends to any more, while nothing else is to do."""
+        if self._shared.is_any_left() and self._is_leader():
+            self._shared.close_left(self._history.ledger)
+            self._rest()
+
     def _tidy(self) -> None:
         """Close what is open of databases in which nothing happens, and remove what was kept of
         those that are gone."""
         self._states.close_idle(self._pending.databases)
         self._history.close_idle()
         is_idle = not self._pending and not self._scan.is_wanted
+        if is_idle:
+            self._close_journals()
         if is_idle and self._history.is_look_for_gone_due() and self._is_leader():
             self._history.retire_gone()
             self._rest()
@@ -316,8 +328,13 @@ class Confirmer:
             guid=database.guid,
             definitions=Definitions(event.has_ddl, event.is_unresolved, event.catalogue_offset),
             floor=event.ticket - 1,
+            home=event.home,
+            offset=event.offset,
+            seal_end=event.seal_end,
         )
         self._pending.add(pending)
+        if event.home is not None:
+            self._shared.watch(event.home)
         if len(self._pending) > _MOST_OPEN:
             pending.close()  # a server's descriptors are not ours to use up
 
@@ -340,7 +357,7 @@ class Confirmer:
             if self._folder.is_same_place(before[0]):
                 self._forget_renamed()  # others have confirmed meanwhile
             for pending in self._pending:
-                if not self._folder.has_live(pending.uuid):
+                if not self._folder.has_live(pending.journal):
                     why = "its journal went with its folder before it could be confirmed"
                     pending.floor = None  # what it had was of the other folder,
                     self._rewriting.replace_by_gap(pending, why)
@@ -353,7 +370,10 @@ class Confirmer:
 
     def _work_in(self, folder: JournalFolder, fsync: bool) -> None:
         self._folder, self._fsync = folder, fsync
-        for part in (self._states, self._completion, self._rewriting, self._history, self._scan):
+        for part in (
+            self._states, self._completion, self._rewriting, self._history, self._shared,
+            self._scan,
+        ):  # fmt: skip
             part.use(folder, fsync)
         for other in (self._leadership, self._publisher):
             other.use(folder)
@@ -368,7 +388,10 @@ class Confirmer:
             return False
         led_from = self._leadership.led_from  # the leader before us has decided what came before
         self._pending.forget_all(
-            lambda each: each.ticket <= led_from and not self._folder.has_live(each.uuid)
+            lambda each: (
+                each.ticket <= led_from
+                and (each.home is not None or not self._folder.has_live(each.uuid))
+            )
         )
         if self._folder.undecided or self._folder.is_publishing or self._history.is_restore_due():
             self._scan.is_wanted = True
@@ -416,7 +439,12 @@ class Confirmer:
         return AGAIN_MOST_S if is_stuck else GATHER_S
 
     def _forget_renamed(self) -> None:
-        self._pending.forget_all(lambda each: not self._folder.has_live(each.uuid))
+        accounted, has_live = self._folder.accounted, functools.cache(self._folder.has_live)
+        self._pending.forget_all(
+            lambda each: (
+                not has_live(each.journal) or (each.home is not None and each.ticket <= accounted)
+            )
+        )
 
     def _lead(self) -> float:
         """Find all that is marked, ask about it, act on the answers; return how long to pause."""
@@ -424,12 +452,18 @@ class Confirmer:
         last = self._last_ticket()
         while self._receive(0):
             pass
+        if not self._leadership.knows_all(last):
+            first = self._leadership.known + 1
+            self._leadership.hand_over(self._shared.take_entries(first, last))
         if self._scan.is_wanted or not self._leadership.knows_all(last):
             self._find(last)
         self._leadership.advance(last)
         self._publisher.begin_turn()
         decided, active, has_failed = self.decide(last)
         self._tell_progress()
+        # Only now: who leads after us takes nothing up again that is in a ledger already.
+        self._folder.is_publishing = bool(self._publisher.unfinished)
+        self._shared.close_left(self._history.ledger)
         self._scan.forget_ended()
         self._leave_undecided()
         if has_failed:
@@ -447,7 +481,7 @@ class Confirmer:
 
     def _find(self, last: int) -> None:
         """Take up what nobody handed over, up to ticket LAST."""
-        ended = self._scan.scan(last)
+        ended = self._scan.scan(last, self._history.ledger)
         if self._scan.is_wanted:
             self._publisher.unfinished = {each.database for each in self._pending}
             self._history.restore_stamps()
@@ -470,7 +504,8 @@ class Confirmer:
         processes once they are all that is left, so that others may lead: whoever leads next finds
         them again."""
         stuck = [each for each in self._pending if each.is_stuck]
-        self._folder.undecided = len(stuck) + len(self._scan.unreadable)
+        unread = len(self._scan.unreadable) + self._shared.unread
+        self._folder.undecided = len(stuck) + unread
         left = [each for each in stuck if not each.number]
         if len(left) < len(self._pending):
             return
@@ -514,7 +549,6 @@ class Confirmer:
                 self._troubles.end(database)
             decided, active = decided or is_decided, active or is_active
         self._troubles.keep_only({each.database for each in self._pending})
-        self._folder.is_publishing = bool(self._publisher.unfinished)
         return decided, active, has_failed
 
     def _decide_in(self, database: str, waiting: list[Pending]) -> tuple[bool, bool]:

@@ -11,11 +11,11 @@ from uuid import UUID
 
 from firebird_cdc.bridge.confirm.decisions import Writer
 from firebird_cdc.bridge.structures import JournalStatements
+from firebird_cdc.journal.folder.commit_entries import LAST_TICKET
 from firebird_cdc.journal.folder.inventory import TransactionState
 from firebird_cdc.journal.folder.journal_folder import nearest_ticket
 from firebird_cdc.journal.format import Header, JournalReader
 
-LAST_TICKET = 2**64 - 1  # of one that has none
 LIMBO_TICKET = 0  # in a commit mark: commit was never called
 NOBODY = UUID(int=0)  # unknown: an owner, a database
 
@@ -56,6 +56,9 @@ class Pending:
     definitions: Definitions = field(default_factory=Definitions)
     is_asked: bool = False  # the engine was asked about it, so that it writes what it finds
     floor: int | None = None  # a ticket before its own, after all that it builds on; lower 32 bits
+    home: UUID | None = None  # the journal that it shares; None: it has its own
+    offset: int = 0  # there
+    seal_end: int = 0  # end of its seal, relative to that
     met_at: float = field(default_factory=time.monotonic)  # clocks can be set back
 
     def close(self) -> None:
@@ -74,6 +77,11 @@ class Pending:
         if self.is_alone:
             return Writer.ALONE
         return Writer.NOBODY if is_nobody else Writer.GONE
+
+    @property
+    def journal(self) -> UUID:
+        """Return the journal that it lies in."""
+        return self.uuid if self.home is None else self.home
 
     @property
     def has_ticket(self) -> bool:
@@ -103,6 +111,10 @@ class PendingJournals:
     def add(self, pending: Pending) -> None:
         """Have PENDING wait."""
         self._by_uuid[pending.uuid] = pending
+
+    def have_in(self, journal: UUID) -> bool:
+        """Tell whether one waits that lies in JOURNAL."""
+        return any(each.journal == journal for each in self)
 
     def forget(self, pending: Pending) -> None:
         """Close PENDING, which waits no longer; its file stays as it is."""

@@ -6,6 +6,7 @@ never given twice.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 
@@ -15,6 +16,7 @@ from firebird_cdc.bridge.confirm.completion import Completion
 from firebird_cdc.bridge.confirm.history import History
 from firebird_cdc.bridge.confirm.pending import Pending, PendingJournals
 from firebird_cdc.bridge.confirm.rewriting import Rewriting
+from firebird_cdc.bridge.confirm.shared_journals import SharedJournals
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.folder.counters import ConfirmerCounts
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
@@ -36,6 +38,7 @@ class Publisher:
         history: History,
         rewriting: Rewriting,
         completion: Completion,
+        shared: SharedJournals,
         on_ddl: Callable[[], None],
     ) -> None:
         """``on_ddl``: hears of published DDL, which the engine shows only now."""
@@ -49,6 +52,7 @@ class Publisher:
         self._history = history
         self._rewriting = rewriting
         self._completion = completion
+        self._shared = shared
         self._on_ddl = on_ddl
         self.use(folder)
 
@@ -73,6 +77,7 @@ class Publisher:
         ledger = self._history.ledger(database)
         with ledger.exclusive():
             self.unfinished.discard(database)  # nothing is cut off that is not in the ledger yet
+            self._forget_given(committed, ledger)
             self._deal_with_removed(committed, ledger, led_from)
             for pending in committed:
                 if not pending.is_sealed:
@@ -94,12 +99,25 @@ class Publisher:
         self._times.add(database, ((shown_us - each.commit_us) / 1e6 for each in committed))
         return True
 
+    def _forget_given(self, committed: list[Pending], ledger: SequenceLedger) -> None:
+        """Forget those of COMMITTED that a leader before us has numbered in shared journals, which
+        do not show it."""
+        shared = [each for each in committed if each.home is not None and each.has_ticket]
+        if all(each.ticket > ledger.highest_ticket for each in shared):
+            return
+        given = {entry.uuid for entry in ledger.entries()}
+        for pending in shared:
+            if pending.uuid in given:
+                committed.remove(pending)
+                self._pending.forget(pending)
+
     def _deal_with_removed(
         self, committed: list[Pending], ledger: SequenceLedger, led_from: int
     ) -> None:
         """Forget those of COMMITTED that the leader before us has published, and have a gap in the
         place of those that somebody removed."""
-        removed = [each for each in committed if not self._folder.has_live(each.uuid)]
+        has_live = functools.cache(self._folder.has_live)
+        removed = [each for each in committed if not has_live(each.journal)]
         if not removed:
             return
         given = {entry.uuid for entry in ledger.entries()}
@@ -111,12 +129,13 @@ class Publisher:
                 self._rewriting.replace_by_gap(pending, "its journal was removed")
 
     def _show(self, pending: Pending) -> None:
-        os.rename(
-            f"{pending.uuid}.log.live",
-            f"{pending.uuid}.log",
-            src_dir_fd=self._folder.journal_fd,
-            dst_dir_fd=self._folder.journal_fd,
-        )
+        if pending.home is None:
+            os.rename(
+                f"{pending.uuid}.log.live",
+                f"{pending.uuid}.log",
+                src_dir_fd=self._folder.journal_fd,
+                dst_dir_fd=self._folder.journal_fd,
+            )
         if pending.definitions.has_ddl:
             self._on_ddl()
             self.has_published_ddl = True
@@ -138,11 +157,16 @@ class Publisher:
                     transaction=pending.transaction,
                     catalogue_offset=pending.definitions.catalogue_offset,
                 ),
+                pending.home,
+                pending.offset,
+                pending.ticket if pending.home and pending.has_ticket else 0,
+                pending.seal_end,
             )
             for number, pending in enumerate(committed, ledger.last + 1)
         ]
         for pending, entry in zip(committed, group, strict=True):
-            write_stamp(pending.fd, entry.uuid, entry.stamp)
+            if pending.home is None:
+                write_stamp(pending.fd, entry.uuid, entry.stamp)
         ledger.record(group, group[-1].stamp.sequence)
 
     def finish(self, database: str) -> bool:
@@ -155,7 +179,8 @@ class Publisher:
             given = {entry.uuid: entry.stamp for entry in ledger.entries()}
         found = [each for each in self._pending if each.uuid in given]
         for pending in found:
-            if self._folder.has_live(pending.uuid):  # else it has its name already
+            # Else it has its name already, or needs none.
+            if pending.home is None and self._folder.has_live(pending.uuid):
                 self._finish_one(pending, given[pending.uuid])
             self._pending.forget(pending)
         self.unfinished.discard(database)
@@ -178,7 +203,10 @@ class Publisher:
             database=pending.database,
             journal=pending.uuid,
         )
-        self._folder.live(pending.uuid).unlink(missing_ok=True)
+        if pending.home is None:
+            self._folder.live(pending.uuid).unlink(missing_ok=True)
+        else:
+            self._shared.note_undone(pending)
         self._pending.forget(pending)
 
     def quarantine(self, pending: Pending) -> None:
@@ -196,7 +224,10 @@ class Publisher:
             transaction=pending.transaction,
         )
         try:
-            self._folder.set_aside(pending.uuid, reason)
+            if pending.home is None:
+                self._folder.set_aside(pending.uuid, reason)
+            else:
+                self._shared.set_aside(pending, reason)
         except FileNotFoundError:
             _log.error("journal {journal} was removed by somebody", journal=pending.uuid)
         self._pending.forget(pending)

@@ -122,6 +122,7 @@ class Rewriting:
         if self._fsync:
             os.fsync(self._folder.journal_fd)  # where the journal was removed there is no other
         pending.close()
+        pending.home, pending.offset, pending.seal_end = None, 0, 0
         pending.events, pending.is_sealed, pending.is_unsynced = 1, True, False
         pending.definitions = Definitions(
             pending.definitions.has_ddl, is_unresolved=False, is_described=True

@@ -12,6 +12,7 @@ from uuid import UUID
 import logbook
 
 from firebird_cdc.bridge.confirm.pending import LIMBO_TICKET, Pending, PendingJournals, found
+from firebird_cdc.bridge.confirm.shared_journals import SharedJournals
 from firebird_cdc.bridge.confirm.troubles import UnreadableFiles
 from firebird_cdc.errors import JournalError, JournalShared
 from firebird_cdc.journal.folder.journal_folder import (
@@ -20,6 +21,7 @@ from firebird_cdc.journal.folder.journal_folder import (
     is_live_name,
     is_unfilled,
 )
+from firebird_cdc.journal.folder.ledger import SequenceLedger
 from firebird_cdc.journal.folder.shortage import kept
 from firebird_cdc.journal.format import JournalReader
 
@@ -35,6 +37,7 @@ class FolderScan:
         folder: JournalFolder,
         fsync: bool,
         pending: PendingJournals,
+        shared: SharedJournals,
         on_found: Callable[[Pending], None],
     ) -> None:
         """``on_found``: hears of each journal that is taken up."""
@@ -46,6 +49,7 @@ class FolderScan:
         self.scanned_at = 0.0
         """The moment of the last scan, monotonic."""
         self._pending = pending
+        self._shared = shared
         self._on_found = on_found
         self.use(folder, fsync)
 
@@ -54,11 +58,11 @@ class FolderScan:
         self._folder = folder
         self._fsync = fsync
 
-    def scan(self, last: int) -> list[UUID]:
+    def scan(self, last: int, ledger: Callable[[str], SequenceLedger]) -> list[UUID]:
         """Take up every journal marked up to ticket LAST, whoever wrote it, and what dead
         processes left; remove what they never prepared. Return those processes, for ``done``.
         Raises OSError of a file that can't be read and that others wait for, when all have been
-        looked at."""
+        looked at. LEDGER: returns that of a database."""
         seen: list[Path] = []
         failed: list[OSError] = []
         # Before the first scan since the machine started it is a moment of the time before.
@@ -71,6 +75,7 @@ class FolderScan:
             # All else is nobody's: a copy, or something that was put here; or it waits to be
             # shipped, and of these there may be a million.
             live = [entry for entry in entries if is_live_name(entry.name)]
+        shared: list[Path] = []
         for entry in live:
             self._folder.tell_progress()
             seen.append(Path(entry.path))
@@ -79,7 +84,12 @@ class FolderScan:
                 contextlib.suppress(FileNotFoundError),
                 self.unreadable.passing_over(seen[-1]),
             ):
-                self._look_at_journal(entry, last)
+                if not self._look_at_journal(entry, last):
+                    shared.append(seen[-1])
+        with kept(failed):
+            for pending in self._shared.found_in(shared, ended, last, ledger):
+                self._on_found(pending)
+                self._pending.add(pending)
         self.unreadable.keep_only(seen)
         self._folder.unread_since = self.unreadable.since
         if failed:
@@ -107,20 +117,22 @@ class FolderScan:
                 self._folder.rescue(path, self._fsync)
         return seen
 
-    def _look_at_journal(self, entry: os.DirEntry[str], last: int) -> None:
-        """Take up a journal if it is marked up to ticket LAST or its process has ended."""
+    def _look_at_journal(self, entry: os.DirEntry[str], last: int) -> bool:
+        """Take up a journal if it is marked up to ticket LAST or its process has ended; return
+        whether it is one transaction's own."""
         uuid, owner = UUID(entry.name.partition(".")[0]), None
         if uuid in self._pending:
-            return
+            return True
         try:
             with JournalReader(entry.path) as reader:
                 owner = reader.header.owner
                 check_name(reader, uuid)
                 self._take_up(reader, last)
         except JournalShared:
-            return  # what is in it is decided transaction by transaction, in its ledger
+            return False
         except JournalError as error:
             self._remove_if_abandoned(Path(entry.path), owner, error)
+        return True
 
     def _take_up(self, reader: JournalReader, last: int) -> None:
         header, mark = reader.header, reader.commit_mark

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
+from uuid import UUID
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -13,6 +14,11 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 def boot_id() -> bytes:
     """Return what is another text after each start of the machine. Raises OSError."""
     return _BOOT_ID.read_bytes().strip()
+
+
+def boot_uuid() -> UUID:
+    """Return the same as a uuid. Raises OSError."""
+    return UUID(boot_id().decode("ascii"))
 
 
 def sync_directory(directory: Path) -> None:

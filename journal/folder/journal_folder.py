@@ -8,12 +8,15 @@
                                   whose tickets it draws: device and inode, process, its PID
                                   namespace, boot id; or nothing
     servers/<uuid>                which options that process has read (journal/folder/processes.py)
+    slots/<uuid>                  transactions that are open in such a process (slots.py)
     databases/<key>.*             the sequence of a database (sequence.py)
     databases/retired             the highest epoch of those whose files were removed
     databases/looked              made anew whenever dropped ones are looked for (history.py)
     quarantine/                   what could not be decided, read or sent, with the reason
     retry/                        what was asked of the shipper, and its answers
     tickets                       the counter of commits, shared by all processes
+    commits                       by ticket, what was committed in shared journals
+                                  (commit_entries.py)
     restored                      since when nothing of a power cut is left to be restored
     counters                      what is counted of the server's side (counters.py)
     counters.damaged              what was in its place, and none (native/counters.h)
@@ -42,15 +45,23 @@ from firebird_cdc.errors import (
     JournalCorrupt,
     JournalEmpty,
     JournalError,
+    JournalShared,
     JournalTorn,
 )
 from firebird_cdc.journal.folder import processes
+from firebird_cdc.journal.folder.commit_entries import read_entries
 from firebird_cdc.journal.folder.disposal import copy_file
 from firebird_cdc.journal.folder.durable import boot_id, replace_file, sync_directory, sync_names
+from firebird_cdc.journal.folder.ledger_records import read_records
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, is_held
 from firebird_cdc.journal.folder.shared_page import TICKETS, SharedPage
 from firebird_cdc.journal.folder.shortage import is_shortage, kept
-from firebird_cdc.journal.format import DATA_OFFSET, JournalReader, write_commit_mark
+from firebird_cdc.journal.format import (
+    DATA_OFFSET,
+    JournalReader,
+    last_tickets,
+    write_commit_mark,
+)
 
 _FLOORS = 1 << 32
 _GENERATIONS_AHEAD = 1 << 16  # more than there can be while one is written
@@ -60,6 +71,7 @@ _FS_IOC_GETFLAGS, _FS_IOC_SETFLAGS = 0x80086601, 0x40086602
 _FS_TOPDIR_FL = 0x00020000
 _FLAGS = struct.Struct("l")
 
+_COMMITS = "commits"
 _RETIRED = "retired"
 _UUID_AT = 16  # in a journal's header
 
@@ -151,6 +163,7 @@ class JournalFolder:
         self.state = path / STATE_DIRECTORY
         self.owners = self.state / "owners"
         self.pools = self.state / "pool"
+        self.slots = self.state / "slots"
         self.databases = self.state / "databases"
         self.quarantine = self.state / "quarantine"
         self._restored = self.state / "restored"
@@ -159,7 +172,7 @@ class JournalFolder:
         self._unknown_owners: set[UUID] = set()  # of which it was said that nobody can tell
         self.pool = self.pools / str(self.owner)
         self.began_ns = sys.maxsize  # by the file system's clock; journals of ours are younger
-        self.pool_fd = self._owner_fd = -1
+        self.pool_fd = self.slots_fd = self._owner_fd = -1
         self.has_left = False  # the tickets to others
         self.is_of_server = writes
         with contextlib.ExitStack() as undo:
@@ -174,7 +187,9 @@ class JournalFolder:
             undo.pop_all()
 
     def _open(self, undo: contextlib.ExitStack, writes: bool) -> None:
-        folders = (self.state, self.owners, self.pools, self.databases, self.quarantine)
+        folders = (
+            self.state, self.owners, self.pools, self.slots, self.databases, self.quarantine,
+        )  # fmt: skip
         missing = [folder for folder in (self.path, *folders) if _make(folder)]
         if self.pools in missing:
             _spread(self.pools)
@@ -185,12 +200,16 @@ class JournalFolder:
             self.state / TICKETS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
         )
         undo.callback(os.close, self.tickets_fd)
+        self.commits_fd = os.open(
+            self.state / _COMMITS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        undo.callback(os.close, self.commits_fd)
         self.page = SharedPage(self.tickets_fd)
         self.page.fields.is_retired = 0  # it has its name, perhaps again
         if writes:
             self._join(undo)
         sync_names(self.path)
-        for folder in (self.path, self.state, self.owners, self.pools):
+        for folder in (self.path, self.state, self.owners, self.pools, self.slots):
             sync_directory(folder)  # whoever made what is in it may have died before its own sync
         if writes:
             self._agree_on_tickets()
@@ -209,6 +228,10 @@ class JournalFolder:
         self._owner_fd = owner_fd
         path = nameless.rename(self.owners / str(self.owner))
         undo.callback(path.unlink, missing_ok=True)
+        slots = self.slots / str(self.owner)
+        self.slots_fd = os.open(slots, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        undo.callback(slots.unlink, missing_ok=True)
+        undo.callback(os.close, self.slots_fd)
         self.pool.mkdir(mode=0o700)
         undo.callback(shutil.rmtree, self.pool, ignore_errors=True)
         self.pool_fd = os.open(self.pool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -279,6 +302,8 @@ class JournalFolder:
         new ones."""
         highest = 0
         floors = []
+        if not self.last_ticket:  # the file is new: entries are of one before
+            highest = max((each.ticket for each in read_entries(self.commits_fd, 1)), default=0)
         for path in self._unconfirmed():  # many, under Classic: nobody's commit waits for that
             with (
                 kept([]),  # but what this process lacks
@@ -290,10 +315,20 @@ class JournalFolder:
                     highest = max(highest, mark.ticket)
                 elif self.owner_is_gone(reader.header.owner):  # its seal takes time to be found
                     floors.append(reader.seal.floor if reader.seal is not None else None)
+        for shared in self.path.glob("*.log.live"):
+            with kept([]), contextlib.suppress(JournalError, FileNotFoundError):
+                highest = max(highest, *last_tickets(shared), *self._given_in(shared))
         with self.locked_tickets():
             highest = max(highest, self.last_ticket)
             above = [nearest_ticket(each, highest) + 1 for each in floors if each is not None]
             self.page.fields.ticket = max([highest, *above])
+
+    def _given_in(self, shared: Path) -> Iterator[int]:
+        """Yield the tickets of what ledgers have in a shared journal."""
+        home = UUID(shared.name[:36])
+        for ledger in self.databases.glob("*.ledger"):
+            for record in read_records(ledger.read_bytes(), only_shared=True):
+                yield from (entry.ticket for entry in record.given if entry.home == home)
 
     def _unconfirmed(self) -> Iterator[str]:
         """Yield the paths of all journals that may bear a ticket, also of those that a power cut
@@ -326,10 +361,13 @@ class JournalFolder:
     def close(self) -> None:
         """Close what is open. Only where no plugin uses it."""
         self.page.close()
-        for fd in (self.tickets_fd, self.journal_fd, self.pool_fd, self._owner_fd):
+        for fd in (
+            self.tickets_fd, self.commits_fd, self.journal_fd, self.pool_fd, self.slots_fd,
+            self._owner_fd,
+        ):  # fmt: skip
             if fd >= 0:
                 os.close(fd)
-        self.pool_fd = self._owner_fd = -1
+        self.pool_fd = self.slots_fd = self._owner_fd = -1
 
     def live(self, uuid: UUID) -> Path:
         """Return the path of a journal that is not confirmed."""
@@ -540,7 +578,8 @@ class JournalFolder:
             with JournalReader(path) as reader:
                 check_name(reader, uuid)
         except JournalError as error:
-            if is_unfilled(error, fsync):
+            # A shared journal lies here only until it is filled with zeros.
+            if is_unfilled(error, fsync) or isinstance(error, JournalShared):
                 path.unlink()
                 return
             _log.error(
@@ -560,6 +599,7 @@ class JournalFolder:
             if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
                 raise
         processes.server_path(self.state, owner).unlink(missing_ok=True)
+        (self.slots / str(owner)).unlink(missing_ok=True)
         (self.owners / str(owner)).unlink(missing_ok=True)
 
     def set_aside(self, uuid: UUID, reason: str, path: Path | None = None) -> None:
@@ -591,6 +631,20 @@ class JournalFolder:
         os.link(self.live(uuid), kept)  # neither reads it nor takes space
         sync_directory(self.quarantine)
         return name
+
+    def keep_copy(self, uuid: UUID, reason: str, content: bytes) -> None:
+        """Have CONTENT, one transaction of a shared journal, in the quarantine as a journal of its
+        own, with one sentence why. Raises OSError; then it may be done again."""
+        replace_file(self._in_quarantine(uuid, reason), content)
+        sync_directory(self.quarantine)
+
+    def replace_live(self, uuid: UUID, content: bytes) -> None:
+        """Have CONTENT in place of an unconfirmed journal, in another file: a sync of the one that
+        is there has failed. Raises OSError."""
+        copy = self.state / f"copy-{uuid}"
+        replace_file(copy, content)
+        copy.rename(self.live(uuid))
+        os.fsync(self.journal_fd)
 
     def _in_quarantine(self, uuid: UUID, reason: str) -> Path:
         """Write in the quarantine why a journal comes there; return the path that it is to have."""

@@ -51,6 +51,7 @@ from typing import NamedTuple
 
 import logbook
 
+from firebird_cdc.journal.folder.commit_entries import LAST_TICKET
 from firebird_cdc.journal.folder.durable import sync_directory
 from firebird_cdc.journal.folder.inventory import Incarnation, Seen
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
@@ -187,6 +188,7 @@ class SequenceLedger:
         self.epoch = 0
         self.last = 0
         self.highest_transaction = 0
+        self.highest_ticket = LAST_TICKET  # of those in shared journals; the last: not known
         self.attachments = 0  # that the database had had at least; 0: not known
         self.incarnation: Incarnation | None = None  # None: not known yet
 
@@ -310,6 +312,7 @@ class SequenceLedger:
         places = deque(places_of_records(content), maxlen=1 if only_last else None)
         for record in read_records(content, places):
             yield from record.given
+            self._meet_tickets(record.given)
             self.epoch, self.last = record.epoch, record.last
             self.highest_transaction = record.highest_transaction
             self.attachments = record.attachments
@@ -318,6 +321,12 @@ class SequenceLedger:
         self._end = start + end
         if self._end < known or (self.epoch, self.last) < max(noted.number, self._known):
             raise self._loss()
+
+    def _meet_tickets(self, given: Sequence[LedgerEntry]) -> None:
+        tickets = [entry.ticket for entry in given if entry.ticket]
+        if tickets:
+            known = 0 if self.highest_ticket == LAST_TICKET else self.highest_ticket
+            self.highest_ticket = max(known, *tickets)
 
     def retire(self) -> None:
         """Remove the files of a database that is gone, and let none that comes to its path have an
@@ -354,6 +363,7 @@ class SequenceLedger:
             self._begin_anew()
         self.last = last
         self.highest_transaction = highest
+        self._meet_tickets(group)
         _write(self._fd, body, self._end)
         try:
             if self._fsync:

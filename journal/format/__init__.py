@@ -48,6 +48,7 @@ from firebird_cdc.journal.format.shared import (
     SharedJournal,
     alone,
     database_of,
+    last_tickets,
     open_any,
     own_journal,
 )
@@ -99,6 +100,7 @@ __all__ = [
     "database_of",
     "fast_uuid",
     "image_places",
+    "last_tickets",
     "open_any",
     "own_journal",
     "pack_places",

@@ -445,6 +445,22 @@ def own_journal(path: Path | str, place: Place) -> bytes:
     return _packed(first, place.uuid, [(place, content)])
 
 
+def last_tickets(path: Path | str) -> Iterator[int]:
+    """Yield, for each transaction that is whole in a shared journal, the last ticket drawn when it
+    was sealed, and 0. Raises JournalError if PATH is none, OSError."""
+    yield 0
+    with closing(Source(path)) as source:
+        header = parse_file_header(source.read(FILE_BLOCK, 0))
+        if header is None:
+            raise JournalCorrupt(path, 0, "it is no shared journal, or its first block is damaged")
+        for found in walk(source.read, source.size, header.uuid):
+            if not isinstance(found.what, Head):
+                continue
+            content = source.read(found.what.length, found.offset)
+            with suppress(JournalError), JournalReader(path, content=content) as reader:
+                yield (reader.seal.floor if reader.seal is not None else None) or 0
+
+
 def database_of(path: Path | str) -> str:
     """Return the path of the database of a journal, of either version, closed or not. Raises as
     `read_envelope`."""

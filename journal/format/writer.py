@@ -192,6 +192,10 @@ class JournalWriter(RecordWriter):
     ) -> None:
         self.close()
 
+    def sync(self) -> None:
+        """Wait until what was written is on disk. Raises OSError."""
+        os.fsync(self._fd)
+
     def close(self) -> None:
         """Close the file; what was not sealed leaves a torn journal."""
         if self._fd >= 0:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import instruments
+from shared_folder import has_undecided, in_memory, is_shared, readers_in
 
 from firebird_cdc.cli import main
 from firebird_cdc.demo.engine import EmbeddedRoot
@@ -211,6 +212,11 @@ class Journal:
         return self.stamp.sequence
 
     @property
+    def file(self) -> Path:
+        """The file that it lies in, perhaps with others."""
+        return self.path if self.path.exists() else self.path.parent
+
+    @property
     def rows(self) -> list[RowChange]:
         """The row changes."""
         return [change for change in self.changes if isinstance(change, RowChange)]
@@ -226,11 +232,19 @@ class Journal:
 
 
 def read_journal(path: Path) -> Journal:
+    if path.parent.suffix in (".log", ".live"):
+        shared = readers_in(path.parent.parent)
+        return next(_read(each) for each in shared if Path(each.path).name == path.name)
     with JournalReader(path) as reader:
-        assert reader.stamp is not None, f"{path} was renamed without a stamp"
-        # What a blob holds is read while the file is there.
-        changes = [pickle.loads(pickle.dumps(change)) for change in reader.changes()]
-        return Journal(path, reader.header, reader.stamp, reader.database, reader.user, changes)
+        return _read(reader)
+
+
+def _read(reader: JournalReader) -> Journal:
+    path = Path(reader.path)
+    assert reader.stamp is not None, f"{path} was renamed without a stamp"
+    # What a blob holds is read while the file is there.
+    changes = [pickle.loads(pickle.dumps(change)) for change in reader.changes()]
+    return Journal(path, reader.header, reader.stamp, reader.database, reader.user, changes)
 
 
 def _has_header(journal: Path) -> bool:
@@ -374,6 +388,8 @@ class Capture:
             "kafka.producer.bootstrap.servers": "127.0.0.1:9",
             "kafka.topic.prefix": "test",
         }
+        if shared := os.environ.get("FIREBIRD_CDC_TRANSACTIONS"):
+            self.options["connector.journal.transactions"] = shared
         self.logging.write_text(f"level: debug\nfile: {self.log}\n")
         self.clients: list[Client] = []
         self.write_config()
@@ -450,19 +466,26 @@ class Capture:
 
     def live(self) -> list[Path]:
         """Return the journals of open transactions, and of those that are not confirmed."""
-        return list(self.journal_directory.glob("*.log.live"))
+        found = self.journal_directory.glob("*.log.live")
+        undecided = [path for path in found if not is_shared(path) or has_undecided(path)]
+        return [*undecided, *in_memory(self.journal_directory)]
 
     def written(self) -> list[Path]:
         """Return those of them to which something was written: nobody knows whose an empty one is,
         so it stays while a process lives that may be at work on it."""
-        return [path for path in self.live() if _has_header(path)]
+        return [path for path in self.live() if path.suffix != ".live" or _has_header(path)]
 
     def committed(self) -> list[Path]:
-        return list(self.journal_directory.glob("*.log"))
+        """Return a path for each committed transaction, where it has one of its own."""
+        own = [path for path in self.journal_directory.glob("*.log") if not is_shared(path)]
+        return [*own, *(Path(reader.path) for reader in readers_in(self.journal_directory))]
 
     def read_all(self) -> list[Journal]:
         """Return the committed journals, of all databases, ordered by their numbers."""
-        return sorted(map(read_journal, self.committed()), key=lambda journal: journal.sequence)
+        found = self.journal_directory.glob("*.log")
+        own = [read_journal(path) for path in found if not is_shared(path)]
+        shared = [_read(reader) for reader in readers_in(self.journal_directory)]
+        return sorted([*own, *shared], key=lambda journal: journal.sequence)
 
     def journals(self) -> list[Journal]:
         """Return the committed journals in order, once no other is left in the folder.

@@ -242,7 +242,7 @@ def test_the_numbers_go_on_when_all_journals_are_gone(capture: Capture) -> None:
         capture.end_clients()
         (journal,) = capture.read_all()
         assert journal.sequence == number
-        journal.path.unlink()
+        journal.file.unlink()
 
 
 @pytest.mark.plain

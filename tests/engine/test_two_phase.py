@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from capture import Capture, Client, Journal, fold, read_journal, until
+from capture import Capture, Client, Journal, fold, until
 
 from firebird_cdc.journal.folder.failures import pages, unacknowledged
 from firebird_cdc.journal.format import Gap, JournalReader
@@ -85,9 +85,7 @@ class Pair:
         until("all journals to be decided", lambda: not self.capture.live())
         aside = self.capture.journal_directory / ".firebird-cdc/quarantine"
         assert not list(aside.glob("*.reason"))
-        found = sorted(
-            map(read_journal, self.capture.committed()), key=lambda journal: journal.sequence
-        )
+        found = self.capture.read_all()
         each = [[j for j in found if j.database == str(path)] for path in self.databases]
         for own in each:
             assert [journal.sequence for journal in own] == list(range(1, len(own) + 1))

@@ -27,6 +27,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import workload
 from builds import built
@@ -280,6 +281,11 @@ class Plan:
         return ", ".join(parts)
 
 
+def _identity(journal: Journal) -> tuple[UUID, int]:
+    """Return what tells a journal that was compared, and lies there still, from one that is new."""
+    return journal.header.uuid, journal.sequence
+
+
 def most_hits(point: str) -> int:
     return 2 if point.startswith(_RARE) else _MOST_HITS
 
@@ -328,6 +334,7 @@ class Series:
         self._confirms = confirms
         self._captures = captures  # or else the engine alone is killed, and nothing is compared
         self._truth = Truth(tally)
+        self._taken: set[tuple[UUID, int]] = set()  # compared, and perhaps still there
         self._stop = directory / "stop"
         self._fault_count = 0
         self._given_twice: set[int] = set()
@@ -583,7 +590,7 @@ class Series:
             attachment.close()
         if not self._captures:
             return
-        journals = self.capture.read_all()
+        journals = [each for each in self.capture.read_all() if _identity(each) not in self._taken]
         if any(self._is_given_twice(journal) for journal in journals):
             self.tally.given_twice += 1
             self.is_spent = True  # what it wrote may be in the tables or not
@@ -596,8 +603,9 @@ class Series:
         if self.has_fault or not has_rows:
             self.is_spent = True
         else:
-            for journal in journals:
-                journal.path.unlink()
+            self._taken |= set(map(_identity, journals))
+            for path in {each.file for each in journals if each.file.suffix == ".log"}:
+                path.unlink()
 
     def _is_given_twice(self, journal: Journal) -> bool:
         is_gap = any(isinstance(change, Gap) for change in journal.changes)

@@ -121,6 +121,7 @@ class PlayedServer:
             "has_ddl": bool(ddl),
             "reason": "",
             "fd": -1,
+            "home": None,
         }
         self.events.append(CommittedJournal(**values))  # type: ignore[arg-type]
         return uuid

@@ -1,0 +1,550 @@
+/* Shared journals; see shared_journal.h. */
+#define _GNU_SOURCE
+#include "shared_journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "commits.h"
+#include "counters.h"
+#include "crc32c.h"
+#include "failpoint.h"
+#include "folder.h"
+#include "host.h"
+#include "pool.h"
+#include "sync.h"
+#include "threads.h"
+
+enum {
+    BLOCK = 4096, /* that a torn write can take */
+    ALIGNMENT = 64,
+    VOID = 88,             /* bytes */
+    VOID_ROOM = 3 * BLOCK, /* two copies, each in a block of its own, from any place on */
+    FIRST_BYTES = 32 * 1024,
+    MOST_BYTES = 16 * 1024 * 1024,
+    MOST_IDLE = 16, /* files of databases in which nobody works */
+    IDLE_S = 60,
+    LOOK_S = 10
+};
+
+struct fbc_shared_file {
+    struct fbc_shared_writer *writer;
+    int fd;
+    char name[40];
+    unsigned char uuid[16];
+    uint64_t inode;               /* of the database */
+    unsigned char owner[16];      /* as whom it was made: the bridge may have been started anew */
+    uint64_t size;                /* bytes, all written */
+    uint64_t end, synced, wanted; /* where the next thing goes; on disk; to be on disk */
+    unsigned open;                /* places in it of transactions that have not ended */
+    unsigned transactions;
+    int error;      /* errno of a write or sync that failed: it takes nothing any more */
+    int is_left;    /* nor does it then; closed as soon as all in it has ended */
+    int is_syncing; /* SYNC is at work */
+    struct fbc_sync sync;
+    time_t used_at;
+};
+
+/* Of one database: see fbc_database. */
+struct fbc_shared_writer {
+    pthread_mutex_t lock; /* of all that follows, and of the files' fields */
+    struct fbc_shared_file *current, *next;
+    uint64_t next_bytes;
+    int wants_next;
+    atomic_uint ended; /* a futex: grows whenever a sync has ended */
+};
+
+static atomic_int open_files;
+
+static sem_t wanted; /* something for the thread that makes files to do */
+
+static time_t now_s(void) {
+    return fbc_monotonic_in(0).tv_sec;
+}
+
+static uint64_t aligned(uint64_t offset, uint64_t alignment) {
+    return (offset + alignment - 1) / alignment * alignment;
+}
+
+/* ---- Files -------------------------------------------------------------------------------- */
+
+static void fill_header(unsigned char *block, const struct fbc_shared_file *file,
+                        const struct fbc_database *database) {
+    size_t length = strlen(database->path);
+    memset(block, 0, BLOCK);
+    memcpy(block, "FBCDCJ\r\n", 8);
+    fbc_put16(block + 8, 2);
+    fbc_put16(block + 10, BLOCK);
+    memcpy(block + 16, file->uuid, 16);
+    memcpy(block + 32, fbc_folder.owner, 16);
+    memcpy(block + 48, database->guid, 16);
+    fbc_put64(block + 64, file->inode);
+    memcpy(block + 72, fbc_folder.boot, 16);
+    fbc_put64(block + 88, (uint64_t)fbc_now_us());
+    fbc_put16(block + 104, (uint16_t)length);
+    memcpy(block + 106, database->path, length);
+    uint32_t crc = fbc_crc32c(0, file->uuid, 16);
+    fbc_put32(block + BLOCK - 4, fbc_crc32c(crc, block, BLOCK - 4));
+}
+
+static int write_all(int fd, const void *content, size_t length, uint64_t offset) {
+    const char *from = content;
+    while (length) {
+        ssize_t written = pwrite(fd, from, length, (off_t)offset);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            return written < 0 ? errno : ENOSPC;
+        from += written;
+        offset += (uint64_t)written;
+        length -= (size_t)written;
+    }
+    return 0;
+}
+
+/* All of it written, so that a sync later touches no metadata. */
+static int fill(const struct fbc_shared_file *file, const struct fbc_database *database) {
+    enum { PIECE = 256 * 1024 };
+    static const char zeros[PIECE];
+    unsigned char first[BLOCK];
+    fill_header(first, file, database);
+    int failed = write_all(file->fd, first, sizeof first, 0);
+    for (uint64_t at = BLOCK; !failed && at < file->size; at += PIECE) {
+        uint64_t left = file->size - at;
+        failed = write_all(file->fd, zeros, left < PIECE ? left : PIECE, at);
+    }
+    if (!failed && fbc_folder.is_synced && fdatasync(file->fd) != 0)
+        failed = errno;
+    return failed;
+}
+
+/* Its lock and content come before its name. Where it fails there is neither; returns an errno. */
+static int put_in_place(struct fbc_shared_file *file, const struct fbc_database *database) {
+    char live[64];
+    snprintf(live, sizeof live, "%s.log.live", file->name);
+    file->fd = openat(fbc_folder.pool, file->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file->fd < 0)
+        return errno;
+    int failed = flock(file->fd, LOCK_EX | LOCK_NB) == 0 ? fill(file, database) : errno;
+    FBC_FAILPOINT("shared.filled");
+    if (!failed && renameat(fbc_folder.pool, file->name, fbc_folder.journals, live) != 0)
+        failed = errno;
+    if (!failed && fbc_folder.is_synced && fsync(fbc_folder.journals) != 0) {
+        failed = errno;
+        unlinkat(fbc_folder.journals, live, 0);
+    }
+    if (failed) {
+        unlinkat(fbc_folder.pool, file->name, 0);
+        close(file->fd);
+    }
+    FBC_FAILPOINT("shared.named");
+    return failed;
+}
+
+static struct fbc_shared_file *make(struct fbc_shared_writer *writer,
+                                    const struct fbc_database *database, uint64_t inode,
+                                    uint64_t size, struct fbc_error *error) {
+    struct fbc_pooled named;
+    struct fbc_shared_file *file = calloc(1, sizeof *file);
+    if (!file) {
+        fbc_error_set(error, 0, "no memory for a journal");
+        return NULL;
+    }
+    int failed = fbc_pool_name(&named);
+    if (!failed) {
+        memcpy(file->name, named.name, sizeof file->name);
+        memcpy(file->uuid, named.uuid, 16);
+        file->writer = writer;
+        file->inode = inode;
+        file->size = size;
+        file->end = file->synced = BLOCK;
+        file->used_at = now_s();
+        fbc_folder_hold();
+        memcpy(file->owner, fbc_folder.owner, 16);
+        failed = put_in_place(file, database);
+        fbc_folder_release();
+    }
+    if (failed) {
+        fbc_error_set(error, failed, "cannot create a journal of %llu bytes in %.300s",
+                      (unsigned long long)size, fbc_folder.path);
+        free(file);
+        return NULL;
+    }
+    fbc_disk_grow((int64_t)size);
+    atomic_fetch_add(&open_files, 1);
+    return file;
+}
+
+/* With the lock: close FILE if nobody needs it; whoever confirms may close the journal then. */
+static void close_if_done(struct fbc_shared_file *file) {
+    if (!file->is_left || file->open || file->is_syncing)
+        return;
+    FBC_FAILPOINT("shared.leaving");
+    close(file->fd);
+    atomic_fetch_sub(&open_files, 1);
+    free(file);
+}
+
+static void leave(struct fbc_shared_file *file) {
+    struct fbc_shared_writer *writer = file->writer;
+    if (writer->current == file)
+        writer->current = NULL;
+    file->is_left = 1;
+    close_if_done(file);
+}
+
+static int is_usable(const struct fbc_shared_file *file, uint64_t inode, uint64_t need) {
+    struct fbc_error ignored;
+    uint64_t used = aligned(file->end, ALIGNMENT) + need + file->open * (uint64_t)VOID_ROOM;
+    return !file->error && !file->is_left && memcmp(file->owner, fbc_folder.owner, 16) == 0 &&
+           file->inode == inode && used <= file->size &&
+           (fbc_folder.transactions <= 0 ||
+            file->transactions < (unsigned)fbc_folder.transactions) &&
+           fbc_folder_holds(file->fd, file->name, &ignored);
+}
+
+/* With the lock: return the file that NEED bytes go into, the next one if need be. */
+static struct fbc_shared_file *room_for(struct fbc_shared_writer *writer,
+                                        const struct fbc_database *database, uint64_t inode,
+                                        uint64_t need, struct fbc_error *error) {
+    if (writer->current && is_usable(writer->current, inode, need))
+        return writer->current;
+    if (writer->current)
+        leave(writer->current);
+    struct fbc_shared_file *file = writer->next;
+    writer->next = NULL;
+    if (file && !is_usable(file, inode, need)) {
+        leave(file);
+        file = NULL;
+    }
+    if (!file) {
+        uint64_t least = aligned(BLOCK + need, BLOCK);
+        uint64_t size = writer->next_bytes > least ? writer->next_bytes : least;
+        file = make(writer, database, inode, size, error);
+    }
+    if (file && file->size >= writer->next_bytes && writer->next_bytes < MOST_BYTES)
+        writer->next_bytes *= 2;
+    writer->current = file;
+    return file;
+}
+
+/* ---- Syncs -------------------------------------------------------------------------------- */
+
+static void run_sync(struct fbc_sync *sync) {
+    struct fbc_shared_file *file =
+        (struct fbc_shared_file *)((char *)sync - offsetof(struct fbc_shared_file, sync));
+    struct fbc_shared_writer *writer = file->writer;
+    pthread_mutex_lock(&writer->lock);
+    do {
+        uint64_t to = file->end;
+        file->end = aligned(to, BLOCK); /* what is on disk by then is never written again */
+        pthread_mutex_unlock(&writer->lock);
+        FBC_FAILPOINT("shared.before_sync");
+        int failed = fdatasync(file->fd) == 0 ? 0 : errno;
+        FBC_FAILPOINT("shared.synced");
+        pthread_mutex_lock(&writer->lock);
+        if (failed)
+            file->error = failed;
+        else
+            file->synced = to;
+        atomic_fetch_add(&writer->ended, 1);
+        syscall(SYS_futex, &writer->ended, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    } while (!file->error && file->wanted > file->synced);
+    file->is_syncing = 0;
+    close_if_done(file);
+    pthread_mutex_unlock(&writer->lock);
+}
+
+/* With the lock, which it gives back: have FILE synced up to END. */
+static void sync_and_unlock(struct fbc_shared_file *file, uint64_t end) {
+    struct fbc_shared_writer *writer = file->writer;
+    int is_asleep = !file->is_syncing && !file->error && fbc_folder.is_synced;
+    if (end > file->wanted)
+        file->wanted = end;
+    file->is_syncing |= is_asleep;
+    pthread_mutex_unlock(&writer->lock);
+    if (is_asleep)
+        fbc_sync_run(&file->sync, run_sync);
+}
+
+/* FILE has a place that has not ended, so it stays. */
+static int await(struct fbc_shared_file *file, uint64_t end) {
+    struct fbc_shared_writer *writer = file->writer;
+    if (!fbc_folder.is_synced)
+        return 0;
+    for (;;) {
+        unsigned ended = atomic_load(&writer->ended);
+        pthread_mutex_lock(&writer->lock);
+        int is_done = file->synced >= end, error = file->error;
+        pthread_mutex_unlock(&writer->lock);
+        if (is_done || error)
+            return is_done ? 0 : error;
+        syscall(SYS_futex, &writer->ended, FUTEX_WAIT_PRIVATE, ended, NULL, NULL, 0);
+    }
+}
+
+int fbc_shared_await(const struct fbc_place *place) {
+    return await(place->file, place->end);
+}
+
+/* ---- The thread that makes files beforehand, and closes idle ones -------------------------- */
+
+static void make_next(struct fbc_database *database, struct fbc_shared_writer *writer) {
+    struct fbc_error error;
+    pthread_mutex_lock(&writer->lock);
+    int is_wanted = writer->wants_next && !writer->next && writer->current;
+    uint64_t size = writer->next_bytes;
+    uint64_t inode = writer->current ? writer->current->inode : 0;
+    pthread_mutex_unlock(&writer->lock);
+    /* Where that fails the transaction that needs one tries it, and is told why. */
+    struct fbc_shared_file *file = is_wanted ? make(writer, database, inode, size, &error) : NULL;
+    pthread_mutex_lock(&writer->lock);
+    writer->wants_next = 0;
+    if (file && writer->next) {
+        file->is_left = 1;
+        close_if_done(file);
+    } else if (file)
+        writer->next = file;
+    pthread_mutex_unlock(&writer->lock);
+}
+
+/* Leave what WRITER has if it was not used for IDLE_S seconds. */
+static void leave_idle(struct fbc_shared_writer *writer, int idle_s) {
+    pthread_mutex_lock(&writer->lock);
+    struct fbc_shared_file *file = writer->current;
+    if (file && !file->open && now_s() - file->used_at >= idle_s) {
+        leave(file);
+        writer->next_bytes = FIRST_BYTES;
+        if (writer->next)
+            leave(writer->next);
+        writer->next = NULL;
+    }
+    pthread_mutex_unlock(&writer->lock);
+}
+
+void fbc_shared_spare(struct fbc_database *database) {
+    struct fbc_shared_writer *writer = atomic_load(&database->shared);
+    if (writer && atomic_load(&open_files) > MOST_IDLE)
+        leave_idle(writer, 0);
+}
+
+static void *serve(void *unused) {
+    (void)unused;
+    for (;;) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until); /* sem_timedwait knows no other clock */
+        until.tv_sec += LOOK_S;
+        sem_timedwait(&wanted, &until);
+        struct fbc_database *first = fbc_databases_lock();
+        fbc_databases_unlock(); /* none is ever removed */
+        for (struct fbc_database *each = first; each; each = each->next) {
+            struct fbc_shared_writer *writer = atomic_load(&each->shared);
+            if (writer) {
+                make_next(each, writer);
+                leave_idle(writer, IDLE_S);
+            }
+        }
+    }
+    return NULL;
+}
+
+static struct fbc_shared_writer *writer_of(struct fbc_database *database) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static int has_thread;
+    struct fbc_shared_writer *writer = atomic_load(&database->shared);
+    if (writer)
+        return writer;
+    pthread_mutex_lock(&lock);
+    writer = atomic_load(&database->shared);
+    if (!has_thread) {
+        sem_init(&wanted, 0, 0);
+        has_thread = fbc_thread_start("fbc-journals", serve) == 0;
+    }
+    if (!writer && has_thread && (writer = calloc(1, sizeof *writer))) {
+        pthread_mutex_init(&writer->lock, NULL);
+        writer->next_bytes = FIRST_BYTES;
+        atomic_store(&database->shared, writer);
+    }
+    pthread_mutex_unlock(&lock);
+    return writer;
+}
+
+/* ---- Transactions and voids ---------------------------------------------------------------- */
+
+/* With the lock: write two voids for PLACE behind all that is in FILE. Returns an errno. */
+static int write_voids(struct fbc_shared_file *file, const struct fbc_place *place) {
+    int failed = 0;
+    for (int i = 0; i < 2 && !failed; i++) {
+        unsigned char content[VOID] = {0};
+        file->end = aligned(file->end, BLOCK);
+        memcpy(content, "FBCV", 4);
+        memcpy(content + 8, place->uuid, 16);
+        fbc_put64(content + 24, place->transaction);
+        memcpy(content + 32, place->file->uuid, 16);
+        fbc_put64(content + 48, place->offset);
+        memcpy(content + 56, file->uuid, 16);
+        fbc_put64(content + 72, file->end);
+        uint32_t crc = fbc_crc32c(0, file->uuid, 16);
+        fbc_put32(content + VOID - 4, fbc_crc32c(crc, content, VOID - 4));
+        failed = write_all(file->fd, content, sizeof content, file->end);
+        file->end += VOID;
+    }
+    return failed;
+}
+
+/* With the lock: write UNIT at the end of FILE. Returns an errno. */
+static int write_unit(struct fbc_shared_file *file, const struct fbc_unit *unit,
+                      struct fbc_place *place) {
+    struct iovec parts[4], *part = parts;
+    int count = unit->count;
+    uint64_t offset = aligned(file->end, ALIGNMENT), at = offset;
+    memcpy(parts, unit->parts, sizeof parts);
+    memcpy(unit->head + 96, file->uuid, 16);
+    fbc_put64(unit->head + 112, offset);
+    fbc_put64(unit->head + 120, file->synced);
+    uint32_t crc = fbc_crc32c(0, unit->uuid, 16);
+    fbc_put32(unit->head + FBC_HEAD - 4, fbc_crc32c(crc, unit->head, FBC_HEAD - 4));
+    while (count) {
+        ssize_t written = pwritev(file->fd, part, count, (off_t)at);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            return written < 0 ? errno : ENOSPC;
+        at += (uint64_t)written;
+        for (; count && (size_t)written >= part->iov_len; part++, count--)
+            written -= (ssize_t)part->iov_len;
+        if (count) {
+            part->iov_base = (char *)part->iov_base + written;
+            part->iov_len -= (size_t)written;
+        }
+    }
+    file->end = at;
+    file->open++;
+    file->transactions++;
+    file->used_at = now_s();
+    *place = (struct fbc_place){.file = file,
+                                .offset = offset,
+                                .length = unit->length,
+                                .seal_end = unit->seal_end,
+                                .catalogue = unit->catalogue,
+                                .end = at,
+                                .transaction = unit->transaction};
+    memcpy(place->uuid, unit->uuid, 16);
+    return 0;
+}
+
+/* With the lock: ask for the next file once this one is half full. */
+static void ask_for_next(struct fbc_shared_writer *writer, const struct fbc_shared_file *file) {
+    if (file->end < file->size / 2 || writer->next || writer->wants_next)
+        return;
+    writer->wants_next = 1;
+    sem_post(&wanted);
+}
+
+int fbc_shared_append(struct fbc_database *database, uint64_t inode, const struct fbc_unit *unit,
+                      const struct fbc_place *former, struct fbc_place *place,
+                      struct fbc_error *error) {
+    struct fbc_shared_writer *writer = writer_of(database);
+    uint64_t need = unit->length + VOID_ROOM + (former ? VOID_ROOM : 0);
+    if (!writer) {
+        fbc_error_set(error, 0, "no memory for a journal");
+        return FBC_FAILED;
+    }
+    if (!fbc_commits_reserve(error))
+        return FBC_FAILED;
+    pthread_mutex_lock(&writer->lock);
+    for (int tries = 0; tries < 2; tries++) {
+        struct fbc_shared_file *file = room_for(writer, database, inode, need, error);
+        if (!file)
+            break;
+        FBC_FAILPOINT("shared.before_append");
+        int failed = former ? write_voids(file, former) : 0;
+        if (!failed)
+            failed = write_unit(file, unit, place);
+        FBC_FAILPOINT("shared.appended");
+        if (!failed) {
+            ask_for_next(writer, file);
+            sync_and_unlock(file, place->end);
+            return FBC_OK;
+        }
+        fbc_error_set(error, failed, "cannot write %s.log.live", file->name);
+        file->error = failed;
+    }
+    pthread_mutex_unlock(&writer->lock);
+    return FBC_FAILED;
+}
+
+/* Where no void can be had on disk: one that at least whoever reads the file meets. */
+static void void_anyhow(const struct fbc_place *place) {
+    pthread_mutex_lock(&place->file->writer->lock);
+    write_voids(place->file, place);
+    pthread_mutex_unlock(&place->file->writer->lock);
+}
+
+int fbc_shared_void(struct fbc_database *database, struct fbc_place *place,
+                    struct fbc_error *error) {
+    struct fbc_shared_file *file = place->file, *to = file;
+    struct fbc_shared_writer *writer = file->writer;
+    FBC_FAILPOINT("void.before");
+    for (int tries = 0; tries < 3; tries++) {
+        pthread_mutex_lock(&writer->lock);
+        to = file->error ? room_for(writer, database, file->inode, VOID_ROOM, error) : file;
+        if (!to) {
+            pthread_mutex_unlock(&writer->lock);
+            break;
+        }
+        to->open++; /* so that it stays */
+        int failed = write_voids(to, place);
+        uint64_t end = to->end;
+        FBC_FAILPOINT("void.written");
+        if (failed) {
+            to->error = failed;
+            pthread_mutex_unlock(&writer->lock);
+        } else {
+            sync_and_unlock(to, end);
+            failed = await(to, end);
+        }
+        FBC_FAILPOINT("void.synced");
+        if (failed)
+            fbc_error_set(error, failed, "cannot write %s.log.live", to->name);
+        pthread_mutex_lock(&writer->lock);
+        to->open--;
+        close_if_done(to);
+        pthread_mutex_unlock(&writer->lock);
+        if (!failed) {
+            fbc_shared_let_go(place);
+            return FBC_OK;
+        }
+    }
+    void_anyhow(place);
+    return FBC_FAILED;
+}
+
+void fbc_shared_let_go(struct fbc_place *place) {
+    struct fbc_shared_file *file = place->file;
+    if (!file)
+        return;
+    struct fbc_shared_writer *writer = file->writer;
+    pthread_mutex_lock(&writer->lock);
+    file->open--;
+    close_if_done(file);
+    pthread_mutex_unlock(&writer->lock);
+    place->file = NULL;
+}
+
+void fbc_shared_uuid(const struct fbc_place *place, unsigned char uuid[16]) {
+    memcpy(uuid, place->file->uuid, 16);
+}

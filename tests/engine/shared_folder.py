@@ -1,0 +1,88 @@
+"""Transactions in the shared journals of a folder: those that are closed have an index, of others
+the ledgers say what is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from uuid import UUID
+
+from firebird_cdc.errors import JournalError, JournalShared
+from firebird_cdc.journal.folder.ledger_records import LedgerEntry, read_records
+from firebird_cdc.journal.folder.slots import read_slots
+from firebird_cdc.journal.format import JournalReader, SharedJournal
+from firebird_cdc.journal.format.layout import FILE_BLOCK
+from firebird_cdc.journal.format.shared import Found, Head, Void, parse_file_header, walk
+
+
+def is_shared(path: Path) -> bool:
+    with suppress(JournalError, FileNotFoundError):
+        try:
+            JournalReader(path).close()
+        except JournalShared:
+            return True
+    return False
+
+
+def ledger_entries(folder: Path) -> Iterator[LedgerEntry]:
+    """Yield what the ledgers of a folder hold of shared journals."""
+    for ledger in (folder / ".firebird-cdc/databases").glob("*.ledger"):
+        for record in read_records(ledger.read_bytes()):
+            yield from (entry for entry in record.given if entry.home is not None)
+
+
+def readers_in(folder: Path) -> Iterator[JournalReader]:
+    """Yield a reader of each committed transaction in the shared journals of a folder."""
+    given = list(ledger_entries(folder))
+    live = {}
+    for home in {entry.home for entry in given}:
+        path = folder / f"{home}.log.live"
+        with suppress(FileNotFoundError):  # closed meanwhile, or deleted
+            live[home] = path, path.read_bytes()
+    for path in folder.glob("*.log"):
+        if not is_shared(path) or UUID(path.stem) in live:
+            continue
+        with SharedJournal(path) as journal:
+            for place in journal.places:
+                with journal.reader(place) as reader:
+                    yield reader
+    for entry in given:
+        if entry.home in live:
+            path, content = live[entry.home]
+            content = content[entry.offset : entry.offset + entry.stamp.journal_length]
+            name = path / f"{entry.uuid}.log"
+            with JournalReader(name, content=content, place=entry.place) as reader:
+                yield reader
+
+
+def in_memory(folder: Path) -> list[Path]:
+    """Return a path for each transaction that is open and in memory alone: it has a slot."""
+    slots = (folder / ".firebird-cdc/slots").glob("*")
+    return [path for path in slots for _ in read_slots(path)]
+
+
+def has_undecided(path: Path) -> bool:
+    """Tell whether something in a live journal is neither void nor committed. A void may lie in
+    another journal."""
+    given = {(entry.home.bytes, entry.offset) for entry in ledger_entries(path.parent)}
+    journal, found = _things(path)
+    voids = set()
+    for other in path.parent.glob("*.log.live"):
+        if is_shared(other):
+            things = (each.what for each in _things(other)[1])
+            voids |= {(each.journal, each.offset) for each in things if isinstance(each, Void)}
+    heads = [each for each in found if isinstance(each.what, Head)]
+    return any((journal, each.offset) not in given | voids for each in heads)
+
+
+def _things(path: Path) -> tuple[bytes, list[Found]]:
+    """Return the uuid of a shared journal, and what lies in it; nothing if it was closed."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return b"", []
+    header = parse_file_header(content[:FILE_BLOCK])
+    assert header is not None, path
+    walked = walk(lambda n, at: content[at : at + n], len(content), header.uuid)
+    return header.uuid.bytes, list(walked)

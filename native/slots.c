@@ -81,10 +81,11 @@ int fbc_slot_take(struct fbc_slot *slot, const struct fbc_database *database, ui
     fbc_put64(content + 8, inode);
     fbc_put64(content + 16, (uint64_t)begun_us);
     memcpy(content + 24, database->guid, 16);
-    fbc_put16(content + 40, (uint16_t)length);
-    memcpy(content + 42, database->path, length);
-    ssize_t written = pwrite(slot->fd, content, 42 + length, (off_t)slot->index * FBC_SLOT);
-    if (written == (ssize_t)(42 + length))
+    memcpy(content + 40, fbc_folder.boot, 16);
+    fbc_put16(content + 56, (uint16_t)length);
+    memcpy(content + 58, database->path, length);
+    ssize_t written = pwrite(slot->fd, content, 58 + length, (off_t)slot->index * FBC_SLOT);
+    if (written == (ssize_t)(58 + length))
         return FBC_OK;
     fbc_error_set(error, written < 0 ? errno : ENOSPC, "cannot note an open transaction");
     give_back(slot);

@@ -5,7 +5,9 @@ in limbo when its process is killed is known by its slot alone: the engine does 
 phase of a two-phase commit.
 
     slot, 512 bytes: u64 transaction (0: free), u64 inode of the database, i64 begun_us, 16s GUID,
-    u16 length of the path, the path
+    16s boot, u16 length of the path, the path
+
+They are not synced: those of another start of the machine say nothing.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
+from firebird_cdc.journal.folder.durable import boot_uuid
 from firebird_cdc.journal.format import fast_uuid
 
-_SLOT = struct.Struct("<QQq16sH")
+_SLOT = struct.Struct("<QQq16s16sH")
 _BYTES = 512
 
 
@@ -34,18 +37,18 @@ class OpenTransaction(NamedTuple):
 
 
 def read_slots(path: Path) -> list[OpenTransaction]:
-    """Return the transactions that a file of slots names; none if there is no file. Raises
-    OSError."""
+    """Return the transactions that a file of slots names, if it was written since the machine
+    started; none if there is no file. Raises OSError."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         return []
-    return list(_parse(content))
+    return list(_parse(content, boot_uuid().bytes))
 
 
-def _parse(content: bytes) -> Iterator[OpenTransaction]:
+def _parse(content: bytes, boot: bytes) -> Iterator[OpenTransaction]:
     for at in range(0, len(content) - _BYTES + 1, _BYTES):
-        transaction, inode, begun_us, guid, length = _SLOT.unpack_from(content, at)
-        if transaction:
+        transaction, inode, begun_us, guid, written_in, length = _SLOT.unpack_from(content, at)
+        if transaction and written_in == boot:
             path = content[at + _SLOT.size : at + _SLOT.size + length]
             yield OpenTransaction(transaction, inode, begun_us, fast_uuid(guid), os.fsdecode(path))

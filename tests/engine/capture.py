@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import instruments
+import pytest
 from shared_folder import has_undecided, in_memory, is_shared, readers_in
 
 from firebird_cdc.cli import main
@@ -47,6 +48,8 @@ _DAY_0 = date(1858, 11, 17)
 _UNITS_PER_DAY = 864_000_000
 _INTEGERS = (Storage.SMALLINT, Storage.INTEGER, Storage.BIGINT, Storage.INT128)
 
+TRANSACTIONS = "FIREBIRD_CDC_TRANSACTIONS"  # in the environment: how many share a journal
+both_forms = pytest.mark.parametrize("journals", ["own", "shared"], indirect=True)
 UNREADABLE = "unreadable"  # for the content of a blob that the engine did not give
 
 Row = dict[str, Any]
@@ -206,6 +209,7 @@ class Journal:
     database: str
     user: str
     changes: list[Change]
+    floor: int | None
 
     @property
     def sequence(self) -> int:
@@ -234,17 +238,18 @@ class Journal:
 def read_journal(path: Path) -> Journal:
     if path.parent.suffix in (".log", ".live"):
         shared = readers_in(path.parent.parent)
-        return next(_read(each) for each in shared if Path(each.path).name == path.name)
+        return next(read_open(each) for each in shared if Path(each.path).name == path.name)
     with JournalReader(path) as reader:
-        return _read(reader)
+        return read_open(reader)
 
 
-def _read(reader: JournalReader) -> Journal:
+def read_open(reader: JournalReader) -> Journal:
     path = Path(reader.path)
     assert reader.stamp is not None, f"{path} was renamed without a stamp"
     # What a blob holds is read while the file is there.
     changes = [pickle.loads(pickle.dumps(change)) for change in reader.changes()]
-    return Journal(path, reader.header, reader.stamp, reader.database, reader.user, changes)
+    floor = reader.seal.floor if reader.seal is not None else None
+    return Journal(path, reader.header, reader.stamp, reader.database, reader.user, changes, floor)
 
 
 def _has_header(journal: Path) -> bool:
@@ -388,8 +393,8 @@ class Capture:
             "kafka.producer.bootstrap.servers": "127.0.0.1:9",
             "kafka.topic.prefix": "test",
         }
-        if shared := os.environ.get("FIREBIRD_CDC_TRANSACTIONS"):
-            self.options["connector.journal.transactions"] = shared
+        if most := os.environ.get(TRANSACTIONS):
+            self.options["connector.journal.transactions"] = most
         self.logging.write_text(f"level: debug\nfile: {self.log}\n")
         self.clients: list[Client] = []
         self.write_config()
@@ -484,7 +489,7 @@ class Capture:
         """Return the committed journals, of all databases, ordered by their numbers."""
         found = self.journal_directory.glob("*.log")
         own = [read_journal(path) for path in found if not is_shared(path)]
-        shared = [_read(reader) for reader in readers_in(self.journal_directory)]
+        shared = [read_open(reader) for reader in readers_in(self.journal_directory)]
         return sorted([*own, *shared], key=lambda journal: journal.sequence)
 
     def journals(self) -> list[Journal]:

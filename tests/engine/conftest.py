@@ -7,7 +7,7 @@ from pathlib import Path
 
 import instruments
 import pytest
-from capture import Capture
+from capture import TRANSACTIONS, Capture
 
 from firebird_cdc.demo.processes import Stack
 
@@ -26,6 +26,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if instruments.CHOSEN and left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(autouse=True)
+def journals(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Form of the journals: each transaction's own, or shared by small ones; see `both_forms`."""
+    form = str(getattr(request, "param", "own"))
+    if form == "shared":
+        monkeypatch.setenv(TRANSACTIONS, "0")
+    return form
 
 
 def _capture(directory: Path, stack: Stack, mode: str) -> Iterator[Capture]:

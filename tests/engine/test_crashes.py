@@ -7,11 +7,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from capture import Capture, fold, until
+from capture import Capture, both_forms, fold, until
 from random_work import TABLES
 from witness import WITNESS, assert_adds_up, surviving_rows
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, both_forms]
 
 _RANDOM_WORK = Path(__file__).with_name("random_work.py")
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from capture import Attachment, Capture, fold, until
+from capture import Attachment, Capture, both_forms, fold, until
 
 from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.journal.folder.inventory import TransactionInventory, TransactionState
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, both_forms]
 
 _TABLE = "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)"
 

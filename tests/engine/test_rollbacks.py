@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from capture import Attachment, Capture, Journal, SqlError, fold
+from capture import Attachment, Capture, Journal, SqlError, both_forms, fold
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, both_forms]
 
 _WORK = Path(__file__).with_name("transaction_work.py")
 

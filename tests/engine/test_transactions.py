@@ -7,11 +7,11 @@ import random
 from pathlib import Path
 
 import pytest
-from capture import Capture, SqlError, fold, until
+from capture import Capture, SqlError, both_forms, fold, until
 from random_work import TABLES
 from witness import WITNESS, assert_adds_up
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, both_forms]
 
 _RANDOM_WORK = Path(__file__).with_name("random_work.py")
 

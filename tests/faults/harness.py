@@ -322,8 +322,12 @@ class Series:
         tally: Tally,
         confirms: bool = True,
         captures: bool = True,
+        shares: bool = False,
     ) -> None:
+        """``shares``: small transactions share journals."""
         self.capture = Capture(directory, stack, {"ServerMode": mode})
+        self.capture.options["connector.journal.transactions"] = "0" if shares else "1"
+        self.capture.write_config()
         self.capture.install()
         libraries.put_into(self.capture)
         self.capture.create(*workload.TABLES, *WITNESS, publish=captures)
@@ -686,9 +690,12 @@ def run_lives(
     tally: Tally,
     lives: Iterable[tuple[str, Plan]],
     captures: bool = True,
+    shares: bool | None = None,
 ) -> None:
-    """Live LIVES, of a mode and a plan each, in series of at most ten."""
+    """Live LIVES, of a mode and a plan each, in series of at most ten. SHARES: whether small
+    transactions share journals; None: they do in every other twenty."""
     series: Series | None = None
+    sharing = False
     with Stack(directory / "stack") as stack:
         try:
             for number, (mode, plan) in enumerate(lives):
@@ -697,8 +704,12 @@ def run_lives(
                         series.kill_all()
                     home = directory / f"{number}-{mode}"
                     home.mkdir()
-                    series = Series(home, stack, mode, libraries, tally, captures=captures)
-                print(f"round {number}, {mode}: {plan}", flush=True)
+                    sharing = number // 20 % 2 == 1 if shares is None else shares
+                    series = Series(
+                        home, stack, mode, libraries, tally, captures=captures, shares=sharing
+                    )
+                form = "shared" if sharing else "own"
+                print(f"round {number}, {mode}, {form} journals: {plan}", flush=True)
                 series.live(plan, f"{mode[0]}{number}")
                 if series.has_fault:
                     print(f"FAULT, see {home}: " + "; ".join(tally.faults[-3:]), flush=True)

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
+from uuid import UUID
 
 POLICIES = ("posix", "ext4")
 _BLOCK = 4096
@@ -435,3 +436,7 @@ def forget_start(journal_directory: Path) -> None:
     for path in [*state.glob("*"), *state.glob("owners/*"), *state.glob("databases/*.doubt")]:
         if path.is_file() and path.stat().st_size < _MOST_OF_NOTE:
             path.write_bytes(path.read_bytes().replace(now, before))
+    raw = UUID(now.decode()).bytes
+    for path in [state / "commits", *state.glob("slots/*")]:
+        if path.exists() and raw in (content := path.read_bytes()):
+            path.write_bytes(content.replace(raw, bytes(len(raw))))

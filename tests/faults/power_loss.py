@@ -49,6 +49,7 @@ from capture import (  # noqa: E402
     after,
     image,
     read_journal,
+    read_open,
     until,
 )
 from engine_hangs import EngineHangs, await_unless_engine_hangs  # noqa: E402
@@ -56,6 +57,7 @@ from power_disk import (  # noqa: E402
     NOTE,
     POLICIES,
     RENAME,
+    WRITE,
     Disk,
     Record,
     forget_start,
@@ -63,11 +65,14 @@ from power_disk import (  # noqa: E402
 )
 from power_places import places, windows  # noqa: E402
 from power_workload import FILL, TABLES  # noqa: E402
+from shared_folder import is_shared, readers_in  # noqa: E402
 from transaction_pages import ACTIVE, DEAD, on_disk  # noqa: E402
 from witness import WITNESS, assert_adds_up  # noqa: E402
 
 from firebird_cdc.demo.processes import Stack, has_input  # noqa: E402
-from firebird_cdc.errors import JournalError  # noqa: E402
+from firebird_cdc.errors import JournalError, JournalShared  # noqa: E402
+from firebird_cdc.journal.folder import ledger_records  # noqa: E402
+from firebird_cdc.journal.folder.ledger import Noted  # noqa: E402
 from firebird_cdc.journal.format import DATA_OFFSET, Gap, read_envelope  # noqa: E402
 
 _WORKLOAD = _HERE / "power_workload.py"
@@ -78,6 +83,7 @@ _PATIENCE_S = 3 * PATIENCE_S  # a busy machine opens a disk slowly
 _MAPPED = ("/tickets", "/counters")  # written in memory, and no call tells when
 _UNINTERESTING = shutil.ignore_patterns("engine", "stack", "power_recorder.so")
 MODES = ("Super", "Classic")
+FORMS = ("own", "shared")  # of journals: one for each transaction, or shared by small ones
 _MOST_HANGS = 3  # of the engine, in one recording
 _SLOWNESS = 30  # times as long, of writes of inventory pages
 _ROOM = 4 << 30  # bytes
@@ -164,9 +170,11 @@ class PowerLoss:
         mode: str,
         fsync: bool = True,
         keep: Path | None = None,
+        shares: bool = False,
     ) -> None:
         """``mode``: Super or Classic; ``fsync``: connector.journal.fsync; ``keep``: a folder for
-        copies of all that a cut leaves that breaks a promise."""
+        copies of all that a cut leaves that breaks a promise; ``shares``: small transactions share
+        journals."""
         self._fsync = fsync
         self._keep = keep
         self._directory = directory
@@ -180,6 +188,7 @@ class PowerLoss:
         capture.journal_directory = self._disk / "journals"
         capture.options["connector.journal.directory"] = str(capture.journal_directory)
         capture.options["connector.journal.fsync"] = "true" if fsync else "false"
+        capture.options["connector.journal.transactions"] = "0" if shares else "1"
         capture.write_config()
         capture.install()
         capture.create(*TABLES, *WITNESS, publish=True)
@@ -356,9 +365,23 @@ class PowerLoss:
             old, _, path = record.text.partition("\0")
             copy = self._directory / "seen.log"
             copy.write_bytes(disk.content(old))
-            _, stamp, _ = read_envelope(copy)
-            assert stamp is not None, f"{path} became visible without a stamp"
-            seen.numbers[UUID(Path(path).stem)] = (stamp.epoch, stamp.sequence)
+            with contextlib.suppress(JournalShared):  # what is in it is in the ledger, and was seen
+                _, stamp, _ = read_envelope(copy)
+                assert stamp is not None, f"{path} became visible without a stamp"
+                seen.numbers[UUID(Path(path).stem)] = (stamp.epoch, stamp.sequence)
+        elif record.kind == WRITE and (lock := disk.name_of(record.inode)).endswith(".lock"):
+            self._look_at_ledger(lock, disk, seen)
+
+    def _look_at_ledger(self, lock: str, disk: Disk, seen: Seen) -> None:
+        """See what a shipper may send of shared journals from now on: what the lock file says of
+        the ledger that is on disk."""
+        ledger = lock.removesuffix(".lock") + ".ledger"
+        with contextlib.suppress(KeyError):
+            end = Noted.parse(disk.content(lock)).end
+            for record in ledger_records.read_records(disk.content(ledger)[:end]):
+                for entry in record.given:
+                    if entry.home is not None:
+                        seen.numbers[entry.uuid] = entry.stamp.number
 
     def _cut(self, cut: Outcome, seen: Seen, starts: int) -> Outcome:
         """Open what is left with as many processes as STARTS; return CUT with what is found."""
@@ -399,10 +422,17 @@ class PowerLoss:
         if len(list(owners.iterdir())) > len(marks) or self._undecided(len(marks)):
             return False
         found: set[int] = set()
-        for path in journals.glob("*.log"):
-            with contextlib.suppress(AssertionError, JournalError, OSError):
-                found.update(_marks(self._read(path)))
+        with contextlib.suppress(AssertionError, JournalError, OSError):
+            for journal in self._journals(journals):
+                found.update(_marks(journal))
         return found.issuperset(marks)
+
+    def _journals(self, folder: Path) -> Iterator[Journal]:
+        """Yield the committed transactions in a folder. Raises as whoever reads them."""
+        for path in folder.glob("*.log"):
+            if not is_shared(path):
+                yield self._read(path)
+        yield from map(read_open, readers_in(folder))
 
     def _undecided(self, starts: int) -> list[Path]:
         return self._capture.written() if starts > 1 else self._capture.live()
@@ -480,16 +510,15 @@ class PowerLoss:
         outcome = Outcome(cut.cut, cut.mode, cut.cases)
         wrong = outcome.wrong
         found: dict[UUID, Journal] = {}
-        shipped = list(seen.shipped.values())
-        for path in [*shipped, *self._capture.journal_directory.glob("*.log")]:
+        for folder in (self._directory / "shipped", self._capture.journal_directory):
             try:
-                journal = self._read(path)
+                for journal in self._journals(folder):
+                    before = found.setdefault(journal.header.uuid, journal)
+                    if before.stamp != journal.stamp:
+                        name = journal.path.name
+                        wrong.append(f"{name} was shipped as {before.stamp}, is {journal.stamp}")
             except (AssertionError, JournalError, OSError) as error:
-                wrong.append(f"{path.name} can't be read: {error}")
-                continue
-            before = found.setdefault(journal.header.uuid, journal)
-            if before.stamp != journal.stamp:
-                wrong.append(f"{path.name} was shipped as {before.stamp}, is {journal.stamp}")
+                wrong.append(f"a journal can't be read: {error}")
         wrong += [f"{path.name} is not decided" for path in self._undecided(starts)]
         state = self._capture.journal_directory / ".firebird-cdc"
         wrong += [
@@ -562,10 +591,12 @@ def run(
     policies: Sequence[str] = POLICIES,
     keep: Path | None = None,
     jobs: int = 1,
+    forms: Sequence[str] = FORMS,
 ) -> list[Outcome]:
     """Cut the power CUTS times under each mode; return what was found.
 
-    SCENES: of the recordings, in turns; JOBS: processes that do it, with the same cuts.
+    SCENES, FORMS: of the recordings and their journals, in turns; JOBS: processes that do it, with
+    the same cuts.
     """
     parts = [
         (mode, first, min(_CUTS_PER_RECORDING, cuts - first))
@@ -577,7 +608,9 @@ def run(
         for queue in range(jobs)
         for mode in modes
     ]
-    do = partial(_run_lane, seed=seed, fsync=fsync, scenes=scenes, policies=policies, keep=keep)
+    do = partial(
+        _run_lane, seed=seed, fsync=fsync, scenes=scenes, policies=policies, keep=keep, forms=forms
+    )
     if jobs == 1:
         return [outcome for queue in queues for outcome in do(*queue)]
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
@@ -594,24 +627,28 @@ def _run_lane(
     scenes: Sequence[Scene],
     policies: Sequence[str],
     keep: Path | None,
+    forms: Sequence[str],
 ) -> list[Outcome]:
     """Do some of the recordings of a mode, and the cuts in each."""
     outcomes: list[Outcome] = []
-    if not parts:
-        return outcomes
-    place = directory / f"{mode.lower()}-{queue}"
-    place.mkdir(parents=True)
-    with Stack(place / "stack") as stack:
-        power = PowerLoss(place, stack, mode, fsync, keep)
-        try:
-            for _, first, count in parts:
-                scene = scenes[first // _CUTS_PER_RECORDING % len(scenes)]
-                recording = power.record(f"{seed}/{mode}/{first}", scene)
-                for outcome in power.cuts(recording, f"{seed}/{mode}/{first}", count, policies):
-                    outcomes.append(outcome)
-                    _report(outcome)
-        finally:
-            power.end()
+    for index, form in enumerate(forms):
+        of_form = [part for part in parts if part[1] // _CUTS_PER_RECORDING % len(forms) == index]
+        if not of_form:
+            continue
+        place = directory / f"{mode.lower()}-{form}-{queue}"
+        place.mkdir(parents=True)
+        with Stack(place / "stack") as stack:
+            power = PowerLoss(place, stack, mode, fsync, keep, form == "shared")
+            try:
+                for _, first, count in of_form:
+                    scene = scenes[first // _CUTS_PER_RECORDING // len(forms) % len(scenes)]
+                    recording = power.record(f"{seed}/{mode}/{first}", scene)
+                    for outcome in power.cuts(recording, f"{seed}/{mode}/{first}", count, policies):
+                        outcome.cases.append(f"{form} journals")
+                        outcomes.append(outcome)
+                        _report(outcome)
+            finally:
+                power.end()
     return outcomes
 
 
@@ -675,6 +712,7 @@ def main() -> int:
     parser.add_argument(
         "--first-run", action="store_true", help="no recording begins with a journal folder"
     )
+    parser.add_argument("--form", choices=FORMS, action="append", help="of journals; default: both")
     parser.add_argument("--no-fsync", action="store_true", help="connector.journal.fsync: false")
     parser.add_argument("--keep", type=Path, help="copy there what breaks a promise")
     arguments = parser.parse_args()
@@ -691,6 +729,7 @@ def main() -> int:
             arguments.policy or POLICIES,
             arguments.keep,
             arguments.jobs,
+            arguments.form or FORMS,
         )
     for mode in modes:
         sys.stdout.write(_tally(mode, [each for each in outcomes if each.mode == mode]))

@@ -26,7 +26,7 @@ from firebird.driver import (
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.disposal import dispose_shipped
 from firebird_cdc.journal.folder.locks import ShipperLock
-from firebird_cdc.journal.format import read_envelope
+from firebird_cdc.journal.format import SharedJournal, open_any
 
 _WORK: dict[str, Any] = runpy.run_path(
     str(Path(__file__).resolve().parents[1] / "engine/random_work.py")
@@ -139,7 +139,12 @@ def _ship(folder: str, keep: int, stop: str) -> None:
         found = []
         for path in Path(folder).glob("*.log"):
             try:
-                _, stamp, _ = read_envelope(path)
+                with open_any(path) as opened:
+                    stamp = (
+                        opened.places[0].stamp
+                        if isinstance(opened, SharedJournal)
+                        else opened.stamp
+                    )
             except (JournalError, FileNotFoundError):
                 continue
             if stamp is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from power_loss import MODES, Outcome, Scene, run
+from power_loss import FORMS, MODES, Outcome, Scene, run
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
@@ -17,26 +17,31 @@ def _problems(outcomes: list[Outcome]) -> list[str]:
     return [f"{outcome.cut}: {outcome.problems[:3]}" for outcome in outcomes if outcome.problems]
 
 
-def test_committed_transactions_are_in_the_journals_after_a_power_cut(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_committed_transactions_are_in_the_journals_after_a_power_cut(
+    tmp_path: Path, form: str
+) -> None:
     """A seeded share; `make soak` runs all."""
     outcomes: list[Outcome] = []
     for attempt in range(_MOST_RUNS):  # what waits at a cut depends on how fast the machine is
         home = tmp_path / str(attempt)
         home.mkdir()
-        found = run(home, cuts=12, seed="share" + "+" * attempt, scenes=[Scene()])
+        seed = "share" + "+" * attempt
+        found = run(home, cuts=12, seed=seed, scenes=[Scene()], forms=[form])
         assert [outcome.mode for outcome in found] == ["Super"] * 12 + ["Classic"] * 12
         assert not _problems(found)
         outcomes += found
         cases = {case for outcome in outcomes for case in outcome.cases}
         recovered = sum(outcome.recovered for outcome in outcomes)
-        if cases and recovered > 24:
+        if _BOTH in cases and recovered > 24:
             break
     assert recovered > 24, "the cuts left nothing to recover"
-    assert cases == {_BOTH}
+    assert cases == {_BOTH, f"{form} journals"}
 
 
+@pytest.mark.parametrize("form", FORMS)
 def test_a_cut_between_the_header_and_the_page_with_the_commit_loses_nothing(
-    tmp_path: Path,
+    tmp_path: Path, form: str
 ) -> None:
     scene = Scene(is_slow=True, is_directed=True)
     within = 0
@@ -44,7 +49,7 @@ def test_a_cut_between_the_header_and_the_page_with_the_commit_loses_nothing(
         home = tmp_path / str(attempt)
         home.mkdir()
         seed = "directed" + "+" * attempt
-        outcomes = run(home, cuts=10, seed=seed, modes=["Super"], scenes=[scene])
+        outcomes = run(home, cuts=10, seed=seed, modes=["Super"], scenes=[scene], forms=[form])
         assert not _problems(outcomes)
         within += sum("in a window" in outcome.cases for outcome in outcomes)
         if within >= 10:
@@ -52,12 +57,13 @@ def test_a_cut_between_the_header_and_the_page_with_the_commit_loses_nothing(
     assert within >= 10
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("maker", ["bridge", "shipper"])
 def test_a_cut_in_a_first_run_loses_nothing_though_no_folder_was_there(
-    tmp_path: Path, maker: str
+    tmp_path: Path, maker: str, form: str
 ) -> None:
     scene = Scene(is_slow=True, maker=maker)
-    outcomes = run(tmp_path, cuts=8, seed="first", modes=MODES[:1], scenes=[scene])
+    outcomes = run(tmp_path, cuts=8, seed="first", modes=MODES[:1], scenes=[scene], forms=[form])
     assert not _problems(outcomes)
 
 

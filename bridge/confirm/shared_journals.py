@@ -303,9 +303,13 @@ class SharedJournals:
             writer.flush()
             if self._fsync:
                 writer.sync()
-        temporary.rename(self._folder.live(uuid))
-        if self._fsync:
-            os.fsync(self._folder.journal_fd)
+        live = temporary.rename(self._folder.live(uuid))
+        try:
+            if self._fsync:
+                os.fsync(self._folder.journal_fd)  # its slot goes next
+        except OSError:
+            live.unlink()  # to be named again: another sync would pass over its name
+            raise
 
     # -- their end ------------------------------------------------------------------------------
 
@@ -387,13 +391,14 @@ class SharedJournals:
         return True
 
     def _voids_for(self, journal: UUID, header: FileHeader) -> set[tuple[bytes, int]]:
-        """Return the voids for places in JOURNAL that lie in others of its process."""
+        """Return the voids for places in JOURNAL that lie in others of its database: its process
+        may have another name there, if its bridge was started anew."""
         found = set()
         for path in self._folder.path.glob("*.log.live"):
             with contextlib.suppress(JournalError, FileNotFoundError):
                 if path.name.startswith(str(journal)):
                     continue
-                if _read_header(path).owner == header.owner:
+                if _read_header(path).database_guid == header.database_guid:
                     found |= {each for each in _read(path).voids if each[0] == journal.bytes}
         return found
 
@@ -432,9 +437,14 @@ class SharedJournals:
             os.close(fd)
 
     def _name(self, journal: UUID) -> None:
-        self._folder.live(journal).rename(self._folder.committed(journal))
-        if self._fsync:
-            os.fsync(self._folder.journal_fd)
+        live, closed = self._folder.live(journal), self._folder.committed(journal)
+        live.rename(closed)
+        try:
+            if self._fsync:
+                os.fsync(self._folder.journal_fd)
+        except OSError:
+            closed.rename(live)  # to be named again: another sync would pass over its name
+            raise
 
 
 def _read_header(path: Path) -> FileHeader:

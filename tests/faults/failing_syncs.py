@@ -53,12 +53,16 @@ class FailingSyncs(PowerLoss):
         fresh.write_bytes((built("failing-calls", options) / plugin.name).read_bytes())
         fresh.rename(plugin)
 
-    def live(self, chain: str, attempt: int = 0) -> tuple[set[str], bool, list[Outcome]]:
+    def live(
+        self, chain: str, attempt: int = 0, shares: bool = False
+    ) -> tuple[set[str], bool, list[Outcome]]:
         """Live a life in which the sync of this CHAIN of calls fails, the first time that a process
         comes to it if it ATTEMPTs that again; return which chains were reached, whether it failed,
-        and what power cuts leave."""
+        and what power cuts leave. SHARES: small transactions share journals."""
         seed = f"{chain}/{attempt}"
         self.end()
+        self._capture.options["connector.journal.transactions"] = "0" if shares else "1"
+        self._capture.write_config()
         self._first.write_to(self._disk, random.Random(0))
         log, control = self._directory / "power.log", self._directory / "victim"
         reached, failed = self._directory / "reached", self._directory / "failed"

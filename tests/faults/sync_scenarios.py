@@ -6,12 +6,13 @@ and what has to be there after a power cut then.
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
-from uuid import UUID, uuid4
+from uuid import UUID, uuid4, uuid5
 
 from earlier_messages import configuration
 from power_disk import forget_start
@@ -21,9 +22,11 @@ from firebird_cdc.bridge.confirm import gaps
 from firebird_cdc.bridge.confirm import loop as confirmer_module
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.host import CommittedJournal, CountedGap, GapsCounted
+from firebird_cdc.clock import now_us
 from firebird_cdc.journal.events.topics import SHARED_TOPICS, TopicNames, read_owners
 from firebird_cdc.journal.folder import ledger
 from firebird_cdc.journal.folder.disposal import dispose_shipped
+from firebird_cdc.journal.folder.durable import boot_uuid
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, ShipperLock
 from firebird_cdc.journal.folder.segments import is_segment_name, list_segment
@@ -33,6 +36,7 @@ from firebird_cdc.journal.format import (
     Gap,
     JournalReader,
     JournalWriter,
+    SharedJournal,
     SharedJournalWriter,
     Storage,
     TableChange,
@@ -42,6 +46,7 @@ from firebird_cdc.journal.format import (
     open_any,
     read_envelope,
 )
+from firebird_cdc.journal.format.shared import FileHeader
 from firebird_cdc.journal.replay.compact import (
     PARQUET,
     SEGMENTS,
@@ -259,6 +264,74 @@ def damaged_journal(root: Path) -> tuple[Step, Step]:
         with JournalReader(server.folder.committed(uuid)) as reader:
             [gap] = reader.changes()
         assert isinstance(gap, Gap)
+
+    return act, check
+
+
+def _shared(server: PlayedServer, owner: UUID, guid: UUID, *transactions: int) -> UUID:
+    """Leave a shared journal of an ended process with a gap for each of TRANSACTIONS."""
+    database = str(server.database_path)
+    header = FileHeader(uuid4(), owner, guid, 0, uuid4(), now_us(), 0, False, database)
+    with SharedJournalWriter(server.folder.live(header.uuid), header) as journal:
+        for number in transactions:
+            written = TransactionWriter(header, number, "u")
+            written.gap("it")
+            written.seal(floor=0)
+            journal.append(written)
+    return header.uuid
+
+
+def left_shared_journals(root: Path) -> tuple[Step, Step]:
+    """Take over shared journals from processes that ended: one that had got its index, and not its
+    name, one that has none, one of another database, and a transaction in a slot."""
+    server = PlayedServer(root)
+    server.create_database()
+    server.set_state(12, 1)  # in limbo
+    folder = server.folder
+    (folder.owners / str(folder.owner)).unlink()
+    dead = uuid4()
+    (folder.owners / str(dead)).touch()
+    named = _shared(server, dead, GUID, 0, 0)
+    confirmer = _shippers(folder.path)
+    _hurry()
+    _work(confirmer, folder.committed(named).exists)
+    confirmer.let_go()
+    folder.committed(named).rename(folder.live(named))
+    (folder.owners / str(dead)).touch()
+    nameless = _shared(server, dead, GUID, 0)
+    foreign = _shared(server, dead, uuid4(), 7)
+    path = str(server.database_path).encode()
+    slot = struct.pack("<QQq16s16sH", 12, 0, 0, GUID.bytes, boot_uuid().bytes, len(path)) + path
+    (folder.slots / str(dead)).write_bytes(slot.ljust(512, b"\0"))
+    limbo = uuid5(dead, f"{GUID} 12")
+    confirmer = _shippers(folder.path)
+
+    def act() -> None:
+        _work(
+            confirmer,
+            lambda: (
+                folder.committed(named).exists()
+                and folder.committed(nameless).exists()
+                and not folder.has_live(foreign)
+                and folder.has_live(limbo)
+            ),
+        )
+
+    def check() -> None:
+        numbers = []
+        for journal in (named, nameless):
+            with SharedJournal(folder.committed(journal)) as opened:
+                for place in opened.places:
+                    numbers.append(place.stamp.sequence)
+                    with opened.reader(place) as reader:
+                        assert len(list(reader.changes())) == 1
+        assert numbers == [1, 2, 3]
+        [kept] = journals_in(folder.quarantine)
+        assert (folder.quarantine / f"{kept}.reason").read_text()
+        with alone(open_any(folder.quarantine / f"{kept}.log")) as reader:
+            assert reader.header.transaction == 7
+        with JournalReader(folder.live(limbo)) as reader:
+            assert reader.header.transaction == 12
 
     return act, check
 
@@ -571,6 +644,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     own_journals,
     left_journals,
     damaged_journal,
+    left_shared_journals,
     lost_stamps,
     dropped_database,
     archived,

@@ -35,6 +35,7 @@ from firebird_cdc.native import _journal_files
 _LIVES = 3  # in which a chain is waited for whose calls others make too
 _MOST_LIVES = 12  # for one of which no other makes a call
 
+_CLOSING = "unit/test_closing_journals.py"
 _FAILED = "engine/test_failed_syncs.py"
 _HERE = "faults/test_failing_syncs.py"
 _STATE = "unit/native/test_failures_native.py"
@@ -48,6 +49,11 @@ _NOT_REACHED = {
     "native/folder.c create_journal fsync(folder)": (
         "only where journals are used up faster than they are made beforehand",
         f"{_FAILED}::test_write_is_refused_if_the_name_of_its_new_journal_cannot_be_synced",
+    ),
+    "bridge/confirm/shared_journals.py _add_index self._folder.replace_live(content.header.uuid,"
+    " pread(fd, start, 0) + index)": (
+        "only after a sync of the same journal has failed",
+        f"{_CLOSING}::test_journal_whose_index_cannot_be_synced_is_copied",
     ),
     "native/transaction_journal.c fbc_txn_drop_journal fsync(txn->folder)": (
         "only for a gap that no bridge runs for, and that is rolled back after a sync has failed",
@@ -117,6 +123,7 @@ _MENTIONS = {
         "packaging/files.py write file.flush",
     ),
     "of what is to be sent or written, and syncs nothing": (
+        "bridge/confirm/shared_journals.py _note_open writer.flush",
         "journal/format/records.py _add self.flush",
         "journal/format/shared_writer.py seal self.flush",
         "journal/shipper/kafka/client.py flush self._producer.flush",
@@ -136,8 +143,6 @@ _MENTIONS = {
     ),
     "a word of an error": ("packaging/files.py __exit__ 'sync'",),
     "a variable of this name": (
-        "native/bridge_api.h <file> fsync",
-        "native/host.c configure fsync",
         "native/journal.c fbc_journal_break_seal sync",
         "native/journal.c fbc_journal_void sync",
         "native/journal.h <file> sync",
@@ -147,6 +152,10 @@ _MENTIONS = {
         "native/pool.c make_batch sync",
         "native/pool.h <file> sync",
         "native/transaction.h <file> sync",
+        "native/shared_journal.c <file> sync",
+        "native/shared_journal.c run_sync sync",
+        "native/sync.c enqueue sync",
+        "native/sync.c fbc_sync_run sync",
         "native/sync.c fbc_sync_start sync",
         "native/sync.c fbc_sync_wait sync",
         "native/sync.c finish sync",
@@ -167,20 +176,22 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FailingSyncs]:
 
 
 @pytest.fixture(scope="module")
-def chains(engine: FailingSyncs, trials: list[tuple[Scenario, str]]) -> list[str]:
-    """Return the chains that sync in lives of an engine: when a server is killed decides what it
-    comes to, so there are as many lives as it takes to come to each call that is in no trial."""
+def chains(engine: FailingSyncs, trials: list[tuple[Scenario, str]]) -> dict[str, bool]:
+    """Return the chains that sync in lives of an engine, and whether transactions shared journals
+    when that was seen. When a server is killed decides what it comes to, so there are as many lives
+    as it takes to come to each call that is in no trial."""
     wanted = {*python_calls(), *native_calls()} - _NOT_REACHED.keys()
     wanted -= _calls_in(chain for _, chain in trials)
-    found: set[str] = set()
+    found: dict[str, bool] = {}
     for attempt in range(_MOST_LIVES):
-        reached, has_failed, [outcome] = engine.live("nothing", attempt)
-        assert not has_failed
-        assert not outcome.problems
-        found |= reached
+        for shares in (False, True):
+            reached, has_failed, [outcome] = engine.live("nothing", attempt, shares)
+            assert not has_failed
+            assert not outcome.problems
+            found = dict.fromkeys(reached, shares) | found
         if wanted <= _calls_in(found):
             break
-    return sorted(found)
+    return dict(sorted(found.items()))
 
 
 def _calls_in(chains: Iterable[str]) -> set[str]:
@@ -254,15 +265,15 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Scenario, str
 @pytest.mark.engine
 @pytest.mark.timeout(1800)
 def test_a_sync_fails_while_an_engine_works(
-    engine: FailingSyncs, chains: list[str], trials: list[tuple[Scenario, str]]
+    engine: FailingSyncs, chains: dict[str, bool], trials: list[tuple[Scenario, str]]
 ) -> None:
     elsewhere = _calls_in(chain for _, chain in trials)
     faults = []
-    for chain in chains:
+    for chain, shares in chains.items():
         is_elsewhere = elsewhere.issuperset(chain.split(BY))
         # When the server is killed decides whether a life comes to it.
         for attempt in range(_LIVES if is_elsewhere else _MOST_LIVES):
-            _, has_failed, outcomes = engine.live(chain, attempt)
+            _, has_failed, outcomes = engine.live(chain, attempt, shares)
             for outcome in outcomes:
                 faults += [f"{outcome.cut}: {each}" for each in broken_promises(outcome)]
             if has_failed:
@@ -287,7 +298,7 @@ def test_a_sync_fails_in_one_process(tmp_path: Path, trials: list[tuple[Scenario
 
 @pytest.mark.engine
 def test_every_call_that_syncs_has_been_made_to_fail(
-    chains: list[str], trials: list[tuple[Scenario, str]]
+    chains: dict[str, bool], trials: list[tuple[Scenario, str]]
 ) -> None:
     tried = _calls_in(chains) | _calls_in(chain for _, chain in trials)
     calls = {*python_calls(), *native_calls()}

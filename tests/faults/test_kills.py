@@ -33,7 +33,9 @@ def test_killed_at_random_in_50_rounds(tmp_path: Path, libraries: Libraries) -> 
 
 def test_killed_on_each_side_of_every_step(tmp_path: Path, libraries: Libraries) -> None:
     tally = Tally()
-    work = work_points()
+    # No transaction of the workload that is small enough is prepared and then rolled back:
+    # tests/engine/test_rollbacks.py has some, whose savepoints do not add up.
+    work = [point for point in work_points() if not point.startswith("void.")]
     # The second kill is in the recovery from the first one: in a server, then in a shipper, which
     # writes no journals of its own.
     starts = python_points(RECOVERING)

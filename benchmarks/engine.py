@@ -1,7 +1,8 @@
 """Cost of capture for a server: bare, with its own replication journal, and with ours.
 
-Three Firebird 4 servers (Debian trixie's, in a chroot) stand side by side with the same settings,
-each with a database of its own; one at a time is under load, from the same C client over TCP
+Four Firebird 4 servers (Debian trixie's, in a chroot) stand side by side with the same settings,
+each with a database of its own; with ours each transaction has a journal, or small ones share
+journals (``shared``). One at a time is under load, from the same C client over TCP
 (engine_client.c). The figures are medians over interleaved rounds. Journals are synced, as
 shipped. Nobody ships or deletes them while this runs; a server is left alone until all journals
 of its round are confirmed, and how long that took is told.
@@ -21,6 +22,7 @@ transaction.
 The last line is one JSON object:
     commits_vs_bare, commits_vs_bare_4, commits_vs_bare_16   rates relative to the bare server's
     bulk_vs_bare, commits_vs_own_replication
+    shared_vs_bare, shared_vs_bare_4, shared_vs_bare_16      the same where journals are shared
     memory_rise_mib       what the plugin adds to the server's peak resident memory over a
                           transaction of 1,000,000 rows (quick: 300,000), MiB; ..._1 and ..._10m:
                           of one row, and of ten million (not in quick)
@@ -56,6 +58,9 @@ from firebird_cdc.demo.engine import EmbeddedRoot
 from firebird_cdc.demo.firebird4 import Firebird4
 from firebird_cdc.demo.paths import cache_directory
 from firebird_cdc.demo.processes import Stack, await_condition, members
+from firebird_cdc.journal.folder.ledger import read_noted
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.folder.shared_page import TICKETS, page_in
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE))  # which `make` keeps Python from doing
@@ -72,6 +77,7 @@ connector.journal.check.interval.ms: 0
 connector.shipper: external
 kafka.producer.bootstrap.servers: localhost:9092
 kafka.topic.prefix: bench
+connector.journal.transactions: {transactions}
 """
 OWN_REPLICATION = """\
 database
@@ -89,6 +95,7 @@ class Variant:
     def __init__(self, name: str, system: trixie.Trixie, directory: Path, client: Path) -> None:
         self.name = name
         self.transactions = 0  # that changed rows
+        self._before = 0  # those of before the last restart
         self._captures = name not in ("bare", "own")
         self._client_command = [client, EmbeddedRoot(directory / "library").client_library]
         sibling = system.sibling(directory / name)
@@ -104,7 +111,9 @@ class Variant:
             (self.server.server_directory / "replication.conf").write_text(text)
         elif self._captures:
             options = folder / "connector.yaml"
-            options.write_text(OPTIONS.format(journals=sibling.inner(self._journals)))
+            most = 0 if name == "shared" else 1
+            journals = sibling.inner(self._journals)
+            options.write_text(OPTIONS.format(journals=journals, transactions=most))
             self.server.give_to_server(options)
             inner = str(sibling.inner(options))
             self.server.command("install", "--server", "/", "--config", inner)
@@ -174,10 +183,11 @@ class Variant:
             return 0.0
         begun = time.monotonic()
 
-        def nothing_open() -> bool:
-            return not any(entry.name.endswith(".live") for entry in os.scandir(self._journals))
+        def nothing_waits() -> bool:
+            page = page_in((self._journals / STATE_DIRECTORY / TICKETS).read_bytes())
+            return bool(page.accounted >= page.ticket)
 
-        await_condition("the confirmation of all journals", nothing_open, 60, 0.02)
+        await_condition("the confirmation of all journals", nothing_waits, 60, 0.02)
         return time.monotonic() - begun
 
     def peak_memory_mib(self) -> float:
@@ -193,18 +203,19 @@ class Variant:
         self.check()
         for journal in self._journals.glob("*.log"):
             journal.unlink()
+        self._before += self.transactions
         self.transactions = 0
         self.start()
 
     def check(self) -> None:
         """Fail unless capture really took place: a bench of nothing shows nothing."""
-        names = [entry.name for entry in os.scandir(self._journals)]
-        if self.name == "own" and not names:
+        if self.name == "own" and not any(self._journals.iterdir()):
             raise SystemExit("the engine's own replication wrote no journal")
-        found = sum(name.endswith(".log") for name in names)
+        locks = (self._journals / STATE_DIRECTORY / "databases").glob("*.lock")
+        found = sum(read_noted(lock).last for lock in locks) - self._before
         # creation and publication of the table may be captured or not
         if self._captures and not 0 <= found - self.transactions <= 2:
-            raise SystemExit(f"{found} journals for {self.transactions} transactions")
+            raise SystemExit(f"{found} numbers for {self.transactions} transactions")
 
 
 @contextmanager
@@ -247,6 +258,8 @@ class Rounds:
             for variant in self._variants[turn:] + self._variants[:turn]:
                 if variant.name == "own" and work != "commits_1":
                     continue
+                if variant.name == "shared" and work == "bulk":  # which has a journal of its own
+                    continue
                 if work == "bulk":
                     taken = variant.bulk(self._rows)
                 else:
@@ -273,9 +286,9 @@ class Rounds:
     def _rate(self, name: str, work: str, round_: int) -> float:
         return self._amount(work) / self._seconds[name, work][round_]
 
-    def _ratio(self, work: str, other: str) -> float:
+    def _ratio(self, work: str, other: str, name: str = "ours") -> float:
         """Our rate relative to that of another server: the median of each round's ratio."""
-        pairs = zip(self._seconds[other, work], self._seconds["ours", work], strict=True)
+        pairs = zip(self._seconds[other, work], self._seconds[name, work], strict=True)
         return round(statistics.median(theirs / ours for theirs, ours in pairs), 3)
 
     def result(self) -> dict[str, float]:
@@ -289,6 +302,9 @@ class Rounds:
             "commits_vs_bare_16": self._ratio("commits_16", "bare"),
             "bulk_vs_bare": self._ratio("bulk", "bare"),
             "commits_vs_own_replication": self._ratio("commits_1", "own"),
+            "shared_vs_bare": self._ratio("commits_1", "bare", "shared"),
+            "shared_vs_bare_4": self._ratio("commits_4", "bare", "shared"),
+            "shared_vs_bare_16": self._ratio("commits_16", "bare", "shared"),
             "confirmed_after_s": round(statistics.median(self._rest), 3),
         }
         for (name, work), seconds in self._seconds.items():
@@ -351,7 +367,7 @@ def main() -> None:
         directory, client = stack.enter_context(workspace())
         system = stack.enter_context(trixie.prepared(cache_directory(), HERE.parent, say))
         variants = {}
-        for name in ("bare", "own", "ours"):
+        for name in ("bare", "own", "ours", "shared"):
             variants[name] = Variant(name, system, directory, client)
             stack.callback(variants[name].close)
             variants[name].run("attach", CONNECTIONS[-1])

@@ -324,13 +324,13 @@ static void make_next(struct fbc_database *database, struct fbc_shared_writer *w
 /* Leave what WRITER has if it was not used for IDLE_S seconds. */
 static void leave_idle(struct fbc_shared_writer *writer, int idle_s) {
     pthread_mutex_lock(&writer->lock);
-    struct fbc_shared_file *file = writer->current;
+    struct fbc_shared_file *file = writer->current ? writer->current : writer->next;
     if (file && !file->open && now_s() - file->used_at >= idle_s) {
-        leave(file);
-        writer->next_bytes = FIRST_BYTES;
-        if (writer->next)
+        if (writer->next && writer->next != file)
             leave(writer->next);
         writer->next = NULL;
+        writer->next_bytes = FIRST_BYTES;
+        leave(file);
     }
     pthread_mutex_unlock(&writer->lock);
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from firebird_cdc.journal.folder import ledger_tail
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.ledger import SequenceLedger, database_key
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry
+from firebird_cdc.journal.folder.ledger_tail import LedgerTail
 from firebird_cdc.journal.folder.subjects import LEDGER
 from firebird_cdc.journal.format import Place, SharedJournalWriter, TransactionWriter
 from firebird_cdc.journal.shipper.inbox import ledgers
@@ -170,3 +172,21 @@ def _overwrite(path: Path, content: bytes) -> None:
     fd = os.open(path, os.O_WRONLY)
     os.pwrite(fd, content, 0)
     os.close(fd)
+
+
+def test_database_with_an_open_journal_waits_though_its_ledger_was_never_read(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.commit(scene.open())
+    real = LedgerTail.read
+
+    def fail(_: LedgerTail) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(LedgerTail, "read", fail)
+    scene.look()
+    assert scene.backlog.unread == {DATABASE}
+    monkeypatch.setattr(LedgerTail, "read", real)
+    scene.look()
+    assert not scene.backlog.unread
+    assert scene.take() == [1]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
 import logbook
 
+from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.ledger import read_database
 from firebird_cdc.journal.folder.ledger_tail import LedgerTail, ledgers_of
 from firebird_cdc.journal.folder.subjects import LEDGER
+from firebird_cdc.journal.format import database_of
+from firebird_cdc.journal.format.layout import FILE_BLOCK
+from firebird_cdc.journal.format.shared import is_shared
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
 
@@ -30,6 +35,7 @@ class Ledgers:
     def __init__(
         self, directory: Path, backlog: Backlog, statistics: Statistics, *, is_synced: bool
     ) -> None:
+        self._directory = directory
         self._folder = ledgers_of(directory)
         self._backlog = backlog
         self._statistics = statistics
@@ -107,9 +113,18 @@ class Ledgers:
                 self.sharing.add(key)
             self._backlog.take_given(database, given)
 
+    def _has_open_journal(self, database: str) -> bool:
+        """Tell whether a shared journal of DATABASE is not closed: what is committed in it only the
+        ledger says, and it would be taken for missing."""
+        for path in self._directory.glob("*.log.live"):
+            with suppress(OSError, JournalError), path.open("rb") as file:
+                if is_shared(file.read(FILE_BLOCK)) and database_of(path) == database:
+                    return True
+        return False
+
     def _tell(self, key: str, database: str, error: OSError) -> None:
         subject = LEDGER + database
-        if key in self.sharing:
+        if key in self.sharing or self._has_open_journal(database):
             self._backlog.unread.add(database)
         if subject not in self._statistics.troubles:
             _log.error("{}: its ledger can't be read, and is tried again: {}", database, error)

@@ -366,8 +366,9 @@ class SharedJournals:
     def _close(self, journal: UUID, ledger: Ledgers) -> bool:
         """Close a journal; return whether that can be done."""
         path = self._folder.live(journal)
-        if self._has_index(path, journal):  # by one that died before it had its name
-            self._name(journal)
+        index = self._index_of(path, journal)
+        if index is not None:  # by one that died before the journal had its name
+            self._end(journal, *index)
             return True
         content = _read(path)
         places = list(_given_in(journal, ledger(content.header.database)))
@@ -386,8 +387,7 @@ class SharedJournals:
         if not places:
             path.unlink()
             return True
-        self._add_index(path, content, places)
-        self._name(journal)
+        self._end(journal, aligned(content.end, FILE_BLOCK), places)
         return True
 
     def _voids_for(self, journal: UUID, header: FileHeader) -> set[tuple[bytes, int]]:
@@ -402,42 +402,35 @@ class SharedJournals:
                     found |= {each for each in _read(path).voids if each[0] == journal.bytes}
         return found
 
-    def _has_index(self, path: Path, journal: UUID) -> bool:
+    @staticmethod
+    def _index_of(path: Path, journal: UUID) -> tuple[int, list[Place]] | None:
+        """Return where the index of a live journal begins, and what it names; None: it has none
+        that is whole. Raises OSError."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             size = os.fstat(fd).st_size
             index = find_index(path, lambda n, at: pread(fd, n, at), size, journal.bytes)
             if index is None or index.end != size:
-                return False
-            list(index.places(lambda n, at: pread(fd, n, at)))
-            if self._fsync:
-                os.fsync(fd)
+                return None
+            return index.start, list(index.places(lambda n, at: pread(fd, n, at)))
         except JournalCorrupt:
-            return False
+            return None
         finally:
             os.close(fd)
-        return True
 
-    def _add_index(self, path: Path, content: _Content, places: list[Place]) -> None:
-        """Write the index of a journal, and have it end there. A sync that fails may hide that
-        nothing was written: all of it goes into another file then."""
-        start = aligned(content.end, FILE_BLOCK)
-        index = pack_index(places, content.header.uuid, start)
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    def _end(self, journal: UUID, start: int, places: list[Place]) -> None:
+        """Have a journal end with its index, which begins at byte START, and name it. The index is
+        written also where it is there: a sync of it may have failed. Raises OSError."""
+        live, closed = self._folder.live(journal), self._folder.committed(journal)
+        index = pack_index(places, journal, start)
+        fd = os.open(live, os.O_RDWR | os.O_CLOEXEC)
         try:
             pwrite(fd, index, start)
             os.ftruncate(fd, start + len(index))
             if self._fsync:
-                try:
-                    os.fsync(fd)
-                except OSError as error:
-                    _log.error("{journal}: {cause}; it is copied", journal=path.name, cause=error)
-                    self._folder.replace_live(content.header.uuid, pread(fd, start, 0) + index)
+                os.fsync(fd)
         finally:
             os.close(fd)
-
-    def _name(self, journal: UUID) -> None:
-        live, closed = self._folder.live(journal), self._folder.committed(journal)
         live.rename(closed)
         try:
             if self._fsync:

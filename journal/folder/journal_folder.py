@@ -638,14 +638,6 @@ class JournalFolder:
         replace_file(self._in_quarantine(uuid, reason), content)
         sync_directory(self.quarantine)
 
-    def replace_live(self, uuid: UUID, content: bytes) -> None:
-        """Have CONTENT in place of an unconfirmed journal, in another file: a sync of the one that
-        is there has failed. Raises OSError."""
-        copy = self.state / f"copy-{uuid}"
-        replace_file(copy, content)
-        copy.rename(self.live(uuid))
-        os.fsync(self.journal_fd)
-
     def _in_quarantine(self, uuid: UUID, reason: str) -> Path:
         """Write in the quarantine why a journal comes there; return the path that it is to have."""
         _make(self.quarantine)  # somebody may have tidied up

@@ -35,7 +35,6 @@ from firebird_cdc.native import _journal_files
 _LIVES = 3  # in which a chain is waited for whose calls others make too
 _MOST_LIVES = 12  # for one of which no other makes a call
 
-_CLOSING = "unit/test_closing_journals.py"
 _FAILED = "engine/test_failed_syncs.py"
 _HERE = "faults/test_failing_syncs.py"
 _STATE = "unit/native/test_failures_native.py"
@@ -49,11 +48,6 @@ _NOT_REACHED = {
     "native/folder.c create_journal fsync(folder)": (
         "only where journals are used up faster than they are made beforehand",
         f"{_FAILED}::test_write_is_refused_if_the_name_of_its_new_journal_cannot_be_synced",
-    ),
-    "bridge/confirm/shared_journals.py _add_index self._folder.replace_live(content.header.uuid,"
-    " pread(fd, start, 0) + index)": (
-        "only after a sync of the same journal has failed",
-        f"{_CLOSING}::test_journal_whose_index_cannot_be_synced_is_copied",
     ),
     "native/transaction_journal.c fbc_txn_drop_journal fsync(txn->folder)": (
         "only for a gap that no bridge runs for, and that is rolled back after a sync has failed",

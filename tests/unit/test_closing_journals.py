@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -166,28 +165,6 @@ def _void_for(first: Left, second: Left, written: TransactionWriter, offset: int
     void = Void(written.uuid, 0, first.uuid.bytes, offset)
     pwrite(second.writer._fd, pack_void(void, second.uuid, at), at)
     second.writer._end = at + 4096
-
-
-def test_journal_whose_index_cannot_be_synced_is_copied(
-    server: PlayedServer, confirmer: Confirmer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left = Left(server)
-    left.add()
-    inode = left.live.stat().st_ino
-    sync = os.fsync
-    failed = []
-
-    def fail_once(fd: int) -> None:
-        if os.fstat(fd).st_ino == inode and not failed:
-            failed.append(fd)
-            raise OSError(errno.EIO, "Input/output error")
-        sync(fd)
-
-    monkeypatch.setattr(os, "fsync", fail_once)
-    _work(confirmer)
-    assert failed
-    assert len(left.found()) == 1
-    assert left.closed.stat().st_ino != inode
 
 
 def test_transaction_of_another_database_is_kept_alone_in_the_quarantine(

@@ -435,6 +435,10 @@ void fbc_disk_limit(uint64_t most) {
     counters.limit = most;
 }
 
+uint64_t fbc_disk_most(void) {
+    return counters.limit;
+}
+
 void fbc_disk_grow(int64_t bytes) {
     struct fbc_disk_figures *disk = figures();
     if (disk)

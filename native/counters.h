@@ -111,6 +111,9 @@ struct fbc_disk_figures {
 /* fbc_disk_limit sets the most bytes that journals may take; 0: no limit. */
 void fbc_disk_limit(uint64_t most);
 
+/* fbc_disk_most returns that; 0: no limit. */
+uint64_t fbc_disk_most(void);
+
 /* fbc_disk_grow notes that journals take BYTES more, or less. */
 void fbc_disk_grow(int64_t bytes);
 

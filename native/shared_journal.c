@@ -216,6 +216,15 @@ static int is_usable(const struct fbc_shared_file *file, uint64_t inode, uint64_
            fbc_folder_holds(file->fd, file->name, &ignored);
 }
 
+/* Bytes of the file behind one of SIZE bytes. What journals may take on disk is not to be used up
+ * by what is made beforehand, of several databases. */
+static uint64_t bytes_after(uint64_t size) {
+    enum { SHARE = 64 };
+    uint64_t limit = fbc_disk_most();
+    uint64_t most = limit && limit / SHARE < MOST_BYTES ? limit / SHARE : MOST_BYTES;
+    return 2 * size <= most ? 2 * size : size;
+}
+
 /* With the lock: return the file that NEED bytes go into, the next one if need be. */
 static struct fbc_shared_file *room_for(struct fbc_shared_writer *writer,
                                         const struct fbc_database *database, uint64_t inode,
@@ -235,8 +244,8 @@ static struct fbc_shared_file *room_for(struct fbc_shared_writer *writer,
         uint64_t size = writer->next_bytes > least ? writer->next_bytes : least;
         file = make(writer, database, inode, size, error);
     }
-    if (file && file->size >= writer->next_bytes && writer->next_bytes < MOST_BYTES)
-        writer->next_bytes *= 2;
+    if (file && file->size >= writer->next_bytes)
+        writer->next_bytes = bytes_after(writer->next_bytes);
     writer->current = file;
     return file;
 }

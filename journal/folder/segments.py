@@ -15,6 +15,7 @@ import zipfile
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import IO, BinaryIO
 
 from firebird_cdc.errors import JournalCorrupt, JournalError
 from firebird_cdc.journal.format import JournalReader, SharedJournal, open_any
+from firebird_cdc.journal.format.layout import MAGIC, VERSION
 
 SEGMENT_SUFFIX = ".zip"
 
@@ -30,6 +32,9 @@ SMALL_BYTES = 1024 * 1024
 
 SEGMENT_JOURNALS = 10_000
 """Journals in one segment, at most."""
+
+_SINGLE = MAGIC + VERSION.to_bytes(2, "little")
+"""First bytes of a journal of one transaction, as version 1 has it."""
 
 _ZIP_TIMES_S = 315_532_800, 4_354_819_198  # first and last that ZIP has: 1980 to 2107, UTC
 
@@ -62,6 +67,22 @@ def list_segment(segment: Path | str, file: BinaryIO | None = None) -> list[tupl
             return [(member.filename, member.file_size) for member in content.infolist()]
     except zipfile.BadZipFile as error:
         raise JournalCorrupt(segment, -1, f"this segment can't be read: {error}") from error
+
+
+def find_packed(segment: Path, uuid: str) -> str | None:
+    """Return the name of the journal in SEGMENT that transactions share, UUID among them; None if
+    there is none. What is damaged is passed over. Raises OSError if the segment can't be read."""
+    with suppress(zipfile.BadZipFile), zipfile.ZipFile(segment) as content:
+        for member in content.infolist():
+            with suppress(JournalError, zipfile.BadZipFile, zlib.error, EOFError):
+                with content.open(member) as journal:
+                    if journal.read(len(_SINGLE)) == _SINGLE:
+                        continue  # as thousands may be: no more of them is unpacked
+                place = f"{segment}/{member.filename}"
+                with SharedJournal(place, content.read(member)) as shared:
+                    if shared.find(uuid) is not None:
+                        return member.filename
+    return None
 
 
 def pack(file: IO[bytes], journals: Iterable[tuple[str, int, bytes]]) -> None:

@@ -6,6 +6,9 @@ Only when all pieces are made, and hold together as many journals and events as 
 files get their names. So a run that ends in the middle leaves nothing that anybody reads, and the
 next one goes on from what has its name already; one at a time writes to a folder. The driver holds
 one small row per file.
+
+A journal that transactions share goes into a segment whole, as the archive's keeper packs it, by
+its first number: who knows a transaction by the journal's name finds it there.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from firebird_cdc.journal.folder.segments import (
     pack,
     segment_name,
 )
+from firebird_cdc.journal.format import JournalReader, SequenceChange, SharedJournal, open_any
 from firebird_cdc.journal.replay.arguments import add_common_options, source_of
 from firebird_cdc.journal.replay.source.finder import JournalFinder, T
 from firebird_cdc.journal.replay.source.storage import (
@@ -51,7 +55,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem  # type: ignore[import-untyped,import-not-found,unused-ignore]
     from pyspark.sql import DataFrame, SparkSession
 
-    from firebird_cdc.journal.format import JournalReader, RandomAccess
+    from firebird_cdc.journal.format import RandomAccess
 
 SEGMENTS, PARQUET = "segments", "parquet"
 TARGET_BYTES = 64 * 1024 * 1024
@@ -65,14 +69,25 @@ _PARQUET_NOTE = b"firebird_cdc.content"
 
 
 class _Source(NamedTuple):
-    """One journal that goes into a piece; ``length``: bytes up to its end; ``file``: its place."""
+    """One journal that goes into a piece, or one transaction in it; ``file``: its place.
+
+    Of a journal that transactions share, ``length`` and ``events`` are sums over them, ``sequence``
+    is the first number, ``last`` the last one, and ``commit_us`` the last commit. ``length`` of any
+    other is that up to its end.
+    """
 
     file: str
+    transactions: int
     length: int
     events: int
     sequence: int
-    journal: str
+    last: int
     commit_us: int
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return self.file.rpartition("/")[2]
 
 
 class _Made(NamedTuple):
@@ -98,8 +113,9 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class CompactReport:
-    """Result of a compaction; ``files``: that were written or were there, ``kept``: of them, from
-    before. ``removed``: files of the originals."""
+    """Result of a compaction; ``journals``: transactions, each of which counts as a journal also
+    where several share one. ``files``: that were written or were there, ``kept``: of them, from
+    before; ``removed``: files of the originals."""
 
     journals: int
     events: int
@@ -137,13 +153,14 @@ def compact(
         with plain_errors(), doing(spark, "looking at the journals"):
             _refuse_faults(files)
             expected = _totals(files)
-            tasks = _number_of_tasks(files, job, target_bytes)
+            sources = _sources(files, job)
+            tasks = _number_of_tasks(sources, target_bytes)
         target = _Target(output)
         target.make()
         target.remove_parts()
         try:
             with plain_errors(), doing(spark, "writing and reading back"):
-                made = _make(files, job, target_bytes, tasks)
+                made = _make(sources, job, target_bytes, tasks)
             found = (
                 sum(one.journals for one in made),
                 sum(one.events for one in made),
@@ -236,43 +253,79 @@ def _refuse_faults(files: DataFrame) -> None:
             )
 
 
-def _largest(job: _Job) -> int:
-    """Up to which length journals share a file: a large one stays by itself in the archive, so
-    that several tasks can read it."""
-    return SMALL_BYTES if job.output_format == SEGMENTS else 2**62
+def _inside(job: _Job) -> str:
+    """Return what a regular expression has for the folders of a place, up to a name in them."""
+    places = sorted((folder_at(url).place("") for url in job.folders), key=len, reverse=True)
+    return f"(?:{'|'.join(map(re.escape, places))})"
 
 
-def _number_of_tasks(files: DataFrame, job: _Job, target_bytes: int) -> int:
+def _sources(files: DataFrame, job: _Job) -> DataFrame:
+    """Return what goes into pieces: ``database``, ``epoch``, whether it stays ``alone``, and the
+    columns of `_Source`.
+
+    In segments these are journals. Alone stays a large one, so that several tasks can read it, and
+    one that goes on in another epoch, which no segment's name tells. In Parquet they are
+    transactions, which so are in the order of the history.
+    """
+    from pyspark.sql import functions as F
+
+    commit_us = F.unix_micros("commit_time")
+    if job.output_format == PARQUET:
+        return files.withColumns(
+            {
+                "transactions": F.lit(1),
+                "last": F.col("sequence"),
+                "commit_us": commit_us,
+                "alone": F.lit(False),
+            }
+        )
+    journal = rf"^({_inside(job)}(?:[^/]*\.zip/)?[^/]*)"  # without the transaction in it
+    is_large = (F.col("transactions") == 1) & (F.col("length") > SMALL_BYTES)
+    return (
+        files.groupBy(F.regexp_extract("file", journal, 1).alias("file"))
+        .agg(
+            F.min("database").alias("database"),
+            F.min("epoch").alias("epoch"),
+            F.max("epoch").alias("last_epoch"),
+            F.count("*").alias("transactions"),
+            F.sum("length").alias("length"),
+            F.sum("events").alias("events"),
+            F.min("sequence").alias("sequence"),
+            F.max("sequence").alias("last"),
+            F.max(commit_us).alias("commit_us"),
+        )
+        .withColumn("alone", is_large | (F.col("epoch") < F.col("last_epoch")))
+    )
+
+
+def _number_of_tasks(sources: DataFrame, target_bytes: int) -> int:
     """About as many as there will be files."""
     from pyspark.sql import functions as F
 
-    small = F.col("length") <= _largest(job)
-    row = files.agg(
-        F.sum(F.when(small, F.col("length")).otherwise(0)), F.sum((~small).cast("int"))
+    alone = F.col("alone")
+    row = sources.agg(
+        F.sum(F.when(alone, 0).otherwise(F.col("length"))), F.sum(alone.cast("int"))
     ).first()
     assert row is not None
     return min(int(row[0]) // target_bytes + int(row[1]) + 1, _MOST_TASKS)
 
 
-def _make(files: DataFrame, job: _Job, target_bytes: int, tasks: int) -> list[_Made]:
+def _make(sources: DataFrame, job: _Job, target_bytes: int, tasks: int) -> list[_Made]:
     """Make one file of each piece, in tasks."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    alone = F.col("length") > _largest(job)
     history = Window.partitionBy("database", "epoch", "alone").orderBy("sequence")
     before = F.sum("length").over(history) - F.col("length")
     full = F.row_number().over(history) - 1
     pieces = (
-        files.withColumn("alone", alone)
-        .withColumn("by_bytes", F.floor(before / target_bytes))
+        sources.withColumn("by_bytes", F.floor(before / target_bytes))
         .withColumn("by_number", F.floor(full / SEGMENT_JOURNALS))
-        .withColumn("by_itself", F.when(F.col("alone"), F.col("sequence")))
+        .withColumn("by_itself", F.when(F.col("alone"), F.col("file")))
     )
     keys = ["database", "epoch", "alone", "by_bytes", "by_number", "by_itself"]
-    columns = [*keys, *(name for name in _Source._fields if name not in ("sequence", "commit_us"))]
     rows = (
-        pieces.select(*columns, "sequence", F.unix_micros("commit_time").alias("commit_us"))
+        pieces.select(*keys, *_Source._fields)
         .repartition(tasks, *keys)
         .sortWithinPartitions(*keys, "sequence")
     )
@@ -394,7 +447,8 @@ class _Worker:
 
     def make(self, database: str, epoch: int, alone: bool, sources: list[_Source]) -> _Made:
         """Make the file of one piece, and compare it with its sources."""
-        stem = segment_name(database, epoch, sources[0].sequence, sources[-1].sequence)
+        last = max(source.last for source in sources)
+        stem = segment_name(database, epoch, sources[0].sequence, last)
         part = f".{uuid4().hex}"
         if self._job.output_format == PARQUET:
             folder = f"database={partition_value(database)}"
@@ -402,7 +456,7 @@ class _Worker:
             content, size = self._write_parquet(part, sources)
             look = self._parquet_content
         elif alone:
-            target, part = f"{sources[0].journal}.log", f"{part}.log{_PART}"
+            target, part = sources[0].name, f"{part}.log{_PART}"
             content, size = self._copy(part, sources[0])
             look = self._file_content
         else:
@@ -412,7 +466,8 @@ class _Worker:
         if look(part) != content:
             raise ReplayError(f"{self._target.path(part)} does not read back what was written")
         if self._job.output_format == SEGMENTS and self._target.is_local:
-            committed_ns = 1000 * sources[-1].commit_us  # by which the archive's keeper knows it
+            # By which the archive's keeper knows it.
+            committed_ns = 1000 * max(source.commit_us for source in sources)
             os.utime(self._target.path(part), ns=(committed_ns, committed_ns))
         is_there = self._target.exists(target)
         if is_there:
@@ -425,7 +480,7 @@ class _Worker:
         return _Made(
             part=None if is_there else part,
             target=target,
-            journals=len(sources),
+            journals=sum(source.transactions for source in sources),
             events=sum(source.events for source in sources),
             read_bytes=sum(source.length for source in sources),
             written_bytes=size,
@@ -440,9 +495,15 @@ class _Worker:
             raise ReplayError(str(error)) from None
 
     def _content(self, source: _Source) -> bytes:
-        """The bytes of a journal up to its end, each of them checked."""
-        content = self._find(source, Folder.read)[2][: source.length]
-        _check(source, content)
+        """The bytes of a journal as a segment has it, each of them checked."""
+        content = self._find(source, Folder.read)[2]
+        with _plain_errors(), open_any(source.file, content=content) as opened:
+            if isinstance(opened, SharedJournal):
+                content = opened.without_undone()
+            else:
+                content = content[: source.length]
+        with _plain_errors(), open_any(source.file, content=content) as opened:
+            _check(source, opened)
         return content
 
     # Segments
@@ -453,9 +514,9 @@ class _Worker:
 
         def journals() -> Iterator[tuple[str, int, bytes]]:
             for source in sources:
-                name, content = f"{source.journal}.log", self._content(source)
-                _feed(digest, name, content)
-                yield name, source.commit_us, content
+                content = self._content(source)
+                _feed(digest, source.name, content)
+                yield source.name, source.commit_us, content
 
         with TemporaryFile() as buffer:
             pack(buffer, journals())
@@ -485,23 +546,23 @@ class _Worker:
 
         def pieces(file: RandomAccess) -> Iterator[bytes]:
             at = 0
-            while piece := file.read_at(min(_COPY_BYTES, source.length - at), at):
+            while piece := file.read_at(min(_COPY_BYTES, length - at), at):
                 at += len(piece)
                 digest.update(piece)
                 yield piece
 
-        folder, name, reader = self._find(source, Folder.journal)
-        with reader:
-            events = _count_events(reader)
+        with _plain_errors():
+            folder, name, opened = self._find(source, Folder.open_journal)
+            with opened:
+                _check(source, opened)
+                length = opened.index.end if isinstance(opened, SharedJournal) else source.length
         file = folder.open(name)
         try:
             size = self._target.write(part, pieces(file))
         finally:
             file.close()
-        if (events, size) != (source.events, source.length):
-            raise ReplayError(
-                f"{source.file} has changed during the run: {events} events, {size} bytes"
-            )
+        if size != length:
+            raise ReplayError(f"{source.file} has changed during the run: {size} bytes")
         return digest.hexdigest(), size
 
     def _file_content(self, name: str) -> str:
@@ -564,24 +625,43 @@ class _Worker:
 
 def _count_events(reader: JournalReader) -> int:
     """Read a journal to its end; return the number of its events as its stamp counts them."""
-    from firebird_cdc.journal.format import SequenceChange
-
     return sum(not isinstance(change, SequenceChange) for change in reader.changes())
 
 
-def _check(source: _Source, content: bytes) -> None:
-    """Check all checksums of a journal that is in memory, and count its events."""
-    from firebird_cdc.journal.format import JournalReader
+def _check(source: _Source, opened: JournalReader | SharedJournal) -> None:
+    """Check all checksums of a journal, and what is in it. Raises ReplayError, JournalError."""
+    transactions = events = length = 0
+    for reader in _readers(opened):
+        transactions += 1
+        events += _count_events(reader)
+        end = reader.stamp.journal_length if reader.stamp is not None else 0
+        length += min(end, reader.size)
+    if (transactions, events, length) != (source.transactions, source.events, source.length):
+        raise ReplayError(
+            f"{source.file} has changed during the run: {transactions} transactions, {events}"
+            f" events, {length} bytes"
+        )
 
+
+def _readers(opened: JournalReader | SharedJournal) -> Iterator[JournalReader]:
+    """Yield a reader of each transaction. Raises what came of opening one."""
+    if not isinstance(opened, SharedJournal):
+        yield opened
+        return
+    for _, reader in opened.readers(opened.places):
+        if isinstance(reader, JournalError):
+            raise reader
+        with reader:
+            yield reader
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Have a journal that is damaged end the run."""
     try:
-        with JournalReader(source.file, content=content) as reader:
-            events = _count_events(reader)
+        yield
     except JournalError as error:
         raise ReplayError(str(error)) from error
-    if events != source.events or len(content) != source.length:
-        raise ReplayError(
-            f"{source.file} has changed during the run: {events} events, {len(content)} bytes"
-        )
 
 
 def _feed(digest: Any, name: str, content: bytes) -> None:
@@ -630,8 +710,8 @@ def _remove(files: DataFrame, job: _Job) -> int:
     """Remove the files that the journals lay in, in tasks; return how many."""
     from pyspark.sql import functions as F
 
-    segment = F.regexp_extract("file", r"^(.*\.zip)/[^/]*$", 1)
-    places = files.select(F.when(segment != "", segment).otherwise(F.col("file")).alias("file"))
+    place = F.regexp_extract("file", rf"^({_inside(job)}[^/]*)", 1)
+    places = files.select(place.alias("file"))
     delete: Callable[[Iterable[Any]], Iterator[int]] = lambda rows: _delete(rows, job)  # noqa: E731
     removed: int = places.distinct().rdd.mapPartitions(delete).sum()
     return removed

@@ -49,7 +49,7 @@ def test_transactions_of_two_connections_lie_in_one_journal(capture: Capture) ->
     capture.create(_TABLE)
     client = capture.client()
     one, two = client.attach(capture.database), client.attach(capture.database)
-    for number in range(0, 10, 2):
+    for number in range(0, 4, 2):  # the first journal of a process is a small one
         _insert(one, number)
         _insert(two, number + 1)
         two.commit()
@@ -58,7 +58,7 @@ def test_transactions_of_two_connections_lie_in_one_journal(capture: Capture) ->
     assert fold(journals)["T"] == one.rows("T")
     assert len({journal.file for journal in journals if journal.rows}) == 1
     assert len({journal.header.uuid for journal in journals}) == len(journals)
-    assert [journal.rows[0].pos for journal in journals if journal.rows] == [1] * 10
+    assert [journal.rows[0].pos for journal in journals if journal.rows] == [1] * 4
 
 
 def test_large_transaction_and_ddl_have_journals_of_their_own(capture: Capture) -> None:
@@ -125,15 +125,16 @@ def test_journal_of_an_ended_process_is_closed_and_indexed(capture: Capture) -> 
         return not list(capture.journal_directory.glob("*.log.live"))
 
     until("the journals to be closed", are_closed)
-    [path] = _shared(capture)
-    with SharedJournal(path) as journal:
-        assert [place.stamp.sequence for place in journal.places] == numbers
-        assert [place.ticket for place in journal.places] == sorted(
-            place.ticket for place in journal.places
-        )
-        for place in journal.places:
-            with journal.reader(place) as reader:
-                assert len(list(reader.changes())) == 1
+    places = []
+    for path in _shared(capture):
+        with SharedJournal(path) as journal:
+            places += journal.places
+            for place in journal.places:
+                with journal.reader(place) as reader:
+                    assert len(list(reader.changes())) == 1
+    places.sort(key=lambda place: place.stamp.number)
+    assert [place.stamp.sequence for place in places] == numbers
+    assert [place.ticket for place in places] == sorted(place.ticket for place in places)
 
 
 def test_full_journal_is_closed_while_its_process_goes_on(capture: Capture) -> None:
@@ -152,8 +153,7 @@ def test_killed_process_leaves_what_it_committed_and_nothing_else(capture: Captu
     _insert(attachment, 1)
     attachment.commit()
     _insert(attachment, 2)
-    attachment.client.kill()
-    capture.clients.clear()
+    capture.clients.pop().kill()
     attachment = capture.attach()
     _insert(attachment, 3)
     attachment.commit()
@@ -217,3 +217,20 @@ def test_option_bounds_the_transactions_of_a_journal(capture: Capture, most: int
     shared = [journal.file.stem[:36] for journal in journals if is_shared(journal.file)]
     assert max(map(shared.count, shared)) == most
     assert fold(journals)["T"] == attachment.rows("T")
+
+
+def test_journals_made_beforehand_stay_small_beside_a_limit_of_disk_space(
+    capture: Capture,
+) -> None:
+    limit = 16 * 1024 * 1024
+    capture.options["connector.journal.max.bytes"] = str(limit)
+    capture.write_config()
+    capture.create(_TABLE)
+    attachment = capture.attach()
+    for number in range(250):  # a MiB, as each lies in a block of its own
+        _insert(attachment, number)
+        attachment.commit()
+    assert fold(capture.journals())["T"] == attachment.rows("T")
+    sizes = [path.stat().st_size for path in capture.journal_directory.glob("*.log.live")]
+    assert sizes
+    assert max(sizes) <= limit // 64

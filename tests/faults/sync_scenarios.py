@@ -621,7 +621,7 @@ def compacted(root: Path) -> tuple[Step, Step]:
     with JournalReader(journal) as reader:
         assert reader.stamp is not None
         length = reader.stamp.journal_length
-    source = _Source(str(journal), length, 1, 1, journal.stem, 1)
+    source = _Source(str(journal), 1, length, 1, 1, 1, 0)
     jobs = [_Job((str(root),), str(root / kind), kind, "UTF-8") for kind in (SEGMENTS, PARQUET)]
 
     def act() -> None:

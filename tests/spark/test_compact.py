@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.dataset
+import pyarrow.parquet
 import pytest
-from histories import History, column
+from histories import History, SharedHistory, column, flip
 from object_store import credentials, running_store
 from pyspark.sql import Row
 
 from firebird_cdc.errors import ReplayError
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.segments import SMALL_BYTES, is_segment_name, list_segment
-from firebird_cdc.journal.format import JournalReader, Storage
+from firebird_cdc.journal.format import JournalReader, SharedJournal, Storage
 from firebird_cdc.journal.replay import compact as room
 from firebird_cdc.journal.replay.compact import compact, describe
 from firebird_cdc.journal.replay.source.storage import open_folder
@@ -59,8 +60,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _keep(folder: Path) -> None:
-    keeper = ArchiveKeeper(folder, 15_000, Retention(0, 0), Statistics())
+def _keep(folder: Path, segment_bytes: int = 15_000) -> None:
+    keeper = ArchiveKeeper(folder, segment_bytes, Retention(0, 0), Statistics())
     keeper.look()
 
 
@@ -150,6 +151,125 @@ def test_originals_go_once_all_is_verified(
     assert _changes(spark, output) == before, "the archive's keeper leaves it as it is"
 
 
+_UNDONE = b"was rolled back"
+
+
+def _fill(history: History) -> None:
+    columns = (column("ID", Storage.INTEGER, key=1), column("NAME", Storage.TEXT))
+    history.define("T", columns)
+    for number in range(_SMALL):
+        history.commit(("c", "T", None, (number, f"row {number}")))
+        if number == _SMALL // 3:
+            _close(history)
+            _keep(history.folder, 1)
+    history.epoch = 1  # two processes go on in what they have open
+    for number in range(_SMALL):
+        history.commit(
+            ("u", "T", (number, f"row {number}"), (number, None)), ("gap", "x", None, None)
+        )
+    _close(history, 1)
+    wide = "x" * 60_000
+    history.commit(*(("c", "T", None, (1000 + n, wide)) for n in range(20)))
+    _close(history)
+
+
+def _close(history: History, per_journal: int = SharedHistory.per_journal) -> None:
+    if isinstance(history, SharedHistory):
+        history.close()
+        history.per_journal = per_journal
+
+
+@pytest.fixture(scope="module")
+def sharing(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The same history in journals with one transaction each, and in some that transactions share:
+    a few in segments, two that go on in another epoch, and a large one."""
+    single, shared = (tmp_path_factory.mktemp(name) / "archive" for name in ("single", "shared"))
+    _fill(History(single))
+    _fill(SharedHistory(shared))
+    assert list(shared.glob("*.zip"))
+    return single, shared
+
+
+def test_shared_journals_make_segments_with_the_same_history(
+    spark: SparkSession, sharing: tuple[Path, Path], tmp_path: Path
+) -> None:
+    single, shared = sharing
+    before, output, again = _content(shared), tmp_path / "out", tmp_path / "again"
+    report = compact(spark, [str(shared)], str(output), target_bytes=1000)
+    expected = compact(spark, [str(single)], str(tmp_path / "single"), target_bytes=1000)
+    assert (report.journals, report.events) == (expected.journals, expected.events)
+    assert (report.journals, report.events) == (2 * _SMALL + 1, 3 * _SMALL + 20)
+    assert _content(shared) == before
+    assert _changes(spark, output) == _changes(spark, single)
+    alone = {path.name for path in output.glob("*.log")}
+    assert len(alone) == 3, "a large one, and two in two epochs"
+    segments = {path: list_segment(path) for path in output.glob("*.zip")}
+    packed = [name for members in segments.values() for name, _ in members]
+    assert sorted([*packed, *alone]) == sorted(_journals(shared))
+    assert len(segments) > 2
+    for path, members in segments.items():
+        numbers = []
+        with zipfile.ZipFile(path) as segment:
+            for name, _ in members:
+                content = segment.read(name)
+                assert _UNDONE not in content
+                with SharedJournal(name, content) as journal:
+                    numbers += [place.stamp.number for place in journal.places]
+        _, epoch, first, last = path.stem.split("-")
+        assert (min(numbers), max(numbers)) == ((int(epoch), int(first)), (int(epoch), int(last)))
+
+    merged = compact(spark, [str(output)], str(again), remove=True)
+    assert merged.journals == report.journals
+    assert merged.removed == report.files
+    assert not list(output.iterdir())
+    assert merged.files == 3 + 2, "a segment for each epoch"
+    assert sorted(_journals(again)) == sorted([*packed, *alone])
+    assert _changes(spark, again) == _changes(spark, single)
+    kept = compact(spark, [str(shared)], str(again))
+    assert (kept.files, kept.kept) == (merged.files, merged.files), "the same bytes, however packed"
+
+
+def _journals(folder: Path) -> list[str]:
+    inside = [name for path in folder.glob("*.zip") for name, _ in list_segment(path)]
+    return [*inside, *(path.name for path in folder.glob("*.log"))]
+
+
+def test_shared_journals_make_the_parquet_of_single_ones(
+    spark: SparkSession, sharing: tuple[Path, Path], tmp_path: Path
+) -> None:
+    tables = []
+    for folder in sharing:
+        output = tmp_path / folder.parent.name
+        report = compact(spark, [str(folder)], str(output), output_format="parquet")
+        assert (report.journals, report.files) == (2 * _SMALL + 1, 2)
+        files = {path.name: path for path in output.rglob("*.parquet")}
+        read = pyarrow.parquet.read_table
+        tables.append({name: read(path).drop(["file"]) for name, path in files.items()})
+    assert tables[0] == tables[1]
+
+
+def test_shared_journals_go_once_all_of_each_is_verified(
+    spark: SparkSession, sharing: tuple[Path, Path], tmp_path: Path
+) -> None:
+    _, shared = sharing
+    folder, output = tmp_path / "archive", tmp_path / "out"
+    shutil.copytree(shared, folder)
+    hurt = next(path for path in sorted(folder.glob("*.log")) if path.stat().st_size < SMALL_BYTES)
+    with SharedJournal(hurt) as journal:
+        place = journal.places[-1]
+    flip(hurt, place.offset + place.seal_end - 5)
+    before = _content(folder)
+    for output_format in ("segments", "parquet"):
+        with pytest.raises(ReplayError, match=f"{hurt.name}/{place.uuid}.log"):
+            compact(spark, [str(folder)], str(output), output_format=output_format, remove=True)
+        assert _content(folder) == before
+        assert not output.exists()
+    flip(hurt, place.offset + place.seal_end - 5)
+    report = compact(spark, [str(folder)], str(output), output_format="parquet", remove=True)
+    assert report.removed == len(before)
+    assert not list(folder.iterdir())
+
+
 @pytest.mark.parametrize("fault", ["damaged", "doubled", "twice", "live", "same", "empty"])
 def test_refuses_by_name_and_changes_nothing(
     spark: SparkSession, tmp_path: Path, fault: str
@@ -210,7 +330,7 @@ def test_reads_from_and_writes_to_an_object_store(tmp_path: Path) -> None:
     paths = [history.commit(("c", "T", None, (number,))) for number in range(3)]
     facts = [
         {"length": reader.stamp.journal_length, "events": 1, "sequence": reader.stamp.sequence}
-        | {"journal": path.stem, "commit_us": reader.stamp.commit_us}
+        | {"transactions": 1, "last": reader.stamp.sequence, "commit_us": reader.stamp.commit_us}
         for path in paths
         for reader in [JournalReader(path)]
         if reader.stamp is not None
@@ -246,3 +366,41 @@ def test_reads_from_and_writes_to_an_object_store(tmp_path: Path) -> None:
             exclude_invalid_files=True,
         )  # fmt: skip
         assert parquet.to_table()["sequence"].to_pylist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_shared_journal_is_read_from_and_written_to_an_object_store(
+    tmp_path: Path, alone: bool
+) -> None:
+    history = SharedHistory(tmp_path / "archive")
+    history.define("T", (column("ID", Storage.INTEGER, key=1),))
+    for number in range(10):
+        history.commit(("c", "T", None, (number,)))
+    history.close()
+    path = history.paths[0]
+    with SharedJournal(path) as journal:
+        stamps = [place.stamp for place in journal.places]
+        packed = path.read_bytes() if alone else journal.without_undone()
+    with credentials(), running_store() as store:
+        store.upload(history.folder, "bucket/archive")
+        source, output = store.url("bucket/archive"), store.url("bucket/out")
+        row = Row(
+            database="/data/shop.fdb", epoch=0, alone=alone, by_bytes=0, by_number=0,
+            by_itself=path.name if alone else None,
+            file=open_folder(source).place(path.name), transactions=len(stamps),
+            length=sum(stamp.journal_length for stamp in stamps), events=len(stamps),
+            sequence=stamps[0].sequence, last=stamps[-1].sequence,
+            commit_us=stamps[-1].commit_us,
+        )  # fmt: skip
+        target = room._Target(output)
+        target.make()
+        job = room._Job((source,), output, "segments", "UTF-8")
+        (made,) = room._work([row], job)
+        assert (made.journals, made.events) == (len(stamps), len(stamps))
+        assert made.part is not None
+        target.name(made.part, made.target)
+        place = made.target if alone else f"{made.target}/{path.name}"
+        assert open_folder(output).read(place) == packed
+        less = Row(**row.asDict() | {"transactions": len(stamps) + 1})
+        with pytest.raises(ReplayError, match=f"{path.name} has changed during the run"):
+            list(room._work([less], job))

@@ -20,10 +20,12 @@ from firebird_cdc.journal.replay.source.datasource import _FileReader, _ShapeRea
 from firebird_cdc.journal.replay.source.filters import EVERYTHING, Condition
 from firebird_cdc.journal.replay.source.planning import (
     JournalOptions,
+    JournalPartition,
     divide_journals,
     find_journals,
     plan_partitions,
 )
+from firebird_cdc.journal.replay.source.storage import Folder
 from firebird_cdc.journal.replay.source.streaming import JournalStreamReader, Offset, StreamOptions
 from firebird_cdc.journal.replay.state.rebuild import rebuild_state
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
@@ -151,6 +153,34 @@ def test_single_transactions_are_read_by_their_names(folders: tuple[Path, Path])
         for found in find_journals(part, options)
     ]
     assert sorted(read) == sorted(some)
+
+
+@pytest.mark.parametrize("most", [100, 1])
+def test_transactions_in_the_order_of_the_history_open_each_journal_once(
+    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Two journals in turn; where there is room for one only, they are opened again."""
+    _, shared = folders
+    options = _options(shared)
+    every = sorted(
+        (found.stamped()[1].sequence, found.name)
+        for part in plan_partitions(options, split=False)
+        for found in find_journals(part, options)
+    )
+    opened: list[str] = []
+    real = Folder.open_journal
+
+    def counted(folder: Folder, name: str, none_charset: str = "UTF-8") -> Any:
+        opened.append(name)
+        return real(folder, name, none_charset)
+
+    monkeypatch.setattr(Folder, "open_journal", counted)
+    monkeypatch.setattr("firebird_cdc.journal.replay.source.planning._MOST_KEPT", most)
+    part = JournalPartition.of_journals((0, name) for _, name in every)
+    read = [(each.stamped()[1].sequence, each.name) for each in find_journals(part, options)]
+    assert read == every
+    assert set(opened) == {path.name for path in shared.glob("*.log")}
+    assert (len(opened) == len(set(opened))) is (most > 1)
 
 
 def test_packed_journals_are_read_in_their_segment(

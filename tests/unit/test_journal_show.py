@@ -211,11 +211,25 @@ def test_journal_is_found_by_its_uuid_in_every_folder(
         assert "transaction 101" in capsys.readouterr().out
         path.unlink()
     segment = archive / "4c1e6b0d2f9a8873-0-1-1.zip"
+    path, written = _shared(tmp_path)
+    damaged = tmp_path / f"{uuid4()}.log"
+    damaged.write_bytes(path.read_bytes()[:-4096])
     with zipfile.ZipFile(segment, "w") as packed:
         packed.write(_place("every-record", tmp_path), f"{name}.log")
+        packed.write(damaged, damaged.name)
+        packed.write(path, path.name)
+    (archive / "4c1e6b0d2f9a8873-0-2-2.zip").write_bytes(b"damaged")
     assert main(["journal", "show", name]) == 0
+    assert "whole: 7 changes" in capsys.readouterr().out
+    assert main(["journal", "show", str(written[1].uuid)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"journal   {written[1].uuid}, transaction 101")
+    assert "whole: 1 change," in shown
+    assert main(["journal", "show", str(path.stem)]) == 0
+    assert "whole: 2 changes in 2 transactions" in capsys.readouterr().out
+    assert main(["journal", "show", str(written[2].uuid)]) == 1, "it was rolled back"
+    capsys.readouterr()
     close_segments()
-    assert "whole: " in capsys.readouterr().out
     assert main(["journal", "show", str(uuid4())]) == 1
     assert f"no journal of this name in {journals}, {quarantine}, {archive}" in (
         capsys.readouterr().err

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from array import array
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -54,6 +55,11 @@ _OPENING = 8 * 1024
 _LEAST_BYTES = 1024 * 1024
 _LEAST_JOURNALS = 100
 _LISTED_AT_ONCE = 16  # segments of a remote store
+
+# Shared journals that a task keeps open, and their bytes in memory; bytes of one place are a guess.
+_MOST_KEPT = 100
+_KEPT_BYTES = 64 * 1024 * 1024
+_PLACE_BYTES = 1024
 
 _UUID_BYTES = 16
 
@@ -512,23 +518,71 @@ def find_journals(
     def use(folder: Folder, name: str) -> JournalReader | SharedJournal:
         return folder.open_journal(name, options.none_charset)
 
+    kept = _KeptJournals()
+    opened: JournalReader | SharedJournal
     try:
         for index, (number, name, only) in enumerate(files):
             start = partition.start if index == 0 else 0
             end = partition.end if index == len(files) - 1 else None
             try:
-                folder, name, opened = finder.find(folders[number], name, use)
+                if only and (known := kept.get((number, name))) is not None:
+                    folder, found, opened = known
+                else:
+                    folder, found, opened = finder.find(folders[number], name, use)
             except (FileNotFoundError, JournalError) as error:
                 yield Found(folders[number], name, error, start, end)
                 continue
+            if isinstance(opened, SharedJournal) and only:
+                kept.put((number, name), (folder, found, opened))
+                within = _Within(folder, found, 0, None, only)
+                yield from _transactions(opened, within, options.none_charset, wanted)
+                continue
             with opened:
                 if isinstance(opened, SharedJournal):
-                    within = _Within(folder, name, start, end, only)
+                    within = _Within(folder, found, start, end, only)
                     yield from _transactions(opened, within, options.none_charset, wanted)
                 elif _is_wanted(opened, wanted):
-                    yield Found(folder, name, opened, start, end)
+                    yield Found(folder, found, opened, start, end)
     finally:
+        kept.close()
         close_segments()
+
+
+class _KeptJournals:
+    """Shared journals of which a task reads single transactions: the next ones in the order of the
+    history lie in others, and then in these again. Those that were read least lately are closed."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[int, str], tuple[Folder, str, SharedJournal]] = OrderedDict()
+        self._sizes: dict[tuple[int, str], int] = {}
+
+    def get(self, key: tuple[int, str]) -> tuple[Folder, str, SharedJournal] | None:
+        """Return what was kept of the folder's number and the name there."""
+        if key in self._kept:
+            self._kept.move_to_end(key)
+        return self._kept.get(key)
+
+    def put(self, key: tuple[int, str], found: tuple[Folder, str, SharedJournal]) -> None:
+        """Keep a journal, which is closed by `close` or when others take its room."""
+        if key in self._kept:
+            return
+        self._kept[key] = found
+        _, name, journal = found
+        self._sizes[key] = _PLACE_BYTES * len(journal.places)
+        if "/" in name:  # in a segment, so all of it is in memory
+            self._sizes[key] += sum(place.stamp.journal_length for place in journal.places)
+        while len(self._kept) > 1 and self._is_full():
+            oldest, (_, _, former) = self._kept.popitem(last=False)
+            del self._sizes[oldest]
+            former.close()
+
+    def _is_full(self) -> bool:
+        return len(self._kept) > _MOST_KEPT or sum(self._sizes.values()) > _KEPT_BYTES
+
+    def close(self) -> None:
+        """Close all of them."""
+        for _, _, journal in self._kept.values():
+            journal.close()
 
 
 def _files(partition: JournalPartition) -> Iterator[tuple[int, str, set[UUID]]]:
@@ -566,13 +620,10 @@ def _transactions(
     """Yield the transactions of a shared journal that reach into a part of it."""
     folder, name, start, end, only = within
     if only:
-        start, end = 0, None
-    places = [
-        place
-        for place in journal.places
-        if (place.uuid in only if only else _reaches(place, start, end))
-        and _admits(wanted, place.stamp, place.uuid)
-    ]
+        places = journal.among(only)
+    else:
+        places = [place for place in journal.places if _reaches(place, start, end)]
+    places = [place for place in places if _admits(wanted, place.stamp, place.uuid)]
     for place, reader in journal.readers(places, none_charset):
         behind = place.offset + place.stamp.journal_length
         found = Found(

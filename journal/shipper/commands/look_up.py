@@ -10,7 +10,12 @@ from uuid import UUID
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.notes import QUARANTINE
-from firebird_cdc.journal.folder.segments import SEGMENT_SUFFIX, is_segment_name, list_segment
+from firebird_cdc.journal.folder.segments import (
+    SEGMENT_SUFFIX,
+    find_packed,
+    is_segment_name,
+    list_segment,
+)
 from firebird_cdc.journal.format import SharedJournal
 
 
@@ -18,8 +23,9 @@ def find_journal(given: Path, config: Path | None) -> Path:
     """Return GIVEN if it is no UUID, else the file of the journal that it names.
 
     config: the connector options whose folders are searched; None: see `locate_config`. A journal
-    in a segment is called ``<segment>/<uuid>.log``. Raises JournalError if there is no such
-    journal, what `locate_config` raises, and ConfigError.
+    in a segment is called ``<segment>/<uuid>.log``, a transaction in a shared journal
+    ``<journal>/<uuid>.log``. Raises JournalError if there is no such journal, what `locate_config`
+    raises, and ConfigError.
     """
     try:
         name = f"{UUID(str(given))}.log"
@@ -42,8 +48,13 @@ def find_journal(given: Path, config: Path | None) -> Path:
         with contextlib.suppress(JournalError, FileNotFoundError):  # damaged, or just removed
             if any(member == name for member, _ in list_segment(segment)):
                 return segment / name
-    if (shared := find_shared(folders, name.removesuffix(".log"))) is not None:
+    uuid = name.removesuffix(".log")
+    if (shared := find_shared(folders, uuid)) is not None:
         return shared / name
+    for segment in _segments(folders[-1]):  # the last resort, as it unpacks journals
+        with contextlib.suppress(FileNotFoundError):
+            if (packed := find_packed(segment, uuid)) is not None:
+                return segment / packed / name
     searched = ", ".join(map(str, folders))
     raise JournalError(given, -1, f"there is no journal of this name in {searched}")
 

@@ -51,6 +51,7 @@ class CommittedJournal(NamedTuple):
     home: UUID | None = None  # the journal that it shares, which has it
     offset: int = 0  # there
     seal_end: int = 0  # end of its seal, relative to that
+    is_unlisted: bool = False  # no other process knows of it, as its entry could not be written
 
 
 class DatabaseSeen(NamedTuple):
@@ -99,8 +100,16 @@ class JournalAbandoned(NamedTuple):
     is_unsynced: bool = False  # its sync failed: it has to be copied
 
 
+class JournalLeft(NamedTuple):
+    """Nothing is appended to a shared journal any more: it can be closed once all is decided."""
+
+    number: int
+    journal: UUID
+
+
 Event = (
     CommittedJournal
+    | JournalLeft
     | DatabaseSeen
     | DatabaseLeft
     | DeadTransactions
@@ -432,7 +441,10 @@ class CffiHost:
                 home=UUID(bytes=home) if any(home) else None,
                 offset=raw.offset,
                 seal_end=raw.seal_end,
+                is_unlisted=bool(raw.is_unlisted),
             )
+        if raw.kind == 8:
+            return JournalLeft(raw.number, UUID(bytes=bytes(self._ffi.buffer(raw.home))))
         if raw.kind == 2:
             return DatabaseSeen(raw.number, raw.database)
         if raw.kind == 7:

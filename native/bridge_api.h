@@ -11,7 +11,8 @@ enum fbc_event_kind {
     FBC_LAST_SESSION_LEFT = 4, /* the database may be closed, the process may end */
     FBC_GAPS_COUNTED = 5,      /* there is something to read with read_gap */
     FBC_ABANDONED = 6,         /* the engine let a transaction go without commit or rollback */
-    FBC_DATABASE_LEFT = 7      /* by the last session that wrote there; the process goes on */
+    FBC_DATABASE_LEFT = 7,     /* by the last session that wrote there; the process goes on */
+    FBC_JOURNAL_LEFT = 8       /* nothing is appended to the shared journal HOME any more */
 };
 
 struct fbc_event {
@@ -27,6 +28,7 @@ struct fbc_event {
     uint32_t is_unresolved;    /* it has table definitions that are not complete */
     uint32_t is_unsynced;      /* its sync failed: it has to be copied, with a sync that works */
     uint32_t is_gap;           /* all that is in it is a gap, see `reason` */
+    uint32_t is_unlisted;      /* its entry could not be written: no other process knows of it */
     uint64_t events;           /* changes in it */
     int32_t fd;                /* the journal, owned by the bridge; -1: open it by name */
     unsigned char uuid[16];

@@ -23,8 +23,9 @@ static int allocate(uint64_t from, struct fbc_error *error) {
     int fd = fbc_folder.commits;
     /* In whole steps, so that all processes ask for the same ones. */
     uint64_t start = from / STEP * STEP, done = fbc_page()->accounted * FBC_COMMIT_ENTRY;
-    if (fallocate(fd, 0, (off_t)start, 2 * (off_t)STEP) != 0 && errno != EOPNOTSUPP) {
-        fbc_error_set(error, errno, "no room for entries of commits in %.300s/.firebird-cdc",
+    int failed = posix_fallocate(fd, (off_t)start, 2 * (off_t)STEP);
+    if (failed) {
+        fbc_error_set(error, failed, "no room for entries of commits in %.300s/.firebird-cdc",
                       fbc_folder.path);
         return FBC_FAILED;
     }

@@ -21,6 +21,7 @@
 #include "commits.h"
 #include "counters.h"
 #include "crc32c.h"
+#include "events.h"
 #include "failpoint.h"
 #include "folder.h"
 #include "host.h"
@@ -37,7 +38,8 @@ enum {
     MOST_BYTES = 16 * 1024 * 1024,
     MOST_IDLE = 16, /* files of databases in which nobody works */
     IDLE_S = 60,
-    LOOK_S = 10
+    LOOK_S = 10,
+    PAUSE_S = 5
 };
 
 struct fbc_shared_file {
@@ -52,6 +54,7 @@ struct fbc_shared_file {
     unsigned open;                /* places in it of transactions that have not ended */
     unsigned transactions;
     int error;      /* errno of a write or sync that failed: it takes nothing any more */
+    int is_synced;  /* what is in it is to survive a power cut */
     int is_left;    /* nor does it then; closed as soon as all in it has ended */
     int is_syncing; /* SYNC is at work */
     struct fbc_sync sync;
@@ -64,7 +67,8 @@ struct fbc_shared_writer {
     struct fbc_shared_file *current, *next;
     uint64_t next_bytes;
     int wants_next;
-    atomic_uint ended; /* a futex: grows whenever a sync has ended */
+    time_t no_next_until; /* as making one has failed */
+    atomic_uint ended;    /* a futex: grows whenever a sync has ended */
 };
 
 static atomic_int open_files;
@@ -126,7 +130,7 @@ static int fill(const struct fbc_shared_file *file, const struct fbc_database *d
         uint64_t left = file->size - at;
         failed = write_all(file->fd, zeros, left < PIECE ? left : PIECE, at);
     }
-    if (!failed && fbc_folder.is_synced && fdatasync(file->fd) != 0)
+    if (!failed && file->is_synced && fdatasync(file->fd) != 0)
         failed = errno;
     return failed;
 }
@@ -142,7 +146,7 @@ static int put_in_place(struct fbc_shared_file *file, const struct fbc_database 
     FBC_FAILPOINT("shared.filled");
     if (!failed && renameat(fbc_folder.pool, file->name, fbc_folder.journals, live) != 0)
         failed = errno;
-    if (!failed && fbc_folder.is_synced && fsync(fbc_folder.journals) != 0) {
+    if (!failed && file->is_synced && fsync(fbc_folder.journals) != 0) {
         failed = errno;
         unlinkat(fbc_folder.journals, live, 0);
     }
@@ -174,6 +178,7 @@ static struct fbc_shared_file *make(struct fbc_shared_writer *writer,
         file->used_at = now_s();
         fbc_folder_hold();
         memcpy(file->owner, fbc_folder.owner, 16);
+        file->is_synced = fbc_folder.is_synced;
         failed = put_in_place(file, database);
         fbc_folder_release();
     }
@@ -192,8 +197,11 @@ static struct fbc_shared_file *make(struct fbc_shared_writer *writer,
 static void close_if_done(struct fbc_shared_file *file) {
     if (!file->is_left || file->open || file->is_syncing)
         return;
+    struct fbc_event left = {.kind = FBC_JOURNAL_LEFT, .fd = -1};
+    memcpy(left.home, file->uuid, 16);
     FBC_FAILPOINT("shared.leaving");
     close(file->fd);
+    fbc_events_hand_over(&left);
     atomic_fetch_sub(&open_files, 1);
     free(file);
 }
@@ -210,7 +218,7 @@ static int is_usable(const struct fbc_shared_file *file, uint64_t inode, uint64_
     struct fbc_error ignored;
     uint64_t used = aligned(file->end, ALIGNMENT) + need + file->open * (uint64_t)VOID_ROOM;
     return !file->error && !file->is_left && memcmp(file->owner, fbc_folder.owner, 16) == 0 &&
-           file->inode == inode && used <= file->size &&
+           file->is_synced == fbc_folder.is_synced && file->inode == inode && used <= file->size &&
            (fbc_folder.transactions <= 0 ||
             file->transactions < (unsigned)fbc_folder.transactions) &&
            fbc_folder_holds(file->fd, file->name, &ignored);
@@ -243,6 +251,8 @@ static struct fbc_shared_file *room_for(struct fbc_shared_writer *writer,
         uint64_t least = aligned(BLOCK + need, BLOCK);
         uint64_t size = writer->next_bytes > least ? writer->next_bytes : least;
         file = make(writer, database, inode, size, error);
+        if (!file && size > least) /* there may be room for that */
+            file = make(writer, database, inode, least, error);
     }
     if (file && file->size >= writer->next_bytes)
         writer->next_bytes = bytes_after(writer->next_bytes);
@@ -257,30 +267,31 @@ static void run_sync(struct fbc_sync *sync) {
         (struct fbc_shared_file *)((char *)sync - offsetof(struct fbc_shared_file, sync));
     struct fbc_shared_writer *writer = file->writer;
     pthread_mutex_lock(&writer->lock);
-    do {
-        uint64_t to = file->end;
-        file->end = aligned(to, BLOCK); /* what is on disk by then is never written again */
-        pthread_mutex_unlock(&writer->lock);
-        FBC_FAILPOINT("shared.before_sync");
-        int failed = fdatasync(file->fd) == 0 ? 0 : errno;
-        FBC_FAILPOINT("shared.synced");
-        pthread_mutex_lock(&writer->lock);
-        if (failed)
-            file->error = failed;
-        else
-            file->synced = to;
-        atomic_fetch_add(&writer->ended, 1);
-        syscall(SYS_futex, &writer->ended, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-    } while (!file->error && file->wanted > file->synced);
-    file->is_syncing = 0;
+    uint64_t to = file->end;
+    file->end = aligned(to, BLOCK); /* what is on disk by then is never written again */
+    pthread_mutex_unlock(&writer->lock);
+    FBC_FAILPOINT("shared.before_sync");
+    int failed = fdatasync(file->fd) == 0 ? 0 : errno;
+    FBC_FAILPOINT("shared.synced");
+    pthread_mutex_lock(&writer->lock);
+    if (failed)
+        file->error = failed;
+    else
+        file->synced = to;
+    atomic_fetch_add(&writer->ended, 1);
+    syscall(SYS_futex, &writer->ended, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    int is_more = !file->error && file->wanted > file->synced;
+    file->is_syncing = is_more;
     close_if_done(file);
     pthread_mutex_unlock(&writer->lock);
+    if (is_more) /* behind others that wait: there are few threads */
+        fbc_sync_run(&file->sync, run_sync);
 }
 
 /* With the lock, which it gives back: have FILE synced up to END. */
 static void sync_and_unlock(struct fbc_shared_file *file, uint64_t end) {
     struct fbc_shared_writer *writer = file->writer;
-    int is_asleep = !file->is_syncing && !file->error && fbc_folder.is_synced;
+    int is_asleep = !file->is_syncing && !file->error && file->is_synced;
     if (end > file->wanted)
         file->wanted = end;
     file->is_syncing |= is_asleep;
@@ -292,7 +303,7 @@ static void sync_and_unlock(struct fbc_shared_file *file, uint64_t end) {
 /* FILE has a place that has not ended, so it stays. */
 static int await(struct fbc_shared_file *file, uint64_t end) {
     struct fbc_shared_writer *writer = file->writer;
-    if (!fbc_folder.is_synced)
+    if (!file->is_synced)
         return 0;
     for (;;) {
         unsigned ended = atomic_load(&writer->ended);
@@ -322,6 +333,7 @@ static void make_next(struct fbc_database *database, struct fbc_shared_writer *w
     struct fbc_shared_file *file = is_wanted ? make(writer, database, inode, size, &error) : NULL;
     pthread_mutex_lock(&writer->lock);
     writer->wants_next = 0;
+    writer->no_next_until = is_wanted && !file ? now_s() + PAUSE_S : 0;
     if (file && writer->next) {
         file->is_left = 1;
         close_if_done(file);
@@ -382,7 +394,7 @@ static struct fbc_shared_writer *writer_of(struct fbc_database *database) {
         sem_init(&wanted, 0, 0);
         has_thread = fbc_thread_start("fbc-journals", serve) == 0;
     }
-    if (!writer && has_thread && (writer = calloc(1, sizeof *writer))) {
+    if (!writer && (writer = calloc(1, sizeof *writer))) {
         pthread_mutex_init(&writer->lock, NULL);
         writer->next_bytes = FIRST_BYTES;
         atomic_store(&database->shared, writer);
@@ -430,8 +442,11 @@ static int write_unit(struct fbc_shared_file *file, const struct fbc_unit *unit,
         ssize_t written = pwritev(file->fd, part, count, (off_t)at);
         if (written < 0 && errno == EINTR)
             continue;
-        if (written <= 0)
-            return written < 0 ? errno : ENOSPC;
+        if (written <= 0) {
+            int failed = written < 0 ? errno : ENOSPC;
+            file->end = offset + unit->length; /* where nobody looks into it for a void */
+            return failed;
+        }
         at += (uint64_t)written;
         for (; count && (size_t)written >= part->iov_len; part++, count--)
             written -= (ssize_t)part->iov_len;
@@ -457,7 +472,8 @@ static int write_unit(struct fbc_shared_file *file, const struct fbc_unit *unit,
 
 /* With the lock: ask for the next file once this one is half full. */
 static void ask_for_next(struct fbc_shared_writer *writer, const struct fbc_shared_file *file) {
-    if (file->end < file->size / 2 || writer->next || writer->wants_next)
+    if (file->end < file->size / 2 || writer->next || writer->wants_next ||
+        now_s() < writer->no_next_until)
         return;
     writer->wants_next = 1;
     sem_post(&wanted);

@@ -261,8 +261,12 @@ void fbc_txn_commit(struct fbi_replicated_transaction *self, struct fbi_status *
     /* Mark and entry are for other processes; the hand-over below does not depend on them. */
     if (txn->place.file) {
         int failed = fbc_commits_write(&event);
-        if (failed)
-            fbc_host_tell("the entry of a commit can't be written");
+        event.is_unlisted = failed != 0;
+        if (failed) {
+            fbc_error_set(&error, failed, "the entry of a commit can't be written");
+            fbc_host_tell(error.text);
+            fbc_host_distrust(&error);
+        }
     } else if (!fbc_journal_mark_commit(&txn->journal, event.ticket, event.commit_us, txn->number,
                                         sync_error != 0, &error) &&
                may_report)

@@ -91,6 +91,11 @@ static int reserve(struct fbc_journal *journal, uint64_t end, struct fbc_error *
     return !txn->is_limited || fbc_folder_has_room(end, error);
 }
 
+/* Say in JOURNAL whose it is: the bridge may have been started anew since it was begun. */
+static void sign(struct fbc_journal *journal) {
+    memcpy(journal->sectors + 64, fbc_folder.owner, 16);
+}
+
 /* It does not stay in memory: give it a file of its own, */
 static int take_file(struct fbc_journal *journal, struct fbc_error *error) {
     char name[40];
@@ -98,6 +103,7 @@ static int take_file(struct fbc_journal *journal, struct fbc_error *error) {
     int fd = fbc_host_take_journal(name, uuid, error);
     if (fd < 0)
         return FBC_FAILED;
+    sign(journal);
     fbc_journal_open_file(journal, fd, name, uuid);
     journal->reserved = FBC_POOL_BYTES;
     return FBC_OK;
@@ -144,6 +150,7 @@ static int begin_in_memory(struct fbc_transaction *txn) {
         return 1;
     txn->has_journal = 0;
     fbc_slot_free(&txn->slot);
+    fbc_journal_free(&txn->journal);
     return 0;
 }
 
@@ -184,38 +191,57 @@ static int share(struct fbc_transaction *txn, const struct fbc_appendix *catalog
     unsigned char head[FBC_HEAD];
     char seal[FBC_SHARED_SEAL];
     struct fbc_unit unit;
+    sign(&txn->journal);
     fbc_journal_pack(&txn->journal, head, seal, fbc_now_us(), fbc_tickets_next(), catalogue, &unit);
     return fbc_shared_append(txn->session->database, txn->session->database_inode, &unit, former,
                              &txn->place, error);
 }
 
+/* Say that a transaction which ends otherwise may be taken for committed. */
+static void tell_kept(const struct fbc_transaction *txn, const struct fbc_error *error) {
+    struct fbc_error text;
+    fbc_error_set(&text, 0,
+                  "the journal of transaction %llu, which is not to be published, could not be "
+                  "removed for good, and a power cut may bring it back: %.300s",
+                  (unsigned long long)txn->number, error->text);
+    fbc_host_distrust(&text);
+    fbc_host_tell(text.text);
+}
+
+/* Make PLACE, where TXN lies and is not to be published, void; returns whether that is sure. */
+static int make_void(struct fbc_transaction *txn, struct fbc_place *place) {
+    struct fbc_error error;
+    if (!place->file || fbc_shared_void(txn->session->database, place, &error))
+        return 1;
+    tell_kept(txn, &error);
+    place->file = NULL; /* which stays locked: nobody closes it while we live */
+    return 0;
+}
+
 int fbc_txn_await_sync(struct fbc_transaction *txn) {
     struct fbc_error ignored;
-    struct fbc_place former = txn->place;
-    if (!former.file)
+    struct fbc_place first = txn->place;
+    if (!first.file)
         return fbc_sync_wait(&txn->sync);
-    int failed = fbc_shared_await(&former);
+    int failed = fbc_shared_await(&first);
     if (!failed)
         return 0;
     struct fbc_appendix catalogue = fbc_txn_catalogue(txn);
     txn->place.file = NULL;
-    if (share(txn, &catalogue, &former, &ignored))
-        failed = fbc_shared_await(&txn->place);
-    if (failed) { /* a journal of its own can be copied once the disk works */
-        if (!txn->place.file) {
-            txn->place = former;
-            former.file = NULL;
-        }
-        if (!fbc_shared_void(txn->session->database, &txn->place, &ignored))
-            fbc_shared_let_go(&txn->place); /* it is written, if not on disk */
+    if (share(txn, &catalogue, &first, &ignored) && !(failed = fbc_shared_await(&txn->place)))
+        fbc_shared_let_go(&first); /* the void for it is on disk, too */
+    else {                         /* a journal of its own can be copied once the disk works */
+        struct fbc_place second = txn->place;
+        txn->place.file = NULL;
         if (fbc_journal_seal(&txn->journal, fbc_now_us(), fbc_tickets_floor(), &catalogue,
                              &ignored)) {
             fbc_sync_start(&txn->sync, txn->journal.fd);
             failed = fbc_sync_wait(&txn->sync);
         }
+        make_void(txn, &first);
+        make_void(txn, &second);
     }
     free(catalogue.block);
-    fbc_shared_let_go(&former);
     return failed;
 }
 
@@ -248,37 +274,8 @@ int fbc_txn_seal(struct fbc_transaction *txn, struct fbc_error *error) {
     return FBC_OK;
 }
 
-/* Say that a transaction which ends otherwise may be taken for committed. */
-static void tell_kept(const struct fbc_transaction *txn, const struct fbc_error *error) {
-    struct fbc_error text;
-    fbc_error_set(&text, 0,
-                  "the journal of transaction %llu, which is not to be published, could not be "
-                  "removed for good, and a power cut may bring it back: %.300s",
-                  (unsigned long long)txn->number, error->text);
-    fbc_host_distrust(&text);
-    fbc_host_tell(text.text);
-}
-
-static int drop_from_memory(struct fbc_transaction *txn) {
-    struct fbc_error error;
-    int is_gone = !txn->place.file || fbc_shared_void(txn->session->database, &txn->place, &error);
-    if (!is_gone) {
-        tell_kept(txn, &error);
-        txn->place.file = NULL; /* which stays locked: nobody closes it while we live */
-    }
-    fbc_slot_free(&txn->slot);
-    fbc_journal_free(&txn->journal);
-    txn->has_journal = 0;
-    return is_gone;
-}
-
-int fbc_txn_drop_journal(struct fbc_transaction *txn) {
+static int drop_file(struct fbc_transaction *txn) {
     struct fbc_error error = {"a sync of it had failed before"};
-    fbc_txn_release_tickets(txn);
-    if (!txn->has_journal)
-        return FBC_OK;
-    if (txn->journal.fd < 0)
-        return drop_from_memory(txn);
     int is_void = await_sync(txn, &error); /* it has the descriptor */
     FBC_FAILPOINT("discard.before");
     is_void = fbc_journal_void(&txn->journal, fbc_txn_needs_sync(txn), &error) && is_void &&
@@ -298,6 +295,15 @@ int fbc_txn_drop_journal(struct fbc_transaction *txn) {
     FBC_FAILPOINT("discard.after");
     if (!is_gone)
         tell_kept(txn, &error);
+    return is_gone;
+}
+
+int fbc_txn_drop_journal(struct fbc_transaction *txn) {
+    fbc_txn_release_tickets(txn);
+    if (!txn->has_journal)
+        return FBC_OK;
+    int is_gone = txn->journal.fd < 0 ? make_void(txn, &txn->place) : drop_file(txn);
+    fbc_slot_free(&txn->slot); /* also where its file was taken and could not be written */
     fbc_journal_free(&txn->journal);
     txn->has_journal = 0;
     return is_gone;

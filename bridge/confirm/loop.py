@@ -52,6 +52,7 @@ from firebird_cdc.bridge.host import (
     DatabaseSeen,
     DeadTransactions,
     Event,
+    JournalLeft,
     LastSessionLeft,
     Witness,
 )
@@ -265,7 +266,7 @@ class Confirmer:
     def _take_found(self, pending: Pending) -> None:
         if pending.is_orphan:  # it may be one whose name a power cut took back
             self._publisher.unfinished.add(pending.database)
-        if pending.definitions.is_described:
+        if pending.definitions.is_described and pending.home is None:
             # Whoever did that may have died before it kept the key indexes.
             self._completion.key_indexes(pending.database, pending.guid).remove()
 
@@ -287,6 +288,8 @@ class Confirmer:
             self._accept(event, server.database(event.database))
         elif isinstance(event, DatabaseSeen):
             self._meet(event.database, *server.database(event.database))
+        elif isinstance(event, JournalLeft):
+            self._shared.watch(event.journal)
         elif isinstance(event, DatabaseLeft):
             self._states.leave(*server.database(event.database))
         elif isinstance(event, DeadTransactions):
@@ -331,6 +334,7 @@ class Confirmer:
             home=event.home,
             offset=event.offset,
             seal_end=event.seal_end,
+            is_unlisted=event.is_unlisted,
         )
         self._pending.add(pending)
         if event.home is not None:
@@ -388,10 +392,7 @@ class Confirmer:
             return False
         led_from = self._leadership.led_from  # the leader before us has decided what came before
         self._pending.forget_all(
-            lambda each: (
-                each.ticket <= led_from
-                and (each.home is not None or not self._folder.has_live(each.uuid))
-            )
+            lambda each: each.ticket <= led_from and self._is_elsewhere_decided(each)
         )
         if self._folder.undecided or self._folder.is_publishing or self._history.is_restore_due():
             self._scan.is_wanted = True
@@ -442,9 +443,17 @@ class Confirmer:
         accounted, has_live = self._folder.accounted, functools.cache(self._folder.has_live)
         self._pending.forget_all(
             lambda each: (
-                not has_live(each.journal) or (each.home is not None and each.ticket <= accounted)
+                not has_live(each.journal)
+                or (each.ticket <= accounted and self._is_elsewhere_decided(each))
             )
         )
+
+    def _is_elsewhere_decided(self, pending: Pending) -> bool:
+        """Tell whether another process has decided PENDING, as it led when all up to that ticket
+        was accounted for."""
+        if pending.home is not None:
+            return not pending.is_unlisted
+        return not self._folder.has_live(pending.uuid)
 
     def _lead(self) -> float:
         """Find all that is marked, ask about it, act on the answers; return how long to pause."""

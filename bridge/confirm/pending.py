@@ -59,6 +59,7 @@ class Pending:
     home: UUID | None = None  # the journal that it shares; None: it has its own
     offset: int = 0  # there
     seal_end: int = 0  # end of its seal, relative to that
+    is_unlisted: bool = False  # no other process knows of it
     met_at: float = field(default_factory=time.monotonic)  # clocks can be set back
 
     def close(self) -> None:

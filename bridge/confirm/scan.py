@@ -173,6 +173,8 @@ class FolderScan:
     def forget_ended(self) -> None:
         """Tidy up after the processes whose journals are all decided; while one is left,
         somebody has to look again."""
+        if self._shared.unread:
+            return  # what they had in memory was not looked at, either
         busy = {each.header.owner for each in self._pending if each.header}
         busy |= {
             each

@@ -145,14 +145,26 @@ class SharedJournals:
         there are entries. Raises OSError."""
         tickets = set()
         for entry in read_entries(self._folder.commits_fd, first, last):
-            tickets.add(entry.ticket)
-            if entry.uuid in self._pending:
+            if entry.uuid not in self._pending and not self._take(entry):
                 continue
-            header = self._header(entry.journal)
-            if header is not None:  # else it is closed: all in it is decided
-                self.watch(entry.journal)
-                self._pending.add(self._committed(entry, header))
+            tickets.add(entry.ticket)
         return tickets
+
+    def _take(self, entry: CommitEntry) -> bool:
+        """Take up what ENTRY names; False: its journal can't be read, and a scan tries again."""
+        try:
+            header = self._header(entry.journal)
+        except (JournalError, OSError) as error:
+            self._tell_unread(entry.journal, error)
+            return False
+        if header is not None:  # else it is closed: all in it is decided
+            self.watch(entry.journal)
+            self._pending.add(self._committed(entry, header))
+        return True
+
+    def _tell_unread(self, journal: UUID, error: Exception) -> None:
+        self.unread += 1
+        _log.error("{journal}.log.live can't be read: {cause}", journal=journal, cause=error)
 
     def _header(self, journal: UUID) -> FileHeader | None:
         """Return the header of a live journal; None: there is none. Raises OSError."""
@@ -196,14 +208,15 @@ class SharedJournals:
         self.unread = 0
         left: list[_Content] = []
         voids: set[tuple[bytes, int]] = set()
-        for path in paths:
+        unlocked = {path for path in paths if not is_held(path)}
+        # Of those that are locked only voids count, for places in the others.
+        for path in paths if unlocked else ():
             self._folder.tell_progress()
-            is_left = not is_held(path)
             with contextlib.suppress(FileNotFoundError):
                 content = self._content(path)
                 if content is not None:
                     voids |= content.voids
-                    left += [content] if is_left else []
+                    left += [content] if path in unlocked else []
         # A process that had the lock of its journal a moment ago may have drawn more since: what
         # has a ticket must be known by that.
         self.take_entries(last + 1, self._folder.last_ticket)
@@ -214,7 +227,8 @@ class SharedJournals:
         }
         for content in left:
             self.watch(content.header.uuid)
-            known |= {_known(head) for head in content.heads}
+            # One that is void may have been changed since, in memory.
+            known |= {_known(head) for head in content.heads if _place(head) not in voids}
             if self._folder.owner_is_gone(content.header.owner):  # else it has entries
                 yield from self._undecided_in(content, voids, ledger)
         if not self.unread:
@@ -227,8 +241,7 @@ class SharedJournals:
         except (JournalError, OSError) as error:
             if isinstance(error, FileNotFoundError):
                 raise
-            self.unread += 1
-            _log.error("{journal} can't be gone through: {cause}", journal=path.name, cause=error)
+            self._tell_unread(UUID(path.name[:36]), error)
             return None
 
     def _undecided_in(
@@ -238,15 +251,18 @@ class SharedJournals:
         try:
             given = {place.uuid for place in _given_in(journal, ledger(content.header.database))}
         except OSError as error:  # nothing of this database is numbered before that is mended
-            self.unread += 1
-            _log.error("{journal} waits: {cause}", journal=content.path.name, cause=error)
+            self._tell_unread(journal, error)
             return
         for head in content.heads:
-            is_void = (journal.bytes, head.offset) in voids
+            is_void = _place(head) in voids
             is_decided = head.header.uuid in given or head.offset in self._undone[journal]
             if is_void or is_decided or head.header.uuid in self._pending:
                 continue
-            pending = self._found(content.path, head)
+            try:
+                pending = self._found(content.path, head)
+            except OSError as error:
+                self._tell_unread(journal, error)
+                return
             if pending is not None:
                 yield pending
 
@@ -375,7 +391,7 @@ class SharedJournals:
         given = {place.offset for place in places}
         voids = content.voids | self._voids_for(journal, content.header)
         for head in content.heads:
-            is_void = (journal.bytes, head.offset) in voids
+            is_void = _place(head) in voids
             is_decided = head.offset in given or head.offset in self._undone[journal]
             if not (is_void or is_decided) and self._found(path, head) is not None:
                 return False  # a scan takes it up
@@ -467,6 +483,11 @@ def _complete(catalogue_offset: int) -> Definitions:
         catalogue_offset=catalogue_offset,
         is_described=True,
     )
+
+
+def _place(head: Head) -> tuple[bytes, int]:
+    """Return the place of HEAD, as voids name it."""
+    return head.journal, head.offset
 
 
 def _known(head: Head) -> _Known:

@@ -315,20 +315,23 @@ class JournalFolder:
                     highest = max(highest, mark.ticket)
                 elif self.owner_is_gone(reader.header.owner):  # its seal takes time to be found
                     floors.append(reader.seal.floor if reader.seal is not None else None)
-        for shared in self.path.glob("*.log.live"):
-            with kept([]), contextlib.suppress(JournalError, FileNotFoundError):
-                highest = max(highest, *last_tickets(shared), *self._given_in(shared))
+        if not (self.last_ticket and self.is_restored):  # one that is in memory is not lost
+            highest = max(highest, *self._tickets_of_shared())
         with self.locked_tickets():
             highest = max(highest, self.last_ticket)
             above = [nearest_ticket(each, highest) + 1 for each in floors if each is not None]
             self.page.fields.ticket = max([highest, *above])
 
-    def _given_in(self, shared: Path) -> Iterator[int]:
-        """Yield the tickets of what ledgers have in a shared journal."""
-        home = UUID(shared.name[:36])
+    def _tickets_of_shared(self) -> Iterator[int]:
+        """Yield tickets that are not below those of transactions in shared journals, and 0."""
+        yield 0
+        for journal in self.path.glob("*.log.live"):
+            with kept([]), contextlib.suppress(JournalError, FileNotFoundError):
+                yield from (floor + 1 for floor in last_tickets(journal))
         for ledger in self.databases.glob("*.ledger"):
-            for record in read_records(ledger.read_bytes(), only_shared=True):
-                yield from (entry.ticket for entry in record.given if entry.home == home)
+            with kept([]), contextlib.suppress(FileNotFoundError):
+                for record in read_records(ledger.read_bytes(), only_shared=True):
+                    yield from (entry.ticket for entry in record.given)
 
     def _unconfirmed(self) -> Iterator[str]:
         """Yield the paths of all journals that may bear a ticket, also of those that a power cut

@@ -282,8 +282,11 @@ class SequenceLedger:
             if self._fd < 0:
                 with self._reading():
                     self._fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-        for _ in self._read(self._end, only_last=True):
+        known = self._end
+        for _ in self._read(known, only_last=True):
             pass
+        if self._end != known:
+            self.highest_ticket = LAST_TICKET  # of records that were passed over, too
         # Whoever wrote what is behind that may have died before its sync, or that may have failed.
         noted = self._noted()
         if self._fsync and (noted.inode, noted.end) != (os.fstat(self._fd).st_ino, self._end):
@@ -312,7 +315,8 @@ class SequenceLedger:
         places = deque(places_of_records(content), maxlen=1 if only_last else None)
         for record in read_records(content, places):
             yield from record.given
-            self._meet_tickets(record.given)
+            if not only_last:
+                self._meet_tickets(record.given)
             self.epoch, self.last = record.epoch, record.last
             self.highest_transaction = record.highest_transaction
             self.attachments = record.attachments

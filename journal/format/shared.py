@@ -456,8 +456,7 @@ def own_journal(path: Path | str, place: Place) -> bytes:
 
 def last_tickets(path: Path | str) -> Iterator[int]:
     """Yield, for each transaction that is whole in a shared journal, the last ticket drawn when it
-    was sealed, and 0. Raises JournalError if PATH is none, OSError."""
-    yield 0
+    was sealed. Raises JournalError if PATH is none, OSError."""
     with closing(Source(path)) as source:
         header = parse_file_header(source.read(FILE_BLOCK, 0))
         if header is None:
@@ -467,7 +466,8 @@ def last_tickets(path: Path | str) -> Iterator[int]:
                 continue
             content = source.read(found.what.length, found.offset)
             with suppress(JournalError), JournalReader(path, content=content) as reader:
-                yield (reader.seal.floor if reader.seal is not None else None) or 0
+                if reader.seal is not None and reader.seal.floor is not None:
+                    yield reader.seal.floor
 
 
 def database_of(path: Path | str) -> str:

@@ -277,7 +277,7 @@ int fbc_journal_cut(struct fbc_journal *journal, const struct fbc_position *posi
     return FBC_OK;
 }
 
-void fbc_journal_pack(struct fbc_journal *journal, unsigned char *head, char *seal,
+void fbc_journal_pack(struct fbc_journal *journal, unsigned char *head, char *tail,
                       int64_t sealed_us, uint64_t floor, const struct fbc_appendix *catalogue,
                       struct fbc_unit *unit) {
     const unsigned char *header = journal->sectors;
@@ -287,19 +287,19 @@ void fbc_journal_pack(struct fbc_journal *journal, unsigned char *head, char *se
     uint32_t crc = fbc_crc32c(0, journal->uuid, 16);
     crc = close_block(journal, journal->buffer, at->used, FBC_HEAD, 1, crc, at->block_flags, 0,
                       at->block_records);
-    fbc_put64(seal + FBC_BLOCK_HEADER, at->events);
-    fbc_put64(seal + FBC_BLOCK_HEADER + 8, at->records);
-    fbc_put64(seal + FBC_BLOCK_HEADER + 16, 1);
-    fbc_put64(seal + FBC_BLOCK_HEADER + 24, (uint64_t)sealed_us);
-    fbc_put64(seal + FBC_BLOCK_HEADER + 32, floor);
-    memcpy(seal + FBC_BLOCK_HEADER + 40, journal->uuid, 16);
-    memcpy(seal + FBC_BLOCK_HEADER + 56, header + 32, 8);
-    crc = close_block(journal, seal, FBC_SHARED_SEAL - FBC_BLOCK_HEADER, end, at->events + 1, crc,
+    fbc_put64(tail + FBC_BLOCK_HEADER, at->events);
+    fbc_put64(tail + FBC_BLOCK_HEADER + 8, at->records);
+    fbc_put64(tail + FBC_BLOCK_HEADER + 16, 1);
+    fbc_put64(tail + FBC_BLOCK_HEADER + 24, (uint64_t)sealed_us);
+    fbc_put64(tail + FBC_BLOCK_HEADER + 32, floor);
+    memcpy(tail + FBC_BLOCK_HEADER + 40, journal->uuid, 16);
+    memcpy(tail + FBC_BLOCK_HEADER + 56, header + 32, 8);
+    crc = close_block(journal, tail, FBC_SHARED_SEAL - FBC_BLOCK_HEADER, end, at->events + 1, crc,
                       FLAG_SEAL, 0, 0);
     *unit = (struct fbc_unit){.head = head,
                               .parts = {{head, FBC_HEAD},
                                         {journal->buffer, FBC_BLOCK_HEADER + at->used},
-                                        {seal, FBC_SHARED_SEAL}},
+                                        {tail, FBC_SHARED_SEAL}},
                               .count = 3,
                               .length = end + FBC_SHARED_SEAL,
                               .seal_end = end + FBC_SHARED_SEAL};

@@ -120,11 +120,11 @@ int fbc_journal_seal(struct fbc_journal *journal, int64_t sealed_us, uint32_t fl
                      const struct fbc_appendix *catalogue, struct fbc_error *error);
 
 /* fbc_journal_pack makes what is in the buffer, all of it, a transaction of a shared journal, which
- * stays valid until the next record: HEAD has FBC_HEAD bytes, SEAL FBC_SHARED_SEAL, and CATALOGUE,
+ * stays valid until the next record: HEAD has FBC_HEAD bytes, TAIL FBC_SHARED_SEAL, and CATALOGUE,
  * which is null or empty where there is none, is closed. FLOOR: as fbc_tickets_next returns it.
  * STARTED_US: when the transaction began; SEALED_US: now. */
 struct fbc_unit;
-void fbc_journal_pack(struct fbc_journal *journal, unsigned char *head, char *seal,
+void fbc_journal_pack(struct fbc_journal *journal, unsigned char *head, char *tail,
                       int64_t sealed_us, uint64_t floor, const struct fbc_appendix *catalogue,
                       struct fbc_unit *unit);
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import uuid as uuids
 from collections.abc import Mapping, Sequence
@@ -112,7 +113,8 @@ class TransactionWriter(RecordWriter):
 class SharedJournalWriter:
     """Writes a shared journal; a context manager. Creates the file (mode 0600).
 
-    Raises FileExistsError if it is there, OSError, ValueError. Nothing is synced.
+    Raises FileExistsError if it is there, OSError, ValueError. Nothing is synced. The file is
+    locked until it is closed, as by a process that may append to it.
     """
 
     def __init__(self, path: Path | str, header: FileHeader) -> None:
@@ -124,6 +126,7 @@ class SharedJournalWriter:
         first = header.pack()
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             pwrite(self._fd, first, 0)
         except BaseException:
             self.leave()

@@ -49,7 +49,7 @@ _NOT_REACHED = {
         "only where journals are used up faster than they are made beforehand",
         f"{_FAILED}::test_write_is_refused_if_the_name_of_its_new_journal_cannot_be_synced",
     ),
-    "native/transaction_journal.c fbc_txn_drop_journal fsync(txn->folder)": (
+    "native/transaction_journal.c drop_file fsync(txn->folder)": (
         "only for a gap that no bridge runs for, and that is rolled back after a sync has failed",
         f"{_FAILED}::test_rolled_back_gap_without_a_bridge_that_may_reappear_is_reported",
     ),

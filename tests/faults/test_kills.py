@@ -31,17 +31,24 @@ def test_killed_at_random_in_50_rounds(tmp_path: Path, libraries: Libraries) -> 
     assert tally.transactions > tally.rounds
 
 
-def test_killed_on_each_side_of_every_step(tmp_path: Path, libraries: Libraries) -> None:
+@pytest.mark.parametrize("form", ["own", "shared"])
+def test_killed_on_each_side_of_every_step(tmp_path: Path, libraries: Libraries, form: str) -> None:
     tally = Tally()
-    # No transaction of the workload that is small enough is prepared and then rolled back:
-    # tests/engine/test_rollbacks.py has some, whose savepoints do not add up.
-    work = [point for point in work_points() if not point.startswith("void.")]
     # The second kill is in the recovery from the first one: in a server, then in a shipper, which
     # writes no journals of its own.
-    starts = python_points(RECOVERING)
+    if form == "own":
+        work = [point for point in work_points() if not point.startswith(("shared.", "void."))]
+        starts, confirming = python_points(RECOVERING), python_points(CONFIRMING)
+    else:
+        # No transaction of the workload that is small enough is prepared and then rolled back:
+        # tests/engine/test_rollbacks.py has some, whose savepoints do not add up.
+        steps = {name: step for name, step in CONFIRMING.items() if name != "write_stamp"}
+        work = [point for point in work_points() if point.startswith("shared.")]
+        work += python_points(steps)
+        starts, confirming = python_points({"scan": RECOVERING["scan"]}), []
     again = [("start", point) for point in starts]
     again += [("shipper", point) for point in starts if not point.startswith("mark_owner")]
-    again += [("shipper", point) for point in python_points(CONFIRMING) if "pool" not in point]
+    again += [("shipper", point) for point in confirming if "pool" not in point]
 
     def lives() -> Iterator[tuple[str, Plan]]:
         for number in range(max(len(work), len(again))):
@@ -65,8 +72,7 @@ def test_killed_on_each_side_of_every_step(tmp_path: Path, libraries: Libraries)
                 else:
                     break
 
-    # Large transactions have journals of their own there, so this comes to all points.
-    run_lives(tmp_path, libraries, tally, lives(), shares=True)
+    run_lives(tmp_path, libraries, tally, lives(), shares=form == "shared")
     print(tally)
     assert not tally.faults, str(tally)
     wanted = {*work, *(": ".join(each) for each in again)}

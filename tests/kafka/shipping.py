@@ -239,7 +239,8 @@ class SharingServer:
     def close(self, journal: SharedJournalWriter) -> None:
         """Close a journal: its index is written, and then it gets its name."""
         journal.close()
-        journal.path.rename(journal.path.with_suffix(""))
+        with suppress(FileNotFoundError):  # the shipper's recovery may have named it
+            journal.path.rename(journal.path.with_suffix(""))
 
     def end(self) -> None:
         """Close what it has open of the folder."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -77,8 +75,11 @@ class Left:
             return [(place.uuid, place.stamp.sequence) for place in journal.places]
 
 
-def _work(confirmer: Confirmer, turns: int = 8) -> None:
-    for _ in range(turns):
+def _work(confirmer: Confirmer, *ended: Left) -> None:
+    """Have the confirmer come round, once the processes of those journals have ENDED."""
+    for left in ended:
+        left.writer.leave()
+    for _ in range(8):
         confirmer.turn()
 
 
@@ -87,7 +88,7 @@ def test_index_names_what_is_committed_and_not_what_is_void(
 ) -> None:
     left = Left(server)
     first, _, last = left.add(floor=1), left.add(is_void=True, floor=2), left.add(floor=3)
-    _work(confirmer)
+    _work(confirmer, left)
     assert left.found() == [(first, 1), (last, 2)]
 
 
@@ -98,7 +99,7 @@ def test_journal_in_which_nothing_is_committed_goes(
     left.add(is_void=True)
     server.set_state(12, 2)  # dead
     left.add(12)
-    _work(confirmer)
+    _work(confirmer, left)
     assert not left.live.exists()
     assert not left.closed.exists()
 
@@ -110,7 +111,7 @@ def test_journal_with_a_transaction_in_limbo_stays_open(
     left = Left(server)
     known = left.add()
     limbo = left.add(12, floor=1)
-    _work(confirmer)
+    _work(confirmer, left)
     assert left.live.exists()
     server.set_state(12, 3)  # committed
     confirmer._scan.is_wanted = True
@@ -121,14 +122,11 @@ def test_journal_with_a_transaction_in_limbo_stays_open(
 def test_journal_that_is_locked_is_left_alone(server: PlayedServer, confirmer: Confirmer) -> None:
     left = Left(server)
     left.add()
-    fd = os.open(left.live, os.O_RDWR)
-    fcntl.flock(fd, fcntl.LOCK_EX)
     content = left.live.read_bytes()
     _work(confirmer)
     assert left.live.read_bytes() == content
-    os.close(fd)
     confirmer._scan.is_wanted = True
-    _work(confirmer)
+    _work(confirmer, left)
     assert len(left.found()) == 1
 
 
@@ -144,13 +142,10 @@ def test_journal_with_voids_for_another_one_is_closed_after_it(
     second.writer._offsets[written.uuid] = offset
     other = second.add(floor=2)
     _void_for(first, second, written, offset)
-    fd = os.open(first.live, os.O_RDWR)
-    fcntl.flock(fd, fcntl.LOCK_EX)  # whoever has it may live
-    _work(confirmer)
+    _work(confirmer, second)
     assert second.live.exists()
-    os.close(fd)
     confirmer._scan.is_wanted = True
-    _work(confirmer)
+    _work(confirmer, first)
     assert [uuid for uuid, _ in first.found()] == [kept]
     assert [uuid for uuid, _ in second.found()] == [other]
 
@@ -172,7 +167,7 @@ def test_transaction_of_another_database_is_kept_alone_in_the_quarantine(
 ) -> None:
     left = Left(server, guid=uuid4())
     uuid = left.add(12)
-    _work(confirmer)
+    _work(confirmer, left)
     assert not left.live.exists()
     quarantine = server.folder.quarantine
     assert (quarantine / f"{uuid}.reason").read_text()
@@ -191,7 +186,7 @@ def test_damage_where_it_was_synced_keeps_the_journal_open_and_counted(
         file.write(b"damaged")
     left.writer.begin_block()
     last = left.add(floor=1)
-    _work(confirmer)
+    _work(confirmer, left)
     assert left.live.exists()
     entries = list(server.folder.databases.glob("*.ledger"))
     assert last.bytes in entries[0].read_bytes()

@@ -357,9 +357,9 @@ def _count_scans(confirmer: Confirmer, monkeypatch: pytest.MonkeyPatch) -> list[
     scans: list[int] = []
     original = confirmer._scan.scan
 
-    def counted(last: int) -> list[UUID]:
+    def counted(last: int, ledger: Callable[[str], sequence.SequenceLedger]) -> list[UUID]:
         scans.append(last)
-        return original(last)
+        return original(last, ledger)
 
     monkeypatch.setattr(confirmer._scan, "scan", counted)
     return scans

@@ -422,17 +422,23 @@ class PowerLoss:
         if len(list(owners.iterdir())) > len(marks) or self._undecided(len(marks)):
             return False
         found: set[int] = set()
-        with contextlib.suppress(AssertionError, JournalError, OSError):
-            for journal in self._journals(journals):
+        for journal in self._journals(journals):
+            if isinstance(journal, Journal):
                 found.update(_marks(journal))
         return found.issuperset(marks)
 
-    def _journals(self, folder: Path) -> Iterator[Journal]:
-        """Yield the committed transactions in a folder. Raises as whoever reads them."""
+    def _journals(self, folder: Path) -> Iterator[Journal | Exception]:
+        """Yield the committed transactions in a folder, and what is wrong with its files."""
         for path in folder.glob("*.log"):
-            if not is_shared(path):
-                yield self._read(path)
-        yield from map(read_open, readers_in(folder))
+            try:
+                if not is_shared(path):
+                    yield self._read(path)
+            except (AssertionError, JournalError, OSError) as error:
+                yield error
+        try:
+            yield from map(read_open, readers_in(folder))
+        except (AssertionError, JournalError, OSError) as error:
+            yield error
 
     def _undecided(self, starts: int) -> list[Path]:
         return self._capture.written() if starts > 1 else self._capture.live()
@@ -511,14 +517,14 @@ class PowerLoss:
         wrong = outcome.wrong
         found: dict[UUID, Journal] = {}
         for folder in (self._directory / "shipped", self._capture.journal_directory):
-            try:
-                for journal in self._journals(folder):
-                    before = found.setdefault(journal.header.uuid, journal)
-                    if before.stamp != journal.stamp:
-                        name = journal.path.name
-                        wrong.append(f"{name} was shipped as {before.stamp}, is {journal.stamp}")
-            except (AssertionError, JournalError, OSError) as error:
-                wrong.append(f"a journal can't be read: {error}")
+            for journal in self._journals(folder):
+                if isinstance(journal, Exception):
+                    wrong.append(f"a journal can't be read: {journal}")
+                    continue
+                before = found.setdefault(journal.header.uuid, journal)
+                if before.stamp != journal.stamp:
+                    name = journal.path.name
+                    wrong.append(f"{name} was shipped as {before.stamp}, is {journal.stamp}")
         wrong += [f"{path.name} is not decided" for path in self._undecided(starts)]
         state = self._capture.journal_directory / ".firebird-cdc"
         wrong += [

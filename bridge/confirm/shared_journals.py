@@ -14,6 +14,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID, uuid5
@@ -34,8 +35,8 @@ from firebird_cdc.journal.format import (
     Place,
     Stamp,
     own_journal,
-    pread,
 )
+from firebird_cdc.journal.format.content import Source
 from firebird_cdc.journal.format.journal_index import find_index, pack_index
 from firebird_cdc.journal.format.layout import FILE_BLOCK, pwrite
 from firebird_cdc.journal.format.sectors import Head
@@ -72,15 +73,12 @@ class _Content(NamedTuple):
 
 def _read(path: Path) -> _Content:
     """Go through a journal. Raises JournalCorrupt if its first block is not intact, OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        size = os.fstat(fd).st_size
-        header = parse_file_header(pread(fd, FILE_BLOCK, 0))
+    heads, voids, damage, end = [], set(), [], FILE_BLOCK
+    with closing(Source(path)) as source:
+        header = parse_file_header(source.read(FILE_BLOCK, 0))
         if header is None or f"{header.uuid}.log.live" != path.name:
             raise JournalCorrupt(path, 0, "its first block is damaged, or another journal's")
-        heads, voids, damaged, end = [], set(), -1, FILE_BLOCK
-        damage: list[int] = []
-        for offset, behind, what in walk(lambda n, at: pread(fd, n, at), size, header.uuid):
+        for offset, behind, what in walk(source.read, source.size, header.uuid):
             if isinstance(what, Void):
                 voids.add((what.journal, what.offset))
             elif what is not None:
@@ -89,12 +87,10 @@ def _read(path: Path) -> _Content:
                 damage.append(offset)
                 continue
             end = behind
-        # Behind all that was synced bytes may be those of a torn write.
-        synced = max((head.synced for head in heads), default=0)
-        damaged = next((offset for offset in damage if offset < synced), -1)
-        return _Content(path, header, heads, voids, damaged, end)
-    finally:
-        os.close(fd)
+    # Behind all that was synced bytes may be those of a torn write.
+    synced = max((head.synced for head in heads), default=0)
+    damaged = next((offset for offset in damage if offset < synced), -1)
+    return _Content(path, header, heads, voids, damaged, end)
 
 
 class SharedJournals:
@@ -109,9 +105,7 @@ class SharedJournals:
         """Go on with the journals of another folder."""
         self._folder = folder
         self._fsync = fsync
-        self._watched: dict[
-            UUID, float
-        ] = {}  # journals that are not closed: when to try, monotonic
+        self._watched: dict[UUID, float] = {}  # not closed: when to try, monotonic
         self._look_at = 0.0  # when to look for journals that were left, monotonic
         self._headers: dict[UUID, FileHeader] = {}
         self._undone: defaultdict[UUID, set[int]] = defaultdict(set)  # offsets of dead ones
@@ -268,11 +262,8 @@ class SharedJournals:
 
     def _found(self, path: Path, head: Head) -> Pending | None:
         """Return what lies at HEAD; None: it is not whole, so its ``prepare`` never ended."""
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            content = pread(fd, head.length, head.offset)
-        finally:
-            os.close(fd)
+        with closing(Source(path)) as source:
+            content = source.read(head.length, head.offset)
         name = f"{path}/{head.header.uuid}.log"
         with contextlib.suppress(JournalError), JournalReader(name, content=content) as reader:
             for _ in reader.changes():
@@ -422,17 +413,14 @@ class SharedJournals:
     def _index_of(path: Path, journal: UUID) -> tuple[int, list[Place]] | None:
         """Return where the index of a live journal begins, and what it names; None: it has none
         that is whole. Raises OSError."""
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            size = os.fstat(fd).st_size
-            index = find_index(path, lambda n, at: pread(fd, n, at), size, journal.bytes)
-            if index is None or index.end != size:
+        with closing(Source(path)) as source:
+            index = find_index(path, source.read, source.size, journal.bytes)
+            if index is None or index.end != source.size:
                 return None
-            return index.start, list(index.places(lambda n, at: pread(fd, n, at)))
-        except JournalCorrupt:
-            return None
-        finally:
-            os.close(fd)
+            try:
+                return index.start, list(index.places(source.read))
+            except JournalCorrupt:
+                return None
 
     def _end(self, journal: UUID, start: int, places: list[Place]) -> None:
         """Have a journal end with its index, which begins at byte START, and name it. The index is
@@ -457,11 +445,8 @@ class SharedJournals:
 
 
 def _read_header(path: Path) -> FileHeader:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        header = parse_file_header(pread(fd, FILE_BLOCK, 0))
-    finally:
-        os.close(fd)
+    with closing(Source(path)) as source:
+        header = parse_file_header(source.read(FILE_BLOCK, 0))
     if header is None:
         raise JournalCorrupt(path, 0, "its first block is damaged")
     return header

@@ -47,6 +47,7 @@ from firebird_cdc.journal.format.salvage import Remains, read_remains
 from firebird_cdc.journal.format.shared import (
     SharedJournal,
     alone,
+    count_above,
     database_of,
     last_tickets,
     open_any,
@@ -97,6 +98,7 @@ __all__ = [
     "Value",
     "alone",
     "append_catalogue",
+    "count_above",
     "database_of",
     "fast_uuid",
     "image_places",

@@ -138,6 +138,24 @@ class JournalIndex(NamedTuple):
                 last = place.stamp.number
                 yield place
 
+    def above(self, read: Read, last: tuple[int, int]) -> tuple[int, Place | None]:
+        """Return how many transactions have numbers above LAST, and the first of these: few of the
+        blocks are read, as all but the last one are full. Raises as `part`."""
+        low, high = 0, self.parts
+        while low < high:
+            middle = (low + high) // 2
+            found = self.part(read, middle)
+            if found and found[-1].stamp.number > last:
+                high = middle
+            else:
+                low = middle + 1
+        if low == self.parts:
+            return 0, None
+        wanted = [place for place in self.part(read, low) if place.stamp.number > last]
+        behind = self.parts - 1 - low
+        count = (behind - 1) * _IN_A_BLOCK + len(self.part(read, self.parts - 1)) if behind else 0
+        return len(wanted) + count, wanted[0]
+
     def _checked(self, places: list[Place], block: int) -> list[Place]:
         for place in places:
             length = place.stamp.journal_length
@@ -153,14 +171,14 @@ def find_index(
 ) -> JournalIndex | None:
     """Return the place of the index in a journal of SIZE bytes, by any intact block of it near the
     end; None: there is none. JOURNAL: the uuid that it has to have, if that is known."""
-    end = size
+    end, length = size, FILE_BLOCK  # the last one is intact nearly always
     while end > FILE_BLOCK and end > size - _LOOKED_THROUGH:
-        start = max(-(-end // FILE_BLOCK) * FILE_BLOCK - _WINDOW, 0)
+        start = max(-(-end // FILE_BLOCK) * FILE_BLOCK - length, 0)
         held = read(end - start, start)
         for at in range((end - 1) // FILE_BLOCK * FILE_BLOCK, start - 1, -FILE_BLOCK):
             begin = at - start
             found = _parse_block(held[begin : begin + FILE_BLOCK], journal, at)
             if found is not None:
                 return JournalIndex(path, fast_uuid(found.journal), found.start(at), found.total)
-        end = start
+        end, length = start, _WINDOW
     return None

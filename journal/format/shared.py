@@ -8,7 +8,6 @@ a journal of version 1 does, from its head on (``JournalReader`` with a `Place`)
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
@@ -246,18 +245,18 @@ class _Window:
         """Return the first aligned offset from START on where not all is zero, or the size."""
         at = start
         while at < self._size:
-            self.at(at, 1)
-            begin = at - self._start
-            found = _WRITTEN.search(self._held, begin)
-            if found is not None:
-                return (self._start + found.start()) // ALIGNMENT * ALIGNMENT
-            if len(self._held) <= begin:
+            piece = self.at(at, _STEP)
+            if not piece:
                 break
-            at = self._start + len(self._held)
+            if piece != _ZEROS[: len(piece)]:
+                zeros = len(piece) - len(piece.lstrip(b"\0"))
+                return at + zeros // ALIGNMENT * ALIGNMENT
+            at += len(piece)
         return self._size
 
 
-_WRITTEN = re.compile(rb"[^\0]")
+_STEP = 512
+_ZEROS = bytes(_STEP)
 
 
 def _packed(first: bytes, journal: UUID, found: Iterable[tuple[Place, bytes]]) -> bytes:
@@ -413,23 +412,40 @@ class SharedJournal:
 
     def _read_index(self, first: bytes) -> tuple[JournalIndex, list[Place]]:
         """Return where the index lies, and the committed transactions that it names."""
-        source, size = self._source, self._source.size
-        named = None if self.header is None else self.header.uuid.bytes
-        index = find_index(self._path, source.read, size, named)
-        if index is None:
-            raise self._without_index(first, size)
-        if index.end > aligned(size, FILE_BLOCK):
-            raise JournalTorn(self._path, size, f"its index would end at byte {index.end}")
+        source = self._source
+        index = _find_index(self._path, source, first, self.header)
         held = source.read(index.end - index.start, index.start)
         begin = index.start
         return index, list(index.places(lambda n, at: held[at - begin : at - begin + n]))
 
-    def _without_index(self, first: bytes, size: int) -> JournalError:
-        if not is_shared(first):
-            if size and any(first):
-                return JournalCorrupt(self._path, 0, "this is no journal that transactions share")
-            return JournalEmpty(self._path, 0, "nothing has been written to it yet")
-        return JournalTorn(self._path, size, "the journal has no index: it is not closed")
+
+def _find_index(
+    path: Path | str, source: Source, first: bytes, header: FileHeader | None
+) -> JournalIndex:
+    """Return where the index of a journal lies that begins with the block FIRST, which HEADER is of
+    if it is intact. Raises as `SharedJournal`."""
+    size = source.size
+    index = find_index(path, source.read, size, None if header is None else header.uuid.bytes)
+    if index is None:
+        if is_shared(first):
+            raise JournalTorn(path, size, "the journal has no index: it is not closed")
+        if size and any(first):
+            raise JournalCorrupt(path, 0, "this is no journal that transactions share")
+        raise JournalEmpty(path, 0, "nothing has been written to it yet")
+    if index.end > aligned(size, FILE_BLOCK):
+        raise JournalTorn(path, size, f"its index would end at byte {index.end}")
+    return index
+
+
+def count_above(path: Path | str, last: tuple[int, int]) -> tuple[str, int, Place | None]:
+    """Return the database of a closed shared journal ("" if its first block is damaged), how many
+    of its transactions have numbers above LAST, and the first of these: with few reads, however
+    many there are. Raises as `SharedJournal`."""
+    with closing(Source(path)) as source:
+        first = source.read(FILE_BLOCK, 0)
+        header = parse_file_header(first)
+        index = _find_index(path, source, first, header)
+        return "" if header is None else header.database, *index.above(source.read, last)
 
 
 def alone(opened: JournalReader | SharedJournal, none_charset: str = "UTF-8") -> JournalReader:

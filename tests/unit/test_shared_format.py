@@ -21,8 +21,10 @@ from firebird_cdc.journal.format import (
     Storage,
     Table,
     TransactionWriter,
+    count_above,
     open_any,
 )
+from firebird_cdc.journal.format.content import Source
 from firebird_cdc.journal.format.journal_index import pack_index
 from firebird_cdc.journal.format.layout import ALIGNMENT, FILE_BLOCK, HEAD, checksum
 from firebird_cdc.journal.format.records import RecordWriter
@@ -445,3 +447,40 @@ def test_a_journal_of_version_1_is_told_by_its_first_block_alone(tmp_path: Path)
     with pytest.raises(JournalCorrupt, match="no journal that transactions share"):
         SharedJournal(path, opener=Counted)
     assert reads == [FILE_BLOCK]
+
+
+@pytest.mark.parametrize("count", [0, 1, 37, 38, 39, 76, 77, 500])
+def test_transactions_above_a_number_are_counted_with_few_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    path = tmp_path / f"{uuid4()}.log"
+    numbers = [(number // 60, 3 * number) for number in range(count)]  # of several epochs
+    with SharedJournalWriter.create(path, database=DATABASE) as journal:
+        for epoch, sequence in numbers:
+            written = TransactionWriter(journal.header, 1, "SYSDBA")
+            written.gap("it")
+            written.seal()
+            journal.append(written)
+            journal.commit(written, sequence, commit_us=sequence, epoch=epoch)
+        journal.close()
+    read: list[int] = []
+    real = Source.read
+
+    def counted(self: Source, length: int, offset: int) -> bytes:
+        read.append(length)
+        return real(self, length, offset)
+
+    monkeypatch.setattr(Source, "read", counted)
+    for last in [
+        (-1, -1),
+        (0, 0),
+        *numbers[::19],
+        *((e, s + 1) for e, s in numbers[::17]),
+        (99, 0),
+    ]:
+        above = [number for number in numbers if number > last]
+        read.clear()
+        database, found, first = count_above(path, last)
+        assert (database, found) == (DATABASE, len(above))
+        assert (first and first.stamp.number) == (above[0] if above else None)
+        assert sum(read) <= 8 * FILE_BLOCK

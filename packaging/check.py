@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import firebird_cdc
@@ -28,6 +29,8 @@ from firebird_cdc.journal.folder.processes import disagreements
 from firebird_cdc.journal.folder.shared_page import read_confirmer
 from firebird_cdc.journal.shipper.commands.status import standing_still
 from firebird_cdc.journal.shipper.local_offsets import notices
+from firebird_cdc.journal.shipper.monitoring.folder import count_alone
+from firebird_cdc.journal.shipper.monitoring.report import they_wait, transactions
 from firebird_cdc.journal.shipper.nameless import REMEDY, NamelessTables
 from firebird_cdc.packaging import ddl_triggers, probes, surroundings
 from firebird_cdc.packaging.canaries import canary_problems
@@ -49,7 +52,7 @@ from firebird_cdc.packaging.server.plugin_file import (
 from firebird_cdc.packaging.server.running import restart_findings
 from firebird_cdc.packaging.server.sections import expand_macros
 
-#: A committed journal that is older than this should have been shipped.
+#: A transaction that was committed longer ago than this should have been shipped.
 PENDING_AFTER_S = 60
 #: The version of the engine that the plugin refuses (native/engine_version.c).
 _UNSERVED = "4.0.0"
@@ -449,21 +452,22 @@ def _journals(folder: Path, config: Path, options: ConnectorConfig | None) -> Fi
     if not folder.is_dir():
         return
     own = folder / STATE_DIRECTORY
-    waiting = _older(folder.glob("*.log"), PENDING_AFTER_S)
+    # Not as a shipper tells that may hang.
+    figures = count_alone(folder)
+    waiting, age = figures.pending, figures.oldest_pending_seconds
     shipping = probes.is_locked(own / SHIPPER_LOCK)
-    if waiting and not shipping:
+    if age > PENDING_AFTER_S and not shipping:
         if options is None:
             start = f"correct what is wrong in {config}: no shipper starts with it"
         elif options.shipper == "embedded":
             start = "connect to the database, which starts it"
         else:
             start = f"start it: firebird-cdc ship --config {config}"
-        yield Finding(str(folder), f"{len(waiting)} journals wait and no shipper runs", start)
-    elif waiting:
-        age = max(waiting.values())
+        yield Finding(str(folder), f"{they_wait(waiting)} and no shipper runs", start)
+    elif age > PENDING_AFTER_S:
         yield Finding(
             str(folder),
-            f"{len(waiting)} committed journals wait, one for {age:.0f} s, though a shipper runs",
+            f"{they_wait(waiting)}, the oldest for {age:.0f} s, though a shipper runs",
             "its log says why; Kafka may be slow or away",
             Severity.WARNING,
         )
@@ -471,11 +475,11 @@ def _journals(folder: Path, config: Path, options: ConnectorConfig | None) -> Fi
         yield Finding(str(folder), said, "mend that; firebird-cdc status tells when it is over")
     for notice in notices(folder):
         yield Finding(str(folder), notice.what, notice.remedy)
-    live = _older(folder.glob("*.log.live"), PENDING_AFTER_S)
-    if live and not probes.is_locked(own / "bridge.lock"):
+    left = figures.live if _has_older(folder.glob("*.log.live"), PENDING_AFTER_S) else 0
+    if left and not probes.is_locked(own / "bridge.lock"):
         yield Finding(
             str(folder),
-            f"{len(live)} journals of open transactions are left, and no server runs with them",
+            f"{transactions(left)} left undecided, and no server runs",
             "connect to the database with capture on: recovery decides about them",
             Severity.WARNING,
         )
@@ -521,18 +525,14 @@ def _parties(folder: Path, options: ConnectorConfig | None) -> Findings:
         yield Finding(str(folder), what, remedy, Severity.WARNING)
 
 
-def _older(paths: Iterator[Path], seconds: float) -> dict[Path, float]:
-    """Return the files that were last changed more than SECONDS ago, with their age."""
+def _has_older(paths: Iterator[Path], seconds: float) -> bool:
+    """Tell whether one of the files was last changed more than SECONDS ago."""
     now = time.time()
-    found = {}
     for path in paths:
-        try:
-            age = now - path.stat().st_mtime
-        except FileNotFoundError:
-            continue  # shipped meanwhile
-        if age > seconds:
-            found[path] = age
-    return found
+        with suppress(FileNotFoundError):  # decided meanwhile
+            if now - path.stat().st_mtime > seconds:
+                return True
+    return False
 
 
 def _kafka(options: ConnectorConfig, published: Mapping[str, list[str]]) -> Findings:

@@ -14,6 +14,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -574,12 +575,15 @@ def _journal_notes(server: Server) -> list[str]:
         options = load_config(config_of(server))
     except (FirebirdCdcError, OSError):  # a broken configuration keeps nobody from leaving
         return []
+    from firebird_cdc.journal.shipper.monitoring.folder import count_alone
+    from firebird_cdc.journal.shipper.monitoring.report import they_wait
+
     notes = []
     if options.journal_directory.is_dir():
-        waiting = sum(1 for _ in options.journal_directory.glob("*.log"))
-        todo = (
-            f" with {waiting} journals that Kafka has not got: ship them first" if waiting else ""
-        )
+        waiting = 0
+        with suppress(OSError):
+            waiting = count_alone(options.journal_directory).pending
+        todo = f", and {they_wait(waiting)} there: ship first" if waiting else ""
         notes.append(f"{options.journal_directory} stays{todo}")
     archive = options.journal_archive_directory
     if archive is not None and archive.is_dir():

@@ -318,7 +318,7 @@ def clock(options: ConnectorConfig) -> Findings:
 
 
 def _times(folder: Path) -> Iterator[float]:
-    """Yield the times of change of the journals in FOLDER; a shipper may remove some meanwhile."""
-    for path in folder.glob("*.log"):
+    """Yield the times of change of the journals in FOLDER; some may be removed meanwhile."""
+    for path in folder.glob("*.log*"):
         with suppress(OSError):
             yield path.stat().st_mtime

@@ -119,7 +119,7 @@ class Shipper:
                 build_tasks(self._config, delivery, self.statistics, once=self._once)
             )
             observer = Observer(
-                self._config, self.statistics, delivery.waiting, self._backlog.knows
+                self._config, self.statistics, delivery.waiting, self._backlog.sorted_to
             )
             self._recovery.look()
             self._recovery.start()
@@ -388,9 +388,10 @@ class Shipper:
 
     def _tell_end(self, delivery: Delivery, unfinished: int) -> None:
         left = sum(waiting.pending for waiting in delivery.waiting().values())
+        left += sum(self._backlog.behind.values())
         why = self.ending.why
         _log.info(
-            "shipper of {} ends{}: {} journals shipped, {} were under way, {} wait",
+            "shipper of {} ends{}: {} transactions shipped, {} were under way, {} wait",
             self._directory,
             f", as {why}" if why else "",
             delivery.disposal.shipped,

@@ -7,6 +7,7 @@ number, not by that of the database. One that is alone in its journal is known b
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from uuid import UUID
@@ -16,7 +17,11 @@ from firebird_cdc.journal.shipper.inbox.queue import Entry
 Number = tuple[int, int]
 """Epoch and sequence."""
 
-_NONE = (-1, -1)
+NOTHING: Number = (-1, -1)
+"""Below all numbers."""
+
+EVERYTHING: Number = (sys.maxsize, sys.maxsize)
+"""Above all numbers."""
 
 _GONE = 64  # journals that are remembered although they are gone: a power cut may bring them back
 
@@ -38,7 +43,7 @@ class SharedOffsets:
 
     def covers(self, entry: Entry) -> bool:
         """Tell whether ENTRY is delivered."""
-        return entry.shares is not None and entry[:2] <= self._reached.get(entry.shares, _NONE)
+        return entry.shares is not None and entry[:2] <= self._reached.get(entry.shares, NOTHING)
 
     def anew(self, reached: Mapping[UUID, Number]) -> SharedOffsets:
         """Return offsets that begin with REACHED, without those that were set aside."""
@@ -80,7 +85,7 @@ class SharedOffsets:
 
 def _raise(reached: dict[UUID, Number], entry: Entry) -> None:
     if (home := entry.shares) is not None:
-        reached[home] = max(reached.pop(home, _NONE), entry[:2])
+        reached[home] = max(reached.pop(home, NOTHING), entry[:2])
 
 
 def as_json(reached: Mapping[UUID, Number]) -> dict[str, Number]:

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from gate import Gate
 from seen import Seen, seen_of
-from shipping import DATABASE, ITEM, Folder, Ship, Shipper, read_topics
+from shipping import DATABASE, ITEM, Folder, SharingServer, Ship, Shipper, read_topics
 
 from firebird_cdc.config import load_config
 from firebird_cdc.demo.kafka import KafkaBroker
@@ -57,9 +57,10 @@ def _tells_nothing_shipped(shipper: Shipper, seen: Seen, oldest_s: float) -> Non
     seen.await_metric(shipper, "shipping_lag_seconds", lambda value: value >= oldest_s)
     seen.await_metric(shipper, "streaming_lag_milliseconds", lambda value: value >= oldest_s * 1000)
     text = seen.status()
-    assert "shipped   0 events, 0 journals" in text
+    assert "shipped   0 events, 0 transactions" in text
     assert (
-        "state    degraded, retrying automatically" in text and "2 journals, the oldest for" in text
+        "state    degraded, retrying automatically" in text
+        and "2 transactions, the oldest for" in text
     )
 
 
@@ -111,7 +112,7 @@ def test_database_is_unwell_in_an_outage_and_each_event_counts_once_after_it(
         shipper.await_that(lambda: seen.row().get("state") == "waiting", "a database that waits")
         assert seen.row()["pending"] == 2 and seen.events == 5
         seen.await_metric(shipper, "events_total", lambda value: value == 5)
-        assert "5 events, 1 journals" in seen.status()
+        assert "5 events, 1 transaction" in seen.status()
     shipper.await_that(lambda: not folder.waiting, "all journals shipped")
     shipper.await_that(lambda: seen.events >= 1505, "all events in Kafka")
     shipper.await_that(lambda: seen.row()["pending"] == 0, "nothing to wait")
@@ -142,6 +143,44 @@ def test_journals_committed_during_a_kafka_outage_are_reported_as_backlog(
     own_broker.start()
     shipper.await_that(lambda: seen.events == 9, "all events in Kafka")
     shipper.terminate()
+
+
+@TRANSACTIONAL
+def test_transactions_of_an_open_journal_committed_during_a_kafka_outage_are_backlog(
+    make_ship: Callable[[str], Ship],
+    folder: Folder,
+    own_broker: KafkaBroker,
+    topic_prefix: str,
+    transactional: bool,
+) -> None:
+    ship = make_ship(own_broker.bootstrap)
+    use_transactions(ship, topic_prefix, transactional)
+    seen = seen_of(ship, folder)
+    server = SharingServer(folder)
+    journal = server.open()
+    server.write(journal)
+    server.publish()
+    shipper = ship.start()
+    shipper.await_that(lambda: seen.events == 1, "an event in Kafka")
+    shipper.await_that(lambda: seen.row()["pending"] == 0, "nothing to wait")
+    own_broker.kill()
+    server.write(journal)
+    server.publish()
+    shipper.await_that(lambda: "kafka" in str(seen.report["troubles"]), "the trouble")
+    for _ in range(7):
+        server.write(journal)
+        server.publish()
+    shipper.await_that(lambda: seen.row()["pending"] == 8, "all that was committed to wait")
+    server.close(journal)
+    journal = server.open()
+    server.write(journal)
+    server.publish()
+    shipper.await_that(lambda: seen.row()["pending"] == 9, "what came in another journal, too")
+    own_broker.start()
+    shipper.await_that(lambda: seen.events == 10, "all events in Kafka")
+    shipper.await_that(lambda: seen.row()["pending"] == 0, "nothing to wait")
+    shipper.terminate()
+    server.end()
 
 
 def test_journal_that_halts_its_database_counts_as_backlog(ship: Ship, folder: Folder) -> None:

@@ -255,4 +255,4 @@ def test_status_page_updates_while_journals_are_shipped(
     shows(browser, "#state", "No answer")
     shows(browser, "#gone", "has not answered since")
     code, told = status(folder.directory)
-    assert code == 1 and "no shipper runs, and 1 journal waits" in told
+    assert code == 1 and "no shipper runs, and 1 transaction waits" in told

@@ -387,8 +387,13 @@ _WARNED_OF = (_journals_orphaned, _option_of_no_effect, _pattern_of_the_manual)
         (_journal_directory_missing, "connector.journal.directory", "not exist", "install -d"),
         (_journal_directory_is_a_file, "connector.journal.directory", "is no directory", "move"),
         (_archive_is_a_file, "archive.directory", "is no directory", "move it away"),
-        (_journals_wait, "new/journals", "1 journals wait and no shipper runs", "ship --config"),
-        (_journals_orphaned, "new/journals", "open transactions are left", "recovery decides"),
+        (
+            _journals_wait,
+            "new/journals",
+            "1 transaction waits and no shipper runs",
+            "ship --config",
+        ),
+        (_journals_orphaned, "new/journals", "1 transaction left undecided", "recovery decides"),
         (
             _journals_passed_over,
             "new/journals",
@@ -450,7 +455,7 @@ def test_backlog_and_quarantine_are_found_despite_a_wrong_option(
     code, findings = sound.check()
     assert code == 2
     assert [each for each in findings if wrong in each]
-    [waiting] = [each for each in findings if "1 journals wait and no shipper runs" in each]
+    [waiting] = [each for each in findings if "1 transaction waits and no shipper runs" in each]
     assert f"correct what is wrong in {sound.options}" in waiting
     [aside] = [each for each in findings if "quarantined: " in each]
     assert "checksum differs" in aside

@@ -69,6 +69,7 @@ from firebird_cdc.journal.shipper.monitoring.statistics import (
     Statistics,
 )
 from firebird_cdc.journal.shipper.offset_tracker import OffsetTracker
+from firebird_cdc.journal.shipper.shared_offsets import EVERYTHING, NOTHING, Number
 
 DEPOT = "/srv/depot.fdb"
 SECRET = "correct-horse-battery"
@@ -285,7 +286,9 @@ def observe(statistics: Statistics) -> Iterator[Callable[[ConnectorConfig], Obse
     running: list[Observer] = []
 
     def observe(config: ConnectorConfig) -> Observer:
-        observer = Observer(config, statistics, lambda: {DEPOT: Waiting(0, None)}, lambda _: True)
+        observer = Observer(
+            config, statistics, lambda: {DEPOT: Waiting(0, None)}, lambda _: EVERYTHING
+        )
         observer.start()
         running.append(observer)
         return observer
@@ -405,7 +408,7 @@ def test_a_folder_of_very_many_is_estimated_and_counted_less_often(
         asked.append(1)
         return {DEPOT: Waiting(40, sorted(path.name for path in tmp_path.glob("*.log"))[0])}
 
-    figures = FolderFigures(tmp_path, waiting, lambda _: True)
+    figures = FolderFigures(tmp_path, waiting, lambda _: EVERYTHING)
     assert figures().pending == 40 and figures().live == 40
     assert len(asked) == 1
     assert figures().databases[DEPOT].oldest_us and figures().oldest_pending_seconds < 60
@@ -414,7 +417,7 @@ def test_a_folder_of_very_many_is_estimated_and_counted_less_often(
 
 def test_a_missing_folder_is_empty(tmp_path: Path) -> None:
     assert list_folder(tmp_path / "none") == (0, (), 0, (), (), 0)
-    assert FolderFigures(tmp_path / "none", dict, bool)().pending == 0
+    assert FolderFigures(tmp_path / "none", dict, lambda _: NOTHING)().pending == 0
 
 
 def test_journals_that_the_shipper_has_not_taken_in_wait_as_well(
@@ -423,7 +426,7 @@ def test_journals_that_the_shipper_has_not_taken_in_wait_as_well(
     monkeypatch.setattr(folder_module, "_NAMED", 3)
     for _ in range(5):
         (tmp_path / f"{uuid4()}.log").write_bytes(b"x" * 100)
-    figures = FolderFigures(tmp_path, lambda: {DEPOT: Waiting(2, None)}, lambda _: False)()
+    figures = FolderFigures(tmp_path, lambda: {DEPOT: Waiting(2, None)}, lambda _: NOTHING)()
     assert figures.databases[DEPOT].pending == 2 and figures.databases[""].pending == 5
     assert figures.pending == 7
 
@@ -438,7 +441,10 @@ def test_journals_that_are_taken_in_during_a_count_count_once(tmp_path: Path) ->
         known.update(names)
         return {DEPOT: Waiting(len(known), None)}
 
-    assert FolderFigures(tmp_path, waiting, known.__contains__)().pending == 4
+    def sorted_to(name: str) -> Number:
+        return EVERYTHING if name in known else NOTHING
+
+    assert FolderFigures(tmp_path, waiting, sorted_to)().pending == 4
 
 
 # How a database is
@@ -537,7 +543,7 @@ def test_status_without_a_shipper_counts_backlog_and_quarantine(
     (aside / f"{set_aside}.log").write_bytes(b"")
     (aside / f"{set_aside}.reason").write_text("its events\x1b[2J can't be sent\n")
     code, text = told(capsys, "--config", str(config.path))
-    assert code == 1 and "no shipper runs, and 1 journal waits" in text
+    assert code == 1 and "no shipper runs, and 1 transaction waits" in text
     assert f"{set_aside}.log: its events?[2J can't be sent" in text and "\x1b" not in text
     code, text = told(capsys, "--directory", directory, "--json")
     status = json.loads(text)

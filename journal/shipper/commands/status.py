@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -40,18 +38,16 @@ from firebird_cdc.journal.folder.subjects import (
     UNDECIDED,
 )
 from firebird_cdc.journal.shipper.local_offsets import notices, remembered
-from firebird_cdc.journal.shipper.monitoring.folder import (
-    Owners,
-    committed_us,
-    list_folder,
-    reasons,
-)
+from firebird_cdc.journal.shipper.monitoring.folder import count_alone, reasons
 from firebird_cdc.journal.shipper.monitoring.report import (
     VERSION,
     needs_somebody,
     set_aside,
+    they_wait,
+    transactions,
     waits,
 )
+from firebird_cdc.journal.shipper.monitoring.statistics import BacklogFigures, DatabaseBacklog
 from firebird_cdc.journal.shipper.nameless import troubles_of
 from firebird_cdc.journal.shipper.repairs import RepairFolder
 
@@ -61,7 +57,6 @@ if TYPE_CHECKING:
 STALE_S = 30.0
 """A status that a running shipper has not written anew for so long tells that it stands still."""
 
-_SORTED = 20_000  # journals that are opened to learn whose they are
 _TABLES = 20
 _REASONS = 20
 _IDLE = 20  # databases that are well and where nothing waits
@@ -281,23 +276,15 @@ def _of_folder(
     LAST: what the last shipper has told; FAILED: troubles of commits.
     IS_RUNNING: a shipper works on it and has told nothing yet.
     """
-    listing = list_folder(directory)
-    with os.scandir(directory) as entries:
-        pending = Owners(_SORTED).count(
-            directory, (entry.name for entry in entries if entry.name.endswith(".log"))
-        )
-    live = Owners(_SORTED).count(directory, listing.live)
-    oldest_us = _oldest_us(directory) if listing.committed else None
+    figures = count_alone(directory)
     now = now_us()
-    space = os.statvfs(directory)
     server = bridge_present(directory)
     ended_us = None if last is None else last.get("ended_us", last["written_us"])
     needs: list[str] = []
     if is_running:
         needs += _silent(directory, now)
-    elif listing.committed:
-        wait = "1 journal waits" if listing.committed == 1 else f"{listing.committed} journals wait"
-        needs.append(f"no shipper runs, and {wait}")
+    elif figures.pending:
+        needs.append(f"no shipper runs, and {they_wait(figures.pending)}")
     elif server:
         needs.append("no shipper runs, though a server captures changes")
     nameless = troubles_of(directory, now)
@@ -306,8 +293,8 @@ def _of_folder(
     if last is not None:
         known = (LOST, MISSING, LEFT_OUT, CONFIRMER, UNDECIDED, FAILURES, NAMELESS)
         troubles += [each for each in last["troubles"] if not each["subject"].startswith(known)]
-    if listing.quarantined:
-        needs.append(set_aside(len(listing.quarantined)))
+    if figures.quarantined:
+        needs.append(set_aside(figures.quarantined))
     return {
         "version": VERSION,
         "running": is_running,
@@ -317,15 +304,8 @@ def _of_folder(
         "server_present": server,
         "directory": str(directory),
         "connector": "" if last is None else last["connector"],
-        "backlog": {
-            "pending": listing.committed,
-            "live": len(listing.live),
-            "quarantined": len(listing.quarantined),
-            "bytes": listing.bytes,
-            "free_bytes": space.f_bavail * space.f_frsize,
-            "oldest_s": 0.0 if oldest_us is None else round((now - oldest_us) / 1e6, 1),
-        },
-        "databases": _waiting(pending, live, directory),
+        "backlog": figures.as_json(),
+        "databases": _waiting(figures, directory),
         "troubles": troubles,
         "last_error": None if last is None else last["last_error"],
         "needs": needs,
@@ -407,27 +387,18 @@ def _remembered(directory: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _waiting(pending: Counter[str], live: Counter[str], directory: Path) -> list[dict[str, Any]]:
+def _waiting(figures: BacklogFigures, directory: Path) -> list[dict[str, Any]]:
     placed = {each.database: each.placeholders for each in remembered(directory)}
-    return [
-        {
-            "path": path,
-            "pending": pending[path],
-            "live": live[path],
-            "placeholders": placed.get(path, 0),
-        }
-        for path in sorted({*pending, *live, *(path for path in placed if placed[path])})
+    none = DatabaseBacklog(0)
+    found = [
+        (path, figures.databases.get(path, none), placed.get(path, 0))
+        for path in sorted({*figures.databases, *placed})
     ]
-
-
-def _oldest_us(directory: Path) -> int | None:
-    times = []
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            if entry.name.endswith(".log"):
-                with suppress(FileNotFoundError):  # shipped meanwhile
-                    times.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
-    return committed_us(directory / min(times)[1]) if times else None
+    return [
+        {"path": path, "pending": each.pending, "live": each.live, "placeholders": placeholders}
+        for path, each, placeholders in found
+        if each.pending or each.live or placeholders
+    ]
 
 
 # How it is shown
@@ -446,7 +417,8 @@ def lines(status: Mapping[str, Any]) -> Iterator[str]:
     yield from _shipper_lines(status)
     backlog = status["backlog"]
     oldest = f", the oldest for {_duration(backlog['oldest_s'])}" if backlog["pending"] else ""
-    yield f"backlog   {backlog['pending']} journals{oldest}; {backlog['live']} transactions open"
+    is_open = f"{transactions(backlog['live'])} open"
+    yield f"backlog   {transactions(backlog['pending'])}{oldest}; {is_open}"
     yield f"disk      {_size(backlog['bytes'])} in journals, {_size(backlog['free_bytes'])} free"
     yield from _trouble_lines(status)
     yield from _database_lines(status)
@@ -480,7 +452,7 @@ def _shipper_lines(status: Mapping[str, Any]) -> Iterator[str]:
         reached = "reached" if status["kafka"]["reached"] else "NOT REACHED"
         yield f"kafka     {status['kafka']['servers']}: {reached}"
         yield (
-            f"shipped   {totals['events']} events, {totals['journals']} journals,"
+            f"shipped   {totals['events']} events, {transactions(totals['journals'])},"
             f" {_size(totals['bytes'])}; {totals['retries']} times sent again"
         )
     elif status["running"]:
@@ -514,11 +486,10 @@ def _database_lines(status: Mapping[str, Any]) -> Iterator[str]:
         if database["path"] in paths:
             continue
         yield ""
-        yield database["path"] or "journals whose database is unknown"
+        yield database["path"] or "transactions whose database is unknown"
         lag = f", the oldest for {_duration(database['lag_s'])}" if database.get("lag_s") else ""
-        yield (
-            f"  waiting  {database['pending']} journals{lag}; {database['live']} transactions open"
-        )
+        is_open = f"{transactions(database['live'])} open"
+        yield f"  waiting  {transactions(database['pending'])}{lag}; {is_open}"
         if count := database.get("placeholders"):
             events = "1 event was" if count == 1 else f"{count} events were"
             yield f"  note     {events} sent with placeholders for values that are too large"
@@ -528,7 +499,7 @@ def _database_lines(status: Mapping[str, Any]) -> Iterator[str]:
         last = database["last_event"]
         if last is not None:
             yield (
-                f"  last     {last['table'] or 'DDL'}, journal {last['sequence']}, transaction"
+                f"  last     {last['table'] or 'DDL'}, commit {last['sequence']}, transaction"
                 f" {last['transaction']}, {local_time(database['handled_us'])},"
                 f" {_duration(database['latency_ms'] / 1000)} after its commit"
             )

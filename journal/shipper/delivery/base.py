@@ -148,7 +148,7 @@ class Delivery(ABC):
         return begun + len(self.disposal) + (self.late.send is not None)
 
     def waiting(self) -> dict[str, Waiting]:
-        """Return the journals that wait of each database; for any thread."""
+        """Return the transactions of each database that were sorted in; for any thread."""
         # Before Kafka has said how far each database is, there are no queues.
         waiting = {
             path: _waiting(len(backlog), backlog.first_or_none)
@@ -156,9 +156,6 @@ class Delivery(ABC):
         }
         for path, queue in list(self.queues.items()):
             waiting[path] = _waiting(queue.pending, queue.first)
-        for path, behind in list(self.backlog.behind.items()):
-            known = waiting.get(path, Waiting(0, None))
-            waiting[path] = known._replace(pending=known.pending + behind)
         for journal in list(self.backlog.unreadable.values()):
             path = journal.database or ""
             known = waiting.get(path, Waiting(0, None))
@@ -310,7 +307,7 @@ class Delivery(ABC):
     def _tell_halt(self, queue: DatabaseQueue) -> None:
         assert queue.halt is not None
         _log.error(
-            "{database}: shipping paused: {}. {} of its journals wait in {}."
+            "{database}: shipping paused: {}. {} of its transactions wait in {}."
             " Other databases go on. {}",
             queue.halt.reason,
             queue.pending,

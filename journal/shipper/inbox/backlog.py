@@ -18,6 +18,7 @@ from firebird_cdc.errors import JournalError, JournalShared
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry
 from firebird_cdc.journal.format import SharedJournal, read_envelope
 from firebird_cdc.journal.shipper.inbox.queue import Entry, Queue
+from firebird_cdc.journal.shipper.shared_offsets import EVERYTHING, NOTHING, Number
 from firebird_cdc.native._journal_files import read_envelopes
 
 YOUNG_S = 2.0
@@ -85,7 +86,7 @@ class _Home:
 
     left: int = 0
     is_closed: bool = False
-    last: tuple[int, int] = (-1, -1)
+    last: Number = NOTHING
     whole_to: int = 0
 
 
@@ -143,14 +144,17 @@ class Backlog:
                 queue = self.queues[database] = Queue()
             queue.push_packed(epoch, sequence, uuid)
 
-    def knows(self, name: str) -> bool:
-        """Tell whether the journal NAME was sorted in or couldn't be read; for any thread. True
-        for what is no name of a journal (<uuid>.log)."""
+    def sorted_to(self, name: str) -> Number:
+        """Tell up to which number what is in the journal NAME was sorted in; for any thread. All of
+        it also where it could not be read, and for what is no name of a journal (<uuid>.log)."""
         try:
             uuid = _packed(name)
         except ValueError:
-            return True
-        return len(uuid) != 16 or uuid in self._known or name in self.unreadable
+            return EVERYTHING
+        if len(uuid) != 16 or uuid in self._known or name in self.unreadable:
+            return EVERYTHING
+        home = self._homes.get(UUID(bytes=uuid))
+        return NOTHING if home is None else home.last
 
     def _is_odd(self, name: str) -> bool:
         """Tell whether NAME could not be read before."""

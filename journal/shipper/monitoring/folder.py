@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from threading import Lock
 from time import monotonic, perf_counter
 from typing import NamedTuple
+from uuid import UUID
 
 from firebird_cdc.clock import now_us
-from firebird_cdc.errors import JournalError
-from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, bridge_present, shipper_present
 from firebird_cdc.journal.folder.notes import QUARANTINE
-from firebird_cdc.journal.format import SharedJournal, database_of, open_any
+from firebird_cdc.journal.shipper.local_offsets import remembered
 from firebird_cdc.journal.shipper.monitoring.statistics import BacklogFigures, DatabaseBacklog
+from firebird_cdc.journal.shipper.monitoring.transactions import (
+    READ_AT_ONCE,
+    ClosedJournals,
+    LiveJournals,
+    Pending,
+    committed_us,
+)
 from firebird_cdc.journal.shipper.quarantine import in_order, read_reason
+from firebird_cdc.journal.shipper.shared_offsets import EVERYTHING, NOTHING, Number
 
 FRESH_S = 1.0
 """Figures younger than this are given again."""
@@ -30,13 +38,16 @@ _SIZED = 20_000
 _NAMED = 10_000
 """Journals whose names are kept that the shipper doesn't know; it may begin with a million."""
 
-_READ_AT_ONCE = 500
-"""Journals that are opened in one count to learn whose they are; the others' turn comes later."""
+_ALONE = 20_000
+"""The same where no shipper tells of the folder, so it is counted once; all of these are opened."""
+
+_LOOKS = 3  # at what the shipper knows, until that is the same before and after
 
 
 class Waiting(NamedTuple):
-    """The journals of one database that the shipper knows. ``first``: the name of the next one;
-    ``commit_us``: when that was committed (microseconds since 1970), None: the file says so."""
+    """The transactions of one database that the shipper knows. ``first``: the name of the journal
+    with the next one; ``commit_us``: when that was committed (microseconds since 1970), None: the
+    file says so."""
 
     pending: int
     first: str | None
@@ -44,8 +55,8 @@ class Waiting(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Result of one look at the folder. ``unsorted``: committed journals that the shipper
-    doesn't know yet, of ``committed`` in all; ``further``: how many more of them there are."""
+    """Result of one look at the folder. ``unsorted``: closed journals that the shipper doesn't
+    know yet, of ``committed`` in all; ``further``: how many more of them there are."""
 
     committed: int
     unsorted: tuple[str, ...]
@@ -55,129 +66,158 @@ class Listing(NamedTuple):
     bytes: int
 
 
-def list_folder(directory: Path, is_known: Callable[[str], bool] = lambda _: True) -> Listing:
-    """Look at DIRECTORY; one that is not there is empty. IS_KNOWN: tells of a committed journal
-    whether the shipper has sorted it in. Raises OSError if the folder can't be read."""
+def list_folder(
+    directory: Path, is_known: Callable[[str], bool] = lambda _: True, *, is_alone: bool = False
+) -> Listing:
+    """Look at DIRECTORY; one that is not there is empty. IS_KNOWN: tells of a closed journal
+    whether the shipper has sorted it in. IS_ALONE: of many that are not known the oldest are named.
+    Raises OSError if the folder can't be read."""
     committed = sized = size = further = 0
     live: list[str] = []
-    unsorted: list[str] = []
+    unsorted: list[tuple[int, str]] = []
+    most = _ALONE if is_alone else _NAMED
     with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
         for entry in entries:
             name = entry.name
-            if name.endswith(".log"):
-                committed += 1
-                if not is_known(name):
-                    if len(unsorted) < _NAMED:
-                        unsorted.append(name)
-                    else:
-                        further += 1
-            elif name.endswith(".log.live"):
-                live.append(name)
-            else:
+            if not name.endswith((".log", ".log.live")):
                 continue
-            if sized < _SIZED:
+            written_ns = 0
+            if is_alone or sized < _SIZED:
                 with contextlib.suppress(FileNotFoundError):
-                    size += entry.stat(follow_symlinks=False).st_size
+                    status = entry.stat(follow_symlinks=False)
+                    written_ns = status.st_mtime_ns
+                    size += status.st_size
                     sized += 1
+            if name.endswith(".live"):
+                live.append(name)
+                continue
+            committed += 1
+            if is_known(name):
+                continue
+            if is_alone or len(unsorted) < most:
+                unsorted.append((written_ns, name))
+                if len(unsorted) > 2 * most:
+                    further += _keep_oldest(unsorted, most)
+            else:
+                further += 1
     if sized:
         size = size * (committed + len(live)) // sized
+    further += _keep_oldest(unsorted, most)
     quarantined: list[str] = []
     folder = directory / STATE_DIRECTORY / QUARANTINE
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         quarantined = [entry.name for entry in entries if entry.name.endswith(".log")]
-    return Listing(committed, tuple(unsorted), further, tuple(live), tuple(quarantined), size)
+    names = tuple(name for _, name in unsorted)
+    return Listing(committed, names, further, tuple(live), tuple(quarantined), size)
 
 
-class Owners:
-    """Databases of journals, by the journal's name; each journal is opened once."""
-
-    def __init__(self, at_once: int = _READ_AT_ONCE) -> None:
-        self._at_once = at_once
-        self._known: dict[str, str] = {}
-
-    def count(self, folder: Path, names: Iterable[str]) -> Counter[str]:
-        """Count the journals NAMES in FOLDER by their databases; "" for those unknown yet."""
-        known, counted, left = self._known, Counter[str](), self._at_once
-        kept: dict[str, str] = {}
-        for name in names:
-            database = known.get(name)
-            if database is None and left:
-                left -= 1
-                database = _database_of(folder / name)
-            if database is not None:
-                kept[name] = database
-            counted[database or ""] += 1
-        self._known = kept
-        return counted
-
-    def database(self, name: str) -> str:
-        """Return the database of a journal that was counted last; "" if it is unknown yet."""
-        return self._known.get(name, "")
-
-
-def _database_of(path: Path) -> str | None:
-    """The database of a journal; None if it doesn't say so, or not yet."""
-    try:
-        return database_of(path)
-    except (JournalError, OSError):
-        return None
+def _keep_oldest(found: list[tuple[int, str]], most: int) -> int:
+    """Leave the MOST oldest of FOUND; return how many go."""
+    count = max(len(found) - most, 0)
+    if count:
+        found.sort()
+        del found[most:]
+    return count
 
 
 class FolderFigures:
     """Makes the figures of one folder; callable from several threads.
 
-    ``waiting``: asked for what the shipper knows of each database; ``is_known``: whether it has
-    sorted in a journal. While it waits for Kafka it takes in none, and those wait as well.
+    ``waiting``: asked for what the shipper knows of each database; ``sorted_to``: up to which
+    number it has sorted in what is in a closed journal of that name, or will be. While it waits for
+    Kafka it takes in none, and those wait as well. IS_ALONE: no shipper tells anything.
     """
 
     def __init__(
         self,
         directory: Path,
         waiting: Callable[[], Mapping[str, Waiting]],
-        is_known: Callable[[str], bool],
+        sorted_to: Callable[[str], Number],
+        *,
+        is_alone: bool = False,
     ) -> None:
         self._directory = directory
         self._waiting = waiting
-        self._is_known = is_known
-        self._unsorted, self._live, self._quarantined = Owners(), Owners(), Owners()
+        self._sorted_to = sorted_to
+        self._is_alone = is_alone
+        self._identity = self._identify()
+        self._begin()
         self._figures = BacklogFigures({}, 0, 0, 0.0, 0)
         self._again_at = 0.0
+        self._counting = Lock()
+
+    def _identify(self) -> tuple[int, int] | None:
+        """Return what differs once the folder is another one."""
+        with contextlib.suppress(OSError):
+            status = self._directory.stat()
+            return status.st_dev, status.st_ino
+        return None
+
+    def _begin(self) -> None:
+        """Know nothing of the folder but what it remembers."""
+        at_once = _ALONE if self._is_alone else READ_AT_ONCE
+        self._closed, self._quarantined = ClosedJournals(at_once), ClosedJournals(at_once)
+        self._live = LiveJournals(self._directory, at_once)
+        self._delivered = {
+            _file(home): number
+            for memory in remembered(self._directory)
+            for home, number in memory.shared.items()
+        }
+
+    def close(self) -> None:
+        """Close what is open."""
+        self._live.close()
 
     def __call__(self) -> BacklogFigures:
         """The figures: a second old at most, older only where counting takes long."""
-        if monotonic() >= self._again_at:
-            # Others get what there is meanwhile.
-            self._again_at = monotonic() + FRESH_S
-            begun = perf_counter()
-            with contextlib.suppress(OSError):
-                self._figures = self._count()
-            cost = perf_counter() - begun
-            self._again_at = monotonic() + max(FRESH_S, cost * _SHARE)
+        # Others get what there is meanwhile.
+        if monotonic() >= self._again_at and self._counting.acquire(blocking=False):
+            try:
+                begun = perf_counter()
+                with contextlib.suppress(OSError):
+                    self._figures = self.count()
+                cost = perf_counter() - begun
+                self._again_at = monotonic() + max(FRESH_S, cost * _SHARE)
+            finally:
+                self._counting.release()
         return self._figures
 
-    def _count(self) -> BacklogFigures:
+    def count(self) -> BacklogFigures:
+        """Count now; by one thread at a time. Raises OSError if the folder can't be read."""
         directory = self._directory
-        listing = list_folder(directory, self._is_known)
-        names, further, waiting = self._unsorted_and_waiting(listing)
-        unsorted = self._unsorted.count(directory, names)
-        if further:
-            unsorted[""] += further
-        first = {self._unsorted.database(name): name for name in reversed(names)}
-        live = self._live.count(directory, listing.live)
+        if (identity := self._identify()) != self._identity:
+            self.close()
+            self._identity = identity
+            self._begin()
+        listing = list_folder(directory, self._is_known, is_alone=self._is_alone)
+        # What is undecided in a journal is what is left of it without all that was given.
+        self._live.look(listing.live, lambda home: self._kept_from(_file(home)))
+        is_left = self._is_alone and not (bridge_present(directory) or shipper_present(directory))
+        live = self._live.open(is_left=is_left)
+        last, waiting = self._sorted_and_waiting(listing)
+        unsorted = {name: last[name] for name in listing.unsorted if name in last}
+        further = listing.further
+        if any(number == EVERYTHING for number in unsorted.values()):
+            further = 0  # it takes in all at once
+            unsorted = {name: last for name, last in unsorted.items() if last != EVERYTHING}
+        closed = self._closed.count(directory, unsorted)
+        opened = self._live.pending(lambda home: last.get(_file(home), NOTHING))
         aside = self._quarantined.count(
-            directory / STATE_DIRECTORY / QUARANTINE, listing.quarantined
+            directory / STATE_DIRECTORY / QUARANTINE, dict.fromkeys(listing.quarantined, NOTHING)
         )
-        now = now_us()
-        databases = {
-            path: DatabaseBacklog(
-                known.pending + unsorted[path],
+        none = Pending()
+        databases = {}
+        for path in sorted({*waiting, *closed, *opened, *live, *aside, *([""] if further else [])}):
+            known = waiting.get(path, Waiting(0, None))
+            found = closed.get(path, none).plus(opened.get(path, none))
+            found = found.plus(Pending(known.pending, self._committed_us(known)))
+            databases[path] = DatabaseBacklog(
+                found.transactions + (0 if path else further),
                 live[path],
-                aside[path],
-                known.commit_us or self._committed_us(known.first or first.get(path)),
+                aside.get(path, none).transactions,
+                found.oldest_us,
             )
-            for path in sorted({*waiting, *unsorted, *live, *aside})
-            for known in (waiting.get(path, Waiting(0, None)),)
-        }
+        now = now_us()
         oldest = min((each.oldest_us for each in databases.values() if each.oldest_us), default=now)
         space = os.statvfs(directory)
         return BacklogFigures(
@@ -188,36 +228,56 @@ class FolderFigures:
             now,
         )
 
-    def _unsorted_and_waiting(
+    def _is_known(self, name: str) -> bool:
+        return self._sorted_to(name) == EVERYTHING
+
+    def _last(self, name: str) -> Number:
+        """Return up to which number what is in a journal is sorted in or delivered."""
+        return max(self._sorted_to(name), self._delivered.get(name, NOTHING))
+
+    def _kept_from(self, name: str) -> Number:
+        return NOTHING if self._is_alone else self._last(name)
+
+    def _sorted_and_waiting(
         self, listing: Listing
-    ) -> tuple[list[str], int, Mapping[str, Waiting]]:
-        """Return the names of journals that the shipper has not sorted in, how many more there are,
-        and what it has: each journal is in one of them, also while it sorts in."""
+    ) -> tuple[Mapping[str, Number], Mapping[str, Waiting]]:
+        """Return up to which numbers the shipper has sorted in what is in each journal, and what it
+        has: each transaction is in one of them, also while it sorts in; if it does all the time,
+        some may be in both."""
         # What was shipped since the look is no longer there.
         names = [name for name in listing.unsorted if (self._directory / name).exists()]
-        further = listing.further
-        while True:
+        names += map(_file, self._live.homes)
+        for _ in range(_LOOKS):
+            last = {name: self._last(name) for name in names}
             waiting = self._waiting()
-            unsorted = [name for name in names if not self._is_known(name)]
-            if len(unsorted) == len(names):
-                return names, further, waiting
-            names, further = unsorted, 0  # it takes in all at once
+            if all(self._last(name) == number for name, number in last.items()):
+                break
+        return last, waiting
 
-    def _committed_us(self, name: str | None) -> int | None:
-        return None if name is None else committed_us(self._directory / name)
+    def _committed_us(self, known: Waiting) -> int | None:
+        if known.commit_us or known.first is None:
+            return known.commit_us
+        return committed_us(self._directory / known.first)
 
 
-def committed_us(path: Path) -> int | None:
-    """Return when journal PATH was committed (microseconds since 1970), None if it is gone; if
-    it does not say so, when it was last written."""
-    with contextlib.suppress(OSError, JournalError), open_any(path) as opened:
-        if isinstance(opened, SharedJournal):
-            return opened.places[0].stamp.commit_us if opened.places else None
-        if opened.stamp is not None:
-            return opened.stamp.commit_us
-    with contextlib.suppress(OSError):
-        return path.stat().st_mtime_ns // 1000
-    return None
+def _file(home: UUID) -> str:
+    """Return the name that a journal has once it is closed."""
+    return f"{home}.log"
+
+
+def count_alone(directory: Path) -> BacklogFigures:
+    """Return the figures of the folder DIRECTORY where no shipper tells them.
+
+    What is delivered of a shared journal the folder remembers (``journal.shipper.local_offsets``):
+    exactly when a shipper has ended in order, some second behind when it was killed. Then Kafka
+    alone knows, and too many count rather than too few. A journal with one transaction waits until
+    it is gone. Beyond 20,000 closed journals each of the newest counts as one transaction. Raises
+    OSError if the folder can't be read.
+    """
+    with contextlib.closing(
+        FolderFigures(directory, dict, lambda _: NOTHING, is_alone=True)
+    ) as figures:
+        return figures.count()
 
 
 def reasons(directory: Path) -> Iterator[tuple[str, str]]:

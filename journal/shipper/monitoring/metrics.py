@@ -87,23 +87,23 @@ snapshot_completed gauge database 1 if the last one was completed
 snapshot_duration_seconds gauge database What the last one took so far
 snapshot_rows_scanned counter database,table Rows copied of each table
 incremental_chunks counter database,table Chunks of incremental snapshots
-journals_live gauge database Journals of transactions that are not decided
-journals_pending gauge database Committed journals that wait to be delivered
-journals_quarantined gauge database Journals in the quarantine
+journals_live gauge database Transactions that have changed something and are not decided
+journals_pending gauge database Committed transactions that wait to be delivered
+journals_quarantined gauge database Transactions in the quarantine
 tables_not_delivered gauge database Tables of which events are quarantined, as they can't have a topic or another name that they need
-journal_bytes gauge - Size of live and pending journals; estimated when there are more than 20,000
+journal_bytes gauge - Size of the journals that are not archived; estimated when there are more than 20,000
 journal_free_bytes gauge - Free space on the file system of the journal folder
-journal_oldest_pending_seconds gauge database Age of the oldest pending journal; 0 if none waits
-journals_shipped counter database Journals that Kafka acknowledged as a whole
-bytes_shipped counter database Size of these journals
+journal_oldest_pending_seconds gauge database Age of the oldest transaction that waits; 0 if none does
+journals_shipped counter database Committed transactions that Kafka acknowledged as a whole
+bytes_shipped counter database What these take in journals
 events counter database,table,op Changes whose messages Kafka acknowledged, each once, by operation; ddl has no table
 events_with_placeholders counter database Those with placeholders in the place of values that are too large (event.oversized.value), since the journal folder was made
 shipping_lag_seconds gauge database How far Kafka is behind now: the age of the oldest commit that it does not have; 0 if it has all
 delivery_latency_seconds gauge database What the last delivered change took, from its commit until Kafka had it
 send_failures counter database Messages that Kafka did not take
-retries counter database Times that journals were sent again
+retries counter database Times that transactions were sent again
 database_halted gauge database 1 while shipping of the database is paused until somebody acts
-database_waiting gauge database 1 while its next journal is not taken, and is tried again
+database_waiting gauge database 1 while its next transaction is not taken, and is tried again
 databases_halted gauge - Databases whose shipping is paused
 troubles gauge kind Current problems by kind: waiting (retried automatically), halted (shipping paused) or warning
 last_error_timestamp_seconds gauge - When the last error was noted; 0 if there was none
@@ -121,16 +121,16 @@ shipper_loop_age_seconds gauge - Since the shipper's loop last completed a turn
 build info version The version of firebird-cdc
 captured_transactions counter database Transactions whose changes were written to a journal
 captured_changes counter database Changes in these
-captured_bytes counter database Size of these journals
+captured_bytes counter database What these take in journals
 gap_transactions counter database Transactions that committed and whose changes were not captured
 refused_transactions counter database Transactions whose commit was refused because their changes could not be recorded
 unacknowledged_lost_transactions gauge database Those of gap_transactions that nobody has acknowledged
 unacknowledged_refused_transactions gauge database Those of refused_transactions that nobody has acknowledged
 transactions_rolled_back counter database Transactions with changes that were rolled back
-journals_rolled_back counter database Journals that were removed because of that
+journals_rolled_back counter database Journals with one transaction that were removed because of that
 callback_seconds histogram database,call Time that capture added to calls of the server
-confirm_seconds histogram database From a commit until its journal had its final name
-journals_undecided gauge - Journals that wait because it is not known yet whether they were committed, or because they can't get a number
+confirm_seconds histogram database From a commit until it had its number and could be shipped
+journals_undecided gauge - Transactions that wait because it is not known yet whether they were committed, or because they can't get a number
 confirmer_silent_seconds gauge - Since the process that confirms journals last gave its heartbeat; 0 while none confirms
 journal_limit_bytes gauge - connector.journal.max.bytes as the server applies it; 0: no limit
 journal_limit_reached gauge - 1 while waiting journals take more than that

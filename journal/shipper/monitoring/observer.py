@@ -23,6 +23,7 @@ from firebird_cdc.journal.shipper.monitoring.folder import FolderFigures, Waitin
 from firebird_cdc.journal.shipper.monitoring.history import SAMPLE_S, History
 from firebird_cdc.journal.shipper.monitoring.report import Reporter
 from firebird_cdc.journal.shipper.monitoring.statistics import Statistics
+from firebird_cdc.journal.shipper.shared_offsets import Number
 
 if TYPE_CHECKING:
     from firebird_cdc.journal.shipper.monitoring.web import Listener
@@ -42,8 +43,8 @@ _CHANGES_BY_ITSELF = ("written_us", "loop_age_s", "kafka")
 class Observer:
     """Shows one shipper, from ``start`` to ``stop``.
 
-    ``waiting``: asked, from this thread, for the journals of each database that the shipper knows.
-    ``is_known``: asked whether a journal is among them.
+    ``waiting``: asked, from this thread, for the transactions of each database that the shipper
+    knows. ``sorted_to``: asked up to which number those of a journal are among them.
     """
 
     def __init__(
@@ -51,11 +52,11 @@ class Observer:
         config: ConnectorConfig,
         statistics: Statistics,
         waiting: Callable[[], Mapping[str, Waiting]],
-        is_known: Callable[[str], bool],
+        sorted_to: Callable[[str], Number],
     ) -> None:
         self._config = config
         self._statistics = statistics
-        statistics.backlog = FolderFigures(config.journal_directory, waiting, is_known)
+        statistics.backlog = FolderFigures(config.journal_directory, waiting, sorted_to)
         self._reporter = Reporter(config, statistics)
         self._history = History()
         self._path = status_path(config.journal_directory)

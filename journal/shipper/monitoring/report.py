@@ -200,14 +200,7 @@ class Reporter:
             "loop_age_s": round(monotonic() - statistics.loop_at, 1),
             "alive": not stuck,
             "unready": self.unready(),
-            "backlog": {
-                "pending": backlog.pending,
-                "live": backlog.live,
-                "quarantined": backlog.quarantined,
-                "bytes": backlog.bytes,
-                "free_bytes": backlog.free_bytes,
-                "oldest_s": round(backlog.oldest_pending_seconds, 1),
-            },
+            "backlog": backlog.as_json(),
             "queue": {
                 "messages": queue.messages,
                 "bytes": queue.bytes,
@@ -367,6 +360,16 @@ def needs_somebody(report: Mapping[str, Any]) -> list[str]:
     if aside:
         found.append(set_aside(aside))
     return found
+
+
+def transactions(count: int) -> str:
+    """COUNT transactions, in words."""
+    return "1 transaction" if count == 1 else f"{count} transactions"
+
+
+def they_wait(count: int) -> str:
+    """The clause that COUNT transactions wait."""
+    return f"{transactions(count)} {'waits' if count == 1 else 'wait'}"
 
 
 def set_aside(count: int) -> str:

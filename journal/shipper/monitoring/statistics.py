@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from firebird_cdc.clock import now_us
@@ -39,7 +39,7 @@ class DatabaseStatistics:
     ``placeholders``: those of ``events`` with placeholders for values that are too large; the
     journal folder remembers that number, so it counts from before this shipper on.
     ``transactions``: those whose changes were all acknowledged, none set aside;
-    ``journals_shipped``: the journals of them, ``bytes_shipped``: their size.
+    ``journals_shipped``: the same, ``bytes_shipped``: what they take in journals.
     ``handled_us``: the time of day at which the last of them was found to be acknowledged;
     ``latency_ms``: how long after its commit that was.
     ``send_failures``: messages that Kafka did not take; ``retries``: how often journals were sent
@@ -85,9 +85,11 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseBacklog:
-    """The journals of one database that wait, those under way included.
+    """The transactions of one database that are committed and not delivered, those under way
+    included.
 
-    ``oldest_us``: when the first of them was committed, None if none waits.
+    ``live``: those that have changed something and are not decided; ``quarantined``: those in the
+    quarantine. ``oldest_us``: when the first that waits was committed, None if none does.
     """
 
     pending: int
@@ -105,8 +107,8 @@ class DatabaseBacklog:
 class BacklogFigures:
     """Figures of the content of the journal folder.
 
-    ``databases``: by path, "" for journals whose database is unknown. ``bytes``: of pending and
-    live journals together, an estimate where there are very many. ``free_bytes``: of the folder's
+    ``databases``: by path, "" for transactions whose database is unknown. ``bytes``: of all
+    journals in the folder, an estimate where there are very many. ``free_bytes``: of the folder's
     file system.
     """
 
@@ -118,18 +120,29 @@ class BacklogFigures:
 
     @property
     def pending(self) -> int:
-        """Journals that wait, of all databases."""
+        """Transactions that wait, of all databases."""
         return sum(backlog.pending for backlog in self.databases.values())
 
     @property
     def live(self) -> int:
-        """Journals of transactions that are not decided."""
+        """Transactions that are not decided, of all databases."""
         return sum(backlog.live for backlog in self.databases.values())
 
     @property
     def quarantined(self) -> int:
-        """Journals in the quarantine."""
+        """Transactions in the quarantine, of all databases."""
         return sum(backlog.quarantined for backlog in self.databases.values())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the sums, as reports have them."""
+        return {
+            "pending": self.pending,
+            "live": self.live,
+            "quarantined": self.quarantined,
+            "bytes": self.bytes,
+            "free_bytes": self.free_bytes,
+            "oldest_s": round(self.oldest_pending_seconds, 1),
+        }
 
 
 @dataclass(frozen=True, slots=True)

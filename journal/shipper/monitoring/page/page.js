@@ -210,7 +210,7 @@ function showDatabases(report) {
         { class: "text wide" },
       ),
     ]);
-  }), "No journal of a database was seen yet.");
+  }), "Nothing of a database was seen yet.");
 }
 
 function showCanaries(report) {

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from seen import seen_of
 from shipping import Folder, ItemTopic, SharingServer, Ship, first_occurrences
 
 from firebird_cdc.demo.kafka import KafkaBroker
 from firebird_cdc.journal.folder import ledger
 from firebird_cdc.journal.format import SharedJournal
 from firebird_cdc.journal.shipper.inbox import ledgers
+from firebird_cdc.journal.shipper.monitoring.folder import count_alone
 
 pytestmark = pytest.mark.kafka
 
@@ -114,6 +116,50 @@ def test_shipper_that_is_killed_goes_on_inside_open_journals(
         assert len(places) == count
 
 
+@WAYS
+def test_status_tells_what_waits_in_shared_journals_while_no_shipper_runs(
+    ship: Ship, server: SharingServer, transactional: bool
+) -> None:
+    seen = seen_of(ship, server.folder)
+    first, second = server.open(), server.open()
+    for _ in range(3):
+        server.write(first)
+        server.write(second)
+    server.publish(singles=1)
+    assert "no shipper runs, and 7 transactions wait" in seen.status()
+    assert ship.once().process.returncode == 0
+    code, text = seen.ask_status()
+    assert (code, text.splitlines()[0].partition(": ")[2]) == (0, "all is well")
+    assert "backlog   0 transactions; 0 transactions open" in text
+    server.write(first)
+    server.publish()
+    server.write(second)
+    server.publish()
+    assert "no shipper runs, and 2 transactions wait" in seen.status()
+    server.close(first)
+    assert "no shipper runs, and 2 transactions wait" in seen.status()
+    assert ship.once().process.returncode == 0
+    assert seen.ask_status()[0] == 0
+
+
+@WAYS
+def test_status_counts_none_too_few_after_the_shipper_was_killed(
+    ship: Ship, server: SharingServer, topic: ItemTopic, transactional: bool
+) -> None:
+    journal = server.open()
+    shipper = ship.start()
+    for _ in range(20):
+        server.write(journal)
+        server.publish()
+    shipper.await_that(lambda: len(set(topic.places())) == 20, "all events")
+    shipper.kill()
+    server.write(journal)
+    server.publish()
+    assert 1 <= count_alone(server.folder.directory).pending <= 21
+    assert ship.once().process.returncode == 0
+    assert count_alone(server.folder.directory).pending == 0
+
+
 def test_what_a_new_ledger_no_longer_names_comes_by_the_index_of_its_journal(
     ship: Ship, server: SharingServer, topic: ItemTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,3 +202,28 @@ def test_waiting_transactions_beyond_a_bound_wait_in_the_ledger_and_are_counted(
         server.publish()
     assert ship.once_here() == 0
     assert [sequence for sequence, _ in topic.places()] == list(range(1, 801))
+
+
+def test_retry_goes_on_with_the_transaction_of_an_open_journal_that_stops_its_database(
+    ship: Ship, server: SharingServer, topic: ItemTopic, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic.limit()
+    ship.options |= {
+        "kafka.producer.compression.type": "none",  # or nothing is too large
+        "event.processing.failure.handling.mode": "fail",
+    }
+    journal = server.open()
+    server.write(journal)
+    giant = server.write(journal, name="b" * 32_000)
+    server.write(journal)
+    server.publish()
+    shipper = ship.start()
+    shipper.await_log("shipping paused")
+    assert ship.journal("show", giant) == 0
+    assert f"journal   {giant}" in capsys.readouterr().out
+    topic.widen()
+    assert ship.journal("retry", giant) == 0
+    shipper.await_that(lambda: len(topic.places()) == 3, "all events")
+    assert shipper.terminate() == 0
+    assert topic.places() == [(1, 1), (2, 1), (3, 1)]
+    assert count_alone(server.folder.directory).pending == 0

@@ -13,6 +13,7 @@ import pytest
 
 from firebird_cdc.cli import main
 from firebird_cdc.errors import JournalError
+from firebird_cdc.journal.folder.ledger_records import LedgerEntry, LedgerRecord
 from firebird_cdc.journal.folder.segments import close_segments
 from firebird_cdc.journal.format import (
     Column,
@@ -315,3 +316,62 @@ def test_damaged_transaction_is_named_and_its_neighbours_are_shown(
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert sum("damaged" in each for each in told) == 1
     assert told[-1]["state"] == "corrupt"
+
+
+def _open_journal(folder: Path) -> tuple[Path, list[TransactionWriter]]:
+    """An open journal of three transactions, of which the ledger has the first two, as 8 and 7."""
+    home = uuid4()
+    written = []
+    with SharedJournalWriter.create(folder / f"{home}.log.live", database="/d.fdb") as journal:
+        for number in range(3):
+            transaction = TransactionWriter(journal.header, 100 + number, "SYSDBA")
+            transaction.gap(f"gap {number}")
+            transaction.seal()
+            journal.append(transaction)
+            written.append(transaction)
+        entries = []
+        for number, sequence in ((1, 7), (0, 8)):
+            place = journal.commit(written[number], sequence, commit_us=10**15)
+            entries.append(LedgerEntry(place.uuid, place.stamp, home, *place[1:4]))
+    ledgers = folder / ".firebird-cdc" / "databases"
+    ledgers.mkdir(parents=True)
+    record = LedgerRecord(0, 8, 101, 0, None, entries)
+    (ledgers / "d.ledger").write_bytes(record.pack())
+    return journal.path, written
+
+
+def test_open_journal_is_shown_as_far_as_the_ledger_has_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, written = _open_journal(tmp_path)
+    assert _show(path) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("journal ")] == [
+        f"journal   {written[1].uuid}, transaction 101",
+        f"journal   {written[0].uuid}, transaction 100",
+    ]
+    assert lines[-1] == "open: 2 changes in 2 transactions, as far as they are committed"
+    assert _show(path, "--json", "--sequence", "8") == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"state": "open", "changes": 1}
+
+
+def test_transaction_of_an_open_journal_is_found_by_its_uuid_and_by_either_name_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, written = _open_journal(tmp_path)
+    config = tmp_path / "connector.yaml"
+    config.write_text(
+        f"connector.name: x\nconnector.journal.directory: {tmp_path}\n"
+        "kafka.producer.bootstrap.servers: 127.0.0.1:9\nkafka.topic.prefix: x\n"
+    )
+    monkeypatch.setenv("FIREBIRD_CONNECTOR_CONFIG", str(config))
+    uuid = str(written[0].uuid)
+    for name in (uuid, f"{path}/{uuid}.log", f"{path.with_suffix('')}/{uuid}.log"):
+        assert main(["journal", "show", name]) == 0
+        shown = capsys.readouterr().out
+        assert shown.startswith(f"journal   {uuid}, transaction 100")
+        assert "sequence 8" in shown
+        assert "whole: 1 change," in shown
+    for undecided in (written[2].uuid, path / f"{written[2].uuid}.log"):
+        assert main(["journal", "show", str(undecided)]) == 1
+    assert "is committed in it" in capsys.readouterr().err

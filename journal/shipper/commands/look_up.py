@@ -10,6 +10,7 @@ from uuid import UUID
 from firebird_cdc.errors import JournalError
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.folder.notes import QUARANTINE
+from firebird_cdc.journal.folder.open_journals import LIVE, find_open
 from firebird_cdc.journal.folder.segments import (
     SEGMENT_SUFFIX,
     find_packed,
@@ -30,7 +31,7 @@ def find_journal(given: Path, config: Path | None) -> Path:
     try:
         name = f"{UUID(str(given))}.log"
     except ValueError:
-        return given
+        return _as_it_is_named(given)
     if given.exists():
         return given
     from firebird_cdc.packaging.server.locating import locate_options, readable_folder
@@ -49,7 +50,8 @@ def find_journal(given: Path, config: Path | None) -> Path:
             if any(member == name for member, _ in list_segment(segment)):
                 return segment / name
     uuid = name.removesuffix(".log")
-    if (shared := find_shared(folders, uuid)) is not None:
+    shared = find_shared(folders, uuid) or find_open(folder, uuid)
+    if shared is not None:
         return shared / name
     for segment in _segments(folders[-1]):  # the last resort, as it unpacks journals
         with contextlib.suppress(FileNotFoundError):
@@ -57,6 +59,18 @@ def find_journal(given: Path, config: Path | None) -> Path:
                 return segment / packed / name
     searched = ", ".join(map(str, folders))
     raise JournalError(given, -1, f"there is no journal of this name in {searched}")
+
+
+def _as_it_is_named(given: Path) -> Path:
+    """Return GIVEN; of a transaction in a journal that was closed since, or is not closed yet, the
+    path with that one's name of now."""
+    journal = given.parent
+    if not journal.name.endswith((".log", LIVE)) or journal.exists():
+        return given
+    name = journal.name
+    other = name.removesuffix(".live") if name.endswith(LIVE) else f"{name}.live"
+    renamed = journal.with_name(other)
+    return renamed / given.name if renamed.exists() else given
 
 
 def find_shared(folders: list[Path], uuid: str) -> Path | None:

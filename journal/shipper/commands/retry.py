@@ -20,6 +20,7 @@ from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.folder.durable import give_to_owner_of, replace_file
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, shipper_present
 from firebird_cdc.journal.folder.notes import QUARANTINE
+from firebird_cdc.journal.folder.open_journals import find_open
 from firebird_cdc.journal.shipper.commands.look_up import find_shared
 from firebird_cdc.journal.shipper.quarantine import (
     REQUESTS,
@@ -172,8 +173,9 @@ def _leave_for_the_next(journals: Path, quarantine: Path, arguments: argparse.Na
 
 def _waits(journals: Path, uuid: UUID) -> bool:
     """Tell whether a journal is still to be shipped, or a transaction in one."""
-    is_file = (journals / f"{uuid}.log").exists()
-    return is_file or find_shared([journals], str(uuid)) is not None
+    if (journals / f"{uuid}.log").exists():
+        return True
+    return bool(find_shared([journals], str(uuid)) or find_open(journals, str(uuid)))
 
 
 def _wish(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from firebird_cdc.config.locate import add_config_option
 from firebird_cdc.errors import JournalCorrupt, JournalEmpty, JournalError, JournalTorn
+from firebird_cdc.journal.folder.open_journals import LIVE, given_in, is_open
 from firebird_cdc.journal.folder.segments import open_journal
 from firebird_cdc.journal.format import (
     Blob,
@@ -20,6 +22,7 @@ from firebird_cdc.journal.format import (
     DdlChange,
     Gap,
     JournalReader,
+    Place,
     Row,
     RowChange,
     SequenceChange,
@@ -46,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``journal show`` to its parser."""
     parser.description = (
         "Prints a journal: whose it is, its changes one a line, and whether it is whole, torn,"
-        " empty or corrupt. Exit code 1 if it is corrupt, no journal, or not whole though its"
-        " name ends in .log."
+        " empty or corrupt; of one that transactions share, those that are committed. Exit code 1"
+        " if it is corrupt, no journal, or not whole though its name ends in .log."
     )
     parser.add_argument(
         "file",
@@ -111,9 +114,15 @@ def _charset(name: str) -> str:
 def _lines(arguments: argparse.Namespace, tally: _Tally) -> Iterator[str]:
     form = _json_lines if arguments.json else _text_lines
     try:
-        with open_journal(arguments.file, arguments.charset_none) as opened:
+        if is_open(arguments.file):
+            tally.is_open = True
+            places = given_in(arguments.file)
+            readers = partial(_readers_in, arguments.file)
+            yield from _shared_lines(places, readers, form, arguments, tally)
+            return
+        with _open(arguments) as opened:
             if isinstance(opened, SharedJournal):
-                yield from _shared_lines(opened, form, arguments, tally)
+                yield from _shared_lines(opened.places, opened.readers, form, arguments, tally)
             else:
                 yield from form(opened, arguments, tally)
     except PermissionError:
@@ -124,18 +133,47 @@ def _lines(arguments: argparse.Namespace, tally: _Tally) -> Iterator[str]:
         ) from error
 
 
+def _open(arguments: argparse.Namespace) -> JournalReader | SharedJournal:
+    """Return a reader of what is to be shown; one transaction of an open journal is found there."""
+    path: Path = arguments.file
+    if not path.parent.name.endswith(LIVE):
+        return open_journal(path, arguments.charset_none)
+    places = [place for place in given_in(path.parent) if str(place.uuid) == path.stem]
+    for _, reader in _readers_in(path.parent, places, arguments.charset_none):
+        if isinstance(reader, JournalError):
+            raise reader
+        return reader
+    raise JournalError(path.parent, -1, f"no transaction {path.stem} is committed in it")
+
+
+def _readers_in(
+    path: Path, places: Iterable[Place], none_charset: str
+) -> Iterator[tuple[Place, JournalReader | JournalError]]:
+    """Yield each of PLACES in an open journal with a reader, or with the error that came of it."""
+    for place in places:
+        try:
+            yield place, JournalReader(path / f"{place.uuid}.log", none_charset, place=place)
+        except JournalError as error:
+            yield place, error
+
+
 _Form = Callable[[JournalReader, argparse.Namespace, "_Tally"], Iterator[str]]
+_Readers = Callable[[Iterable[Place], str], Iterator[tuple[Place, JournalReader | JournalError]]]
 
 
 def _shared_lines(
-    journal: SharedJournal, form: _Form, arguments: argparse.Namespace, tally: _Tally
+    places: Sequence[Place],
+    readers: _Readers,
+    form: _Form,
+    arguments: argparse.Namespace,
+    tally: _Tally,
 ) -> Iterator[str]:
     """Yield the lines of each transaction; one that is damaged keeps no other from being shown."""
     tally.is_shared = True
-    wanted = [each for each in journal.places if arguments.sequence in (None, each.stamp.sequence)]
+    wanted = [each for each in places if arguments.sequence in (None, each.stamp.sequence)]
     if arguments.sequence is not None and not wanted:
         raise JournalError(arguments.file, -1, "no transaction in it has this number")
-    for place, reader in journal.readers(wanted, arguments.charset_none):
+    for place, reader in readers(wanted, arguments.charset_none):
         try:
             if isinstance(reader, JournalError):
                 raise reader
@@ -158,6 +196,7 @@ class _Tally:
         self.length = 0
         self.transactions = 0
         self.is_shared = False
+        self.is_open = False
         self.damaged: JournalError | None = None
 
 
@@ -178,6 +217,8 @@ def _last_line(ended: JournalError | None, tally: _Tally) -> str:
     count = f"{tally.changes} change{'' if tally.changes == 1 else 's'}"
     if tally.is_shared:
         count += f" in {tally.transactions} transaction{'' if tally.transactions == 1 else 's'}"
+    if ended is None and tally.is_open:
+        return f"open: {count}, as far as they are committed"
     if ended is None and tally.is_shared:
         return f"whole: {count}"
     if ended is None:
@@ -190,6 +231,8 @@ def _last_line(ended: JournalError | None, tally: _Tally) -> str:
 
 def _outcome(ended: JournalError | None, tally: _Tally) -> dict[str, Any]:
     outcome: dict[str, Any] = {"state": _state(ended), "changes": tally.changes}
+    if ended is None and tally.is_open:
+        return outcome | {"state": "open"}
     if ended is None:
         return outcome | {"length": tally.length}
     return outcome | {"offset": ended.offset, "why": ended.what}

@@ -112,8 +112,8 @@ class Alarm:
         yield (
             name,
             most > 0 and taken > (most * _SETTLED if name in self._on else most),
-            f"the journals in {folder} take {taken} bytes, more than {name} ({most}); they are"
-            " waiting to be sent",
+            f"the journals in {folder} take {taken} bytes, more than {name} ({most}): what is in"
+            " them waits to be sent, or a server still writes to them",
         )
 
 

@@ -81,7 +81,7 @@ class Ending:
             self.has_begun_as_asked = True
             self.arm(self._gone_at)
         _log.info(
-            "stopping: {} journals under way; at most {:g} s, and less if Kafka acknowledges"
+            "stopping: {} transactions under way; at most {:g} s, and less if Kafka acknowledges"
             " nothing for {:g} s",
             under_way,
             max(self._limit_s, LEAST_S),

@@ -46,8 +46,8 @@ def _end(shippers: Sequence[Shipper], within_s: float) -> None:
     for shipper in shippers:
         shipper.process.terminate()
         assert shipper.wait(within_s) == 0
-        assert "journals under way; at most" in shipper.log_lines("stopping")[0]
-        assert "journals shipped" in shipper.log_lines("shipper of")[0]
+        assert "transactions under way; at most" in shipper.log_lines("stopping")[0]
+        assert "transactions shipped" in shipper.log_lines("shipper of")[0]
 
 
 def test_stop_with_an_unresponsive_broker_ends_in_time(
@@ -116,7 +116,7 @@ def test_stop_before_kafka_is_reached_leaves_a_backlog_that_is_sent_once(
     shipper.await_log("does not take messages")
     _end([shipper], _LIMIT_S)
     assert len(folder.waiting) == 30
-    assert "0 journals shipped" in shipper.log_lines("shipper of")[0]
+    assert "0 transactions shipped" in shipper.log_lines("shipper of")[0]
     broker_gate.open()
     assert ship.once().process.returncode == 0
     events = read_topics(broker.bootstrap, topic_prefix)
@@ -141,7 +141,7 @@ def test_embedded_shipper_stops_with_the_last_server_during_a_kafka_outage(
         shipper.await_log("shipping journals of")
         os.close(server)
         assert shipper.wait(_LIMIT_S) == 0
-        assert "journals under way; at most" in shipper.log_lines("stopping")[0]
+        assert "transactions under way; at most" in shipper.log_lines("stopping")[0]
         assert "nothing for 2 s" in shipper.log_lines("shipper of")[0]
         assert len(folder.waiting) == 1
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,8 @@ from red_database import (
 
 from firebird_cdc.cli import main
 from firebird_cdc.demo.processes import await_condition
-from firebird_cdc.journal.format import JournalReader
+from firebird_cdc.journal.folder.open_journals import given_in, is_open
+from firebird_cdc.journal.format import JournalReader, open_any
 
 if TYPE_CHECKING:
     from conftest import Work
@@ -25,12 +28,28 @@ pytestmark = pytest.mark.engine
 
 
 def _operations(journals: Path) -> list[str]:
-    """Return the row changes in all committed journals."""
+    """Return the row changes of all committed transactions."""
     found = []
-    for path in journals.glob("*.log"):
-        with JournalReader(path) as journal:
-            found += [change.op for change in journal.changes() if hasattr(change, "op")]
+    for reader in _committed(journals):
+        with reader:
+            found += [change.op for change in reader.changes() if hasattr(change, "op")]
     return sorted(found)
+
+
+def _committed(journals: Path) -> Iterator[JournalReader]:
+    for path in journals.glob("*.log*"):
+        with suppress(FileNotFoundError):  # closed meanwhile
+            if is_open(path):
+                for place in given_in(path):
+                    yield JournalReader(path / f"{place.uuid}.log", place=place)
+            elif path.suffix == ".log":
+                opened = open_any(path)
+                if isinstance(opened, JournalReader):
+                    yield opened
+                    continue
+                with opened:
+                    for place in opened.places:
+                        yield opened.reader(place)
 
 
 def test_a_moved_over_red_database_root_captures_and_stops_when_uninstalled(

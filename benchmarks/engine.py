@@ -1,8 +1,7 @@
 """Cost of capture for a server: bare, with its own replication journal, and with ours.
 
-Four Firebird 4 servers (Debian trixie's, in a chroot) stand side by side with the same settings,
-each with a database of its own; with ours each transaction has a journal, or small ones share
-journals (``shared``). One at a time is under load, from the same C client over TCP
+Three Firebird 4 servers (Debian trixie's, in a chroot) stand side by side with the same settings,
+each with a database of its own. One at a time is under load, from the same C client over TCP
 (engine_client.c). The figures are medians over interleaved rounds. Journals are synced, as
 shipped. Nobody ships or deletes them while this runs; a server is left alone until all journals
 of its round are confirmed, and how long that took is told.
@@ -21,8 +20,9 @@ transaction.
 
 The last line is one JSON object:
     commits_vs_bare, commits_vs_bare_4, commits_vs_bare_16   rates relative to the bare server's
-    bulk_vs_bare, commits_vs_own_replication
-    shared_vs_bare, shared_vs_bare_4, shared_vs_bare_16      the same where journals are shared
+    bulk_vs_bare, commits_vs_own_replication, commits_vs_own_replication_16
+    server_cpu_us_per_commit_16   CPU time of all processes of the server, until what was committed
+                          is confirmed, less the bare server's
     memory_rise_mib       what the plugin adds to the server's peak resident memory over a
                           transaction of 1,000,000 rows (quick: 300,000), MiB; ..._1 and ..._10m:
                           of one row, and of ten million (not in quick)
@@ -69,6 +69,7 @@ import _against  # noqa: E402
 CONNECTIONS = (1, 4, 16)
 COMMITS = {1: 1000, 4: 500, 16: 150}  # of each connection
 FEW_COMMITS = {1: 400, 4: 200, 16: 60}
+_MANY = f"commits_{CONNECTIONS[-1]}"
 WARM = 20  # transactions per connection that are not timed
 OPTIONS = """\
 connector.name: bench
@@ -77,7 +78,6 @@ connector.journal.check.interval.ms: 0
 connector.shipper: external
 kafka.producer.bootstrap.servers: localhost:9092
 kafka.topic.prefix: bench
-connector.journal.transactions: {transactions}
 """
 OWN_REPLICATION = """\
 database
@@ -111,9 +111,7 @@ class Variant:
             (self.server.server_directory / "replication.conf").write_text(text)
         elif self._captures:
             options = folder / "connector.yaml"
-            most = 0 if name == "shared" else 1
-            journals = sibling.inner(self._journals)
-            options.write_text(OPTIONS.format(journals=journals, transactions=most))
+            options.write_text(OPTIONS.format(journals=sibling.inner(self._journals)))
             self.server.give_to_server(options)
             inner = str(sibling.inner(options))
             self.server.command("install", "--server", "/", "--config", inner)
@@ -165,13 +163,13 @@ class Variant:
 
     def sample(self, connections: int, count: int) -> _against.Sample:
         """Measure COUNT transactions on each of CONNECTIONS connections."""
-        before, done = self._processor_s(), self.transactions
+        before, done = self.processor_s(), self.transactions
         seconds = self.commits(connections, count)
         self.await_rest()
-        cpu_us = (self._processor_s() - before) * 1e6 / (self.transactions - done)
+        cpu_us = (self.processor_s() - before) * 1e6 / (self.transactions - done)
         return _against.Sample(connections * count / seconds, cpu_us)
 
-    def _processor_s(self) -> float:
+    def processor_s(self) -> float:
         """Return the CPU time that the server's processes took so far, user and system."""
         # clock_getcpuclockid(3), which Python does not have: in ns, unlike /proc/PID/stat
         clocks = ((~process << 3) | 2 for process in members(self._stack.mark))
@@ -247,6 +245,7 @@ class Rounds:
         self._variants = variants
         self._seconds: dict[tuple[str, str], list[float]] = {}
         self._rest: list[float] = []
+        self._cpu_us: dict[str, list[float]] = {}  # of a commit of many connections, by server
         self._commits = commits
         self._rows = rows
 
@@ -256,17 +255,20 @@ class Rounds:
         for work in works:
             turn = number % len(self._variants)
             for variant in self._variants[turn:] + self._variants[:turn]:
-                if variant.name == "own" and work != "commits_1":
+                if variant.name == "own" and work not in ("commits_1", _MANY):
                     continue
-                if variant.name == "shared" and work == "bulk":  # which has a journal of its own
-                    continue
+                before, done = variant.processor_s(), variant.transactions
                 if work == "bulk":
                     taken = variant.bulk(self._rows)
                 else:
                     connections = int(work.partition("_")[2])
                     taken = variant.commits(connections, self._commits[connections])
                 rest = variant.await_rest()
-                if work == f"commits_{CONNECTIONS[-1]}" and variant.name == "ours":
+                if work == _MANY:
+                    used_us = (variant.processor_s() - before) * 1e6
+                    cpu_us = self._cpu_us.setdefault(variant.name, [])
+                    cpu_us.append(used_us / (variant.transactions - done))
+                if work == _MANY and variant.name == "ours":
                     self._rest.append(rest)
                 self._seconds.setdefault((variant.name, work), []).append(taken)
         say(
@@ -286,9 +288,9 @@ class Rounds:
     def _rate(self, name: str, work: str, round_: int) -> float:
         return self._amount(work) / self._seconds[name, work][round_]
 
-    def _ratio(self, work: str, other: str, name: str = "ours") -> float:
+    def _ratio(self, work: str, other: str) -> float:
         """Our rate relative to that of another server: the median of each round's ratio."""
-        pairs = zip(self._seconds[other, work], self._seconds[name, work], strict=True)
+        pairs = zip(self._seconds[other, work], self._seconds["ours", work], strict=True)
         return round(statistics.median(theirs / ours for theirs, ours in pairs), 3)
 
     def result(self) -> dict[str, float]:
@@ -302,9 +304,14 @@ class Rounds:
             "commits_vs_bare_16": self._ratio("commits_16", "bare"),
             "bulk_vs_bare": self._ratio("bulk", "bare"),
             "commits_vs_own_replication": self._ratio("commits_1", "own"),
-            "shared_vs_bare": self._ratio("commits_1", "bare", "shared"),
-            "shared_vs_bare_4": self._ratio("commits_4", "bare", "shared"),
-            "shared_vs_bare_16": self._ratio("commits_16", "bare", "shared"),
+            "commits_vs_own_replication_16": self._ratio("commits_16", "own"),
+            "server_cpu_us_per_commit_16": round(
+                statistics.median(
+                    ours - bare
+                    for ours, bare in zip(self._cpu_us["ours"], self._cpu_us["bare"], strict=True)
+                ),
+                1,
+            ),
             "confirmed_after_s": round(statistics.median(self._rest), 3),
         }
         for (name, work), seconds in self._seconds.items():
@@ -367,7 +374,7 @@ def main() -> None:
         directory, client = stack.enter_context(workspace())
         system = stack.enter_context(trixie.prepared(cache_directory(), HERE.parent, say))
         variants = {}
-        for name in ("bare", "own", "ours", "shared"):
+        for name in ("bare", "own", "ours"):
             variants[name] = Variant(name, system, directory, client)
             stack.callback(variants[name].close)
             variants[name].run("attach", CONNECTIONS[-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import traceback
@@ -36,6 +37,7 @@ def _start(host: CffiHost, connector_config: str, logging_config: str) -> None:
     if _bridge is None:
         _bridge = Bridge(host)
     _bridge.start(config, files.logging)
+    gc.freeze()  # modules stay: no collection need go through them
     for problem in config.problems:
         _log.error("changes are captured, but none is sent until this is corrected: {}", problem)
     _reported = ""

@@ -7,6 +7,7 @@ release the interpreter's lock; the ones that wait say how long.
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from enum import IntEnum
@@ -20,6 +21,7 @@ from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder.durable import boot_uuid
 from firebird_cdc.journal.folder.inventory import TransactionState
 from firebird_cdc.journal.folder.shared_page import SharedPage
+from firebird_cdc.journal.format import fast_uuid
 
 _log = logbook.Logger("firebird_cdc.bridge.host")
 
@@ -27,6 +29,9 @@ EVENT_BATCH = 256
 _ERROR_BYTES = 1024
 _QUESTION_BATCH = 64
 _NULL = 0xFFFF
+# struct fbc_event, as it is in memory
+_EVENT = struct.Struct("@IIQQQqQQIIIIIQi16s16sQQ256s")
+_NO_HOME = bytes(16)
 _COMPLETED_FACTOR = 51  # a column takes 23 bytes at least, and is completed by 1144 at most
 
 
@@ -101,10 +106,15 @@ class JournalAbandoned(NamedTuple):
 
 
 class JournalLeft(NamedTuple):
-    """Nothing is appended to a shared journal any more: it can be closed once all is decided."""
+    """Nothing is appended to a shared journal any more: it can be closed once all is decided.
+
+    All that is in it ends at byte ``end``, and ``committed`` transactions of that were committed;
+    0: nobody knows that."""
 
     number: int
     journal: UUID
+    end: int = 0
+    committed: int = 0
 
 
 Event = (
@@ -142,6 +152,38 @@ class DiskUse(NamedTuple):
     is_full: bool  # connector.journal.max.bytes was reached, and not left since
     refused: int  # how often it refused something, ever
     cost_ms: int  # how long it took to measure them
+
+
+def _event(fields: tuple[Any, ...]) -> Event:
+    (
+        kind, database, number, transaction, ticket, commit_us, length, catalogue_offset, has_ddl,
+        is_unresolved, is_unsynced, is_gap, is_unlisted, events, fd, uuid, home, offset, seal_end,
+        reason,
+    ) = fields  # fmt: skip
+    if kind == 1:
+        return CommittedJournal(
+            number, database, fast_uuid(uuid), transaction, ticket, commit_us, length,
+            catalogue_offset, events, bool(has_ddl), bool(is_unresolved), bool(is_unsynced),
+            bool(is_gap), _text(reason) if is_gap or is_unsynced else "", fd,
+            None if home == _NO_HOME else fast_uuid(home), offset, seal_end, bool(is_unlisted),
+        )  # fmt: skip
+    if kind == 8:
+        return JournalLeft(number, fast_uuid(home), offset, events)
+    if kind == 2:
+        return DatabaseSeen(number, database)
+    if kind == 4:
+        return LastSessionLeft(number)
+    if kind == 5:
+        return GapsCounted(number, database)
+    if kind == 6:
+        return JournalAbandoned(number, database, fast_uuid(uuid), transaction, bool(is_unsynced))
+    if kind == 7:
+        return DatabaseLeft(number, database)
+    return DeadTransactions(number, database, transaction)
+
+
+def _text(raw: bytes) -> str:
+    return raw.partition(b"\0")[0].decode("utf-8", "replace")
 
 
 _VERDICTS = {
@@ -222,10 +264,12 @@ class Host(Protocol):
 
     root: Path
 
-    def configure(self, folder: OpenFolder, fsync: bool, gap: bool, transactions: int) -> None:
-        """Say where journals lie, whether what can't be recorded is let through, and how many
-        TRANSACTIONS share a journal at most (0: no limit). What the folder has open stays open and
-        in place."""
+    def configure(
+        self, folder: OpenFolder, fsync: bool, gap: bool, transactions: int, memory_bytes: int
+    ) -> None:
+        """Say where journals lie, whether what can't be recorded is let through, how many
+        TRANSACTIONS share a journal at most (0: no limit), and how much open ones have in memory
+        before they go to files. What the folder has open stays open and in place."""
 
     def last_ticket(self) -> int:
         """Return the last ticket drawn by any process. Every journal with one up to it is
@@ -372,11 +416,15 @@ class CffiHost:
         self._ffi = ffi
         self._api = api
         self._events = ffi.new("struct fbc_event[]", EVENT_BATCH)
+        assert ffi.sizeof("struct fbc_event") == _EVENT.size
+        self._databases: dict[int, DatabaseIdentity] = {}
         self._questions = ffi.new("struct fbc_question_view[]", _QUESTION_BATCH)
         self._pages: list[SharedPage] = []  # also former ones: somebody may be looking at them
         self.root = Path(ffi.string(api.root).decode())
 
-    def configure(self, folder: OpenFolder, fsync: bool, gap: bool, transactions: int) -> None:
+    def configure(
+        self, folder: OpenFolder, fsync: bool, gap: bool, transactions: int, memory_bytes: int
+    ) -> None:
         self._pages.append(folder.page)
         held = [
             self._ffi.new("char[]", os.fsencode(folder.path)),
@@ -396,6 +444,7 @@ class CffiHost:
                 "is_synced": fsync,
                 "is_gap_mode": gap,
                 "transactions": transactions,
+                "memory_bytes": memory_bytes,
                 "owner": owner,
                 "boot": boot,
                 "page": folder.page.fields,
@@ -408,48 +457,16 @@ class CffiHost:
 
     def take_events(self, timeout_ms: int) -> list[Event]:
         count = self._api.take_events(self._events, EVENT_BATCH, timeout_ms)
-        return [self._event(self._events[i]) for i in range(count)]
+        taken = self._ffi.buffer(self._events, count * _EVENT.size)
+        return [_event(fields) for fields in _EVENT.iter_unpack(taken)]
 
-    def _event(self, raw: Any) -> Event:
-        if raw.kind == 4:
-            return LastSessionLeft(raw.number)
-        if raw.kind == 5:
-            return GapsCounted(raw.number, raw.database)
-        if raw.kind == 6:
-            uuid = UUID(bytes=bytes(self._ffi.buffer(raw.uuid)))
-            return JournalAbandoned(
-                raw.number, raw.database, uuid, raw.transaction, bool(raw.is_unsynced)
-            )
-        if raw.kind == 1:
-            home = bytes(self._ffi.buffer(raw.home))
-            return CommittedJournal(
-                number=raw.number,
-                database=raw.database,
-                uuid=UUID(bytes=bytes(self._ffi.buffer(raw.uuid))),
-                transaction=raw.transaction,
-                ticket=raw.ticket,
-                commit_us=raw.commit_us,
-                length=raw.length,
-                catalogue_offset=raw.catalogue_offset,
-                events=raw.events,
-                has_ddl=bool(raw.has_ddl),
-                is_unresolved=bool(raw.is_unresolved),
-                is_unsynced=bool(raw.is_unsynced),
-                is_gap=bool(raw.is_gap),
-                reason=self._ffi.string(raw.reason).decode("utf-8", "replace"),
-                fd=raw.fd,
-                home=UUID(bytes=home) if any(home) else None,
-                offset=raw.offset,
-                seal_end=raw.seal_end,
-                is_unlisted=bool(raw.is_unlisted),
-            )
-        if raw.kind == 8:
-            return JournalLeft(raw.number, UUID(bytes=bytes(self._ffi.buffer(raw.home))))
-        if raw.kind == 2:
-            return DatabaseSeen(raw.number, raw.database)
-        if raw.kind == 7:
-            return DatabaseLeft(raw.number, raw.database)
-        return DeadTransactions(raw.number, raw.database, raw.transaction)
+    def database(self, database: int) -> DatabaseIdentity:
+        known = self._databases.get(database)
+        if known is None:  # which never changes
+            path = os.fsdecode(self._ffi.string(self._api.database_path(database)))
+            guid = bytes(self._ffi.buffer(self._api.database_guid(database), 16))
+            known = self._databases[database] = DatabaseIdentity(path, UUID(bytes=guid))
+        return known
 
     def settle(self, number: int) -> None:
         self._api.settle(number)
@@ -465,11 +482,6 @@ class CffiHost:
         raw = self._ffi.new("struct fbc_gap *")
         raw.count, raw.first_us, raw.last_us = gap.transactions, gap.first_us, gap.last_us
         self._api.clear_gap(database, raw)
-
-    def database(self, database: int) -> DatabaseIdentity:
-        path = os.fsdecode(self._ffi.string(self._api.database_path(database)))
-        guid = bytes(self._ffi.buffer(self._api.database_guid(database), 16))
-        return DatabaseIdentity(path, UUID(bytes=guid))
 
     def open_witness(self, database: str) -> Witness:
         error = self._ffi.new("char[]", _ERROR_BYTES)

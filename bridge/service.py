@@ -111,6 +111,7 @@ class Bridge:
             config.journal_fsync,
             config.capture_failure_mode == "gap",
             config.journal_transactions,
+            config.journal_memory_bytes,
         )
         if self._meter is None:
             self._meter = DiskMeter(self._host)

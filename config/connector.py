@@ -177,6 +177,7 @@ class CaptureConfig:
     journal_directory: Path
     journal_fsync: bool
     journal_transactions: int
+    journal_memory_bytes: int
     journal_warn_bytes: int
     journal_max_bytes: int
     journal_min_free_bytes: int
@@ -293,6 +294,7 @@ class _Loader:
             journal_directory=value["connector.journal.directory"],
             journal_fsync=value["connector.journal.fsync"],
             journal_transactions=value["connector.journal.transactions"],
+            journal_memory_bytes=value["connector.journal.memory.bytes"],
             journal_warn_bytes=value["connector.journal.warn.bytes"],
             journal_max_bytes=value["connector.journal.max.bytes"],
             journal_min_free_bytes=value["connector.journal.min.free.bytes"],

@@ -169,10 +169,16 @@ OPTIONS: tuple[Option, ...] = (
         Group.CONNECTOR,
     ),
     Option(
-        "connector.journal.transactions", _I, "1", "How many transactions share a journal at most;"
-        " large ones, and those with DDL, never do. 1: each transaction has a journal of its own."
-        " 0: as many as there is room for. Anything but 1 is under test.", Group.CONNECTOR,
+        "connector.journal.transactions", _I, "0", "How many transactions share a journal at most;"
+        " large ones, and those with DDL, never do. 0: as many as there is room for. 1: each"
+        " transaction has a journal of its own.", Group.CONNECTOR,
         high=INT_MAX,
+    ),
+    Option(
+        "connector.journal.memory.bytes", _I, "16777216", "How many bytes of changes the open"
+        " transactions of a server process may have in memory together. While they have more, each"
+        " that has over 8 KiB is written to a journal of its own with its next change. 0: no"
+        " limit.", Group.CONNECTOR, unit="bytes",
     ),
     Option(
         "connector.journal.archive.directory", Kind.DIRECTORY, None, "Where shipped journals are"

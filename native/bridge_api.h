@@ -12,7 +12,9 @@ enum fbc_event_kind {
     FBC_GAPS_COUNTED = 5,      /* there is something to read with read_gap */
     FBC_ABANDONED = 6,         /* the engine let a transaction go without commit or rollback */
     FBC_DATABASE_LEFT = 7,     /* by the last session that wrote there; the process goes on */
-    FBC_JOURNAL_LEFT = 8       /* nothing is appended to the shared journal HOME any more */
+    FBC_JOURNAL_LEFT = 8       /* nothing is appended to the shared journal HOME any more: all that
+                                * is in it ends at OFFSET, and EVENTS transactions of that were
+                                * committed; 0: somebody has to go through it */
 };
 
 struct fbc_event {
@@ -76,6 +78,7 @@ struct fbc_workplace {
     int32_t is_synced;               /* journals are to survive a power cut */
     int32_t is_gap_mode;             /* connector.capture.failure.mode is gap */
     uint32_t transactions;      /* at most in a shared journal, 0: no limit; 1: none is shared */
+    uint64_t memory_bytes;      /* of open transactions, beyond which they go to files early */
     const unsigned char *owner; /* 16 bytes: of the journals that this process makes */
     const unsigned char *boot;  /* 16 bytes: of the machine */
     void *page;                 /* a struct fbc_shared_page, mapped (shared_page.h) */

@@ -85,6 +85,7 @@ static void configure(const struct fbc_workplace *workplace) {
     fbc_folder.slots = workplace->slots;
     fbc_folder.is_synced = workplace->is_synced;
     fbc_folder.transactions = workplace->transactions;
+    fbc_journal_limit_memory(workplace->memory_bytes);
     memcpy(fbc_folder.owner, workplace->owner, 16);
     memcpy(fbc_folder.boot, workplace->boot, 16);
     fbc_folder.page = now;

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,24 @@ enum { MARK_UNSYNCED = 1 };
 
 /* Start write-back of a long journal in steps, so that the sync at its end stays short. */
 enum { WRITE_BACK_STEP = 8 * 1024 * 1024, FIRST_CAPACITY = 8 * 1024, LARGEST_KEPT = 1024 * 1024 };
+
+static _Atomic uint64_t buffered, most_buffered; /* bytes */
+
+void fbc_journal_limit_memory(uint64_t bytes) {
+    atomic_store(&most_buffered, bytes);
+}
+
+static int is_memory_scarce(void) {
+    uint64_t most = atomic_load(&most_buffered);
+    return most && atomic_load(&buffered) > most;
+}
+
+static void free_buffer(struct fbc_journal *journal) {
+    free(journal->buffer);
+    atomic_fetch_sub(&buffered, journal->capacity);
+    journal->buffer = NULL;
+    journal->capacity = 0;
+}
 
 void fbc_error_set(struct fbc_error *error, int error_number, const char *text, ...) {
     va_list arguments;
@@ -180,11 +199,8 @@ static int write_block(struct fbc_journal *journal, char *seal, uint32_t floor,
     if (!journal->header_written && journal->is_in_file)
         journal->is_in_file(journal);
     journal->header_written = 1;
-    if (journal->capacity > LARGEST_KEPT) { /* one huge record must not stay in memory */
-        free(journal->buffer);
-        journal->buffer = NULL;
-        journal->capacity = 0;
-    }
+    if (journal->capacity > LARGEST_KEPT || is_memory_scarce()) /* a huge record must not stay */
+        free_buffer(journal);
     return FBC_OK;
 }
 
@@ -200,6 +216,7 @@ static int grow(struct fbc_journal *journal, size_t wanted, struct fbc_error *er
         fbc_error_set(error, 0, "no memory for a journal block of %zu bytes", capacity);
         return FBC_FAILED;
     }
+    atomic_fetch_add(&buffered, capacity - journal->capacity);
     journal->buffer = buffer;
     journal->capacity = capacity;
     return FBC_OK;
@@ -213,7 +230,8 @@ char *fbc_record_begin(struct fbc_journal *journal, size_t length, struct fbc_er
         return NULL;
     }
     /* asked of what is there, not of what may come: a wide row reserves far more than it uses */
-    if ((journal->at.used >= FBC_BLOCK_TARGET || journal->at.used + needed > FBC_BLOCK_LIMIT) &&
+    size_t target = is_memory_scarce() ? FIRST_CAPACITY : FBC_BLOCK_TARGET;
+    if ((journal->at.used >= target || journal->at.used + needed > FBC_BLOCK_LIMIT) &&
         !write_block(journal, NULL, 0, NULL, error))
         return NULL;
     if (!grow(journal, FBC_BLOCK_HEADER + journal->at.used + needed, error))
@@ -395,7 +413,5 @@ void fbc_journal_free(struct fbc_journal *journal) {
     if (journal->fd >= 0)
         close(journal->fd);
     journal->fd = -1;
-    free(journal->buffer);
-    journal->buffer = NULL;
-    journal->capacity = 0;
+    free_buffer(journal);
 }

@@ -150,6 +150,11 @@ int fbc_journal_void(struct fbc_journal *journal, int sync, struct fbc_error *er
 int fbc_journal_mark_commit(struct fbc_journal *journal, uint64_t ticket, int64_t commit_us,
                             uint64_t transaction, int is_unsynced, struct fbc_error *error);
 
+/* fbc_journal_limit_memory has all journals of the process together keep BYTES in memory: while
+ * they have more, each that gets a record writes out what it has of more than 8 KiB. 0: no limit.
+ */
+void fbc_journal_limit_memory(uint64_t bytes);
+
 /* fbc_journal_free releases the buffer and closes the descriptor, if still there. */
 void fbc_journal_free(struct fbc_journal *journal);
 

@@ -52,11 +52,12 @@ struct fbc_shared_file {
     uint64_t size;                /* bytes, all written */
     uint64_t end, synced, wanted; /* where the next thing goes; on disk; to be on disk */
     unsigned open;                /* places in it of transactions that have not ended */
-    unsigned transactions;
-    int error;      /* errno of a write or sync that failed: it takes nothing any more */
-    int is_synced;  /* what is in it is to survive a power cut */
-    int is_left;    /* nor does it then; closed as soon as all in it has ended */
-    int is_syncing; /* SYNC is at work */
+    unsigned transactions, voided;
+    int has_other_voids; /* for places in other journals */
+    int error;           /* errno of a write or sync that failed: it takes nothing any more */
+    int is_synced;       /* what is in it is to survive a power cut */
+    int is_left;         /* nor does it then; closed as soon as all in it has ended */
+    int is_syncing;      /* SYNC is at work */
     struct fbc_sync sync;
     time_t used_at;
 };
@@ -199,6 +200,10 @@ static void close_if_done(struct fbc_shared_file *file) {
         return;
     struct fbc_event left = {.kind = FBC_JOURNAL_LEFT, .fd = -1};
     memcpy(left.home, file->uuid, 16);
+    if (!file->error && !file->has_other_voids) {
+        left.offset = file->end;
+        left.events = file->transactions - file->voided;
+    }
     FBC_FAILPOINT("shared.leaving");
     close(file->fd);
     fbc_events_hand_over(&left);
@@ -408,6 +413,7 @@ static struct fbc_shared_writer *writer_of(struct fbc_database *database) {
 /* With the lock: write two voids for PLACE behind all that is in FILE. Returns an errno. */
 static int write_voids(struct fbc_shared_file *file, const struct fbc_place *place) {
     int failed = 0;
+    file->has_other_voids |= file != place->file;
     for (int i = 0; i < 2 && !failed; i++) {
         unsigned char content[VOID] = {0};
         file->end = aligned(file->end, BLOCK);
@@ -519,6 +525,17 @@ static void void_anyhow(const struct fbc_place *place) {
     pthread_mutex_unlock(&place->file->writer->lock);
 }
 
+static void let_go(struct fbc_place *place, int is_void) {
+    struct fbc_shared_file *file = place->file;
+    struct fbc_shared_writer *writer = file->writer;
+    pthread_mutex_lock(&writer->lock);
+    file->open--;
+    file->voided += (unsigned)is_void;
+    close_if_done(file);
+    pthread_mutex_unlock(&writer->lock);
+    place->file = NULL;
+}
+
 int fbc_shared_void(struct fbc_database *database, struct fbc_place *place,
                     struct fbc_error *error) {
     struct fbc_shared_file *file = place->file, *to = file;
@@ -550,7 +567,7 @@ int fbc_shared_void(struct fbc_database *database, struct fbc_place *place,
         close_if_done(to);
         pthread_mutex_unlock(&writer->lock);
         if (!failed) {
-            fbc_shared_let_go(place);
+            let_go(place, 1);
             return FBC_OK;
         }
     }
@@ -559,15 +576,8 @@ int fbc_shared_void(struct fbc_database *database, struct fbc_place *place,
 }
 
 void fbc_shared_let_go(struct fbc_place *place) {
-    struct fbc_shared_file *file = place->file;
-    if (!file)
-        return;
-    struct fbc_shared_writer *writer = file->writer;
-    pthread_mutex_lock(&writer->lock);
-    file->open--;
-    close_if_done(file);
-    pthread_mutex_unlock(&writer->lock);
-    place->file = NULL;
+    if (place->file)
+        let_go(place, 0);
 }
 
 void fbc_shared_uuid(const struct fbc_place *place, unsigned char uuid[16]) {

@@ -289,7 +289,7 @@ class Confirmer:
         elif isinstance(event, DatabaseSeen):
             self._meet(event.database, *server.database(event.database))
         elif isinstance(event, JournalLeft):
-            self._shared.watch(event.journal)
+            self._shared.left(event)
         elif isinstance(event, DatabaseLeft):
             self._states.leave(*server.database(event.database))
         elif isinstance(event, DeadTransactions):

@@ -8,13 +8,13 @@ import time
 # syncs. Up to _SOME_PER_S the pause is as long as a group took, for each journal in it: single
 # commits wait for no others, and what has piled up is worked off in ever smaller groups. Beyond
 # that it is GATHER_S, which leaves the server a tenth more commits (one connection, on two cores).
-_SOME_PER_S = 800
+_SOME_PER_S = 600
 GATHER_S = 0.010
 """The pause between two groups of a busy server, in seconds."""
 
 _GATHER_MORE_S = 0.080  # after a group of _MANY and more then
 _MANY = 32
-_COUNTING_S = 0.5
+_COUNTING_S = 0.1
 _AGAIN_S = 0.0002  # first pause after "still active"; grows up to AGAIN_MOST_S
 AGAIN_MOST_S = 0.050
 

@@ -27,6 +27,12 @@ from firebird_cdc.journal.format import Stamp, write_stamp
 _log = logbook.Logger("firebird_cdc.bridge.confirm.publisher")
 
 
+def _given_in_journals_of(shared: list[Pending], ledger: SequenceLedger) -> list[LedgerEntry]:
+    """Return the numbers of all transactions in the journals that those of SHARED lie in."""
+    homes = {each.home for each in shared if each.home is not None}
+    return [entry for home in homes for entry in ledger.entries_in(home)]
+
+
 class Publisher:
     """Publishes or removes pending journals of one folder. Belongs to one thread, and its calls to
     whoever leads. They raise OSError; what is not finished then, a later call finishes."""
@@ -105,7 +111,7 @@ class Publisher:
         shared = [each for each in committed if each.home is not None and each.has_ticket]
         if all(each.ticket > ledger.highest_ticket for each in shared):
             return
-        given = {entry.uuid for entry in ledger.entries()}
+        given = {entry.uuid for entry in _given_in_journals_of(shared, ledger)}
         for pending in shared:
             if pending.uuid in given:
                 committed.remove(pending)
@@ -175,9 +181,14 @@ class Publisher:
         if database not in self.unfinished:
             return False
         ledger = self._history.ledger(database)
+        waiting = [each for each in self._pending if each.database == database]
         with ledger.exclusive():
-            given = {entry.uuid: entry.stamp for entry in ledger.entries()}
-        found = [each for each in self._pending if each.uuid in given]
+            if any(each.home is None for each in waiting):
+                entries = list(ledger.entries())
+            else:
+                entries = _given_in_journals_of(waiting, ledger)
+        given = {entry.uuid: entry.stamp for entry in entries}
+        found = [each for each in waiting if each.uuid in given]
         for pending in found:
             # Else it has its name already, or needs none.
             if pending.home is None and self._folder.has_live(pending.uuid):

@@ -22,6 +22,7 @@ from uuid import UUID, uuid5
 import logbook
 
 from firebird_cdc.bridge.confirm.pending import Definitions, Pending, PendingJournals, found
+from firebird_cdc.bridge.host import JournalLeft
 from firebird_cdc.errors import JournalCorrupt, JournalError
 from firebird_cdc.journal.folder.commit_entries import CommitEntry, read_entries
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
@@ -106,15 +107,23 @@ class SharedJournals:
         self._folder = folder
         self._fsync = fsync
         self._watched: dict[UUID, float] = {}  # not closed: when to try, monotonic
+        self._ends: dict[UUID, tuple[int, int]] = {}  # of those left: bytes, how many are committed
         self._look_at = 0.0  # when to look for journals that were left, monotonic
         self._headers: dict[UUID, FileHeader] = {}
         self._undone: defaultdict[UUID, set[int]] = defaultdict(set)  # offsets of dead ones
+        self._gone_through: dict[UUID, _Content] = {}  # only heads of what is undecided
         self.unread = 0
         """Number of journals that could not be gone through; what is in them waits."""
 
     def watch(self, journal: UUID) -> None:
         """Close JOURNAL once it is time."""
         self._watched.setdefault(journal, 0.0)
+
+    def left(self, event: JournalLeft) -> None:
+        """Close a journal that a process of ours has left, by what it says of it."""
+        self.watch(event.journal)
+        if event.end:
+            self._ends[event.journal] = event.end, event.committed
 
     def note_undone(self, pending: Pending) -> None:
         """Remember that the transaction of PENDING is dead, or kept elsewhere."""
@@ -200,14 +209,15 @@ class SharedJournals:
         ended, and what the slots of ENDED ones name. LAST: the ticket up to which entries were
         taken up."""
         self.unread = 0
-        left: list[_Content] = []
-        voids: set[tuple[bytes, int]] = set()
         unlocked = {path for path in paths if not is_held(path)}
-        # Of those that are locked only voids count, for places in the others.
-        for path in paths if unlocked else ():
+        before = {path: self._content_before(path) for path in unlocked}
+        left = [content for content in before.values() if content is not None]
+        voids = {void for content in left for void in content.voids}
+        # Of those that are locked only voids count, for places in those that are new to us.
+        for path in paths if len(left) < len(unlocked) else ():
             self._folder.tell_progress()
             with contextlib.suppress(FileNotFoundError):
-                content = self._content(path)
+                content = self._content(path) if before.get(path) is None else None
                 if content is not None:
                     voids |= content.voids
                     left += [content] if path in unlocked else []
@@ -229,6 +239,14 @@ class SharedJournals:
             for owner in ended:
                 yield from self._open_in(owner, known)
 
+    def _content_before(self, path: Path) -> _Content | None:
+        """Return what was undecided in a journal that was left when it was last gone through;
+        nothing came to it since. None: it was not, or is needed whole."""
+        content = self._gone_through.get(UUID(path.name[:36]))
+        if content is None or (self._folder.slots / str(content.header.owner)).exists():
+            return None
+        return content
+
     def _content(self, path: Path) -> _Content | None:
         try:
             return _read(path)
@@ -247,10 +265,13 @@ class SharedJournals:
         except OSError as error:  # nothing of this database is numbered before that is mended
             self._tell_unread(journal, error)
             return
+        undecided = []
         for head in content.heads:
             is_void = _place(head) in voids
-            is_decided = head.header.uuid in given or head.offset in self._undone[journal]
-            if is_void or is_decided or head.header.uuid in self._pending:
+            if is_void or head.header.uuid in given or head.offset in self._undone[journal]:
+                continue
+            undecided.append(head)
+            if head.header.uuid in self._pending:
                 continue
             try:
                 pending = self._found(content.path, head)
@@ -259,6 +280,7 @@ class SharedJournals:
                 return
             if pending is not None:
                 yield pending
+        self._gone_through[journal] = content._replace(heads=undecided)
 
     def _found(self, path: Path, head: Head) -> Pending | None:
         """Return what lies at HEAD; None: it is not whole, so its ``prepare`` never ended."""
@@ -345,7 +367,9 @@ class SharedJournals:
         return found
 
     def _forget(self, journal: UUID) -> None:
-        for known in (self._watched, self._headers, self._undone):
+        for known in (
+            self._watched, self._ends, self._headers, self._undone, self._gone_through,
+        ):  # fmt: skip
             known.pop(journal, None)
 
     def close_left(self, ledger: Ledgers) -> None:
@@ -373,12 +397,18 @@ class SharedJournals:
     def _close(self, journal: UUID, ledger: Ledgers) -> bool:
         """Close a journal; return whether that can be done."""
         path = self._folder.live(journal)
+        if journal in self._ends:
+            end, committed = self._ends.pop(journal)
+            places = _given_in(journal, ledger(_read_header(path).database))
+            if len(places) + len(self._undone[journal]) == committed:
+                self._finish(journal, end, places)
+                return True
         index = self._index_of(path, journal)
         if index is not None:  # by one that died before the journal had its name
             self._end(journal, *index)
             return True
         content = _read(path)
-        places = list(_given_in(journal, ledger(content.header.database)))
+        places = _given_in(journal, ledger(content.header.database))
         given = {place.offset for place in places}
         voids = content.voids | self._voids_for(journal, content.header)
         for head in content.heads:
@@ -391,11 +421,16 @@ class SharedJournals:
         for other, _ in content.voids:
             if other != journal.bytes and self._folder.has_live(UUID(bytes=other)):
                 return False  # which needs these voids
-        if not places:
-            path.unlink()
-            return True
-        self._end(journal, aligned(content.end, FILE_BLOCK), places)
+        self._finish(journal, content.end, places)
         return True
+
+    def _finish(self, journal: UUID, end: int, places: list[Place]) -> None:
+        """Close a journal whose content ends at byte END, or remove it if nothing of that was
+        committed."""
+        if places:
+            self._end(journal, aligned(end, FILE_BLOCK), places)
+        else:
+            self._folder.live(journal).unlink()
 
     def _voids_for(self, journal: UUID, header: FileHeader) -> set[tuple[bytes, int]]:
         """Return the voids for places in JOURNAL that lie in others of its database: its process
@@ -452,12 +487,10 @@ def _read_header(path: Path) -> FileHeader:
     return header
 
 
-def _given_in(journal: UUID, ledger: SequenceLedger) -> Iterator[Place]:
-    """Yield the places of transactions in JOURNAL that have numbers. Raises OSError."""
+def _given_in(journal: UUID, ledger: SequenceLedger) -> list[Place]:
+    """Return the places of transactions in JOURNAL that have numbers. Raises OSError."""
     with ledger.exclusive():
-        for entry in ledger.entries():
-            if entry.home == journal:
-                yield entry.place
+        return [entry.place for entry in ledger.entries_in(journal)]
 
 
 def _complete(catalogue_offset: int) -> Definitions:

@@ -48,6 +48,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
+from uuid import UUID
 
 import logbook
 
@@ -60,6 +61,7 @@ from firebird_cdc.journal.folder.ledger_records import (
     LedgerRecord,
     places_of_records,
     read_records,
+    shared_journals_of,
 )
 from firebird_cdc.journal.format import write_stamp
 
@@ -185,6 +187,8 @@ class SequenceLedger:
             os.close(self._fd)
         self._fd = -1
         self._end = 0
+        self._records_of: dict[UUID, list[tuple[int, int]]] = {}  # start and end, by shared journal
+        self._sorted_to = 0  # those of records up to this byte
         self.epoch = 0
         self.last = 0
         self.highest_transaction = 0
@@ -356,6 +360,25 @@ class SequenceLedger:
     def entries(self) -> Iterator[LedgerEntry]:
         """Yield all numbers that the ledger still holds; call it inside ``exclusive``."""
         yield from self._read(0)
+
+    def entries_in(self, journal: UUID) -> list[LedgerEntry]:
+        """Return the numbers of transactions in a shared journal, as far as the ledger still holds
+        them; call it inside ``exclusive``. It looks at each record once for all journals."""
+        with self._reading():
+            content = os.pread(self._fd, self._end - self._sorted_to, self._sorted_to)
+        for at, end in places_of_records(content):
+            for each in shared_journals_of(content, at):
+                place = self._sorted_to + at, self._sorted_to + end
+                self._records_of.setdefault(each, []).append(place)
+        self._sorted_to = self._end
+        places = self._records_of.get(journal)
+        if not places:
+            return []
+        first = places[0][0]
+        with self._reading():
+            content = os.pread(self._fd, places[-1][1] - first, first)
+        records = read_records(content, [(at - first, end - first) for at, end in places])
+        return [entry for record in records for entry in record.given if entry.home == journal]
 
     def record(self, group: Sequence[LedgerEntry], last: int) -> None:
         """Make the numbers of ``group`` durable, ending at ``last``, before anybody can see
@@ -542,6 +565,7 @@ class SequenceLedger:
             os.close(self._fd)
         self._fd = fd
         self._end = len(content)
+        self._records_of, self._sorted_to = {}, 0
         self._note_synced(failed)
 
     def _noted(self) -> Noted:

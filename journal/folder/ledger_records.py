@@ -26,6 +26,7 @@ _HEAD = struct.Struct("<4sIIIQQ16siiQ")
 _ENTRY = struct.Struct("<16sqqQQQQ")
 _PLACED = struct.Struct("<16sqqQQQQ16sQQQ")
 _ENTRIES = {b"FBCL": _ENTRY, b"FBCP": _PLACED}
+_HOMES = struct.Struct("64x16s24x")  # of an entry that names one
 _CRC = struct.Struct("<I")
 _UNKNOWN = Incarnation(UUID(int=0), (0, 0), 0)
 _NO_HOME = bytes(16)
@@ -99,6 +100,16 @@ def places_of_records(content: bytes) -> Iterator[tuple[int, int]]:
             return
         yield at, end + _CRC.size
         at = end + _CRC.size
+
+
+def shared_journals_of(content: bytes, at: int) -> set[UUID]:
+    """Return the shared journals that a ledger's record at AT names."""
+    magic, _, entries, *_ = _HEAD.unpack_from(content, at)
+    if _ENTRIES[magic] is _ENTRY:
+        return set()
+    start = at + _HEAD.size
+    found = _HOMES.iter_unpack(content[start : start + entries * _HOMES.size])
+    return {fast_uuid(home) for (home,) in set(found) if home != _NO_HOME}
 
 
 def read_records(

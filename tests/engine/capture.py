@@ -50,6 +50,7 @@ _INTEGERS = (Storage.SMALLINT, Storage.INTEGER, Storage.BIGINT, Storage.INT128)
 
 TRANSACTIONS = "FIREBIRD_CDC_TRANSACTIONS"  # in the environment: how many share a journal
 both_forms = pytest.mark.parametrize("journals", ["own", "shared"], indirect=True)
+own_journals = pytest.mark.parametrize("journals", ["own"], indirect=True)
 UNREADABLE = "unreadable"  # for the content of a blob that the engine did not give
 
 Row = dict[str, Any]

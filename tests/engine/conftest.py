@@ -30,10 +30,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def journals(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Form of the journals: each transaction's own, or shared by small ones; see `both_forms`."""
-    form = str(getattr(request, "param", "own"))
-    if form == "shared":
-        monkeypatch.setenv(TRANSACTIONS, "0")
+    """Form of the journals: shared by small transactions, or each its own; see `both_forms`."""
+    form = str(getattr(request, "param", "shared"))
+    if form == "own":
+        monkeypatch.setenv(TRANSACTIONS, "1")
     return form
 
 

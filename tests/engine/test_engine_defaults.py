@@ -13,7 +13,7 @@ from default_literals import LITERALS, NONE, columns_of, table_of
 from firebird_cdc.config import load_config
 from firebird_cdc.journal.events.render import Renderer
 from firebird_cdc.journal.events.schema import Schema, Struct
-from firebird_cdc.journal.format import DdlChange, JournalReader
+from firebird_cdc.journal.format import DdlChange
 
 pytestmark = pytest.mark.engine
 
@@ -34,9 +34,8 @@ def _rendered(capture: Capture, journal: Journal, **options: str) -> tuple[Schem
     shape = renderer.shape(journal.database, journal.rows[0].table, 1)
     row = shape.value_schema.field("after")
     assert row is not None
-    with JournalReader(journal.path) as reader:
-        change = next(change for change in reader.changes() if not isinstance(change, DdlChange))
-        values = shape.row.careful_struct_of(change.after)
+    change = next(change for change in journal.changes if not isinstance(change, DdlChange))
+    values = shape.row.careful_struct_of(change.after)
     assert values is not None
     return row, values
 

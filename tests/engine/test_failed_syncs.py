@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import instruments
 import pytest
-from capture import Capture, SqlError, until
+from capture import Capture, SqlError, own_journals, until
 from server import Server
 from test_gaps import _await_bridge, lenient
 from test_refusals import FAULTS, failing_sync, program
@@ -235,6 +235,7 @@ def test_rollback_that_cannot_reach_the_disk_refuses_further_writes(
     assert _captured(capture) == [1, 2, 5]
 
 
+@own_journals
 def test_write_is_refused_if_the_name_of_its_new_journal_cannot_be_synced(
     capture: Capture, start: StartServer, disk: Disk
 ) -> None:
@@ -291,6 +292,7 @@ def test_long_transaction_with_a_failed_early_sync_leaves_a_gap_in_another_file(
     assert _captured(lenient) == [1, 2]
 
 
+@own_journals
 def test_unsynced_count_of_gaps_is_reported_and_the_gap_still_marked(
     lenient: Capture, start: StartServer, disk: Disk
 ) -> None:
@@ -357,6 +359,7 @@ def test_rolled_back_gap_without_a_bridge_that_may_reappear_is_reported(
     assert not lenient.live()
 
 
+@own_journals
 def test_a_journal_in_limbo_that_could_not_be_synced_is_copied(
     pair: Pair, failing_sync: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from capture import Capture, SqlError, until
+from capture import Capture, SqlError, own_journals, until
 from server import Server
 from test_gaps import _choose_gap, _leave_engine_defaults
 from test_refusals import FAULTS, StartServer, program, start_server
@@ -176,6 +176,7 @@ def test_a_transaction_counts_once_however_often_it_tries_to_write(
     assert code == 1 and re.search(r"1 transaction of \S+ was refused", said), said
 
 
+@own_journals
 def test_refusals_counted_in_the_journal_folder_show_until_acknowledged(
     capture: Capture, start_server: StartServer, told: Told
 ) -> None:

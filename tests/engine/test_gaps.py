@@ -10,7 +10,7 @@ from pathlib import Path
 
 import instruments
 import pytest
-from capture import Capture, until
+from capture import Capture, own_journals, until
 from server import Server, SmallDisk
 from test_refusals import (
     FAULTS,
@@ -179,6 +179,7 @@ def test_a_folder_that_is_deleted_and_made_again(
     assert _has_no_error(lenient)
 
 
+@own_journals
 def test_permissions_that_are_lost_while_the_server_runs(
     lenient: Capture, start_server: StartServer
 ) -> None:
@@ -251,6 +252,7 @@ def test_a_disk_without_a_byte_left(
     assert _has_no_error(lenient)
 
 
+@own_journals
 def test_transactions_without_room_for_a_gap_are_counted_for_the_next_process(
     lenient: Capture, start_server: StartServer, small_disk: SmallDisk
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from capture import Attachment, Capture, SqlError, until
+from capture import Attachment, Capture, SqlError, own_journals, until
 
 from firebird_cdc.journal.format import Gap
 
@@ -31,6 +31,7 @@ def _replace_folder(capture: Capture, other: Attachment) -> None:
 
 
 @pytest.mark.parametrize("mode", ["refuse", "gap"])
+@own_journals
 def test_a_transaction_that_began_in_the_folder_before(capture: Capture, mode: str) -> None:
     capture.options["connector.capture.failure.mode"] = mode
     capture.write_config()
@@ -57,6 +58,20 @@ def test_a_transaction_that_began_in_the_folder_before(capture: Capture, mode: s
     captured = [row["ID"] for j in capture.journals() for _, _, row in j.brief() if row]
     assert captured[-1] == 2
     assert 9 not in captured
+
+
+def test_transaction_in_memory_goes_to_the_folder_that_is_there_at_its_end(
+    capture: Capture,
+) -> None:
+    capture.create("CREATE TABLE T (ID INTEGER)")
+    client = capture.client()
+    early, other = client.attach(capture.database), client.attach(capture.database)
+    assert _can_commit(other, 0)
+    until("the journal to be confirmed", lambda: not capture.live())
+    early.execute("INSERT INTO T VALUES (9)")
+    _replace_folder(capture, other)
+    early.commit()
+    assert [row["ID"] for _, _, row in capture.last_rows() if row] == [9]
 
 
 def test_log_names_the_missing_folder_not_a_file_in_it(capture: Capture) -> None:

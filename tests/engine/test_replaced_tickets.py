@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from capture import Attachment, Capture, Client, SqlError, fold, until
+from capture import Attachment, Capture, Client, SqlError, fold, own_journals, until
 from server import Server, compile_server
 
 from firebird_cdc.errors import CaptureError
@@ -167,6 +167,7 @@ def test_open_transaction_is_counted_as_a_gap_if_refusal_is_off(capture: Capture
     assert re.search(_REFUSED, reason), reason
 
 
+@own_journals
 def test_gaps_counted_by_an_ended_process_are_reported(classic: Capture) -> None:
     """By one that had read the count before, and found nothing."""
     _choose_gap(classic)

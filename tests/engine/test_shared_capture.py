@@ -7,21 +7,18 @@ from pathlib import Path
 
 import instruments
 import pytest
-from capture import Attachment, Capture, fold, until
+from capture import Attachment, Capture, SqlError, fold, until
 from server import Server
-from shared_folder import is_shared
-from test_refusals import failing_sync, program
+from shared_folder import in_memory, is_shared
+from test_refusals import StartServer, failing_sync, program, start_server
 
 from firebird_cdc.bridge.recovery import Recovery
 from firebird_cdc.journal.format import JournalReader, SharedJournal
 from firebird_cdc.journal.format.shared import Void, parse_file_header, walk
 
-__all__ = ["failing_sync", "program"]
+__all__ = ["failing_sync", "program", "start_server"]
 
-pytestmark = [
-    pytest.mark.engine,
-    pytest.mark.parametrize("journals", ["shared"], indirect=True),
-]
+pytestmark = pytest.mark.engine
 
 _TABLE = "CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY, TEXT VARCHAR(2000))"
 
@@ -79,6 +76,27 @@ def test_large_transaction_and_ddl_have_journals_of_their_own(capture: Capture) 
     shown = [(len(journal.rows), is_shared(journal.file)) for journal in journals]
     assert shown[-4:] == [(1, True), (100, False), (0, False), (1, True)]
     assert fold(journals)["T"] == attachment.rows("T")
+
+
+def test_open_transactions_beyond_the_memory_option_go_to_files(capture: Capture) -> None:
+    capture.options["connector.journal.memory.bytes"] = str(512 * 1024)
+    capture.write_config()
+    capture.create(_TABLE)
+    client = capture.client()
+    attachments = [client.attach(capture.database) for _ in range(40)]
+    in_memory_after = []
+    for turn in range(10):
+        for number, attachment in enumerate(attachments):
+            attachment.execute("INSERT INTO T VALUES (?, LPAD('', 2000, 'x'))", 100 * number + turn)
+        in_memory_after.append(len(in_memory(capture.journal_directory)))
+    assert in_memory_after[1] == len(attachments)
+    assert in_memory_after[-1] < 512 // 20  # that many, of 20 KiB each, have room
+    for number, attachment in enumerate(attachments):
+        if number % 4:
+            attachment.commit()
+        else:
+            attachment.rollback()
+    assert fold(capture.journals())["T"] == attachments[0].rows("T")
 
 
 def test_savepoint_rolled_back_after_the_transaction_outgrew_memory(capture: Capture) -> None:
@@ -188,6 +206,23 @@ def _uuid(path: Path) -> bytes:
     header = parse_file_header(path.read_bytes()[:4096])
     assert header is not None
     return header.uuid.bytes
+
+
+def test_lost_permissions_refuse_writes_once_the_journal_is_full(
+    capture: Capture, start_server: StartServer
+) -> None:
+    server = start_server()
+    server.write(0)
+    until("the journal to be confirmed", capture.committed)
+    capture.journal_directory.chmod(0o500)
+    with pytest.raises(SqlError, match="Permission denied"):
+        for number in range(1, 100):
+            server.write(number)
+    capture.journal_directory.chmod(0o700)
+    until("writes to work again", lambda: server.can_write(100))
+    server.end()
+    captured = [row["ID"] for each in capture.journals() for _, _, row in each.brief() if row]
+    assert captured == [*range(number), 100]
 
 
 def test_option_of_one_gives_each_transaction_a_journal_as_before(capture: Capture) -> None:

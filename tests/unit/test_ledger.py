@@ -217,6 +217,9 @@ def test_numbers_of_open_shared_journals_outlast_the_ledger_that_gave_them(
         process.ledger.record(given[:3], 3)
         process.ledger.record(given[3:], 7)
         assert list(process.ledger.entries()) == given
+        for home in (live, closed):
+            in_it = [each for each in given if each.home == home]
+            assert process.ledger.entries_in(home) == in_it
     monkeypatch.setattr(sequence, "_LEDGER_LIMIT", 1)  # a new one begins at once
     process.publish()
     inode = process.ledger._path.stat().st_ino
@@ -225,11 +228,37 @@ def test_numbers_of_open_shared_journals_outlast_the_ledger_that_gave_them(
             assert [each for each in reader.ledger.entries() if each.home is not None] == [
                 each for each in given if each.home == live
             ]
+            assert reader.ledger.entries_in(live) == [e for e in given if e.home == live]
+            assert not reader.ledger.entries_in(closed)
             assert reader.ledger.last == 8
             assert reader.ledger.highest_transaction == 77
     process.publish()  # what has to be kept does not make each record begin a new one
     assert process.ledger._path.stat().st_ino == inode
     assert process.last() == 9
+
+
+def test_numbers_in_a_shared_journal_are_found_as_other_processes_give_them(path: Path) -> None:
+    one, other = Process(path), Process(path)
+    journals = journal_uuid(101), journal_uuid(102)
+
+    def give(process: Process, home: UUID) -> LedgerEntry:
+        with process.ledger.exclusive():
+            number = process.ledger.last + 1
+            stamp = Stamp(0, number, 5, 6, 300, 2, 70 + number, 0)
+            entry = LedgerEntry(journal_uuid(number), stamp, home, 4096 * number, number, 260)
+            process.ledger.record([entry], number)
+            return entry
+
+    given = []
+    for turn in range(6):
+        process, home = (one, other)[turn % 2], journals[turn // 2 % 2]
+        given.append(give(process, home))
+        one.publish()  # in a journal of its own
+        for each in (one, other):
+            with each.ledger.exclusive():
+                for journal in journals:
+                    expected = [entry for entry in given if entry.home == journal]
+                    assert each.ledger.entries_in(journal) == expected
 
 
 def _give_three(path: Path) -> tuple[Path, list[int]]:

@@ -17,9 +17,8 @@ Rows are inserts into a table of eight columns; messages are JSON, keys included
 The last line is one JSON object:
     events_per_s, cpu_us_per_event          from few large transactions, without schemas
     events_per_s_schema, ..._schema         the same with schemas, which is the default
-    events_per_s_single_row, ..._single_row from transactions of one row each, without schemas;
-                                            their deletion included
-    delete_cpu_us         of that, what the bare deletion of such a file costs on this disk
+    events_per_s_single_row, ..._single_row from transactions of one row each, which share
+                                            journals of 16 MiB, without schemas
     events_per_s_transactional, ...         as the first, with a transactional id
     raw_events_per_s, raw_cpu_us_per_event  the raw producer, messages as the first
     vs_raw_producer       events_per_s relative to it; vs_raw_producer_schema alike
@@ -62,7 +61,9 @@ from firebird_cdc.journal.format import (
     JournalReader,
     JournalWriter,
     RowChange,
+    SharedJournalWriter,
     Storage,
+    TransactionWriter,
     Value,
 )
 from firebird_cdc.journal.shipper.kafka.client import producer_settings
@@ -73,6 +74,8 @@ DATABASE = "/srv/firebird/bench.fdb"
 COMMIT_US = 1_772_442_848_250_000
 PLAIN = {"key.converter.schemas.enable": "false", "value.converter.schemas.enable": "false"}
 IDENTITY = "kafka.producer.transactional.id"
+SHARED_BYTES = 16 * 1024 * 1024
+SYNCED_TOGETHER = 3  # what is synced later lies in another block of the journal
 # The kernel counts the memory of whoever started a process among that process's own: a small
 # process starts them.
 LAUNCHER = """\
@@ -189,6 +192,29 @@ def write_journals(folder: Path, journals: int, rows: int) -> None:
                 writer.stamp(sequence)
 
 
+def write_shared_journals(folder: Path, transactions: int) -> None:
+    """Fill FOLDER with TRANSACTIONS of one insert each, in shared journals that are closed."""
+    folder.mkdir()
+    numbers = iter(range(1, transactions + 1))
+    left = transactions
+    with syncing_once():
+        while left:
+            path = folder / f"{uuid.uuid4()}.log"
+            with SharedJournalWriter.create(path, database=DATABASE) as journal:
+                for number in numbers:
+                    left -= 1
+                    if number % SYNCED_TOGETHER == 0:
+                        journal.begin_block()
+                    written = TransactionWriter(journal.header, number, "SYSDBA")
+                    written.insert(written.table(TABLE, COLUMNS), _row(number))
+                    written.seal()
+                    at = journal.append(written)
+                    journal.commit(written, number, ticket=number, commit_us=COMMIT_US)
+                    if at > SHARED_BYTES:
+                        break
+                journal.close()
+
+
 # Runs
 
 
@@ -303,18 +329,6 @@ def _own_cpu() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def deletion_us(folder: Path) -> float:
-    """Delete the journals of FOLDER with nothing else; microseconds of CPU for each."""
-    names = [entry.name for entry in os.scandir(folder) if entry.name.endswith(".log")]
-    descriptor = os.open(folder, os.O_RDONLY)
-    begun = _own_cpu()
-    for name in names:
-        os.unlink(name, dir_fd=descriptor)
-    took = _own_cpu() - begun
-    os.close(descriptor)
-    return took / len(names) * 1e6
-
-
 def copied(source: Path, to: Path) -> Path:
     """A copy of the folder SOURCE, on disk."""
     shutil.rmtree(to, ignore_errors=True)
@@ -414,13 +428,9 @@ def measure_single_rows(
 ) -> dict[str, Any]:
     """Transactions of one row each."""
     folder = directory / "singles"
-    write_journals(folder, sizes.singles, 1)
+    write_shared_journals(folder, sizes.singles)
     note("_single_row", bench.ship(folder, PLAIN, sizes.singles), sizes.singles)
-    folder = directory / "deleted"
-    write_journals(folder, min(sizes.singles, 25_000), 1)
-    deleting = deletion_us(folder)
-    say(f"of that, bare deletion of a journal: {deleting:.2f} us")
-    return {"delete_cpu_us": round(deleting, 2), "single_row_events": sizes.singles}
+    return {"single_row_events": sizes.singles}
 
 
 def measure_latency(bootstrap: str, seconds: float, warm_s: float) -> dict[str, Any]:

@@ -33,13 +33,13 @@ rows_left audit_rows_per_s_per_core audit_cpu_us_per_row
 """
 _ENGINE = """
 commits_vs_bare commits_vs_bare_4 commits_vs_bare_16 bulk_vs_bare commits_vs_own_replication
+commits_vs_own_replication_16
 bare_commits_1_per_s own_commits_1_per_s ours_commits_1_per_s ours_bulk_per_s
 """
 _LATENCY = "_p50 _p99 delivered_p50 delivered_p99"
 # May be zero: what the kernel counts in clock ticks, and memory that a server had already.
 _ANY = {
-    "engine": "memory_rise_mib memory_rise_mib_1 confirmed_after_s",
-    "ship": "delete_cpu_us",
+    "engine": "memory_rise_mib memory_rise_mib_1 confirmed_after_s server_cpu_us_per_commit_16",
     "_latency": "rendered_p50 rendered_p99",
 }
 _FIGURES = {

@@ -21,12 +21,15 @@ def test_backlog_is_worked_off_in_ever_shorter_pauses(
 
     per_s, waiting = 500, 60.0
     pauses: list[float] = []
-    for _ in range(400):  # one second and more, after a standstill
-        pauses.append(pause_after(round(waiting), 0.0005 + 0.00005 * waiting))
-        passed = pauses[-1] + 0.0005 + 0.00005 * waiting
-        now += passed
-        waiting = max(1.0, per_s * passed)
-    assert max(pauses[20:]) < 0.001
+    for _ in range(400):  # half a second and more, after a standstill
+        published = int(waiting)
+        taken_s = 0.0005 + 0.00005 * published
+        pauses.append(pause_after(published, taken_s))
+        waiting += per_s * (pauses[-1] + taken_s) - published
+        idle_s = max(0.0, 1.0 - waiting) / per_s  # nothing is done before there is one
+        waiting += per_s * idle_s
+        now += pauses[-1] + taken_s + idle_s
+    assert max(pauses[-200:]) < 0.001
 
     for _ in range(400):
         pauses.append(pause_after(20, 0.002))

@@ -60,7 +60,8 @@ from firebird_cdc.demo.paths import cache_directory
 from firebird_cdc.demo.processes import Stack, await_condition, members
 from firebird_cdc.journal.folder.ledger import read_noted
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
-from firebird_cdc.journal.folder.shared_page import TICKETS, page_in
+from firebird_cdc.journal.folder.page_file import page_path
+from firebird_cdc.journal.folder.shared_page import page_in
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE))  # which `make` keeps Python from doing
@@ -182,7 +183,7 @@ class Variant:
         begun = time.monotonic()
 
         def nothing_waits() -> bool:
-            page = page_in((self._journals / STATE_DIRECTORY / TICKETS).read_bytes())
+            page = page_in(page_path(self._journals / STATE_DIRECTORY).read_bytes())
             return bool(page.accounted >= page.ticket)
 
         await_condition("the confirmation of all journals", nothing_waits, 60, 0.02)

@@ -54,7 +54,8 @@ from firebird_cdc.journal.folder.disposal import copy_file
 from firebird_cdc.journal.folder.durable import boot_id, replace_file, sync_directory, sync_names
 from firebird_cdc.journal.folder.ledger_records import read_records
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, is_held
-from firebird_cdc.journal.folder.shared_page import TICKETS, SharedPage
+from firebird_cdc.journal.folder.page_file import keep_former_version_out, page_path
+from firebird_cdc.journal.folder.shared_page import SharedPage
 from firebird_cdc.journal.folder.shortage import is_shortage, kept
 from firebird_cdc.journal.format import (
     DATA_OFFSET,
@@ -196,8 +197,10 @@ class JournalFolder:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         self.journal_fd = os.open(self.path, flags)
         undo.callback(os.close, self.journal_fd)
+        if writes or not page_path(self.state).exists():
+            keep_former_version_out(self.state, self.living)
         self.tickets_fd = os.open(
-            self.state / TICKETS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+            page_path(self.state), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
         )
         undo.callback(os.close, self.tickets_fd)
         self.commits_fd = os.open(
@@ -209,7 +212,8 @@ class JournalFolder:
         if writes:
             self._join(undo)
         sync_names(self.path)
-        for folder in (self.path, self.state, self.owners, self.pools, self.slots):
+        page = page_path(self.state).parent
+        for folder in (self.path, self.state, page, self.owners, self.pools, self.slots):
             sync_directory(folder)  # whoever made what is in it may have died before its own sync
         if writes:
             self._agree_on_tickets()
@@ -237,6 +241,16 @@ class JournalFolder:
         self.pool_fd = os.open(self.pool, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         undo.callback(os.close, self.pool_fd)
 
+    def living(self) -> list[str]:
+        """Return the server processes that work here, by what their marks say."""
+        living = []
+        for mark in self.owners.iterdir():
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                _, process, *_ = mark.read_text("ascii").split()
+                if is_held(mark):
+                    living.append(f"process {process}")
+        return living
+
     @property
     def _tickets_name(self) -> str:
         """The file that the tickets are in, whatever its path leads to now."""
@@ -256,14 +270,14 @@ class JournalFolder:
                     others.append(f"process {process}")
         if others:
             raise CaptureError(
-                f"{self.state / TICKETS} was removed or replaced while servers run, and is used by"
+                f"{page_path(self.state)} was removed or replaced while servers run, and is used by"
                 f" {', '.join(others)} as it was before; writes go on when that process has closed"
                 " it, which takes a second; if it does not, end it"
             )
 
     def has_tickets(self) -> bool:
         """Tell whether the tickets' path still leads to the file that was opened."""
-        return _leads_to(self.state / TICKETS, self.tickets_fd)
+        return _leads_to(page_path(self.state), self.tickets_fd)
 
     def retire_tickets(self) -> None:
         """Have every process that has this file open refuse what wants to draw tickets from it."""
@@ -285,7 +299,7 @@ class JournalFolder:
         if count_prepared():
             return
         if _leads_to(self.path, self.journal_fd):
-            lost, successor = self.state / TICKETS, "with the file"
+            lost, successor = page_path(self.state), "with the file"
         else:
             lost, successor = self.path, "in the folder"
         _log.error(
@@ -346,10 +360,10 @@ class JournalFolder:
     @contextlib.contextmanager
     def locked_tickets(self) -> Iterator[None]:
         """Keep every process from drawing a ticket, as the plugin itself does (host.c)."""
-        fd = os.open(self.state / TICKETS, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(page_path(self.state), os.O_RDWR | os.O_CLOEXEC)
         try:
             if not os.path.sameopenfile(fd, self.tickets_fd):
-                raise OSError(errno.ESTALE, "was replaced", str(self.state / TICKETS))
+                raise OSError(errno.ESTALE, "was replaced", str(page_path(self.state)))
             fcntl.flock(fd, fcntl.LOCK_EX)
             yield
         finally:

@@ -387,7 +387,7 @@ class SequenceLedger:
         highest = max([self.highest_transaction, *(each.stamp.transaction for each in group)])
         body = self._record(group, last, highest).pack()
         if self._end + len(body) > max(_LEDGER_LIMIT, 2 * self._kept):
-            self._begin_anew()
+            self.begin_anew()
         self.last = last
         self.highest_transaction = highest
         self._meet_tickets(group)
@@ -432,7 +432,7 @@ class SequenceLedger:
         known = self.attachments, self.incarnation
         return LedgerRecord(self.epoch, last, highest, *known, given)
 
-    def _begin_anew(self) -> None:
+    def begin_anew(self) -> None:
         """Replace a long ledger by one that only knows the last number, and what lies in journals
         that are not closed yet. All stamps written so far are put on disk first: nothing could
         write them again."""

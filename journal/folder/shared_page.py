@@ -16,11 +16,9 @@ from time import monotonic_ns
 from typing import Any, Final, NamedTuple
 
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, is_held
+from firebird_cdc.journal.folder.page_file import page_path
 from firebird_cdc.journal.folder.subjects import CONFIRMER, UNDECIDED, TroubleKind
 from firebird_cdc.native._shared_page import ffi
-
-TICKETS: Final = "tickets"
-"""The file that all processes of a journal folder have mapped."""
 
 _STRUCT = "struct fbc_shared_page *"
 PAGE_BYTES: Final[int] = ffi.sizeof("struct fbc_shared_page")
@@ -98,7 +96,8 @@ def read_confirmer(directory: Path, is_locked: Callable[[Path], bool] = is_held)
     """
     state = directory / STATE_DIRECTORY
     try:
-        fd = os.open(state / TICKETS, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        fd = os.open(page_path(state), flags)
         try:
             page = page_in(os.read(fd, PAGE_BYTES))
         finally:

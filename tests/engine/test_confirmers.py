@@ -47,7 +47,7 @@ def _state(capture: Capture) -> Path:
 
 
 def _confirmer(capture: Capture) -> int:
-    return int(page_in((_state(capture) / "tickets").read_bytes()).confirmer)
+    return int(page_in((_state(capture) / "tickets/page").read_bytes()).confirmer)
 
 
 def _status(capture: Capture) -> tuple[int, str]:
@@ -107,7 +107,7 @@ def test_process_without_its_confirmer_thread_releases_a_removed_ticket_file(
     capture.clients[0].perform(_POINTS, "end_thread", "publish.before")
     _write(attachment, 2)
     until("the thread to end", _ended(capture))
-    (_state(capture) / "tickets").unlink()
+    (_state(capture) / "tickets/page").unlink()
     until("another start", lambda: _can_write(attachment, 3))
     assert _ids(capture) == [1, 2, 3]
 
@@ -131,7 +131,7 @@ def test_a_journal_in_limbo_is_not_forgotten_when_the_thread_ends(pair: Pair) ->
 def _let_time_pass(capture: Capture, seconds: float) -> None:
     """Have the last heartbeat be that much older; whoever could give another one hangs."""
     with (
-        (_state(capture) / "tickets").open("r+b") as file,
+        (_state(capture) / "tickets/page").open("r+b") as file,
         closing(SharedPage(file.fileno())) as page,
     ):
         page.fields.heartbeat_ms = time.monotonic_ns() // 1_000_000 - int(seconds * 1000)

@@ -19,12 +19,12 @@ from firebird_cdc.journal.format import Gap
 pytestmark = pytest.mark.engine
 
 _POINTS = Path(__file__).parents[1] / "faults" / "points.py"
-_REFUSED = r"\.firebird-cdc/tickets was removed or replaced"
+_REFUSED = r"\.firebird-cdc/tickets\S* was removed or replaced"
 _TURNS = 40
 
 
 def _tickets(capture: Capture) -> Path:
-    return capture.journal_directory / ".firebird-cdc/tickets"
+    return capture.journal_directory / ".firebird-cdc/tickets/page"
 
 
 def _remove(tickets: Path) -> None:
@@ -229,7 +229,7 @@ def test_starting_process_is_refused_while_another_uses_a_removed_ticket_file(
 ) -> None:
     path = tmp_path / "journals"
     first = JournalFolder(path)
-    (path / ".firebird-cdc/tickets").unlink()
+    (path / ".firebird-cdc/tickets/page").unlink()
     with pytest.raises(CaptureError, match="is used by process"):
         JournalFolder(path)
     first.leave_tickets()

@@ -449,7 +449,7 @@ def test_a_ddl_waits_for_the_one_before_it_but_not_for_long(capture: Capture) ->
 def _pretend_ddl_of_elsewhere(capture: Capture, database: int = 0) -> None:
     """Say that another process has committed a DDL now, which nobody describes; in the database
     of the last one, or in that of another key."""
-    tickets = capture.journal_directory / ".firebird-cdc/tickets"
+    tickets = capture.journal_directory / ".firebird-cdc/tickets/page"
     with tickets.open("r+b") as file, closing(SharedPage(file.fileno())) as page:
         page.fields.table_ddl = 2**40
         page.fields.table_ddl_ms = time.monotonic_ns() // 1_000_000

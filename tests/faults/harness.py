@@ -552,7 +552,7 @@ class Series:
             return sorted(path.name for path in found)
 
         def is_kept() -> bool:
-            tickets = self.capture.journal_directory / ".firebird-cdc/tickets"
+            tickets = self.capture.journal_directory / ".firebird-cdc/tickets/page"
             undecided = page_in(tickets.read_bytes()).undecided
             return has_survivors and undecided == len(waiting()) > 0
 

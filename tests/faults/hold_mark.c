@@ -25,7 +25,7 @@
 
 enum { INVENTORY_PAGE = 3, INVENTORY_HEAD = 20, COMMITTED = 3, POLL_US = 1000 };
 
-static const char TICKETS[] = "/.firebird-cdc/tickets";
+static const char TICKETS[] = "/.firebird-cdc/tickets/page";
 static __thread int has_left_commit;
 static atomic_long marks; /* written by threads that had left it */
 

@@ -45,7 +45,7 @@ def _state(capture: Capture) -> Path:
 
 
 def _undecided(capture: Capture) -> int:
-    return int(page_in((_state(capture) / "tickets").read_bytes()).undecided)
+    return int(page_in((_state(capture) / "tickets/page").read_bytes()).undecided)
 
 
 def _kill(capture: Capture, client: Client) -> None:

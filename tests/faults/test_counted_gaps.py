@@ -57,7 +57,7 @@ def test_a_count_is_on_disk_when_its_commit_returns(gap: Capture, tmp_path: Path
     server.kill()
 
     gap.journal_directory.chmod(0o700)
-    tickets = gap.journal_directory / ".firebird-cdc/tickets"
+    tickets = gap.journal_directory / ".firebird-cdc/tickets/page"
     for record in read_records(log):
         for disk in disks:
             disk.apply(record)

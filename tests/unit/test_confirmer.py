@@ -374,7 +374,7 @@ def test_starting_process_does_not_hold_the_ticket_lock_while_it_scans(
 
     def watched(folder: JournalFolder) -> Iterator[str]:
         for path in unconfirmed(folder):
-            held.append(is_held(folder.state / "tickets"))
+            held.append(is_held(folder.state / "tickets/page"))
             yield path
 
     monkeypatch.setattr(JournalFolder, "_unconfirmed", watched)

@@ -132,7 +132,7 @@ def _register_status(subparsers: Subparsers) -> None:
 
 
 def _register_journal(subparsers: Subparsers) -> None:
-    from firebird_cdc.journal.shipper.commands import acknowledge, retry, show
+    from firebird_cdc.journal.shipper.commands import acknowledge, downgrade, retry, show
 
     parser = subparsers.add_parser("journal", help="inspect, retry and discard journals")
     actions = parser.add_subparsers(dest="journal_command", metavar="ACTION", required=True)
@@ -141,3 +141,4 @@ def _register_journal(subparsers: Subparsers) -> None:
     show_parser.set_defaults(run=show.run)
     retry.register(actions)
     acknowledge.register(actions)
+    downgrade.register(actions)

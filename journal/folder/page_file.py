@@ -1,0 +1,77 @@
+"""The file of the page that all processes of a journal folder share: ``tickets/page``.
+
+In version 0.1 the page was in a file ``tickets``. That version knows no shared journals: it would
+put those that wait into its quarantine. So whoever writes journals makes a folder of that name, in
+which it refuses to work, and moves the page there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from firebird_cdc.errors import CaptureError
+from firebird_cdc.journal.folder.durable import sync_directory
+
+_FOLDER: Final = "tickets"
+_PAGE = "page"
+_NEW = "tickets-new"  # until it has all that belongs in it
+_README = """\
+Journals in this folder are shared by transactions, and version 0.1 of firebird-cdc can't read them:
+it would take them for damaged. To go back to it, see "Going back" in docs/installation.md.
+"""
+
+
+def page_path(state: Path) -> Path:
+    """Return where the page is, in the folder STATE of a journal folder: where version 0.1 had it
+    while nobody has written journals since."""
+    folder = state / _FOLDER
+    return folder if folder.is_file() else folder / _PAGE
+
+
+def keep_former_version_out(state: Path, living: Callable[[], list[str]]) -> None:
+    """Have the page where version 0.1 finds none. LIVING: returns the server processes that work
+    here, which are that version's if it finds one. Raises CaptureError if there are, OSError."""
+    if (state / _FOLDER).is_dir():
+        return
+    lock = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _move_page(state, living)
+    finally:
+        os.close(lock)
+
+
+def _move_page(state: Path, living: Callable[[], list[str]]) -> None:
+    folder, new = state / _FOLDER, state / _NEW
+    if folder.is_dir():  # by another process, just now
+        return
+    if folder.is_file():
+        if others := living():
+            raise CaptureError(
+                f"version 0.1 of firebird-cdc works in {state.parent} ({', '.join(others)}), and "
+                "does not know the journals of this version: end those server processes, and "
+                "writes go on"
+            )
+        new.mkdir(mode=0o700, exist_ok=True)
+        folder.rename(new / _PAGE)
+    else:
+        new.mkdir(mode=0o700, exist_ok=True)  # whoever moved a page may have died before its end
+    (new / "README").write_text(_README)
+    sync_directory(new)
+    new.rename(folder)
+    sync_directory(state)
+
+
+def let_former_version_in(state: Path) -> None:
+    """Have the page where version 0.1 looks for it; nobody may work here. Raises OSError."""
+    folder, new = state / _FOLDER, state / _NEW
+    if folder.is_dir():
+        folder.rename(new)
+        (new / _PAGE).rename(folder)
+    sync_directory(state)
+    shutil.rmtree(new, ignore_errors=True)

@@ -76,6 +76,11 @@ def has_undecided(path: Path) -> bool:
     return any((journal, each.offset) not in given | voids for each in heads)
 
 
+def heads_in(path: Path) -> list[Head]:
+    """Return the heads of the transactions in a shared journal, whatever became of them."""
+    return [each.what for each in _things(path)[1] if isinstance(each.what, Head)]
+
+
 def _things(path: Path) -> tuple[bytes, list[Found]]:
     """Return the uuid of a shared journal, and what lies in it; nothing if it was closed."""
     try:

@@ -29,6 +29,7 @@ def _counted(tickets: Path) -> int:
 @pytest.fixture
 def gap(capture: Capture, tmp_path: Path) -> Iterator[Capture]:
     capture.options["connector.capture.failure.mode"] = "gap"
+    capture.options["connector.journal.transactions"] = "1"  # so that each needs a file
     capture.write_config()
     yield capture
     capture.journal_directory.chmod(0o700)

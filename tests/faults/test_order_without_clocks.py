@@ -4,12 +4,15 @@ their commits and under a clock that was set back: published in the order of eac
 from __future__ import annotations
 
 import struct
+from uuid import UUID
 
 import google_crc32c
 import pytest
 from capture import Attachment, Capture, SqlError, fold, until
 from harness import HERE
+from shared_folder import is_shared, ledger_entries
 
+from firebird_cdc.journal.folder.commit_entries import read_entries
 from firebird_cdc.journal.format import (
     BLOCK_HEADER,
     COMMIT_OFFSET,
@@ -22,6 +25,8 @@ pytestmark = pytest.mark.engine
 
 _POINTS = HERE / "points.py"
 _HOUR_US = 3_600_000_000
+_ENTRY = 128  # bytes of the entry of a commit
+_SEAL = BLOCK_HEADER + 64  # of a transaction that shares its journal
 
 
 def _stalled(capture: Capture) -> tuple[Attachment, Attachment]:
@@ -38,9 +43,12 @@ def _stalled(capture: Capture) -> tuple[Attachment, Attachment]:
 
 
 def _crash(capture: Capture, marked: int = -1) -> None:
-    """Kill the server, set the clock back by an hour before each of its seals, and take the commit
-    mark of each transaction that it did not publish but the MARKED-th, from 0."""
+    """Kill the server, set the clock back by an hour before each of its seals, and take what says
+    the ticket of each transaction that it did not publish but the MARKED-th, from 0."""
     capture.clients.pop().kill()
+    if any(map(is_shared, capture.live())):
+        _crash_shared(capture, marked)
+        return
     found = []
     for path in capture.live():
         with JournalReader(path) as reader:
@@ -58,6 +66,39 @@ def _crash(capture: Capture, marked: int = -1) -> None:
         path.write_bytes(content)
 
 
+def _close_block(content: bytearray, at: int, uuid: UUID) -> int:
+    """Write the checksum of the block at AT of a journal, and return it."""
+    (length,) = struct.unpack_from("<I", content, at + 4)
+    covered = content[at : at + 36] + content[at + BLOCK_HEADER :][:length]
+    crc = int(google_crc32c.value(uuid.bytes + covered))
+    struct.pack_into("<I", content, at + 36, crc)
+    return crc
+
+
+def _crash_shared(capture: Capture, marked: int) -> None:
+    commits = capture.journal_directory / ".firebird-cdc/commits"
+    with commits.open("r+b") as file:
+        given = {entry.uuid for entry in ledger_entries(capture.journal_directory)}
+        entries = [each for each in read_entries(file.fileno(), 1) if each.uuid not in given]
+        for number, entry in enumerate(entries):
+            with (capture.journal_directory / f"{entry.journal}.log.live").open("r+b") as journal:
+                content = bytearray(journal.read())
+                at = entry.offset + entry.seal_end - _SEAL
+                (sealed_us,) = struct.unpack_from("<q", content, at + BLOCK_HEADER + 24)
+                back_us = sealed_us - number * _HOUR_US
+                struct.pack_into("<q", content, at + BLOCK_HEADER + 24, back_us)
+                crc = _close_block(content, at, entry.uuid)
+                if entry.catalogue_offset:  # which continues the seal
+                    at = entry.offset + entry.catalogue_offset
+                    struct.pack_into("<I", content, at + 24, crc)
+                    _close_block(content, at, entry.uuid)
+                journal.seek(0)
+                journal.write(content)
+            if number != marked:
+                file.seek(entry.ticket * _ENTRY)
+                file.write(bytes(_ENTRY))
+
+
 def _values(capture: Capture) -> list[int]:
     """Return what row 1 was set to, in the order of the journals, after another commit."""
     attachment = capture.attach()
@@ -66,6 +107,13 @@ def _values(capture: Capture) -> list[int]:
     rows = [row for journal in capture.journals() for _, _, row in journal.brief() if row]
     assert fold(capture.journals())["T"] == attachment.rows("T")
     return [row["N"] for row in rows if row["ID"] == 1 and "N" in row]
+
+
+@pytest.fixture(params=["own", "shared"], autouse=True)
+def journals(capture: Capture, request: pytest.FixtureRequest) -> None:
+    """Have each transaction in a journal of its own, or let them share one."""
+    capture.options["connector.journal.transactions"] = "0" if request.param == "shared" else "1"
+    capture.write_config()
 
 
 @pytest.mark.parametrize("marked", [-1, 1, 2, 3])

@@ -14,7 +14,7 @@
     databases/looked              made anew whenever dropped ones are looked for (history.py)
     quarantine/                   what could not be decided, read or sent, with the reason
     retry/                        what was asked of the shipper, and its answers
-    tickets                       the counter of commits, shared by all processes
+    tickets/page                  the counter of commits, shared by all processes (page_file.py)
     commits                       by ticket, what was committed in shared journals
                                   (commit_entries.py)
     restored                      since when nothing of a power cut is left to be restored

@@ -125,7 +125,7 @@ def test_downgrade_waits_for_shared_journals_and_then_gives_the_folder_back(
 
     assert main(command) != 0
     said = capsys.readouterr().err
-    assert f"1 journal in {path} can be read by this version alone ({journal.name})" in said
+    assert f"1 journal in {path} may be readable by this version alone ({journal.name})" in said
     assert (_state(path) / "tickets").is_dir()
 
     journal.unlink()

@@ -19,10 +19,10 @@ def register(actions: Any) -> None:
     parser = actions.add_parser(
         "downgrade",
         help="prepare the journal folder for version 0.1 of firebird-cdc",
-        description="Version 0.1 can't read journals that transactions share, and does not work in"
-        " a folder in which this version has worked. This makes it one for version 0.1 again, if no"
-        " such journal waits there; else it names them and changes nothing. Neither a server that"
-        " captures nor a shipper may run. Numbers go on where they are.",
+        description="Version 0.1 can't read journals of this version, and does not work in a folder"
+        " in which this version has worked. This makes it one for version 0.1 again, if no journal"
+        " waits there; else it names them and changes nothing. Neither a server that captures nor a"
+        " shipper may run. Numbers go on where they are.",
     )
     add_config_option(parser)
     parser.set_defaults(run=run)
@@ -47,11 +47,11 @@ def run(arguments: argparse.Namespace) -> int:
                 " again"
             )
         Recovery(directory, config.journal_fsync).look()
-        if waiting := list(_shared_journals(directory)):
+        if waiting := list(_waiting(directory)):
             names = ", ".join(path.name for path in waiting[:3]) + (", …" if waiting[3:] else "")
             count = "1 journal" if len(waiting) == 1 else f"{len(waiting)} journals"
             raise ShipError(
-                f"{count} in {directory} can be read by this version alone"
+                f"{count} in {directory} may be readable by this version alone"
                 f" ({names}): have them shipped (firebird-cdc ship --once), send those in the"
                 " quarantine (firebird-cdc journal retry) or remove them, then run this again"
             )
@@ -64,18 +64,19 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _shared_journals(directory: Path) -> Iterator[Path]:
-    """Yield the journals in the folder and its quarantine that version 0.1 can't read."""
+def _waiting(directory: Path) -> Iterator[Path]:
+    """Yield the journals in the folder, and those in its quarantine that several transactions
+    share or could: version 0.1 would take them for damaged."""
     from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
     from firebird_cdc.journal.folder.notes import QUARANTINE
     from firebird_cdc.journal.format.layout import FILE_BLOCK
     from firebird_cdc.journal.format.shared import is_shared
 
-    for folder in (directory, directory / STATE_DIRECTORY / QUARANTINE):
-        for path in sorted(folder.glob("*.log*")):
-            with path.open("rb") as file:
-                if is_shared(file.read(FILE_BLOCK)):
-                    yield path
+    yield from sorted(directory.glob("*.log*"))
+    for path in sorted((directory / STATE_DIRECTORY / QUARANTINE).glob("*.log")):
+        with path.open("rb") as file:
+            if is_shared(file.read(FILE_BLOCK)):
+                yield path
 
 
 def _forget_shared_journals(folder: JournalFolder, fsync: bool) -> None:

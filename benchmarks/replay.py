@@ -24,6 +24,8 @@ The last line is one JSON object:
     cpu_us_per_row        user and system time of all processes, from one journal on one core
     audit_rows_per_s_per_core, audit_cpu_us_per_row     without --quick: `replay audit` of the
                           one journal by itself, on one core
+    single_rows_vs_bulk   without --quick: rate from transactions of one row each in shared
+                          journals, relative to the same rows in one transaction, on one core
     rows, rows_left       changes read, rows of the table at the end
     peak_memory_mib       the most memory of each process on one core, JVM included, added up
 """
@@ -45,10 +47,20 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
+from uuid import uuid4
 
-from firebird_cdc.journal.format import Column, JournalWriter, Storage, Table
+from firebird_cdc.journal.format import (
+    Column,
+    JournalWriter,
+    SharedJournalWriter,
+    Storage,
+    Table,
+    TransactionWriter,
+)
 
 FILES = 1000
+_MOST_SINGLES = 200_000
+_SHARED_BYTES = 16 * 1024 * 1024
 _DAY_0_US = 40_587 * 86_400_000_000
 _IMAGE = struct.Struct("<BqiqHHq?d")
 _U32 = struct.Struct("<I")
@@ -132,26 +144,32 @@ def _image(row: Row) -> bytes:
     return fixed + name + city
 
 
+def _add(
+    writer: JournalWriter | TransactionWriter, columns: list[Column], changes: Sequence[Change]
+) -> None:
+    table: Table = writer.table("ORDERS", columns)
+    add = writer._add
+    for op, before, after in changes:
+        if op == "c":
+            assert after is not None
+            add(_INSERT, table.number, _image(after), event=True)
+        elif op == "d":
+            assert before is not None
+            add(_DELETE, table.number, _image(before), event=True)
+        else:
+            assert before is not None
+            assert after is not None
+            old = _image(before)
+            add(_UPDATE, table.number, _U32.pack(len(old)) + old + _image(after), event=True)
+    writer.seal()
+
+
 def _write_journal(path: Path, sequence: int, changes: Sequence[Change]) -> None:
     with JournalWriter(
         path, transaction=1000 + sequence, database="/bench.fdb", user="SYSDBA"
     ) as writer:
         path.rename(path.with_name(f"{writer.uuid}.log"))
-        table: Table = writer.table("ORDERS", _columns())
-        add = writer._add
-        for op, before, after in changes:
-            if op == "c":
-                assert after is not None
-                add(_INSERT, table.number, _image(after), event=True)
-            elif op == "d":
-                assert before is not None
-                add(_DELETE, table.number, _image(before), event=True)
-            else:
-                assert before is not None
-                assert after is not None
-                old = _image(before)
-                add(_UPDATE, table.number, _U32.pack(len(old)) + old + _image(after), event=True)
-        writer.seal()
+        _add(writer, _columns(), changes)
         writer.commit(sequence, 1_700_000_000_000_000 + sequence)
         writer.stamp(sequence)
 
@@ -163,6 +181,27 @@ def _write_journals(folder: Path, changes: Sequence[Change], files: int) -> None
         for number in range(files):
             part = changes[number * size : (number + 1) * size]
             _write_journal(folder / f"{number}.tmp", number + 1, part)
+
+
+def _write_shared_journals(folder: Path, changes: Sequence[Change]) -> None:
+    """Write CHANGES as transactions of one change each, in journals of 16 MiB."""
+    folder.mkdir()
+    columns = _columns()
+    numbered = enumerate(changes, 1)
+    left = len(changes)
+    while left:
+        path = folder / f"{uuid4()}.log"
+        with SharedJournalWriter.create(path, database="/bench.fdb") as journal:
+            for sequence, change in numbered:
+                left -= 1
+                written = TransactionWriter(journal.header, 1000 + sequence, "SYSDBA")
+                _add(written, columns, [change])
+                at = journal.append(written)
+                commit_us = 1_700_000_000_000_000 + sequence
+                journal.commit(written, sequence, ticket=sequence, commit_us=commit_us)
+                if at > _SHARED_BYTES:
+                    break
+            journal.close()
 
 
 def _write_parquet(folder: Path, changes: Sequence[Change]) -> None:
@@ -387,13 +426,16 @@ class _Measurement:
 
 
 @contextmanager
-def _data(rows: int) -> Iterator[Path]:
+def _data(rows: int, singles: int) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="firebird-cdc-bench-") as folder:
         data = Path(folder)
         changes = list(_changes(rows))
         _write_journals(data / "one", changes, 1)
         _write_journals(data / "many", changes, FILES)
         _write_parquet(data / "parquet", changes)
+        if singles:
+            _write_journals(data / "bulk", changes[:singles], 1)
+            _write_shared_journals(data / "shared", changes[:singles])
         warm = changes[: rows // 10]
         _write_journals(data / "warm", warm, 4)
         _write_parquet(data / "warm-parquet", warm)
@@ -421,14 +463,16 @@ def main() -> None:
     cores = sorted(os.sched_getaffinity(0))
     java = "-XX:TieredStopAtLevel=1" if is_quick else ""
     parts = ["one", "many", "parquet"]
+    singles = 0
     if arguments.tiny or not arguments.quick:
-        parts.append("audit")
+        parts += ["audit", "bulk", "shared"]
+        singles = min(rows // 10, _MOST_SINGLES) if arguments.tiny else _MOST_SINGLES
     with ExitStack() as stack:
         alone = stack.enter_context(_Measurement(cores[-1:], parts, turns, java))
         pair = None
         if len(cores) > 1 and not arguments.tiny:
             pair = stack.enter_context(_Measurement(cores[-2:], ["one"], turns, java))
-        data = stack.enter_context(_data(rows))
+        data = stack.enter_context(_data(rows, singles))
         all_of_them = [each for each in (alone, pair) if each is not None]
         for each in all_of_them:
             each.warm_up(data)
@@ -440,8 +484,9 @@ def main() -> None:
     for name, runs in on_one["runs"].items():
         best[name] = min(runs, key=lambda run: run["s"])
         times = " ".join(f"{run['s']:.2f}" for run in runs)
+        count = singles if name in ("bulk", "shared") else rows
         print(
-            f"{name:8} one core: {rows / best[name]['s']:10,.0f} rows/s"
+            f"{name:8} one core: {count / best[name]['s']:10,.0f} rows/s"
             f" ({times} s; {best[name]['cpu_s']:.2f} s of CPU)"
         )
     result = {
@@ -458,6 +503,8 @@ def main() -> None:
     if "audit" in best:
         result["audit_rows_per_s_per_core"] = round(rows / best["audit"]["s"])
         result["audit_cpu_us_per_row"] = round(best["audit"]["cpu_s"] / rows * 1e6, 2)
+    if singles:
+        result["single_rows_vs_bulk"] = round(best["bulk"]["s"] / best["shared"]["s"], 3)
     if on_two is not None:
         times = [run["s"] for run in on_two["runs"]["one"]]
         cpu = min(run["cpu_s"] for run in on_two["runs"]["one"])

@@ -37,7 +37,7 @@ enum {
     FIRST_BYTES = 32 * 1024,
     MOST_BYTES = 16 * 1024 * 1024,
     MOST_IDLE = 16, /* files of databases in which nobody works */
-    IDLE_S = 60,
+    AGE_S = 60,     /* of a journal that is appended to */
     LOOK_S = 10,
     PAUSE_S = 5
 };
@@ -59,7 +59,7 @@ struct fbc_shared_file {
     int is_left;         /* nor does it then; closed as soon as all in it has ended */
     int is_syncing;      /* SYNC is at work */
     struct fbc_sync sync;
-    time_t used_at;
+    time_t since; /* its first transaction, or as long as there is none: it was made */
 };
 
 /* Of one database: see fbc_database. */
@@ -176,7 +176,7 @@ static struct fbc_shared_file *make(struct fbc_shared_writer *writer,
         file->inode = inode;
         file->size = size;
         file->end = file->synced = BLOCK;
-        file->used_at = now_s();
+        file->since = now_s();
         fbc_folder_hold();
         memcpy(file->owner, fbc_folder.owner, 16);
         file->is_synced = fbc_folder.is_synced;
@@ -325,7 +325,7 @@ int fbc_shared_await(const struct fbc_place *place) {
     return await(place->file, place->end);
 }
 
-/* ---- The thread that makes files beforehand, and closes idle ones -------------------------- */
+/* ---- The thread that makes files beforehand, and closes old ones --------------------------- */
 
 static void make_next(struct fbc_database *database, struct fbc_shared_writer *writer) {
     struct fbc_error error;
@@ -347,15 +347,16 @@ static void make_next(struct fbc_database *database, struct fbc_shared_writer *w
     pthread_mutex_unlock(&writer->lock);
 }
 
-/* Leave what WRITER has if it was not used for IDLE_S seconds. */
-static void leave_idle(struct fbc_shared_writer *writer, int idle_s) {
+/* Leave what WRITER has for AGE_S seconds: archives and audits see a journal once it is closed. */
+static void leave_old(struct fbc_shared_writer *writer, int age_s) {
+    struct fbc_shared_file *file;
     pthread_mutex_lock(&writer->lock);
-    struct fbc_shared_file *file = writer->current ? writer->current : writer->next;
-    if (file && !file->open && now_s() - file->used_at >= idle_s) {
-        if (writer->next && writer->next != file)
-            leave(writer->next);
-        writer->next = NULL;
-        writer->next_bytes = FIRST_BYTES;
+    while ((file = writer->current ? writer->current : writer->next) &&
+           now_s() - file->since >= age_s) {
+        if (file->end < file->size / 4)
+            writer->next_bytes = FIRST_BYTES;
+        if (file == writer->next)
+            writer->next = NULL;
         leave(file);
     }
     pthread_mutex_unlock(&writer->lock);
@@ -364,7 +365,7 @@ static void leave_idle(struct fbc_shared_writer *writer, int idle_s) {
 void fbc_shared_spare(struct fbc_database *database) {
     struct fbc_shared_writer *writer = atomic_load(&database->shared);
     if (writer && atomic_load(&open_files) > MOST_IDLE)
-        leave_idle(writer, 0);
+        leave_old(writer, 0);
 }
 
 static void *serve(void *unused) {
@@ -380,7 +381,7 @@ static void *serve(void *unused) {
             struct fbc_shared_writer *writer = atomic_load(&each->shared);
             if (writer) {
                 make_next(each, writer);
-                leave_idle(writer, IDLE_S);
+                leave_old(writer, AGE_S);
             }
         }
     }
@@ -463,8 +464,8 @@ static int write_unit(struct fbc_shared_file *file, const struct fbc_unit *unit,
     }
     file->end = at;
     file->open++;
-    file->transactions++;
-    file->used_at = now_s();
+    if (!file->transactions++)
+        file->since = now_s();
     *place = (struct fbc_place){.file = file,
                                 .offset = offset,
                                 .length = unit->length,

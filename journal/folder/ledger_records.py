@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-import google_crc32c
-
 from firebird_cdc.journal.folder.inventory import Incarnation
-from firebird_cdc.journal.format import Place, Stamp, fast_uuid
+from firebird_cdc.journal.format import Place, Stamp, crc32c, fast_uuid
 
 _HEAD = struct.Struct("<4sIIIQQ16siiQ")
 _ENTRY = struct.Struct("<16sqqQQQQ")
@@ -82,7 +80,7 @@ class LedgerRecord(NamedTuple):
                 body += _PLACED.pack(*fields, _NO_HOME if home is None else home.bytes, *place)
             else:
                 body += _ENTRY.pack(*fields)
-        return body + _CRC.pack(google_crc32c.value(body))
+        return body + _CRC.pack(crc32c.value(body))
 
 
 def places_of_records(content: bytes) -> Iterator[tuple[int, int]]:
@@ -96,7 +94,7 @@ def places_of_records(content: bytes) -> Iterator[tuple[int, int]]:
         end = at + _HEAD.size + entries * entry.size
         if end + _CRC.size > len(content):
             return
-        if _CRC.unpack_from(content, end)[0] != google_crc32c.value(content[at:end]):
+        if _CRC.unpack_from(content, end)[0] != crc32c.value(content[at:end]):
             return
         yield at, end + _CRC.size
         at = end + _CRC.size

@@ -1,16 +1,20 @@
-"""Shared journals that are open, for whoever only looks: ledgers say what is committed there."""
+"""Shared journals that are open, for whoever only looks: ledgers say what is committed there.
+
+Needs nothing that is compiled, as Spark's tasks use it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry, read_records
-from firebird_cdc.journal.folder.ledger_tail import ledgers_of
+from firebird_cdc.journal.folder.locks import STATE_DIRECTORY
 from firebird_cdc.journal.format import Place
+from firebird_cdc.journal.format.content import Source
 from firebird_cdc.journal.format.layout import FILE_BLOCK
-from firebird_cdc.journal.format.shared import is_shared
+from firebird_cdc.journal.format.sectors import Head
+from firebird_cdc.journal.format.shared import Void, is_shared, parse_file_header, walk
 
 LIVE = ".log.live"
 """Ending of the name of a journal that is not closed."""
@@ -41,9 +45,32 @@ def find_open(directory: Path, uuid: str) -> Path | None:
     return None
 
 
+def undecided_in(directory: Path, database: str) -> Iterator[tuple[str, Head]]:
+    """Yield the journal's name and the head of each transaction in the open journals of the folder
+    DIRECTORY that is of DATABASE and has neither a number nor a void. Raises OSError."""
+    heads: list[tuple[str, Head]] = []
+    decided: set[tuple[bytes, int]] = set()
+    for path in directory.glob(f"*{LIVE}"):
+        with suppress(FileNotFoundError), closing(Source(path)) as source:
+            header = parse_file_header(source.read(FILE_BLOCK, 0))
+            if header is None or header.database != database:
+                continue
+            for found in walk(source.read, source.size, header.uuid):
+                if isinstance(found.what, Void):
+                    decided.add((found.what.journal, found.what.offset))
+                elif isinstance(found.what, Head):
+                    heads.append((path.name, found.what))
+    # Afterwards: what was decided meanwhile is not undecided.
+    given = {entry.uuid for entry in _given(directory)}
+    for name, head in heads:
+        is_decided = (head.journal, head.offset) in decided or head.header.uuid in given
+        if not is_decided and (directory / name).exists():  # else it is closed
+            yield name, head
+
+
 def _given(directory: Path) -> Iterator[LedgerEntry]:
     """Yield what the ledgers have of shared journals."""
-    for ledger in ledgers_of(directory).glob("*.ledger"):
+    for ledger in (directory / STATE_DIRECTORY / "databases").glob("*.ledger"):
         with suppress(FileNotFoundError):
             for record in read_records(ledger.read_bytes(), only_shared=True):
                 yield from (entry for entry in record.given if entry.home is not None)

@@ -16,6 +16,7 @@ from typing import Final
 
 from firebird_cdc.errors import CaptureError
 from firebird_cdc.journal.folder.durable import sync_directory
+from firebird_cdc.journal.format.layout import pwrite
 
 _FOLDER: Final = "tickets"
 _PAGE = "page"
@@ -61,10 +62,19 @@ def _move_page(state: Path, living: Callable[[], list[str]]) -> None:
         folder.rename(new / _PAGE)
     else:
         new.mkdir(mode=0o700, exist_ok=True)  # whoever moved a page may have died before its end
-    (new / "README").write_text(_README)
+    _explain(new)
     sync_directory(new)
     new.rename(folder)
     sync_directory(state)
+
+
+def _explain(folder: Path) -> None:
+    """Say in FOLDER to whoever goes back to version 0.1 why that does not work."""
+    fd = os.open(folder / "README", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        pwrite(fd, _README.encode(), 0)
+    finally:
+        os.close(fd)
 
 
 def let_former_version_in(state: Path) -> None:

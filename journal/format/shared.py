@@ -274,12 +274,12 @@ def _packed(first: bytes, journal: UUID, found: Iterable[tuple[Place, bytes]]) -
 
 
 class SharedJournal:
-    """A shared journal that is closed; a context manager.
+    """A shared journal, closed unless PLACES are given; a context manager.
 
     ``opener``: opens it where it is not on this machine, PATH is only its name then; ``content``:
     all of it, where the caller has it. ``places``: its committed transactions in the order of
     their numbers; ``index``: where that says so. ``header``: None where it is damaged, which harms
-    no transaction.
+    no transaction. PLACES: what is committed in one that is open, as a ledger says.
 
     Raises JournalTorn if the journal has no index, JournalEmpty if nothing is in the file,
     JournalCorrupt if it is no shared journal or both copies of a part of the index are damaged,
@@ -291,6 +291,7 @@ class SharedJournal:
         path: Path | str,
         content: bytes | None = None,
         opener: Callable[[], RandomAccess] | None = None,
+        places: list[Place] | None = None,
     ) -> None:
         self._path = path
         self._opener = opener
@@ -300,7 +301,10 @@ class SharedJournal:
             if is_sector(first[:SECTOR], MAGIC, first[16:32]):  # as version 1 has it
                 raise JournalCorrupt(path, 8, "this is no journal that transactions share")
             self.header = parse_file_header(first)
-            self.index, self.places = self._read_index(first)
+            if places is None:
+                self.index, self.places = self._read_index(first)
+            else:
+                self.places = places
             self._by_uuid: dict[UUID, Place] = {}  # once it is asked for
         except BaseException:
             source.close()

@@ -22,6 +22,7 @@ from firebird_cdc.bridge.confirm import gaps
 from firebird_cdc.bridge.confirm import loop as confirmer_module
 from firebird_cdc.bridge.confirm.loop import Confirmer
 from firebird_cdc.bridge.host import CommittedJournal, CountedGap, GapsCounted
+from firebird_cdc.cli import main
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.events.topics import SHARED_TOPICS, TopicNames, read_owners
 from firebird_cdc.journal.folder import ledger
@@ -29,6 +30,7 @@ from firebird_cdc.journal.folder.disposal import dispose_shipped
 from firebird_cdc.journal.folder.durable import boot_uuid
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.locks import STATE_DIRECTORY, ShipperLock
+from firebird_cdc.journal.folder.page_file import let_former_version_in
 from firebird_cdc.journal.folder.segments import is_segment_name, list_segment
 from firebird_cdc.journal.format import (
     STAMP_OFFSET,
@@ -360,6 +362,44 @@ def lost_stamps(root: Path) -> tuple[Step, Step]:
     return act, lambda: _assert_numbered(server.folder.path, 2)
 
 
+def changed_version(root: Path) -> tuple[Step, Step]:
+    """A folder of version 0.1 is taken over, and given back to it."""
+    path, last = root / "journals", 41
+    folder = JournalFolder(path)
+    folder.page.fields.ticket = last
+    given = ledger.SequenceLedger(folder, "d", True, lambda: None)
+    with given.exclusive():
+        given.record([], 5)
+    given.close()
+    folder.close()
+    let_former_version_in(path / STATE_DIRECTORY)
+    config = root / "connector.yaml"
+    config.write_text(
+        f"connector.name: test\nconnector.journal.directory: {path}\n"
+        "kafka.producer.bootstrap.servers: 127.0.0.1:9\nkafka.topic.prefix: test\n"
+    )
+
+    def act() -> None:
+        folder = JournalFolder(path)
+        is_taken_over = (folder.state / "tickets").is_dir()
+        folder.close()
+        assert is_taken_over
+        if main(["journal", "downgrade", "--config", str(config)]) != 0:
+            raise NotYet("it is not given back")
+
+    def check() -> None:
+        assert (path / STATE_DIRECTORY / "tickets").is_file()
+        folder = JournalFolder(path)
+        assert folder.last_ticket >= last
+        given = ledger.SequenceLedger(folder, "d", True, lambda: None)
+        with given.exclusive():
+            assert given.last == 5
+        given.close()
+        folder.close()
+
+    return act, check
+
+
 def _journal(path: Path, sequence: int = 1) -> Path:
     with JournalWriter(path, uuid=UUID(path.stem), transaction=7, database=_DATABASE) as writer:
         writer.gap("it")
@@ -657,4 +697,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     locked,
     installed,
     compacted,
+    changed_version,
 )

@@ -246,7 +246,7 @@ def test_changes_that_bypassed_the_connector_are_found_alone_and_named(lab: Lab)
 
     # A journal less: what it was about is not proven, and nothing is reported as lost.
     paths = {
-        journal.sequence: journal.path
+        journal.sequence: journal.file
         for journal in lab.capture.read_all()
         if journal.database == str(database)
     }

@@ -10,6 +10,7 @@ from firebird_cdc.errors import JournalCorrupt, ReplayError
 from firebird_cdc.journal.folder.segments import is_segment_name
 from firebird_cdc.journal.format import JournalReader
 from firebird_cdc.journal.replay.source.storage import (
+    OPEN_SUFFIX,
     Folder,
     folder_at,
     folder_of,
@@ -59,7 +60,8 @@ class JournalFinder:
             return folder, name, use(folder, name)
         except FileNotFoundError as error:
             file, transaction = split_name(name)
-            for place, found in self.elsewhere(folder, file.rpartition("/")[2]):
+            closed = file.rpartition("/")[2].removesuffix(OPEN_SUFFIX)
+            for place, found in self.elsewhere(folder, closed):
                 with suppress(FileNotFoundError):
                     return place, found + transaction, use(place, found + transaction)
             raise FileNotFoundError(

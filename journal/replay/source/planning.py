@@ -38,6 +38,7 @@ from firebird_cdc.journal.replay.source.filters import EVERYTHING, Condition, Wa
 from firebird_cdc.journal.replay.source.finder import JournalFinder
 from firebird_cdc.journal.replay.source.storage import (
     JOURNAL_SUFFIX,
+    OPEN_SUFFIX,
     Folder,
     describe_empty,
     folder_at,
@@ -261,8 +262,13 @@ class Listing:
         self._seen: set[bytes | str] = set()
         self._wanted = wanted
         self._skipped = False
-        for index, url in enumerate(options.folders):
-            self._list(index, open_folder(url))
+        folders = [open_folder(url) for url in options.folders]
+        # First: what is closed meanwhile is found under its other name.
+        still_open = [list(folder.open_journals()) for folder in folders]
+        for index, folder in enumerate(folders):
+            self._list(index, folder)
+        for index, journals in enumerate(still_open):
+            self._add_open(index, journals)
         if options.fail_on_empty and not self._skipped and not any(self._all()):
             raise ReplayError(
                 f"there is nothing to read: {describe_empty(options.folders)};"
@@ -296,6 +302,16 @@ class Listing:
             self._places.append(within)
             for name, size in members:
                 self._add(within, name, size)
+
+    def _add_open(self, index: int, journals: list[tuple[str, list[Place]]]) -> None:
+        """Add the transactions of journals that were open, one by one: more may come to them."""
+        place = _Place(index, "")
+        self._places.append(place)
+        for name, given in journals:
+            if _short(name.removesuffix(OPEN_SUFFIX)) in self._seen:
+                continue
+            for each in given:
+                self._add(place, name_in(name, each), each.stamp.journal_length)
 
     def _add(self, place: _Place, name: str, size: int) -> None:
         short = _short(name)

@@ -19,6 +19,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 SCHEMES = ("file", "hdfs", "s3")
 
 JOURNAL_SUFFIX = ".log"
+
+OPEN_SUFFIX = ".live"
+"""What follows that while a journal is not closed."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
@@ -112,6 +116,10 @@ class Folder(ABC):
         content = self.read(name) if "/" in name else None
         opener = partial(self.open, name) if self.is_remote and content is None else None
         return open_any(place, none_charset, content, opener)
+
+    def open_journals(self) -> Iterator[tuple[str, list[Place]]]:
+        """Yield name and committed transactions of the shared journals that are not closed."""
+        yield from ()
 
     def read(self, name: str) -> bytes:
         """Return the whole content of a file."""
@@ -203,6 +211,27 @@ class _LocalFolder(Folder):
                         yield Entry(entry.name, facts.st_size, facts.st_mtime_ns // 1000)
                 except FileNotFoundError:
                     continue  # shipped and deleted, or packed, since the folder was opened
+
+    def open_journals(self) -> Iterator[tuple[str, list[Place]]]:
+        for name in [entry.name for entry in self.entries() if entry.name.endswith(OPEN_SUFFIX)]:
+            with suppress(FileNotFoundError):
+                places = self._given_in(name)
+                if places is not None:
+                    yield name, places
+
+    def open_journal(self, name: str, none_charset: str = "UTF-8") -> JournalReader | SharedJournal:
+        places = self._given_in(name) if name.endswith(OPEN_SUFFIX) else None
+        if places is not None:
+            return SharedJournal(self.place(name), places=places)
+        return super().open_journal(name, none_charset)
+
+    def _given_in(self, name: str) -> list[Place] | None:
+        """Return what is committed in an open journal; None: it is not shared."""
+        # It needs what is compiled, which a cluster may not have.
+        from firebird_cdc.journal.folder.open_journals import given_in, is_open
+
+        path = Path(self.place(name))
+        return given_in(path) if is_open(path) else None
 
     def exists(self, name: str) -> bool:
         return Path(self.place(name)).is_file()
@@ -374,7 +403,7 @@ def split_name(name: str) -> tuple[str, str]:
     """Return the journal's part of a name, and that of a transaction in it, with its slash: ""
     where the name is a journal's."""
     file, _, transaction = name.rpartition("/")
-    if file.endswith(JOURNAL_SUFFIX):
+    if file.endswith((JOURNAL_SUFFIX, OPEN_SUFFIX)):
         return file, f"/{transaction}"
     return name, ""
 

@@ -103,6 +103,7 @@ _FORM = 1 << 32
 _KEPT_ROWS = 200_000
 _KEPT_BYTES = 48 * 1024 * 1024
 _BATCH_ROWS = 16_384
+_MOST_HANDLERS = 10_000
 _PACK_ROWS = 65_536
 _PACK_BYTES = 4 * 1024 * 1024
 _MANY_TASKS = 64
@@ -171,29 +172,22 @@ class Plan:
 
 
 class _Handler:
-    """Handler of the changes of one table in one journal.
+    """Handler of the changes of one table whose rows have SHAPE.
 
-    ``kept``: where the last changes of its keys go, None for a multiset. ``rank``: what such a
-    change has in common with the others of the journal. ``first``, ``last``: bytes of an image that
-    are the key, both 0 if it takes more to find it.
+    ``kept``: where the last changes of its keys go, None for a multiset. ``first``, ``last``: bytes
+    of an image that are the key, both 0 if it takes more to find it.
     """
 
-    __slots__ = ("first", "has_blobs", "kept", "key", "last", "rank", "sameness", "table")
+    __slots__ = ("first", "form", "has_blobs", "kept", "key", "last", "sameness", "shape", "table")
 
     def __init__(
-        self,
-        plan: Plan,
-        number: int,
-        shape: Table,
-        version: int,
-        place: Place,
-        kept: _Kept | None,
+        self, plan: Plan, number: int, shape: Table, version: int, kept: _Kept | None
     ) -> None:
         table = plan.tables[number]
         self.table = number
+        self.shape = shape
         self.kept = kept
-        form = version * _FORM + plan.shape_numbers[know(shape).digest]
-        self.rank = (_order(*place[:2]), place[0], place[1], form)
+        self.form = form = version * _FORM + plan.shape_numbers[know(shape).digest]
         maker = plan.maker(number, form)
         self.has_blobs = maker.has_blobs
         self.sameness = maker.sameness
@@ -257,6 +251,7 @@ class _Fold:
         self._plan = plan
         self._keyed: dict[int, _Kept] = {}
         self._bags: dict[int, list[_BagRow]] = {}
+        self._handlers: dict[tuple[int, int, int], _Handler] = {}  # table, id of shape, version
         self._sentences: list[bytes] = []
         self._bytes = 0
         self._highest = -1
@@ -284,6 +279,7 @@ class _Fold:
         images: list[bytes | None] = []
         until: float = 0
         first = last = count = size = 0
+        rank = (order, epoch, sequence, 0)
         for change in reader.changes(found.start, found.end, decoder_of):
             if type(change) is RowChange:
                 row: tuple[int, str, Table, Any, Any] = change
@@ -297,7 +293,8 @@ class _Fold:
                     _, handler, until = known
                     kept = None
                     if handler is not None:
-                        first, last, rank = handler.first, handler.last, handler.rank
+                        first, last = handler.first, handler.last
+                        rank = (order, epoch, sequence, handler.form)
                         if last and not handler.has_blobs:
                             kept = handler.kept
                             assert kept is not None
@@ -306,7 +303,7 @@ class _Fold:
                 if handler is None:
                     continue
                 if kept is None:
-                    size += self._add(handler, pos, before, after)
+                    size += self._add(handler, rank, pos, before, after)
                 else:
                     key = (before if after is None else after)[first:last]
                     free = len(ranks)
@@ -355,10 +352,17 @@ class _Fold:
         until = inf
         if following is not None and following[:2] == place[:2]:
             until = following[2] + 1
-        kept = self._keyed.setdefault(number, _Kept()) if table.key else None
-        return _Handler(self._plan, number, shape, version, place, kept), until
+        known = number, id(shape), version  # a handler keeps its shape, and so the id
+        handler = self._handlers.get(known)
+        if handler is None:
+            if len(self._handlers) >= _MOST_HANDLERS:
+                self._handlers.clear()
+            kept = self._keyed.setdefault(number, _Kept()) if table.key else None
+            handler = _Handler(self._plan, number, shape, version, kept)
+            self._handlers[known] = handler
+        return handler, until
 
-    def _add(self, handler: _Handler, pos: int, before: Any, after: Any) -> int:
+    def _add(self, handler: _Handler, rank: _Rank, pos: int, before: Any, after: Any) -> int:
         """Take a change of which more is to be known than `read` does; return the bytes it takes.
 
         BEFORE and AFTER are images, or images and blobs.
@@ -372,21 +376,21 @@ class _Fold:
                     bare, blobs = after
                     image = pack_blobs(bare, blobs)
                 key = handler.key(bare)
-                handler.kept.keep(key, handler.rank, pos, image)
+                handler.kept.keep(key, rank, pos, image)
                 size = len(image)
             if before is not None:
                 old = handler.key(before[0] if handler.has_blobs else before)
                 if old != key:
-                    handler.kept.keep(old, handler.rank, pos, None)
+                    handler.kept.keep(old, rank, pos, None)
             return size
-        order, epoch, sequence, form = handler.rank
+        order, epoch, sequence, form = rank
         for row, of in ((before, -1 - form), (after, form)):
             if row is not None:
                 image = pack_blobs(*row) if handler.has_blobs else row
                 size += len(image)
-                rank = (order, epoch, sequence, of)
+                row_rank = (order, epoch, sequence, of)
                 bag = self._bags.setdefault(handler.table, [])
-                bag.append((handler.sameness(image), rank, pos, image))
+                bag.append((handler.sameness(image), row_rank, pos, image))
         return size
 
     def flush(self) -> Iterator[pa.RecordBatch]:

@@ -89,4 +89,5 @@ def _forget_shared_journals(folder: JournalFolder, fsync: bool) -> None:
             folder, path.stem, fsync, lambda: sync_file_system(folder.journal_fd)
         )
         with closing(ledger), ledger.exclusive():
-            ledger.begin_anew()
+            if not ledger.is_new:
+                ledger.begin_anew()

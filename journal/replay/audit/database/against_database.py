@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
@@ -34,6 +35,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from firebird_cdc.errors import JournalError, ReplayError
+from firebird_cdc.journal.folder.open_journals import undecided_in
 from firebird_cdc.journal.format import JournalReader
 from firebird_cdc.journal.format.model import ROW_OPERATIONS
 from firebird_cdc.journal.replay.audit.database.comparison_plan import (
@@ -199,10 +201,15 @@ def _header_of(folders: tuple[str, ...], file: str) -> Header | None:
 def unconfirmed_journals(
     folders: Sequence[str], database: str, snapshot: Snapshot
 ) -> Iterator[tuple[str, int]]:
-    """Yield name and transaction of the journals of DATABASE that SNAPSHOT sees, and that are still
-    ``.log.live``. Those of a database that it was restored from have another GUID."""
+    """Yield the journal's name and the number of each transaction of DATABASE that SNAPSHOT sees
+    and that is not confirmed: its own journal is still ``.log.live``, or the one that it shares has
+    it without a number. Those of a database that it was restored from have another GUID."""
     for url in folders:
         folder = folder_at(url)
+        if not folder.is_remote:
+            for name, head in undecided_in(Path(folder.place("")), database):
+                if _may_be_of(head.header, snapshot):
+                    yield name, head.header.transaction
         for entry in folder.entries():
             if not entry.name.endswith(".log.live"):
                 continue
@@ -212,9 +219,13 @@ def unconfirmed_journals(
                     of_database = reader.database == database
             except (FileNotFoundError, JournalError):
                 continue  # renamed, or not begun
-            guids = {header.database_guid.int, snapshot.guid.int} - {0}
-            if of_database and len(guids) < 2 and snapshot.sees(header.transaction):
+            if of_database and _may_be_of(header, snapshot):
                 yield entry.name, header.transaction
+
+
+def _may_be_of(header: Header, snapshot: Snapshot) -> bool:
+    guids = {header.database_guid.int, snapshot.guid.int} - {0}
+    return len(guids) < 2 and snapshot.sees(header.transaction)
 
 
 class _Comparison:

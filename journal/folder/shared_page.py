@@ -78,12 +78,12 @@ class ConfirmerState(NamedTuple):
                 " debugger that stopped it), or end it",
             )
         if self.undecided:
-            count = "1 journal" if self.undecided == 1 else f"{self.undecided} journals"
+            count = "1 transaction" if self.undecided == 1 else f"{self.undecided} transactions"
             found[UNDECIDED] = (
                 "waiting",
-                f"{count} can't be published yet, as the transaction is in limbo (gfix -list shows "
-                "it), other connections may know it as committed though the file doesn't say so, "
-                "or the database or its numbers can't be read (the log says which); kept until "
+                f"{count} can't be published yet: in limbo (gfix -list shows that), or other"
+                " connections may know of a commit that the file doesn't say yet, or the database or"
+                " its numbers can't be read (the log says which); kept until "
                 "that is known",
             )
         return found

@@ -213,7 +213,7 @@ def test_journals_of_limbo_transactions_are_kept_counted_and_shown(pair: Pair) -
     assert len(capture.live()) == 2
     code, shown = _status(capture)
     assert code == 1
-    assert "2 journals can't be published yet" in shown
+    assert "2 transactions can't be published yet" in shown
     attachment.close()
     pair.resolve(commit=False)
     until("both to be decided", lambda: "can't be published yet" not in _status(capture)[1])

@@ -93,7 +93,7 @@ def test_a_database_whose_ledger_is_damaged_holds_up_no_other_one(
     state = read_confirmer(server.folder.path)
     assert state.undecided == 1
     (_, text), *_ = state.troubles(server.folder.path).values()
-    assert "1 journal can't be published yet" in text
+    assert "1 transaction can't be published yet" in text
 
     server.database_path = damaged
     ledger.write_bytes(whole)  # brought back

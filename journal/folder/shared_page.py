@@ -82,9 +82,8 @@ class ConfirmerState(NamedTuple):
             found[UNDECIDED] = (
                 "waiting",
                 f"{count} can't be published yet: in limbo (gfix -list shows that), or other"
-                " connections may know of a commit that the file doesn't say yet, or the database or"
-                " its numbers can't be read (the log says which); kept until "
-                "that is known",
+                " connections may know of a commit that the file doesn't have yet, or the database"
+                " or its numbers can't be read (the log says which); kept until that is known",
             )
         return found
 

@@ -44,7 +44,7 @@ SCHEMES = ("file", "hdfs", "s3")
 JOURNAL_SUFFIX = ".log"
 
 OPEN_SUFFIX = ".live"
-"""What follows that while a journal is not closed."""
+"""End of the name, behind that, while a journal is not closed."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 

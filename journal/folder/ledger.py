@@ -43,7 +43,6 @@ import hashlib
 import os
 import struct
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -52,13 +51,13 @@ from uuid import UUID
 
 import logbook
 
-from firebird_cdc.journal.folder.commit_entries import LAST_TICKET
 from firebird_cdc.journal.folder.durable import sync_directory
 from firebird_cdc.journal.folder.inventory import Incarnation, Seen
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.folder.ledger_records import (
     LedgerEntry,
     LedgerRecord,
+    highest_ticket_of,
     places_of_records,
     read_records,
     shared_journals_of,
@@ -192,7 +191,7 @@ class SequenceLedger:
         self.epoch = 0
         self.last = 0
         self.highest_transaction = 0
-        self.highest_ticket = LAST_TICKET  # of those in shared journals; the last: not known
+        self.highest_ticket = 0  # of those in shared journals
         self.attachments = 0  # that the database had had at least; 0: not known
         self.incarnation: Incarnation | None = None  # None: not known yet
 
@@ -289,8 +288,6 @@ class SequenceLedger:
         known = self._end
         for _ in self._read(known, only_last=True):
             pass
-        if self._end != known:
-            self.highest_ticket = LAST_TICKET  # of records that were passed over, too
         # Whoever wrote what is behind that may have died before its sync, or that may have failed.
         noted = self._noted()
         if self._fsync and (noted.inode, noted.end) != (os.fstat(self._fd).st_ino, self._end):
@@ -316,11 +313,11 @@ class SequenceLedger:
         with self._reading():
             content = os.pread(self._fd, size - start, start)
         end = 0
-        places = deque(places_of_records(content), maxlen=1 if only_last else None)
-        for record in read_records(content, places):
+        places = list(places_of_records(content))
+        for at, _ in places:
+            self.highest_ticket = max(self.highest_ticket, highest_ticket_of(content, at))
+        for record in read_records(content, places[-1:] if only_last else places):
             yield from record.given
-            if not only_last:
-                self._meet_tickets(record.given)
             self.epoch, self.last = record.epoch, record.last
             self.highest_transaction = record.highest_transaction
             self.attachments = record.attachments
@@ -329,12 +326,6 @@ class SequenceLedger:
         self._end = start + end
         if self._end < known or (self.epoch, self.last) < max(noted.number, self._known):
             raise self._loss()
-
-    def _meet_tickets(self, given: Sequence[LedgerEntry]) -> None:
-        tickets = [entry.ticket for entry in given if entry.ticket]
-        if tickets:
-            known = 0 if self.highest_ticket == LAST_TICKET else self.highest_ticket
-            self.highest_ticket = max(known, *tickets)
 
     def retire(self) -> None:
         """Remove the files of a database that is gone, and let none that comes to its path have an
@@ -390,7 +381,7 @@ class SequenceLedger:
             self.begin_anew()
         self.last = last
         self.highest_transaction = highest
-        self._meet_tickets(group)
+        self.highest_ticket = max([self.highest_ticket, *(each.ticket for each in group)])
         _write(self._fd, body, self._end)
         try:
             if self._fsync:

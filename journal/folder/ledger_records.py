@@ -25,6 +25,7 @@ _ENTRY = struct.Struct("<16sqqQQQQ")
 _PLACED = struct.Struct("<16sqqQQQQ16sQQQ")
 _ENTRIES = {b"FBCL": _ENTRY, b"FBCP": _PLACED}
 _HOMES = struct.Struct("64x16s24x")  # of an entry that names one
+_TICKETS = struct.Struct("88xQ8x")
 _CRC = struct.Struct("<I")
 _UNKNOWN = Incarnation(UUID(int=0), (0, 0), 0)
 _NO_HOME = bytes(16)
@@ -98,6 +99,16 @@ def places_of_records(content: bytes) -> Iterator[tuple[int, int]]:
             return
         yield at, end + _CRC.size
         at = end + _CRC.size
+
+
+def highest_ticket_of(content: bytes, at: int) -> int:
+    """Return the highest ticket in a ledger's record at AT, of what shares a journal; 0: none."""
+    magic, _, entries, *_ = _HEAD.unpack_from(content, at)
+    if _ENTRIES[magic] is _ENTRY:
+        return 0
+    start = at + _HEAD.size
+    found = _TICKETS.iter_unpack(content[start : start + entries * _TICKETS.size])
+    return max((ticket for (ticket,) in found), default=0)
 
 
 def shared_journals_of(content: bytes, at: int) -> set[UUID]:

@@ -11,6 +11,7 @@ from test_confirmer import GUID, PlayedServer
 
 from firebird_cdc.bridge.confirm import shared_journals
 from firebird_cdc.bridge.confirm.loop import Confirmer
+from firebird_cdc.bridge.host import JournalLeft
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.folder.journal_folder import JournalFolder
 from firebird_cdc.journal.format import (
@@ -90,6 +91,20 @@ def test_index_names_what_is_committed_and_not_what_is_void(
     first, _, last = left.add(floor=1), left.add(is_void=True, floor=2), left.add(floor=3)
     _work(confirmer, left)
     assert left.found() == [(first, 1), (last, 2)]
+
+
+@pytest.mark.parametrize("committed", [2, 3], ids=["right", "one too many"])
+def test_journal_of_which_its_process_told_the_end_loses_nothing(
+    server: PlayedServer, confirmer: Confirmer, committed: int
+) -> None:
+    left = Left(server)
+    first, last = left.add(floor=1), left.add(floor=2)
+    left.add(is_void=True, floor=3)
+    content = left.live.read_bytes()
+    confirmer._shared.left(JournalLeft(1, left.uuid, len(content), committed))
+    _work(confirmer, left)
+    assert left.found() == [(first, 1), (last, 2)]
+    assert left.closed.read_bytes().startswith(content)
 
 
 def test_journal_in_which_nothing_is_committed_goes(

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import instruments
 import pytest
-from shared_folder import has_undecided, in_memory, is_shared, readers_in
+from shared_folder import all_readers_in, committed_in, live_in, readers_in
 
 from firebird_cdc.cli import main
 from firebird_cdc.demo.engine import EmbeddedRoot
@@ -253,6 +253,11 @@ def read_open(reader: JournalReader) -> Journal:
     return Journal(path, reader.header, reader.stamp, reader.database, reader.user, changes, floor)
 
 
+def read_folder(folder: Path) -> list[Journal]:
+    """Return the committed journals of a folder, of all databases, ordered by their numbers."""
+    return sorted(map(read_open, all_readers_in(folder)), key=lambda journal: journal.sequence)
+
+
 def _has_header(journal: Path) -> bool:
     try:
         with journal.open("rb") as file:
@@ -472,9 +477,7 @@ class Capture:
 
     def live(self) -> list[Path]:
         """Return the journals of open transactions, and of those that are not confirmed."""
-        found = self.journal_directory.glob("*.log.live")
-        undecided = [path for path in found if not is_shared(path) or has_undecided(path)]
-        return [*undecided, *in_memory(self.journal_directory)]
+        return live_in(self.journal_directory)
 
     def written(self) -> list[Path]:
         """Return those of them to which something was written: nobody knows whose an empty one is,
@@ -483,15 +486,11 @@ class Capture:
 
     def committed(self) -> list[Path]:
         """Return a path for each committed transaction, where it has one of its own."""
-        own = [path for path in self.journal_directory.glob("*.log") if not is_shared(path)]
-        return [*own, *(Path(reader.path) for reader in readers_in(self.journal_directory))]
+        return committed_in(self.journal_directory)
 
     def read_all(self) -> list[Journal]:
         """Return the committed journals, of all databases, ordered by their numbers."""
-        found = self.journal_directory.glob("*.log")
-        own = [read_journal(path) for path in found if not is_shared(path)]
-        shared = [read_open(reader) for reader in readers_in(self.journal_directory)]
-        return sorted([*own, *shared], key=lambda journal: journal.sequence)
+        return read_folder(self.journal_directory)
 
     def journals(self) -> list[Journal]:
         """Return the committed journals in order, once no other is left in the folder.

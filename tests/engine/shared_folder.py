@@ -1,4 +1,4 @@
-"""Transactions in the shared journals of a folder: those that are closed have an index, of others
+"""Transactions in a folder of journals. Shared journals that are closed have an index, of open ones
 the ledgers say what is committed."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def readers_in(folder: Path) -> Iterator[JournalReader]:
     for path in folder.glob("*.log"):
         if not is_shared(path) or UUID(path.stem) in live:
             continue
-        with SharedJournal(path) as journal:
+        with suppress(FileNotFoundError), SharedJournal(path) as journal:
             for place in journal.places:
                 with journal.reader(place) as reader:
                     yield reader
@@ -54,6 +54,29 @@ def readers_in(folder: Path) -> Iterator[JournalReader]:
             name = path / f"{entry.uuid}.log"
             with JournalReader(name, content=content, place=entry.place) as reader:
                 yield reader
+
+
+def all_readers_in(folder: Path) -> Iterator[JournalReader]:
+    """Yield a reader of each committed transaction in a folder, be its journal shared or not; the
+    folder may be an archive, which has no ledgers."""
+    for path in folder.glob("*.log"):
+        if not is_shared(path):
+            with suppress(FileNotFoundError), JournalReader(path) as reader:  # shipped meanwhile
+                yield reader
+    yield from readers_in(folder)
+
+
+def committed_in(folder: Path) -> list[Path]:
+    """Return a path for each committed transaction, where it has one of its own."""
+    own = [path for path in folder.glob("*.log") if not is_shared(path)]
+    return [*own, *(Path(reader.path) for reader in readers_in(folder))]
+
+
+def live_in(folder: Path) -> list[Path]:
+    """Return the journals of open transactions, and of those that are not confirmed."""
+    found = folder.glob("*.log.live")
+    undecided = [path for path in found if not is_shared(path) or has_undecided(path)]
+    return [*undecided, *in_memory(folder)]
 
 
 def in_memory(folder: Path) -> list[Path]:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from shared_folder import all_readers_in
 
 from firebird_cdc.demo import trixie as debian
 from firebird_cdc.demo.firebird4 import Firebird4
 from firebird_cdc.demo.processes import await_condition
-from firebird_cdc.journal.format import JournalReader
 
 if TYPE_CHECKING:
     from firebird_cdc.demo.kafka import KafkaBroker
@@ -122,8 +122,8 @@ def test_an_outsider_is_told_to_install_from_inside(
 
 def _sequences(folders: tuple[Path, Path]) -> list[int]:
     found = []
-    for path in [path for folder in folders for path in folder.glob("*.log")]:
-        with JournalReader(path) as journal:
+    for folder in folders:
+        for journal in all_readers_in(folder):
             assert journal.stamp is not None
             found.append(journal.stamp.sequence)
     return sorted(found)

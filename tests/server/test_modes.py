@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 import random_work
-from capture import Attachment, Client, Journal, SqlError, fold, read_journal, until
+from capture import Attachment, Client, Journal, SqlError, fold, read_folder, until
+from shared_folder import committed_in, live_in
 from witness import WITNESS, assert_adds_up, surviving_rows
 
 from firebird_cdc.demo.firebird4 import Firebird4
@@ -30,6 +31,7 @@ pytestmark = [
 _PATIENCE_S = 120.0
 _NOWHERE = "127.0.0.1:9"  # no broker: what is shipped can't be looked at any more
 _RANDOM_WORK = Path(random_work.__file__)
+_both_forms = pytest.mark.parametrize("transactions", [0, 1], ids=["shared", "own"])
 _T = TypeVar("_T")
 
 
@@ -40,7 +42,9 @@ def _until(what: str, condition: Callable[[], _T]) -> _T:
 class Site:
     """A started server with the plugin, a published database, and clients in other processes."""
 
-    def __init__(self, server: Firebird4, root: EmbeddedRoot, directory: Path) -> None:
+    def __init__(
+        self, server: Firebird4, root: EmbeddedRoot, directory: Path, transactions: int
+    ) -> None:
         self.server = server
         self.journals, self.archive = server.install(_NOWHERE, "modes")
         self.database = server.folder / "modes.fdb"
@@ -48,7 +52,10 @@ class Site:
         self._root = root
         self._directory = directory
         with (server.folder / "connector.yaml").open("a") as options:
-            options.write("kafka.producer.close.timeout.ms: 500\n")
+            options.write(
+                "kafka.producer.close.timeout.ms: 500\n"
+                f"connector.journal.transactions: {transactions}\n"
+            )
         server.start()
 
     def create(self, *statements: str) -> None:
@@ -94,19 +101,27 @@ class Site:
                 client.kill()
 
     def committed(self) -> list[Path]:
-        return list(self.journals.glob("*.log"))
+        return committed_in(self.journals)
+
+    def _open(self) -> list[Path]:
+        return list(self.journals.glob("*.log.live"))
 
     def aside(self) -> list[Path]:
         return list((self.journals / ".firebird-cdc/quarantine").glob("*.reason"))
 
-    def settled(self) -> list[Journal]:
-        """Return the journals in order, once none is undecided; none may be missing or aside."""
+    def settled(self, is_running: bool = True) -> list[Journal]:
+        """Return the journals in order, once none is undecided; none may be missing or aside. With
+        no server that may write to them, they are closed, too."""
+
+        def is_settled() -> bool:
+            return not (live_in(self.journals) if is_running else self._open())
+
         try:
-            _until("all journals to be decided", lambda: not list(self.journals.glob("*.log.live")))
+            _until("all journals to be decided", is_settled)
         except Exception as error:
             raise AssertionError(f"{error}\n{self.server.evidence()}") from error
         assert not self.aside(), self.aside()[0].read_text()
-        found = sorted(map(read_journal, self.committed()), key=lambda journal: journal.sequence)
+        found = read_folder(self.journals)
         assert [journal.sequence for journal in found] == list(range(1, len(found) + 1))
         return found
 
@@ -131,8 +146,16 @@ class Site:
 
 
 @pytest.fixture
-def site(firebird4: Firebird4, engine_root: EmbeddedRoot, tmp_path: Path) -> Iterator[Site]:
-    made = Site(firebird4, engine_root, tmp_path)
+def transactions() -> int:
+    """connector.journal.transactions: as by default, small transactions share journals."""
+    return 0
+
+
+@pytest.fixture
+def site(
+    firebird4: Firebird4, engine_root: EmbeddedRoot, tmp_path: Path, transactions: int
+) -> Iterator[Site]:
+    made = Site(firebird4, engine_root, tmp_path, transactions)
     yield made
     made.drop_clients()
 
@@ -156,6 +179,7 @@ def _is_gone(attachment: Attachment) -> bool:
     return False
 
 
+@_both_forms
 def test_killed_while_clients_work(site: Site, server_mode: str) -> None:
     site.create(*random_work.TABLES, *WITNESS)
     chance = random.Random(f"modes {server_mode}")
@@ -168,8 +192,7 @@ def test_killed_while_clients_work(site: Site, server_mode: str) -> None:
         site.server.kill()
         site.drop_clients()
         if life == 2:
-            # While processes are at work, they might own a journal that holds nothing yet.
-            site.settled()
+            site.settled(is_running=False)
         site.server.start()
     attachment = site.attach()
     attachment.execute("INSERT INTO LOG_ VALUES (-1, 'last')")
@@ -178,6 +201,7 @@ def test_killed_while_clients_work(site: Site, server_mode: str) -> None:
     assert_adds_up(site.settled(), tables, killed=True)
 
 
+@_both_forms
 def test_a_commit_before_a_kill_is_completed_without_a_server(site: Site) -> None:
     site.create("CREATE TABLE T (ID INTEGER NOT NULL PRIMARY KEY)")
     attachment = site.attach()
@@ -189,7 +213,8 @@ def test_a_commit_before_a_kill_is_completed_without_a_server(site: Site) -> Non
     attachment.execute("INSERT INTO T VALUES (3)")
     attachment.commit()
     site.server.kill()
-    rows = [row["ID"] for journal in site.settled() for _, _, row in journal.brief() if row]
+    settled = site.settled(is_running=False)
+    rows = [row["ID"] for journal in settled for _, _, row in journal.brief() if row]
     assert rows == [1, 3]
     site.drop_clients()
     site.server.start()
@@ -278,7 +303,8 @@ def test_one_connection_ends_and_the_others_go_on(site: Site, server_mode: str) 
     # Each process of Classic tries to be the one with the shipper, and gives up if it is not.
     _until("one shipper", lambda: len(site.shippers()) == 1)
     _until("the server to wait for the children it had", lambda: not _zombies(site.server))
-    # The dead one's journal is empty, so nobody knows whose it is; it goes with all the others.
+    # What was never committed was in memory alone: nothing of it waits for the others to end.
+    assert len(site.settled()) == 9
     site.drop_clients()
     _until("the connections to end", lambda: not _connected(site.server, server_mode))
     last = site.attach()

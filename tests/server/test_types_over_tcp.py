@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from default_literals import LITERALS as LITERAL_DEFAULTS
 from default_literals import columns_of, table_of
+from shared_folder import all_readers_in, live_in
 
 from firebird_cdc.demo.firebird4 import Firebird4
 from firebird_cdc.demo.processes import await_condition
@@ -18,7 +19,6 @@ from firebird_cdc.journal.events.defaults import literal_value
 from firebird_cdc.journal.format import (
     Blob,
     DdlChange,
-    JournalReader,
     RowChange,
     SequenceChange,
     Storage,
@@ -66,16 +66,15 @@ def shop(firebird4: Firebird4, client: Any) -> Iterator[tuple[Any, Path]]:
 
 def _changes(journals: Path) -> list[list[Any]]:
     """Return the changes of each journal in order, once all are committed."""
-    await_condition("all journals to be confirmed", lambda: not list(journals.glob("*.live")), 30)
+    await_condition("all journals to be confirmed", lambda: not live_in(journals), 30)
     found = []
-    for path in journals.glob("*.log"):
-        with JournalReader(path) as reader:
-            assert reader.stamp is not None
-            changes = [
-                (change, _texts(change) if isinstance(change, RowChange) else None)
-                for change in reader.changes()
-            ]
-            found.append((reader.stamp.sequence, changes))
+    for reader in all_readers_in(journals):
+        assert reader.stamp is not None
+        changes = [
+            (change, _texts(change) if isinstance(change, RowChange) else None)
+            for change in reader.changes()
+        ]
+        found.append((reader.stamp.sequence, changes))
     return [changes for _, changes in sorted(found, key=lambda pair: pair[0])]
 
 

@@ -37,8 +37,8 @@ enum {
     FIRST_BYTES = 32 * 1024,
     MOST_BYTES = 16 * 1024 * 1024,
     MOST_IDLE = 16, /* files of databases in which nobody works */
-    AGE_S = 60,     /* of a journal that is appended to */
-    LOOK_S = 10,
+    AGE_S = 10,     /* of a journal that is appended to */
+    LOOK_S = 2,
     PAUSE_S = 5
 };
 

@@ -75,7 +75,7 @@ def test_committed_changes_of_a_tcp_client_reach_kafka_and_add_up_to_the_table(
             await_condition(f"the table's rows in {topic}", delivered, 60)
         except SetupError as error:
             pytest.fail(f"{error}\n{firebird4.evidence()}")
-        # Acknowledged journals move to the archive, the shared one a minute after it was begun.
+        # Acknowledged journals move to the archive, the shared one ten seconds after it was begun.
         await_condition("shipped journals to leave", lambda: not list(journals.glob("*.log*")), 120)
     sequence = []
     for journal in all_readers_in(archive):

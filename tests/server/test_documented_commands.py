@@ -109,7 +109,7 @@ def test_documented_commands_have_the_documented_effect(
         connection.execute_immediate("INSERT INTO ORDERS VALUES (1)")
         connection.commit()
     archive = machine.outer(str(_HOME / "archive"))
-    # Others can share it for a minute; then it is closed.
+    # Others can share it for ten seconds; then it is closed.
     await_condition("the archived journal", lambda: [*archive.glob("*.log")], 120)
 
     machine.page("docs/installation.md", last)

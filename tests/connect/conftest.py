@@ -62,6 +62,9 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Capture]:
     directory = tmp_path_factory.mktemp("engine")
     with Stack(directory / "stack") as stack:
         made = Capture(directory, stack, {"ServerMode": "Super"})
+        # Tests render one transaction's file in many ways.
+        made.options["connector.journal.transactions"] = "1"
+        made.write_config()
         made.install()
         made.create()
         yield made

@@ -20,6 +20,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from histories import Action, History, column
 from pyspark.sql import DataFrame, Row, SparkSession
+from shared_folder import committed_in
 from soaked import few_of
 from topic_faults import Raw, read_raw, rewrite, write_raw
 
@@ -765,7 +766,7 @@ def test_real_journals_reshaped_by_the_configuration(
     """Report no change by masks, filters and transforms, but one lost event, though its message
     does not tell where it is from and looks like another one of its key."""
     _work(tmp_path, stack)
-    journals = len(list((tmp_path / "journals").glob("*.log")))
+    journals = len(committed_in(tmp_path / "journals"))
     config = _config(tmp_path, broker, topic_prefix, **RESHAPED)
     _ship(config)
     names = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=30).topics

@@ -254,6 +254,8 @@ def test_real_journals_pass_and_each_of_many_faults_is_found_once(
 ) -> None:
     with Stack(tmp_path / "stack") as stack:
         capture = Capture(tmp_path, stack, {"ServerMode": "Super"})
+        capture.options["connector.journal.transactions"] = "1"  # faults are put into their files
+        capture.write_config()
         capture.install()
         capture.create(*TABLES, *WITNESS)
         client = capture.client()

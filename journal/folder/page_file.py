@@ -60,12 +60,13 @@ def _move_page(state: Path, living: Callable[[], list[str]]) -> None:
             )
         new.mkdir(mode=0o700, exist_ok=True)
         folder.rename(new / _PAGE)
+    if (new / _PAGE).exists():  # whoever moved it before may have died before its end
+        sync_directory(new)
+        new.rename(folder)
     else:
-        new.mkdir(mode=0o700, exist_ok=True)  # whoever moved a page may have died before its end
-    _explain(new)
-    sync_directory(new)
-    new.rename(folder)
+        folder.mkdir(mode=0o700)
     sync_directory(state)
+    _explain(folder)
 
 
 def _explain(folder: Path) -> None:

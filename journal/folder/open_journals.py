@@ -4,7 +4,7 @@ Needs nothing that is compiled, as Spark's tasks use it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -31,9 +31,23 @@ def is_open(path: Path) -> bool:
 def given_in(path: Path) -> list[Place]:
     """Return the places of the committed transactions in the open journal at PATH, in the order of
     their numbers. Raises OSError."""
-    name = path.name.removesuffix(LIVE)
-    places = [entry.place for entry in _given(path.parent) if str(entry.home) == name]
-    return sorted(places, key=lambda place: place.stamp.number)
+    return given_in_open(path.parent, [path.name]).get(path.name, [])
+
+
+def given_in_open(directory: Path, names: Iterable[str]) -> dict[str, list[Place]]:
+    """Return the same for the shared ones among the open journals NAMES of the folder DIRECTORY,
+    by name; each ledger is read once. Raises OSError."""
+    found: dict[str, list[Place]] = {}
+    for name in names:
+        with suppress(FileNotFoundError):  # closed meanwhile
+            if is_open(directory / name):
+                found[name] = []
+    for entry in _given(directory) if found else ():
+        if (places := found.get(f"{entry.home}{LIVE}")) is not None:
+            places.append(entry.place)
+    for places in found.values():
+        places.sort(key=lambda place: place.stamp.number)
+    return found
 
 
 def find_open(directory: Path, uuid: str) -> Path | None:

@@ -19,13 +19,13 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 from firebird_cdc.errors import ReplayError
+from firebird_cdc.journal.folder.open_journals import given_in_open
 from firebird_cdc.journal.folder.segments import is_segment_name, list_segment, unpack
 from firebird_cdc.journal.format import (
     JournalReader,
@@ -213,25 +213,15 @@ class _LocalFolder(Folder):
                     continue  # shipped and deleted, or packed, since the folder was opened
 
     def open_journals(self) -> Iterator[tuple[str, list[Place]]]:
-        for name in [entry.name for entry in self.entries() if entry.name.endswith(OPEN_SUFFIX)]:
-            with suppress(FileNotFoundError):
-                places = self._given_in(name)
-                if places is not None:
-                    yield name, places
+        names = [entry.name for entry in self.entries() if entry.name.endswith(OPEN_SUFFIX)]
+        yield from given_in_open(Path(self._path), names).items()
 
     def open_journal(self, name: str, none_charset: str = "UTF-8") -> JournalReader | SharedJournal:
-        places = self._given_in(name) if name.endswith(OPEN_SUFFIX) else None
-        if places is not None:
-            return SharedJournal(self.place(name), places=places)
+        if name.endswith(OPEN_SUFFIX):
+            found = given_in_open(Path(self._path), [name])
+            if name in found:
+                return SharedJournal(self.place(name), places=found[name])
         return super().open_journal(name, none_charset)
-
-    def _given_in(self, name: str) -> list[Place] | None:
-        """Return what is committed in an open journal; None: it is not shared."""
-        # It needs what is compiled, which a cluster may not have.
-        from firebird_cdc.journal.folder.open_journals import given_in, is_open
-
-        path = Path(self.place(name))
-        return given_in(path) if is_open(path) else None
 
     def exists(self, name: str) -> bool:
         return Path(self.place(name)).is_file()

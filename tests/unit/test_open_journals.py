@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -14,6 +16,7 @@ from firebird_cdc.journal.folder.ledger import SequenceLedger, database_key
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry
 from firebird_cdc.journal.folder.open_journals import undecided_in
 from firebird_cdc.journal.format import SharedJournalWriter, TransactionWriter
+from firebird_cdc.journal.replay.audit.database.against_database import unconfirmed_journals
 from firebird_cdc.journal.replay.source.planning import JournalOptions, Listing, find_journals
 
 DATABASE = "/data/shop.fdb"
@@ -104,6 +107,22 @@ def test_what_was_listed_is_found_once_its_journal_is_closed(
         closed.rename(archive / closed.name)
     assert _numbers(listing, options) == [1, 2]
     assert _numbers(Listing(options), options) == [1, 2, 3]
+
+
+def test_only_what_has_no_number_keeps_an_audit_waiting(journal: OpenJournal) -> None:
+    everything = SimpleNamespace(guid=UUID(int=0), sees=lambda _: True)
+
+    def waiting() -> list[int]:
+        folders = [str(journal.path.parent)]
+        found = unconfirmed_journals(folders, DATABASE, cast(Any, everything))
+        return [transaction for _, transaction in found]
+
+    journal.commit(journal.write(7))
+    assert waiting() == []
+    prepared = journal.write(8)
+    assert waiting() == [8]
+    journal.commit(prepared)
+    assert waiting() == []
 
 
 def test_transactions_without_number_and_void_are_told(journal: OpenJournal) -> None:

@@ -206,12 +206,13 @@ def unconfirmed_journals(
     it without a number. Those of a database that it was restored from have another GUID."""
     for url in folders:
         folder = folder_at(url)
-        if not folder.is_remote:
+        shared = {name for name, _ in folder.open_journals()}
+        if shared:
             for name, head in undecided_in(Path(folder.place("")), database):
                 if _may_be_of(head.header, snapshot):
                     yield name, head.header.transaction
         for entry in folder.entries():
-            if not entry.name.endswith(".log.live"):
+            if not entry.name.endswith(".log.live") or entry.name in shared:
                 continue
             try:
                 with folder.journal(entry.name) as reader:

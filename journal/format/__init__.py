@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from firebird_cdc.journal.format.content import Blob, RandomAccess
 from firebird_cdc.journal.format.definitions import parse_table, table_body
-from firebird_cdc.journal.format.journal_index import pack_places, unpack_places
+from firebird_cdc.journal.format.journal_index import Entry, pack_places, unpack_places
 from firebird_cdc.journal.format.layout import (
     BLOCK_HEADER,
     COMMIT_OFFSET,
@@ -54,6 +54,11 @@ from firebird_cdc.journal.format.shared import (
     own_journal,
 )
 from firebird_cdc.journal.format.shared_writer import SharedJournalWriter, TransactionWriter
+from firebird_cdc.journal.format.small_transactions import (
+    Beginning,
+    PlainChange,
+    SmallTransactions,
+)
 from firebird_cdc.journal.format.writer import (
     JournalWriter,
     append_catalogue,
@@ -68,17 +73,20 @@ __all__ = [
     "SEAL_BLOCK",
     "SECTOR",
     "STAMP_OFFSET",
+    "Beginning",
     "Blob",
     "Change",
     "Column",
     "CommitMark",
     "DdlChange",
     "Element",
+    "Entry",
     "Gap",
     "Header",
     "JournalReader",
     "JournalWriter",
     "Place",
+    "PlainChange",
     "RandomAccess",
     "Remains",
     "Row",
@@ -88,6 +96,7 @@ __all__ = [
     "SequenceChange",
     "SharedJournal",
     "SharedJournalWriter",
+    "SmallTransactions",
     "Stamp",
     "Storage",
     "Table",

@@ -21,6 +21,7 @@ from firebird_cdc.journal.format.layout import (
     fast_uuid,
     file_block,
     is_file_block,
+    new_tuple,
 )
 from firebird_cdc.journal.format.model import Place, Stamp
 
@@ -33,6 +34,43 @@ _LOOKED_THROUGH = 4 * _WINDOW  # from the end, for an intact block
 
 Read = Callable[[int, int], bytes]
 """Reads a file: up to so many bytes, at an offset."""
+
+
+class Entry(NamedTuple):
+    """Entry of the index: its fields in the order in which they stand there, see `Place` and
+    `Stamp`. A `Place` takes several times as long to make."""
+
+    uuid: bytes
+    offset: int
+    sequence: int
+    commit_us: int
+    stamped_us: int
+    length: int
+    event_count: int
+    transaction: int
+    catalogue_offset: int
+    epoch: int
+    zero: int
+    ticket: int
+    seal_end: int
+
+    @classmethod
+    def of(cls, place: Place) -> Entry:
+        """Return the entry that says where PLACE is."""
+        uuid, offset, ticket, seal_end, (epoch, *stamp) = place
+        fields = (uuid.bytes, offset, *stamp, epoch, 0, ticket, seal_end)
+        return new_tuple(cls, fields)
+
+    @property
+    def place(self) -> Place:
+        """The place that it says."""
+        uuid, offset, *stamp, epoch, _, ticket, seal_end = self
+        return Place(fast_uuid(uuid), offset, ticket, seal_end, Stamp(epoch, *stamp))
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """Epoch and sequence."""
+        return self.epoch, self.sequence
 
 
 def pack_index(places: Sequence[Place], journal: UUID, offset: int) -> bytes:
@@ -51,20 +89,16 @@ def pack_index(places: Sequence[Place], journal: UUID, offset: int) -> bytes:
 
 def pack_places(places: Sequence[Place]) -> bytes:
     """Return PLACES as the index has them."""
-    return b"".join(map(_packed, places))
-
-
-def _packed(place: Place) -> bytes:
-    uuid, offset, ticket, seal_end, (epoch, *stamp) = place
-    return _ENTRY.pack(uuid.bytes, offset, *stamp, epoch, 0, ticket, seal_end)
+    return b"".join([_ENTRY.pack(*Entry.of(place)) for place in places])
 
 
 def unpack_places(content: bytes) -> list[Place]:
     """Return the places that `pack_places` packed."""
-    return [
-        Place(fast_uuid(uuid), offset, ticket, seal_end, Stamp(epoch, *stamp))
-        for uuid, offset, *stamp, epoch, _, ticket, seal_end in _ENTRY.iter_unpack(content)
-    ]
+    return [entry.place for entry in _unpack_entries(content)]
+
+
+def _unpack_entries(content: bytes) -> list[Entry]:
+    return [new_tuple(Entry, fields) for fields in _ENTRY.iter_unpack(content)]
 
 
 class _Block(NamedTuple):
@@ -111,7 +145,7 @@ class JournalIndex(NamedTuple):
         """Offset behind it."""
         return self.start + 2 * self.parts * FILE_BLOCK
 
-    def part(self, read: Read, number: int) -> list[Place]:
+    def part(self, read: Read, number: int) -> list[Entry]:
         """Return the transactions that block NUMBER names, from 0.
 
         Raises JournalCorrupt if both copies of it are damaged or it makes no sense, OSError.
@@ -122,21 +156,29 @@ class JournalIndex(NamedTuple):
             found = _parse_block(block, self.journal.bytes, at)
             if found is not None and found[:3] == (number, self.parts, copy):
                 content = block[_BLOCK.size : _BLOCK.size + found.entries * _ENTRY.size]
-                return self._checked(unpack_places(content), at)
+                return self._checked(_unpack_entries(content), at)
         at = self.start + number * FILE_BLOCK
         raise JournalCorrupt(self.path, at, "both copies of its index are damaged")
 
-    def places(self, read: Read) -> Iterator[Place]:
-        """Yield all of them; raises as `part`, or if they are not in the order of their numbers."""
+    def entries(self, read: Read) -> list[Entry]:
+        """Return all of them; raises as `part`, or if they are not in the order of their
+        numbers."""
+        found: list[Entry] = []
         last = (-1, -1)
-        for number in range(self.parts):
-            for place in self.part(read, number):
-                if place.stamp.number <= last:
-                    at = self.start + number * FILE_BLOCK
-                    what = f"the index has transaction {place.uuid} in another order"
+        for block in range(self.parts):
+            for entry in self.part(read, block):
+                number = (entry.epoch, entry.sequence)
+                if number <= last:
+                    at = self.start + block * FILE_BLOCK
+                    what = f"the index has transaction {entry.place.uuid} in another order"
                     raise JournalCorrupt(self.path, at, what)
-                last = place.stamp.number
-                yield place
+                last = number
+                found.append(entry)
+        return found
+
+    def places(self, read: Read) -> Iterator[Place]:
+        """Yield the places of all of them; raises as `entries`."""
+        yield from (entry.place for entry in self.entries(read))
 
     def above(self, read: Read, last: tuple[int, int]) -> tuple[int, Place | None]:
         """Return how many transactions have numbers above LAST, and the first of these: few of the
@@ -145,25 +187,25 @@ class JournalIndex(NamedTuple):
         while low < high:
             middle = (low + high) // 2
             found = self.part(read, middle)
-            if found and found[-1].stamp.number > last:
+            if found and found[-1].number > last:
                 high = middle
             else:
                 low = middle + 1
         if low == self.parts:
             return 0, None
-        wanted = [place for place in self.part(read, low) if place.stamp.number > last]
+        wanted = [entry for entry in self.part(read, low) if entry.number > last]
         behind = self.parts - 1 - low
         count = (behind - 1) * _IN_A_BLOCK + len(self.part(read, self.parts - 1)) if behind else 0
-        return len(wanted) + count, wanted[0]
+        return len(wanted) + count, wanted[0].place
 
-    def _checked(self, places: list[Place], block: int) -> list[Place]:
-        for place in places:
-            length = place.stamp.journal_length
-            is_inside = place.offset >= FILE_BLOCK and place.offset + length <= self.start
-            if not is_inside or place.offset % ALIGNMENT:
-                what = f"the index has transaction {place.uuid} at byte {place.offset:,}"
+    def _checked(self, entries: list[Entry], block: int) -> list[Entry]:
+        start = self.start
+        for entry in entries:
+            offset = entry.offset
+            if offset < FILE_BLOCK or offset + entry.length > start or offset % ALIGNMENT:
+                what = f"the index has transaction {entry.place.uuid} at byte {offset:,}"
                 raise JournalCorrupt(self.path, block, what)
-        return places
+        return entries
 
 
 def find_index(

@@ -63,6 +63,12 @@ class OpenTables(dict[int, tuple[Table, RowDecoder]]):
                 return self[number]
         raise Malformed(f"a row refers to table number {number}, which is not defined")
 
+    def copy(self) -> OpenTables:
+        """Return the same tables, to which others may be added."""
+        copied = OpenTables(self._none_codec, self._completed, self._decoder)
+        copied.update(self)
+        return copied
+
     def define(self, kind: int, number: int, body: bytes) -> None:
         if number == 0 or number in self:
             raise Malformed(f"table number {number} is not free to be defined")

@@ -8,8 +8,9 @@ a journal of version 1 does, from its head on (``JournalReader`` with a `Place`)
 
 from __future__ import annotations
 
+import functools
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,7 @@ from firebird_cdc.errors import (
 )
 from firebird_cdc.journal.format.content import RandomAccess, Source
 from firebird_cdc.journal.format.journal_index import (
+    Entry,
     JournalIndex,
     find_index,
     is_index_block,
@@ -54,6 +56,7 @@ _IS_OWN = 1  # a flag: the journal is one transaction's own
 _VOID = struct.Struct("<4sI16sQ16sQ16sQII")
 _VOID_MAGIC = b"FBCV"
 _WINDOW = 1024 * 1024
+_MOST_IN_RUN = 1024
 
 
 class FileHeader(NamedTuple):
@@ -277,7 +280,7 @@ class SharedJournal:
     """A shared journal, closed unless PLACES are given; a context manager.
 
     ``opener``: opens it where it is not on this machine, PATH is only its name then; ``content``:
-    all of it, where the caller has it. ``places``: its committed transactions in the order of
+    all of it, where the caller has it. ``entries``: its committed transactions in the order of
     their numbers; ``index``: where that says so. ``header``: None where it is damaged, which harms
     no transaction. PLACES: what is committed in one that is open, as a ledger says.
 
@@ -302,10 +305,10 @@ class SharedJournal:
                 raise JournalCorrupt(path, 8, "this is no journal that transactions share")
             self.header = parse_file_header(first)
             if places is None:
-                self.index, self.places = self._read_index(first)
+                self.index, self.entries = self._read_index(first)
             else:
-                self.places = places
-            self._by_uuid: dict[UUID, Place] = {}  # once it is asked for
+                self.entries = [Entry.of(place) for place in places]
+            self._by_uuid: dict[bytes, Entry] = {}  # once it is asked for
         except BaseException:
             source.close()
             raise
@@ -325,17 +328,22 @@ class SharedJournal:
     ) -> None:
         self.close()
 
+    @functools.cached_property
+    def places(self) -> list[Place]:
+        """Places of the committed transactions, in the order of their numbers."""
+        return [entry.place for entry in self.entries]
+
     def find(self, uuid: str) -> Place | None:
         """Return the place of a committed transaction, None if it is not here."""
         return next((place for place in self.places if str(place.uuid) == uuid), None)
 
-    def among(self, uuids: Iterable[UUID]) -> list[Place]:
-        """Return the places of those transactions that are here, in the order of their numbers; for
-        who asks many times."""
+    def among(self, uuids: Iterable[UUID]) -> list[Entry]:
+        """Return the entries of those transactions that are here, in the order of their numbers;
+        for who asks many times."""
         if not self._by_uuid:
-            self._by_uuid = {place.uuid: place for place in self.places}
-        found = (self._by_uuid[uuid] for uuid in uuids if uuid in self._by_uuid)
-        return sorted(found, key=lambda place: place.stamp.number)
+            self._by_uuid = {entry.uuid: entry for entry in self.entries}
+        found = (self._by_uuid.get(uuid.bytes) for uuid in uuids)
+        return sorted(filter(None, found), key=lambda entry: entry.number)
 
     def reader(self, place: Place, none_charset: str = "UTF-8") -> JournalReader:
         """Return a reader of one of its transactions; raises as that does."""
@@ -377,10 +385,10 @@ class SharedJournal:
     def only(self, none_charset: str = "UTF-8") -> JournalReader:
         """Return a reader of its only transaction. Raises JournalShared if it has several, or
         JournalEmpty if it has none."""
-        if not self.places:
+        if not self.entries:
             raise JournalEmpty(self._path, FILE_BLOCK, "no transaction in it was committed")
-        if len(self.places) > 1:
-            what = f"{len(self.places):,} transactions share this journal"
+        if len(self.entries) > 1:
+            what = f"{len(self.entries):,} transactions share this journal"
             raise JournalShared(self._path, FILE_BLOCK, what)
         return self.reader(self.places[0], none_charset)
 
@@ -389,38 +397,45 @@ class SharedJournal:
     ) -> Iterator[tuple[Place, JournalReader | JournalError]]:
         """Yield each of PLACES with a reader, or with the error that came of opening one; many
         small ones that lie near to each other cost one read."""
-        run: list[Place] = []
-        start = end = 0
-        for place in places:
-            behind = place.offset + place.stamp.journal_length
-            least, most = (min(start, place.offset), max(end, behind)) if run else (0, 0)
-            if not run or most - least > _WINDOW:
-                yield from self._run(run, start, end, none_charset)
-                run, least, most = [], place.offset, behind
-            run.append(place)
-            start, end = least, most
-        yield from self._run(run, start, end, none_charset)
+        listed = list(places)
+        spans = [(each.offset, each.stamp.journal_length) for each in listed]
+        for run, start, content in self._runs(spans):
+            for place in listed[run]:
+                at, length = place.offset - start, place.stamp.journal_length
+                own = None if content is None else content[at : at + length]
+                try:
+                    yield place, self._reader(place, none_charset, own)
+                except JournalError as error:
+                    yield place, error
 
-    def _run(
-        self, run: list[Place], start: int, end: int, none_charset: str
-    ) -> Iterator[tuple[Place, JournalReader | JournalError]]:
-        is_read = bool(run) and end - start <= _WINDOW
-        content = self._source.read(end - start, start) if is_read else None
-        for place in run:
-            at = place.offset - start
-            own = None if content is None else content[at : at + place.stamp.journal_length]
-            try:
-                yield place, self._reader(place, none_charset, own)
-            except JournalError as error:
-                yield place, error
+    def runs(self, entries: list[Entry]) -> Iterator[tuple[list[Entry], int, bytes | None]]:
+        """Yield ENTRIES in this order, those together that lie near to each other; where their
+        bytes begin, and the bytes, None if it is one that is large."""
+        for run, start, content in self._runs([(each.offset, each.length) for each in entries]):
+            yield entries[run], start, content
 
-    def _read_index(self, first: bytes) -> tuple[JournalIndex, list[Place]]:
+    def _runs(self, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[slice, int, bytes | None]]:
+        """Yield the same of SPANS, each an offset and a length."""
+        first, many = 0, _MOST_IN_RUN
+        while first < len(spans):
+            run = slice(first, first + many)
+            start = min(spans[run])[0]
+            size = max(map(sum, spans[run])) - start
+            if size > _WINDOW and many > 1:
+                many //= 2
+                continue
+            yield run, start, self._source.read(size, start) if size <= _WINDOW else None
+            first += many
+            if 2 * size < _WINDOW:
+                many = min(2 * many, _MOST_IN_RUN)
+
+    def _read_index(self, first: bytes) -> tuple[JournalIndex, list[Entry]]:
         """Return where the index lies, and the committed transactions that it names."""
         source = self._source
         index = _find_index(self._path, source, first, self.header)
         held = source.read(index.end - index.start, index.start)
         begin = index.start
-        return index, list(index.places(lambda n, at: held[at - begin : at - begin + n]))
+        return index, index.entries(lambda n, at: held[at - begin : at - begin + n])
 
 
 def _find_index(

@@ -12,6 +12,7 @@ import pytest
 from histories import Action, History, SharedHistory, column, flip, read_state
 from pyspark.sql import SparkSession
 
+from firebird_cdc.errors import ReplayError
 from firebird_cdc.journal.folder.segments import close_segments, segment_name
 from firebird_cdc.journal.format import SharedJournal, Storage
 from firebird_cdc.journal.replay.audit.journals import run_audit
@@ -25,6 +26,7 @@ from firebird_cdc.journal.replay.source.planning import (
     find_journals,
     plan_partitions,
 )
+from firebird_cdc.journal.replay.source.points import Point
 from firebird_cdc.journal.replay.source.storage import Folder
 from firebird_cdc.journal.replay.source.streaming import JournalStreamReader, Offset, StreamOptions
 from firebird_cdc.journal.replay.state.rebuild import rebuild_state
@@ -271,6 +273,28 @@ def test_audit_names_the_transaction_that_is_damaged_and_no_other(
         faults = [each for each in report.shown if report.meanings[each.kind].is_fault]
         assert len(faults) == 1
         assert str(place.uuid) in str(faults[0])
+
+
+@pytest.mark.parametrize("at", [20, 250, -20])  # in its head, its block and its seal
+def test_state_refuses_damage_to_a_small_transaction_and_names_it(
+    spark: SparkSession, tmp_path: Path, at: int
+) -> None:
+    history = SharedHistory(tmp_path / "journals")
+    history.define("T", (column("ID", Storage.INTEGER, key=1), column("NAME", Storage.TEXT)))
+    for number in range(1, 31):
+        history.commit(("c", "T", None, (number, "x" * 50)))
+    history.close()
+    hurt, place = next(
+        (path, place)
+        for path in history.folder.glob("*.log")
+        for place in SharedJournal(path).places
+        if place.stamp.sequence == 15
+    )
+    flip(hurt, place.offset + at % place.stamp.journal_length)
+    output = tmp_path / "state"
+    for point in (None, Point("sequence", 20)):
+        with pytest.raises(ReplayError, match=f"{place.uuid}.log.*across a damaged journal"):
+            rebuild_state(spark, [str(history.folder)], str(output), point=point)
 
 
 def test_archived_shared_journals_are_packed_without_what_was_rolled_back(

@@ -24,8 +24,9 @@ from firebird_cdc.journal.replay.source.planning import JournalOptions
 from firebird_cdc.journal.replay.source.points import Point
 from firebird_cdc.journal.replay.state.evolution import Shape, Statement, TablePlan, plan_tables
 from firebird_cdc.journal.replay.state.folding import Tally, rows_as
-from firebird_cdc.journal.replay.state.images import Journals, Plan, _images, _survey_rows
+from firebird_cdc.journal.replay.state.images import Journals, Plan, _images
 from firebird_cdc.journal.replay.state.rebuild import _files, _limits, rebuild_state
+from firebird_cdc.journal.replay.state.survey import survey_rows
 from firebird_cdc.journal.types.numbers import iso_time
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "engine"))
@@ -232,8 +233,8 @@ def _fold_here(
     shapes: dict[tuple[str, bytes], Shape] = {}
     statements = []
     for task in journals.whole:
-        for kind, database, *place, content, _, _, _, _ in _survey_rows(
-            task, journals.options, limits, outlines=True
+        for kind, database, *place, content in (
+            row[:6] for row in survey_rows(task, journals.options, limits, outlines=True)
         ):
             at: Any = tuple(place)
             if kind == "shape":

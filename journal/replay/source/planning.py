@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from pyspark.sql.datasource import InputPartition
@@ -25,6 +25,7 @@ from pyspark.sql.datasource import InputPartition
 from firebird_cdc.errors import JournalCorrupt, JournalError, ReplayError
 from firebird_cdc.journal.folder.segments import close_segments, is_segment_name
 from firebird_cdc.journal.format import (
+    Entry,
     JournalReader,
     Place,
     Remains,
@@ -33,6 +34,7 @@ from firebird_cdc.journal.format import (
     crc32c,
     read_remains,
 )
+from firebird_cdc.journal.format.sectors import MAX_LENGTH
 from firebird_cdc.journal.replay.source.bounds import microseconds_of
 from firebird_cdc.journal.replay.source.filters import EVERYTHING, Condition, Wanted
 from firebird_cdc.journal.replay.source.finder import JournalFinder
@@ -63,6 +65,8 @@ _KEPT_BYTES = 64 * 1024 * 1024
 _PLACE_BYTES = 1024
 
 _UUID_BYTES = 16
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -512,9 +516,58 @@ def stamp_of(reader: JournalReader) -> Stamp:
     return reader.stamp
 
 
-def find_journals(
+class FoundShared(NamedTuple):
+    """Transactions of a shared journal that a task reads: ``entries`` in the order of their
+    numbers, of the journal NAME in ``folder``, which is open until the next one is asked for.
+    ``start``, ``end``: as of `Found`, of the journal."""
+
+    folder: Folder
+    name: str
+    journal: SharedJournal
+    entries: list[Entry]
+    start: int
+    end: int | None
+    none_charset: str
+
+    def found(self, entries: Iterable[Entry]) -> Iterator[Found]:
+        """Yield each of ENTRIES, some of these, with a reader of its own."""
+        places = (entry.place for entry in entries)
+        for place, reader in self.journal.readers(places, self.none_charset):
+            behind = place.offset + place.stamp.journal_length
+            found = Found(
+                self.folder,
+                name_in(self.name, place),
+                reader,
+                start=max(self.start - place.offset, 0),
+                end=None if self.end is None or self.end >= behind else self.end - place.offset,
+                at=place,
+            )
+            if isinstance(reader, JournalError):
+                yield found
+                continue
+            with reader:
+                yield found
+
+    def small(
+        self, read: Callable[[bytes, int, list[Entry]], Iterator[T]], left: list[Entry]
+    ) -> Iterator[T]:
+        """Yield what READ, a method of `SmallTransactions`, yields of the transactions. LEFT gets
+        those that are large or lie in the range in part."""
+        entries = self.entries
+        if self.start or self.end is not None:
+            start, end = self.start, MAX_LENGTH if self.end is None else self.end
+            entries = [e for e in entries if start <= e.offset and e.offset + e.length <= end]
+            left += [e for e in self.entries if e.offset < start or e.offset + e.length > end]
+        for run, offset, content in self.journal.runs(entries):
+            if content is None:
+                left += run
+            else:
+                yield from read(content, offset, run)
+
+
+def find_files(
     partition: InputPartition | None, options: JournalOptions, wanted: Wanted = EVERYTHING
-) -> Iterator[Found]:
+) -> Iterator[Found | FoundShared]:
     """Open the journals of a task one after the other, whole.
 
     A journal that is not where it was when the tasks were planned, as it was archived or packed
@@ -550,13 +603,15 @@ def find_journals(
                 continue
             if isinstance(opened, SharedJournal) and only:
                 kept.put((number, name), (folder, found, opened))
-                within = _Within(folder, found, 0, None, only)
-                yield from _transactions(opened, within, options.none_charset, wanted)
+                entries = _admitted(opened.among(only), wanted)
+                yield FoundShared(folder, found, opened, entries, 0, None, options.none_charset)
                 continue
             with opened:
                 if isinstance(opened, SharedJournal):
-                    within = _Within(folder, found, start, end, only)
-                    yield from _transactions(opened, within, options.none_charset, wanted)
+                    entries = _admitted(_reaching(opened.entries, start, end), wanted)
+                    yield FoundShared(
+                        folder, found, opened, entries, start, end, options.none_charset
+                    )
                 elif _is_wanted(opened, wanted):
                     yield Found(folder, found, opened, start, end)
     finally:
@@ -584,9 +639,9 @@ class _KeptJournals:
             return
         self._kept[key] = found
         _, name, journal = found
-        self._sizes[key] = _PLACE_BYTES * len(journal.places)
+        self._sizes[key] = _PLACE_BYTES * len(journal.entries)
         if "/" in name:  # in a segment, so all of it is in memory
-            self._sizes[key] += sum(place.stamp.journal_length for place in journal.places)
+            self._sizes[key] += sum(entry.length for entry in journal.entries)
         while len(self._kept) > 1 and self._is_full():
             oldest, (_, _, former) = self._kept.popitem(last=False)
             del self._sizes[oldest]
@@ -620,47 +675,28 @@ def _files(partition: JournalPartition) -> Iterator[tuple[int, str, set[UUID]]]:
         yield *last, only
 
 
-class _Within(NamedTuple):
-    """Part of a shared journal that is to be read: a range, or ONLY some transactions."""
-
-    folder: Folder
-    name: str
-    start: int
-    end: int | None
-    only: set[UUID]
+def _reaching(entries: list[Entry], start: int, end: int | None) -> list[Entry]:
+    """Return those of ENTRIES that reach into a range of their journal."""
+    most = MAX_LENGTH if end is None else end
+    return [each for each in entries if each.offset + each.length > start and each.offset < most]
 
 
-def _transactions(
-    journal: SharedJournal, within: _Within, none_charset: str, wanted: Wanted
+def _admitted(entries: list[Entry], wanted: Wanted) -> list[Entry]:
+    if not wanted.conditions:
+        return entries
+    places = ((entry, entry.place) for entry in entries)
+    return [entry for entry, place in places if _admits(wanted, place.stamp, place.uuid)]
+
+
+def find_journals(
+    partition: InputPartition | None, options: JournalOptions, wanted: Wanted = EVERYTHING
 ) -> Iterator[Found]:
-    """Yield the transactions of a shared journal that reach into a part of it."""
-    folder, name, start, end, only = within
-    if only:
-        places = journal.among(only)
-    else:
-        places = [place for place in journal.places if _reaches(place, start, end)]
-    places = [place for place in places if _admits(wanted, place.stamp, place.uuid)]
-    for place, reader in journal.readers(places, none_charset):
-        behind = place.offset + place.stamp.journal_length
-        found = Found(
-            folder,
-            name_in(name, place),
-            reader,
-            start=max(start - place.offset, 0),
-            end=None if end is None or end >= behind else end - place.offset,
-            at=place,
-        )
-        if isinstance(reader, JournalError):
+    """Open the journals of a task as `find_files` does, and each transaction in them."""
+    for found in find_files(partition, options, wanted):
+        if isinstance(found, FoundShared):
+            yield from found.found(found.entries)
+        else:
             yield found
-            continue
-        with reader:
-            yield found
-
-
-def _reaches(place: Place, start: int, end: int | None) -> bool:
-    """Tell whether a transaction reaches into a range of its journal."""
-    behind = place.offset + place.stamp.journal_length
-    return behind > start and (end is None or place.offset < end)
 
 
 def open_partition(

@@ -1,6 +1,6 @@
 """Parts of journals that a state rebuild reads: outlines, then row images as they stand there.
 
-`Journals.survey` reads sectors, and the few blocks that hold definitions of tables and DDL.
+`Journals.survey` has the tasks make a `survey`: sectors, and definitions of tables and DDL.
 `Journals.packs` reads changes whose rows are still the bytes of the journal: what is overwritten
 later is never decoded. Within a task, only the last change of each key goes on to the shuffle; a
 `Plan` says which bytes are the key. What goes there are packs of changes, so that to Spark a
@@ -9,15 +9,13 @@ thousand of them are one row.
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
@@ -27,12 +25,12 @@ from pyspark.sql.datasource import InputPartition
 
 from firebird_cdc.errors import JournalError, ReplayError
 from firebird_cdc.journal.format import (
-    DdlChange,
+    Beginning,
+    Change,
+    Entry,
     Gap,
-    JournalReader,
-    Remains,
     RowChange,
-    Stamp,
+    SmallTransactions,
     Table,
     image_places,
 )
@@ -46,9 +44,10 @@ from firebird_cdc.journal.replay.source.arrow import (
 )
 from firebird_cdc.journal.replay.source.planning import (
     Found,
+    FoundShared,
     JournalOptions,
     Listing,
-    find_journals,
+    find_files,
 )
 from firebird_cdc.journal.replay.state.evolution import Place, TablePlan
 from firebird_cdc.journal.replay.state.row_maker import (
@@ -59,26 +58,10 @@ from firebird_cdc.journal.replay.state.row_maker import (
     pack_blobs,
     shape_digest,
 )
+from firebird_cdc.journal.replay.state.survey import SURVEY, VANISHED, survey_rows
 
 CONTROL = -1
 """``table`` of packs that hold no changes: ``content`` is what they are, a blank, a sentence."""
-
-_SURVEY: Columns = (
-    ("kind", "string"),
-    ("database", "string"),
-    ("epoch", "bigint"),
-    ("sequence", "bigint"),
-    ("position", "bigint"),
-    ("content", "binary"),
-    ("file", "string"),
-    ("transaction", "bigint"),
-    ("commit_us", "bigint"),
-    ("events", "bigint"),
-)
-"""Columns that `Journals.survey` returns. ``kind``: file (the last four columns are its own), or
-what ``content`` is: shape (the `Table`, pickled), ddl (the `DdlChange`, pickled), damaged, missing
-(a sentence). Of a damaged journal all columns say what is certain, wherever it lies; a whole
-segment can be one."""
 
 PACK_COLUMNS: Columns = (("table", "int"), ("bucket", "int"), ("content", "binary"))
 """Packs of changes. ``table``: index into ``Plan.tables``; ``bucket``: below ``Plan.buckets``, the
@@ -103,7 +86,7 @@ _FORM = 1 << 32
 _KEPT_ROWS = 200_000
 _KEPT_BYTES = 48 * 1024 * 1024
 _BATCH_ROWS = 16_384
-_MOST_HANDLERS = 10_000
+_MOST_HANDLERS = 10_000  # and as many uses of a database
 _PACK_ROWS = 65_536
 _PACK_BYTES = 4 * 1024 * 1024
 _MANY_TASKS = 64
@@ -202,7 +185,8 @@ class _Handler:
                 self.first, self.last = field.offset, field.offset + field.size
 
 
-_Rank = tuple[int, int, int, int]  # the journal's place as one number, epoch, sequence, form
+_Number = tuple[float, int]  # epoch and sequence; the epoch before or behind all may be infinite
+_Rank = tuple[_Number, int]  # and the form
 
 
 class _Kept:
@@ -237,11 +221,23 @@ class _Kept:
             of_rows.clear()
 
 
+class _Use(NamedTuple):
+    """Handler of the changes of rows of a shape at a place, None: they are left out. In the journal
+    of that place, ``until`` a number of event; and in all with numbers between the two."""
+
+    shape: Table  # which keeps its id
+    handler: _Handler | None
+    until: float
+    above: _Number
+    below: _Number
+
+
+_FIRST, _LAST = (-inf, 0), (inf, 0)
+
+_Changes = tuple[str, tuple[int, int], Iterable[Change]]
+"""The changes of a transaction, behind its database and number."""
+
 _BagRow = tuple[bytes, _Rank, int, bytes]  # digest, rank, position, image
-
-
-def _order(epoch: int, sequence: int) -> int:
-    return epoch << 64 | sequence
 
 
 class _Fold:
@@ -252,84 +248,95 @@ class _Fold:
         self._keyed: dict[int, _Kept] = {}
         self._bags: dict[int, list[_BagRow]] = {}
         self._handlers: dict[tuple[int, int, int], _Handler] = {}  # table, id of shape, version
+        self._uses: dict[str, dict[int, _Use]] = {}  # by database and id of the shape
         self._sentences: list[bytes] = []
         self._bytes = 0
-        self._highest = -1
+        self._highest: _Number = _FIRST
 
     def add_control(self, kind: str, sentence: str) -> None:
         """Note something that is no change of a row."""
         self._sentences.append(f"{kind} {sentence}".encode())
 
-    def read(self, reader: JournalReader, stamp: Stamp, found: Found) -> Iterator[pa.RecordBatch]:
-        """Take in the changes of a range of a journal; yield what became too much to keep."""
-        epoch, sequence = stamp.epoch, stamp.sequence
-        # Journals come in the order of a folder. One that is later than all before it needs no
-        # look at what is kept.
-        order = _order(epoch, sequence)
-        in_order = order >= self._highest
-        self._highest = max(self._highest, order)
-        database = reader.database
-        handlers: dict[int, tuple[Table, _Handler | None, float]] = {}
+    def read(self, transactions: Iterable[_Changes], file: str = "") -> Iterator[pa.RecordBatch]:
+        """Take in changes; yield what became too much to keep. FILE: where gaps may lie."""
         shape: Table | None = None
-        handler: _Handler | None = None
+        above, below = _LAST, _FIRST
+        uses: dict[int, _Use] = {}
         kept: _Kept | None = None
         index: dict[bytes, int] = {}
         ranks: list[_Rank] = []
         positions: list[int] = []
         images: list[bytes | None] = []
+        handler: _Handler | None = None
         until: float = 0
-        first = last = count = size = 0
-        rank = (order, epoch, sequence, 0)
-        for change in reader.changes(found.start, found.end, decoder_of):
-            if type(change) is RowChange:
-                row: tuple[int, str, Table, Any, Any] = change
-                pos, _, table, before, after = row
-                if table is not shape or pos >= until:
-                    shape = table
-                    known = handlers.get(id(table))
-                    if known is None or pos >= known[2]:
-                        known = (table, *self._handler(database, table, (epoch, sequence, pos)))
-                        handlers[id(table)] = known
-                    _, handler, until = known
-                    kept = None
-                    if handler is not None:
-                        first, last = handler.first, handler.last
-                        rank = (order, epoch, sequence, handler.form)
-                        if last and not handler.has_blobs:
-                            kept = handler.kept
-                            assert kept is not None
-                            index, ranks = kept.index, kept.ranks
-                            positions, images = kept.positions, kept.images
-                if handler is None:
-                    continue
-                if kept is None:
-                    size += self._add(handler, rank, pos, before, after)
-                else:
-                    key = (before if after is None else after)[first:last]
-                    free = len(ranks)
-                    at = index.setdefault(key, free)
-                    if at == free:
-                        ranks.append(rank)
-                        positions.append(pos)
-                        images.append(after)
-                    elif in_order or ranks[at][0] <= order:
-                        ranks[at] = rank
-                        positions[at] = pos
-                        images[at] = after
-                    if after is not None:
-                        size += len(after)
-                        if before is not None and (old := before[first:last]) != key:
-                            kept.keep(old, rank, pos, None)
-                count += 1
-                if count & 1023 == 0 or size > _KEPT_BYTES:
-                    self._bytes += size
-                    size = 0
-                    if self._is_full():
-                        yield from self.flush()
-            elif isinstance(change, Gap):
-                self.add_control(
-                    "gap", f"{found.place}: sequence {sequence} marks a gap: {change.reason}"
-                )
+        first = last = count = size = form = 0
+        known_database = ""
+        for database, number, changes in transactions:
+            # Journals come in the order of a folder. One that is later than all before it needs
+            # no look at what is kept.
+            in_order = number >= self._highest
+            if in_order:
+                self._highest = number
+            rank = (number, form)
+            if database != known_database:
+                known_database = database
+                uses = self._uses.setdefault(database, {})
+                shape = None
+            elif not above < number < below:
+                shape = None
+            for change in changes:
+                if type(change) is RowChange:
+                    row: tuple[int, str, Table, Any, Any] = change
+                    pos, _, table, before, after = row
+                    if table is not shape or pos >= until:
+                        shape = table
+                        found = uses.get(id(table))
+                        if found is None or not found.above < number < found.below:
+                            if len(uses) >= _MOST_HANDLERS:
+                                uses.clear()
+                            found = self._use(database, table, (*number, pos))
+                            uses[id(table)] = found
+                        _, handler, until, above, below = found
+                        kept = None
+                        if handler is not None:
+                            first, last = handler.first, handler.last
+                            form = handler.form
+                            rank = (number, form)
+                            if last and not handler.has_blobs:
+                                kept = handler.kept
+                                assert kept is not None
+                                index, ranks = kept.index, kept.ranks
+                                positions, images = kept.positions, kept.images
+                    if handler is None:
+                        continue
+                    if kept is None:
+                        size += self._add(handler, rank, pos, before, after)
+                    else:
+                        key = (before if after is None else after)[first:last]
+                        free = len(ranks)
+                        at = index.setdefault(key, free)
+                        if at == free:
+                            ranks.append(rank)
+                            positions.append(pos)
+                            images.append(after)
+                        elif in_order or ranks[at][0] <= number:
+                            ranks[at] = rank
+                            positions[at] = pos
+                            images[at] = after
+                        if after is not None:
+                            size += len(after)
+                            if before is not None and (old := before[first:last]) != key:
+                                kept.keep(old, rank, pos, None)
+                    count += 1
+                    if count & 1023 == 0 or size > _KEPT_BYTES:
+                        self._bytes += size
+                        size = 0
+                        if self._is_full():
+                            yield from self.flush()
+                elif isinstance(change, Gap):
+                    self.add_control(
+                        "gap", f"{file}: sequence {number[1]} marks a gap: {change.reason}"
+                    )
         self._bytes += size
 
     def _is_full(self) -> bool:
@@ -337,30 +344,39 @@ class _Fold:
         rows += sum(map(len, self._bags.values()))
         return rows >= _KEPT_ROWS or self._bytes >= _KEPT_BYTES
 
-    def _handler(self, database: str, shape: Table, place: Place) -> tuple[_Handler | None, float]:
-        """Return what to do with changes of SHAPE from PLACE on, None: nothing; and the number of
-        the event at which that may become something else."""
+    def _use(self, database: str, shape: Table, place: Place) -> _Use:
+        """Return what to do with changes of SHAPE at PLACE, and how long."""
         number = self._plan.table_numbers.get((database, shape.name))
-        if number is None:
-            return None, inf
+        if number is None or self._plan.tables[number].is_dropped:
+            return _Use(shape, None, inf, _FIRST, _LAST)
         table = self._plan.tables[number]
-        if table.is_dropped:
-            return None, inf
-        if table.since is not None and table.is_of_before(place):
-            return None, table.since[2] + 1 if table.since[:2] == place[:2] else inf
-        version, following = table.version_at(place)
-        until = inf
-        if following is not None and following[:2] == place[:2]:
-            until = following[2] + 1
+        after: Place | None
+        until: Place | None
+        if table.is_of_before(place):
+            version, after, until = -1, None, table.since
+        else:
+            version, until = table.version_at(place)
+            after = table.versions[version].place if version else table.since
+        handler = None if version < 0 else self._handler(number, shape, version)
+        return _Use(
+            shape,
+            handler,
+            until[2] + 1 if until is not None and until[:2] == place[:2] else inf,
+            _FIRST if after is None else after[:2],
+            _LAST if until is None else until[:2],
+        )
+
+    def _handler(self, number: int, shape: Table, version: int) -> _Handler:
         known = number, id(shape), version  # a handler keeps its shape, and so the id
         handler = self._handlers.get(known)
         if handler is None:
             if len(self._handlers) >= _MOST_HANDLERS:
                 self._handlers.clear()
+            table = self._plan.tables[number]
             kept = self._keyed.setdefault(number, _Kept()) if table.key else None
             handler = _Handler(self._plan, number, shape, version, kept)
             self._handlers[known] = handler
-        return handler, until
+        return handler
 
     def _add(self, handler: _Handler, rank: _Rank, pos: int, before: Any, after: Any) -> int:
         """Take a change of which more is to be known than `read` does; return the bytes it takes.
@@ -383,14 +399,13 @@ class _Fold:
                 if old != key:
                     handler.kept.keep(old, rank, pos, None)
             return size
-        order, epoch, sequence, form = rank
+        number, form = rank
         for row, of in ((before, -1 - form), (after, form)):
             if row is not None:
                 image = pack_blobs(*row) if handler.has_blobs else row
                 size += len(image)
-                row_rank = (order, epoch, sequence, of)
                 bag = self._bags.setdefault(handler.table, [])
-                bag.append((handler.sameness(image), row_rank, pos, image))
+                bag.append((handler.sameness(image), (number, of), pos, image))
         return size
 
     def flush(self) -> Iterator[pa.RecordBatch]:
@@ -424,17 +439,19 @@ def _packs(
     """Yield table, bucket and content of packs of bounded size; one row alone may be larger."""
     count = len(keys)
     if all(rank is ranks[0] for rank in ranks):
-        places = [pa.repeat(pa.scalar(part, pa.int64()), count) for part in ranks[0][1:]]
+        number, form = ranks[0]
+        places = [pa.repeat(pa.scalar(part, pa.int64()), count) for part in (*number, form)]
     else:
-        parts = list(zip(*ranks, strict=True))[1:]
-        places = [pa.array(column, pa.int64()) for column in parts]
-    epochs, sequences, forms = places
+        numbers, forms = zip(*ranks, strict=True)
+        columns = (*zip(*numbers, strict=True), forms)
+        places = [pa.array(column, pa.int64()) for column in columns]
+    epochs, sequences, of_forms = places
     arrays = [
         pa.array(keys, pa.binary()),
         epochs,
         sequences,
         pa.array(positions, pa.int64()),
-        forms,
+        of_forms,
         pa.array(images, pa.binary()),
     ]
     whole = pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA)
@@ -477,17 +494,14 @@ class Journals:
     def survey(
         self, spark: SparkSession, limits: Mapping[str, tuple[int, int]] | None, outlines: bool
     ) -> DataFrame:
-        """Return `_SURVEY` of the journals up to LIMITS, None: of all.
-
-        outlines: also what their definitions and DDL are; a shape once or twice for each task.
-        """
+        """Return a survey of the journals up to LIMITS, None: of all; see `survey_rows`."""
         options = self.options
 
         def read(task: InputPartition) -> Iterator[pa.RecordBatch]:
-            rows = _survey_rows(task, options, limits, outlines)
-            return record_batches(rows, arrow_schema(_SURVEY), _BATCH_ROWS)
+            rows = survey_rows(task, options, limits, outlines)
+            return record_batches(rows, arrow_schema(SURVEY), _BATCH_ROWS)
 
-        return in_tasks(spark, self.whole, read, schema_text(_SURVEY))
+        return in_tasks(spark, self.whole, read, schema_text(SURVEY))
 
     @property
     def buckets(self) -> int:
@@ -505,24 +519,49 @@ class Journals:
 
 def _images(task: InputPartition, options: JournalOptions, plan: Plan) -> Iterator[pa.RecordBatch]:
     fold = _Fold(plan)
-    for found in find_journals(task, options):
-        try:
-            reader, stamp = found.stamped()
-            limit = plan.limits.get(reader.database)
-            if limit is None or (stamp.epoch, stamp.sequence) > limit:
-                continue
-            begun = found.at_block()
-            if begun is not None:
-                yield from fold.read(reader, stamp, begun)
-        except FileNotFoundError:
-            fold.add_control("missing", f"{found.place}: {_VANISHED}")
-        except JournalError as error:
-            if found.name.rpartition("/")[2] not in plan.aside:
-                raise ReplayError(damage_sentence(str(error))) from error
+    small = SmallTransactions(options.none_charset, decoder_of)
+    for found in find_files(task, options):
+        if isinstance(found, Found):
+            yield from _journal_images(fold, found, plan)
+            continue
+        left: list[Entry] = []
+        yield from fold.read(_small_changes(found, small, plan, left))
+        for each in found.found(left):
+            yield from _journal_images(fold, each, plan)
     yield from fold.flush()
 
 
-_VANISHED = "the file vanished while the folder was being read"
+def _small_changes(
+    found: FoundShared, small: SmallTransactions, plan: Plan, left: list[Entry]
+) -> Iterator[_Changes]:
+    """Yield the changes of small transactions up to the plan's limits; others go to LEFT."""
+    last: Beginning | None = None
+    limit: tuple[int, int] | None = None
+    for entry, beginning, changes in found.small(small.changes, left):
+        if beginning is not last and beginning is not None:
+            last, limit = beginning, plan.limits.get(beginning.database)
+        if beginning is None:
+            left.append(entry)
+        elif limit is not None and (number := (entry.epoch, entry.sequence)) <= limit:
+            yield beginning.database, number, changes
+
+
+def _journal_images(fold: _Fold, found: Found, plan: Plan) -> Iterator[pa.RecordBatch]:
+    try:
+        reader, stamp = found.stamped()
+        number = stamp.epoch, stamp.sequence
+        limit = plan.limits.get(reader.database)
+        if limit is None or number > limit:
+            return
+        begun = found.at_block()
+        if begun is not None:
+            changes = reader.changes(begun.start, begun.end, decoder_of)
+            yield from fold.read([(reader.database, number, changes)], found.place)
+    except FileNotFoundError:
+        fold.add_control("missing", f"{found.place}: {VANISHED}")
+    except JournalError as error:
+        if found.name.rpartition("/")[2] not in plan.aside:
+            raise ReplayError(damage_sentence(str(error))) from error
 
 
 def damage_sentence(reason: str) -> str:
@@ -531,57 +570,3 @@ def damage_sentence(reason: str) -> str:
         f"{reason}; a state can't be built across a damaged journal: take the file from a backup"
         " (`firebird-cdc replay audit` lists all that is damaged), or stop before it with --until"
     )
-
-
-_NO_FILE = (None, None, None, None)
-
-
-def _survey_rows(
-    task: InputPartition,
-    options: JournalOptions,
-    limits: Mapping[str, tuple[int, int]] | None,
-    outlines: bool,
-) -> Iterator[tuple[Any, ...]]:
-    shapes: dict[tuple[str, bytes], list[Any]] = {}
-    for found in find_journals(task, options):
-        try:
-            reader, stamp = found.stamped()
-            epoch, sequence, database = stamp.epoch, stamp.sequence, reader.database
-            if options.database not in (None, database):
-                continue
-            if limits is not None and (
-                database not in limits or (epoch, sequence) > limits[database]
-            ):
-                continue
-            facts = (found.place, stamp.transaction, stamp.commit_us, stamp.event_count)
-            yield "file", database, epoch, sequence, None, None, *facts
-            for what in reader.outline() if outlines else ():
-                if isinstance(what, DdlChange):
-                    content = pickle.dumps(what)
-                    yield "ddl", database, epoch, sequence, what.pos, content, *_NO_FILE
-                    continue
-                at = (epoch, sequence, what[0])
-                digest = know(what[1]).digest
-                known = shapes.setdefault((database, digest), [what[1], at, at])
-                known[1:] = min(known[1], at), max(known[2], at)
-        except FileNotFoundError:
-            sentence = f"{found.place}: {_VANISHED}".encode()
-            yield "missing", None, None, None, None, sentence, *_NO_FILE
-        except JournalError as error:
-            left = _remains(found)
-            if options.database not in (None, left.database):
-                left = Remains()  # of this history, if at all, nobody knows where
-            of = (None, None) if left.stamp is None else (left.stamp.epoch, left.stamp.sequence)
-            rest = (found.place, left.transaction, left.commit_us, None)
-            yield "damaged", left.database, *of, None, str(error).encode(), *rest
-    for (name, _), (table, first, last) in shapes.items():
-        content = pickle.dumps(table)
-        for at in {first, last}:
-            yield "shape", name, *at, content, *_NO_FILE
-
-
-def _remains(found: Found) -> Remains:
-    # It is damaged, and is told; this is what may be had of it beyond that.
-    with suppress(ValueError, OSError, JournalError):
-        return found.salvage()[1]
-    return Remains()

@@ -1,7 +1,6 @@
 """Facts that the driver needs on journals whose rows are folded: spans, shapes, statements.
 
-`images.Journals.survey` reads it in Spark's tasks, sectors and the few blocks with definitions and
-DDL; here it is brought together.
+Spark's tasks read them (`survey`); here they are brought together.
 """
 
 from __future__ import annotations
@@ -12,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from firebird_cdc.journal.folder.segments import SEGMENT_NAME
 from firebird_cdc.journal.replay.source.history import Span
 from firebird_cdc.journal.replay.state.evolution import Place, Shape, Statement
+from firebird_cdc.journal.replay.state.survey import SPAN
 
 Number = tuple[int, int]
 """Epoch and sequence."""
@@ -55,35 +55,27 @@ class Outline:
     def of(cls, survey: DataFrame) -> Outline:
         """Read SURVEY in one job."""
         place = F.struct("epoch", "sequence", "position")
-        is_file = F.col("kind") == "file"
-        # Journals by their numbers first: a number that comes twice is one.
+        is_span, is_ddl = (F.col("kind") == kind for kind in ("span", "ddl"))
+        # Of spans in the order of their numbers two neighbours overlap if any do.
+        part = F.when(is_span, F.floor(F.col("sequence") / SPAN))
+        near = Window.partitionBy("kind", "database", "epoch", part).orderBy("sequence", "last")
         found = (
-            survey.groupBy(
+            survey.withColumn("before", F.lag("last").over(near))
+            .groupBy(
                 "kind",
                 "database",
                 "content",
-                F.when(is_file | (F.col("kind") == "ddl"), F.col("epoch")).alias("epoch"),
-                F.when(is_file, F.col("sequence")).alias("number"),
-                F.when(F.col("kind") == "ddl", place).alias("at"),
+                F.when(is_span | is_ddl, F.col("epoch")).alias("epoch"),
+                F.when(is_ddl, place).alias("at"),
             )
             .agg(
-                F.count("*").alias("copies"),
+                F.sum(F.col("last") - F.col("sequence") + 1).alias("journals"),
+                F.max(F.col("sequence") <= F.col("before")).alias("is_doubled"),
                 F.sum("events").alias("events"),
                 F.min(place).alias("first"),
                 F.max(place).alias("last"),
+                F.max("last").alias("last_number"),
                 F.min("commit_us").alias("first_us"),
-                F.max("commit_us").alias("last_us"),
-                F.min("file").alias("file"),
-            )
-            .groupBy("kind", "database", "content", "epoch", "at")
-            .agg(
-                F.sum("copies").alias("journals"),
-                F.max("copies").alias("copies"),
-                F.count("*").alias("numbers"),
-                F.sum("events").alias("events"),
-                F.min("first").alias("first"),
-                F.max("last").alias("last"),
-                F.min("first_us").alias("first_us"),
                 F.max("last_us").alias("last_us"),
                 F.min("file").alias("file"),
             )
@@ -108,13 +100,15 @@ class Outline:
                 places = _place(row["first"]), _place(row["last"])
                 shapes.append(Shape(row["database"], shape, *places))
             else:
-                first, last = row["first"]["sequence"], row["last"]["sequence"]
+                first, last = row["first"]["sequence"], row["last_number"]
                 counts = row["journals"], row["events"], row["first_us"], row["last_us"]
                 spans.append(Span(row["database"], row["epoch"], first, last, *counts))
-                is_doubled = is_doubled or row["copies"] > 1
-                lacks_numbers = lacks_numbers or row["numbers"] != last - first + 1
+                is_doubled = is_doubled or bool(row["is_doubled"])
+                lacks_numbers = lacks_numbers or row["journals"] != last - first + 1
         spans.sort(key=lambda span: (span.database, span.epoch))
         damaged.sort(key=lambda found: found.file)
+        # With doubled ones nobody has counted what is missing.
+        lacks_numbers = lacks_numbers or is_doubled
         return cls(spans, shapes, statements, vanished, damaged, is_doubled, lacks_numbers)
 
 

@@ -93,28 +93,36 @@ class SmallTransactions:
 
     def beginnings(
         self, content: bytes, start: int, entries: Iterable[Entry]
-    ) -> Iterator[tuple[Entry, Beginning | None]]:
-        """Yield what transactions define. Checksums are looked at only where that is not known:
-        damage behind known bytes is for `changes` to find."""
+    ) -> Iterator[tuple[list[Entry], Beginning | None]]:
+        """Yield what transactions define, together for those that follow each other and begin
+        alike. Checksums are looked at only where that is not known: damage behind known bytes is
+        for `changes` to find."""
         unpack_record = RECORD.unpack_from
         size = len(content)
         last = self._last
+        alike: list[Entry] = []
         for entry in entries:
             record = entry.offset - start + _PAYLOAD
-            end = record - _PAYLOAD + entry.length - _SEAL.size
+            end = record - _PAYLOAD + entry.length
             if content.startswith(last.raw, record) and end <= size and not entry.catalogue_offset:
                 record += len(last.raw)
+                end -= _SEAL.size
                 while record < end:
                     kind, _, length = unpack_record(content, record)
                     if kind not in _PLAIN:
                         break
                     record += 8 + length
                 if record == end:
-                    yield entry, last
+                    alike.append(entry)
                     continue
+            if alike:
+                yield alike, last
+                alike = []
             ((_, beginning, _),) = self.changes(content, start, (entry,))
-            yield entry, beginning
+            yield [entry], beginning
             last = self._last
+        if alike:
+            yield alike, last
 
     def changes(
         self, content: bytes, start: int, entries: Iterable[Entry]

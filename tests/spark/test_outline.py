@@ -1,4 +1,4 @@
-"""What a survey counts in spans of numbers is what counting each number gives."""
+"""A survey counts in spans of numbers what counting each number gives."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,6 +17,7 @@ from firebird_cdc.journal.format import (
     DdlChange,
     Entry,
     JournalReader,
+    PlainChange,
     SharedJournal,
     SharedJournalWriter,
     SmallTransactions,
@@ -114,24 +114,33 @@ def _by_reader(reader: JournalReader) -> tuple[list[Change], list[tuple[int, Tab
     return changes, outline
 
 
-Read = Callable[[SmallTransactions, bytes, int, list[Entry]], Iterator[tuple[Any, ...]]]
-
-
-def _read(path: Path, read: Read) -> dict[Entry, tuple[Beginning | None, list[Change]]]:
+def _read(path: Path) -> dict[Entry, tuple[Beginning | None, list[PlainChange]]]:
     small = SmallTransactions()
     found = {}
     with SharedJournal(path) as journal:
         for run, start, content in journal.runs(journal.entries):
             assert content is not None
-            for entry, *what in read(small, content, start, run):
-                beginning, changes = (*what, None)[:2]
-                found[entry] = beginning, changes
+            for entry, *what in small.changes(content, start, run):
+                found[entry] = (what[0], what[1])
         assert list(found) == journal.entries
     return found
 
 
+def _beginnings(path: Path) -> dict[Entry, Beginning | None]:
+    small = SmallTransactions()
+    with SharedJournal(path) as journal:
+        found = [
+            (entry, beginning)
+            for run, start, content in journal.runs(journal.entries)
+            for entries, beginning in small.beginnings(content or b"", start, run)
+            for entry in entries
+        ]
+        assert [entry for entry, _ in found] == journal.entries
+    return dict(found)
+
+
 def test_varied_transactions_read_as_their_readers_read_them(path: Path) -> None:
-    found = _read(path, SmallTransactions.changes)
+    found = _read(path)
     kinds: set[str] = set()
     with SharedJournal(path) as journal:
         for entry, (beginning, changes) in found.items():
@@ -150,9 +159,8 @@ def test_varied_transactions_read_as_their_readers_read_them(path: Path) -> None
 
 
 def test_what_transactions_define_is_the_same_without_their_changes(path: Path) -> None:
-    expected = {entry: what for entry, (what, _) in _read(path, SmallTransactions.changes).items()}
-    found = {entry: what for entry, (what, _) in _read(path, SmallTransactions.beginnings).items()}
-    for entry, beginning in found.items():
+    expected = {entry: what for entry, (what, _) in _read(path).items()}
+    for entry, beginning in _beginnings(path).items():
         wanted = expected[entry]
         assert (beginning is None) == (wanted is None)
         if beginning is not None and wanted is not None:
@@ -195,16 +203,18 @@ def test_no_damaged_byte_is_read_as_something_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lost", [1, HEAD.size, 300])
 def test_a_transaction_that_ends_early_is_left_to_its_reader(path: Path, lost: int) -> None:
     with SharedJournal(path) as journal:
-        usual = [e for e, (what, _) in _read(path, SmallTransactions.changes).items() if what]
+        usual = [e for e, (what, _) in _read(path).items() if what]
         ((run, start, content), *_) = journal.runs(usual[:1])
     assert content is not None
-    for read in (SmallTransactions.changes, SmallTransactions.beginnings):
-        ((_, beginning, *_),) = read(SmallTransactions(), content[:-lost], start, run)
-        assert beginning is None
+    small = SmallTransactions()
+    assert list(small.changes(content[:-lost], start, run)) == [(usual[0], None, [])]
+    assert list(small.beginnings(content[:-lost], start, run)) == [(usual[:1], None)]
+    assert list(small.beginnings(content, start, run)) != [(usual[:1], None)]
+    assert list(small.beginnings(content[:-lost], start, run)) == [(usual[:1], None)]
 
 
 def test_another_transaction_at_its_place_is_not_read_for_it(path: Path) -> None:
-    usual = [e for e, (what, _) in _read(path, SmallTransactions.changes).items() if what]
+    usual = [e for e, (what, _) in _read(path).items() if what]
     entry, other = usual[:2]
     with SharedJournal(path) as journal:
         ((_, start, content), *_) = journal.runs([other])

@@ -10,7 +10,7 @@ import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
@@ -134,8 +134,7 @@ class _Survey:
     def shared(self, found: FoundShared) -> Iterator[_Row]:
         """Look at the transactions of a shared journal, at those together that begin alike."""
         left: list[Entry] = []
-        for beginning, same in groupby(self._beginnings(found, left), itemgetter(1)):
-            entries = [entry for entry, *_ in same]
+        for entries, beginning in self._beginnings(found, left):
             if beginning is None:
                 left += entries
             else:
@@ -145,12 +144,13 @@ class _Survey:
 
     def _beginnings(
         self, found: FoundShared, left: list[Entry]
-    ) -> Iterator[tuple[Entry, Beginning | None, *tuple[object, ...]]]:
+    ) -> Iterator[tuple[list[Entry], Beginning | None]]:
         # Damage is an error once rows are read, unless it lies behind a point: so if there may be
         # one, it has to be known by then.
         if self._outlines and self._limits is None:
             return found.small(self._small.beginnings, left)
-        return found.small(self._small.changes, left)
+        checked = found.small(self._small.changes, left)
+        return (([entry], beginning) for entry, beginning, _ in checked)
 
     def _alike(
         self, found: FoundShared, beginning: Beginning, entries: list[Entry]

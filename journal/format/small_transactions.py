@@ -17,11 +17,9 @@ from firebird_cdc.journal.format.definitions import parse_begin
 from firebird_cdc.journal.format.journal_index import Entry
 from firebird_cdc.journal.format.layout import (
     BEGIN,
-    BLOCK_HEADER,
     BLOCK_MAGIC,
     DEFINES,
     DELETE,
-    FLOOR_SEAL,
     HEAD,
     I64,
     INSERT,
@@ -41,14 +39,13 @@ from firebird_cdc.journal.format.model import RowChange, SequenceChange, Table
 from firebird_cdc.journal.format.open_tables import OpenTables
 from firebird_cdc.journal.format.row_decoder import RowDecoder, codec_for_none
 
-# The head with the header of the first block, and the seal with its header: each with one call.
-_FRONT = struct.Struct("<12s4x16sQ92xI4sIQQIHHII")
-_SEAL = struct.Struct("<4sIQQIHHIIQQQqQ16sQ")
-_PAYLOAD = HEAD.size + BLOCK_HEADER
-_BEHIND_HEAD = BLOCK_HEADER + 4  # with the checksum of the head
+# The head and the header of the first block; the header of the seal, and the seal.
+_FRONT = struct.Struct("<132sI36sI")
+_SEAL = struct.Struct("<36sI64s")
+_HEADER = struct.Struct("<4sIQQIHHI")
+_COUNTS = struct.Struct("<QQQ")
+_PAYLOAD = _FRONT.size
 _MAGIC = struct.pack("<8sHH", TRANSACTION_MAGIC, SHARED_VERSION, HEAD.size)
-_FIRST_BLOCK = (_MAGIC, BLOCK_MAGIC, HEAD.size, 1, DEFINES)
-_LAST_BLOCK = (BLOCK_MAGIC, FLOOR_SEAL.size, SEALS, 0, 1)
 _DEFINITIONS = (TABLE, UNRESOLVED_TABLE)
 _PLAIN = frozenset({INSERT, UPDATE, DELETE, SEQUENCE})
 _MOST_BEGINNINGS = 1000
@@ -65,6 +62,11 @@ class Beginning(NamedTuple):
     user: str
     tables: OpenTables
     defined: tuple[tuple[int, Table], ...]
+
+    @property
+    def overhead(self) -> int:
+        """Bytes of a transaction but for its changes."""
+        return _PAYLOAD + len(self.raw) + _SEAL.size
 
 
 _NOTHING = Beginning(b"\0", 0, "", "", OpenTables("", {}), ())  # which none begins with
@@ -133,14 +135,13 @@ class SmallTransactions:
             (
                 uuid, offset, _, _, _, length, events, transaction, catalogue, _, _, _, seal_end,
             ) = entry  # fmt: skip
-            offset -= start
-            left = 0
+            found = None
             if length == seal_end and not catalogue:
-                left = count_records(content, offset, uuid, transaction, length, events)
-            if not left:
+                found = payload_of(content, offset - start, uuid, transaction, length, events)
+            if found is None:
                 yield entry, None, []
                 continue
-            payload = content[offset + _PAYLOAD : offset + length - _SEAL.size]
+            payload, left = found
             changes: list[PlainChange] = []
             pos = 1
             try:
@@ -220,51 +221,37 @@ class SmallTransactions:
         return known
 
 
-def count_records(
+def payload_of(
     content: bytes, at: int, uuid: bytes, transaction: int, length: int, events: int
-) -> int:
-    """Return how many records the only block of a transaction says to have, 0 if there is not one
-    block or anything is wrong with head, block, seal or their checksums.
+) -> tuple[bytes, int] | None:
+    """Return the payload of the only block of a transaction, and how many records the seal counts
+    in it; None if there is not one block, or anything is wrong with head, block or seal.
 
     AT: where it begins in CONTENT; LENGTH: up to the end of its seal. The records are not looked
     at.
     """
-    if length <= _PAYLOAD + _SEAL.size or at + length > len(content):
-        return 0
-    begin = at + _PAYLOAD
-    end = at + length - _SEAL.size
-    (
-        magic, own_uuid, own_number, head_crc,
-        block_magic, block_length, block_at, first, previous, flags, _, records, block_crc,
-    ) = _FRONT.unpack_from(content, at)  # fmt: skip
-    (
-        seal_magic, seal_length, seal_at, seal_first, seal_previous, seal_flags, _, none, seal_crc,
-        all_events, all_records, blocks, _, _, _, _,
-    ) = _SEAL.unpack_from(content, end)  # fmt: skip
+    begin, end = at + _PAYLOAD, at + length - _SEAL.size
+    if begin >= end or at + length > len(content):
+        return None
     extend = crc32c.extend
     uuid_crc = crc32c.value(uuid)
+    head, head_crc, block, block_crc = _FRONT.unpack_from(content, at)
+    sealing, seal_crc, seal = _SEAL.unpack_from(content, end)
+    payload = content[begin:end]
+    records = int.from_bytes(seal[8:12], "little")
+    size, seal_at = end - begin, end - at
     is_right = (
-        own_uuid == uuid
-        and own_number == transaction
-        and (magic, block_magic, block_at, first, flags) == _FIRST_BLOCK
-        and block_length == end - begin
-        and previous == uuid_crc
-        and (seal_magic, seal_length, seal_flags, none, blocks) == _LAST_BLOCK
-        and seal_at == end - at
-        and seal_previous == block_crc
-        and seal_first == events + 1
-        and all_events == events
-        and all_records == records
-        and extend(uuid_crc, content[at : begin - _BEHIND_HEAD]) == head_crc
-        and extend(extend(uuid_crc, content[at + HEAD.size : begin - 4]), content[begin:end])
-        == block_crc
-        and extend(
-            extend(uuid_crc, content[end : end + BLOCK_HEADER - 4]),
-            content[end + BLOCK_HEADER : at + length],
-        )
-        == seal_crc
+        head.startswith(_MAGIC)
+        and head[16:40] == uuid + transaction.to_bytes(8, "little")
+        and block == _HEADER.pack(BLOCK_MAGIC, size, HEAD.size, 1, uuid_crc, DEFINES, 0, records)
+        and sealing
+        == _HEADER.pack(BLOCK_MAGIC, len(seal), seal_at, events + 1, block_crc, SEALS, 0, 0)
+        and seal.startswith(_COUNTS.pack(events, records, 1))
+        and extend(uuid_crc, head) == head_crc
+        and extend(extend(uuid_crc, block), payload) == block_crc
+        and extend(extend(uuid_crc, sealing), seal) == seal_crc
     )
-    return records if is_right else 0
+    return (payload, records) if is_right else None
 
 
 def _no_blob(number: int) -> NoReturn:

@@ -30,7 +30,7 @@ def test_spans_of_several_tasks_tell_what_is_doubled_or_missing(
     numbers += rng.sample(numbers, doubled)
     rng.shuffle(numbers)
     rows = [
-        ("span", DATABASE, 7, first, None, None, None, None, 5 + task, 100, last, 50 - task)
+        ("span", DATABASE, 7, first, None, None, None, None, 5 + task, 100, last, 50 - task, 9)
         for task in range(3)
         for first, last in _consecutive(sorted(numbers[task::3]))
     ]
@@ -38,13 +38,14 @@ def test_spans_of_several_tasks_tell_what_is_doubled_or_missing(
     (span,) = found.spans
     counts = len(numbers), 100 * len(rows), 5, 50
     assert span == Span(DATABASE, 7, min(numbers), max(numbers), *counts)
+    assert found.bytes == 9 * len(rows)
     assert found.is_doubled == (max(Counter(numbers).values()) > 1)
     assert found.lacks_numbers  # those between the two stretches
 
 
 def test_spans_without_a_hole_lack_no_number(spark: SparkSession) -> None:
     rows = [
-        ("span", DATABASE, 0, first, None, None, None, None, None, None, last, None)
+        ("span", DATABASE, 0, first, None, None, None, None, None, None, last, None, 9)
         for part in (range(1, 2000, 2), range(2, 2001, 2))
         for first, last in _consecutive([*part])
     ]

@@ -406,6 +406,16 @@ def divide_journals(
     return _divide(lambda: found, options, split=True)
 
 
+def count_tasks(size: int, options: JournalOptions) -> int:
+    """Return into how many tasks so many bytes are divided, if nothing is in the way."""
+    most = options.partition_bytes
+    return _count_tasks(size, most, min(most, _LEAST_BYTES), options)
+
+
+def _count_tasks(total: int, most: int, least: int, options: JournalOptions) -> int:
+    return max(-(-total // most), min(options.min_partitions, -(-total // least)), 1)
+
+
 def _divide(
     journals: Callable[[], Iterable[tuple[_Place, bytes | str, int]]],
     options: JournalOptions,
@@ -422,7 +432,7 @@ def _divide(
         else (options.partition_bytes, _LEAST_BYTES)
     )
     least = min(most, least)
-    tasks = max(-(-total // most), min(options.min_partitions, -(-total // least)), 1)
+    tasks = _count_tasks(total, most, least, options)
     partitions: list[InputPartition] = []
     group = _Group()
     left = total

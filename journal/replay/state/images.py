@@ -47,6 +47,7 @@ from firebird_cdc.journal.replay.source.planning import (
     FoundShared,
     JournalOptions,
     Listing,
+    count_tasks,
     find_files,
 )
 from firebird_cdc.journal.replay.state.evolution import Place, TablePlan
@@ -442,8 +443,11 @@ def _packs(
         number, form = ranks[0]
         places = [pa.repeat(pa.scalar(part, pa.int64()), count) for part in (*number, form)]
     else:
-        numbers, forms = zip(*ranks, strict=True)
-        columns = (*zip(*numbers, strict=True), forms)
+        columns = (
+            [number[0] for number, _ in ranks],
+            [number[1] for number, _ in ranks],
+            [form for _, form in ranks],
+        )
         places = [pa.array(column, pa.int64()) for column in columns]
     epochs, sequences, of_forms = places
     arrays = [
@@ -503,10 +507,10 @@ class Journals:
 
         return in_tasks(spark, self.whole, read, schema_text(SURVEY))
 
-    @property
-    def buckets(self) -> int:
-        """Into how many tasks a fold is to be divided: each takes 64 MiB of journals or less."""
-        count = len(self.split)
+    def buckets(self, size: int) -> int:
+        """Return into how many tasks a fold is to be divided that gets SIZE bytes of journals: each
+        takes 64 MiB of them or less."""
+        count = min(len(self.split), count_tasks(size, self.options))
         return max(1, min(count, _MANY_TASKS), -(-count // 2))
 
     def packs(self, spark: SparkSession, plan: Plan) -> DataFrame:

@@ -41,7 +41,8 @@ class Damaged(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Outline:
     """Facts that the driver needs on the journals: one span for each database and epoch, every
-    shape of every table once, and every DDL statement."""
+    shape of every table once, and every DDL statement. ``bytes``: of all of them, but for what
+    small transactions repeat."""
 
     spans: list[Span]
     shapes: list[Shape]
@@ -50,6 +51,7 @@ class Outline:
     damaged: list[Damaged]
     is_doubled: bool
     lacks_numbers: bool
+    bytes: int
 
     @classmethod
     def of(cls, survey: DataFrame) -> Outline:
@@ -72,6 +74,7 @@ class Outline:
                 F.sum(F.col("last") - F.col("sequence") + 1).alias("journals"),
                 F.max(F.col("sequence") <= F.col("before")).alias("is_doubled"),
                 F.sum("events").alias("events"),
+                F.sum("bytes").alias("bytes"),
                 F.min(place).alias("first"),
                 F.max(place).alias("last"),
                 F.max("last").alias("last_number"),
@@ -83,6 +86,7 @@ class Outline:
         )
         spans, shapes, statements, vanished, damaged = [], [], [], set(), []
         is_doubled = lacks_numbers = False
+        size = 0
         for row in found:
             kind = row["kind"]
             if kind == "damaged":
@@ -103,13 +107,14 @@ class Outline:
                 first, last = row["first"]["sequence"], row["last_number"]
                 counts = row["journals"], row["events"], row["first_us"], row["last_us"]
                 spans.append(Span(row["database"], row["epoch"], first, last, *counts))
+                size += row["bytes"]
                 is_doubled = is_doubled or bool(row["is_doubled"])
                 lacks_numbers = lacks_numbers or row["journals"] != last - first + 1
         spans.sort(key=lambda span: (span.database, span.epoch))
         damaged.sort(key=lambda found: found.file)
         # With doubled ones nobody has counted what is missing.
         lacks_numbers = lacks_numbers or is_doubled
-        return cls(spans, shapes, statements, vanished, damaged, is_doubled, lacks_numbers)
+        return cls(spans, shapes, statements, vanished, damaged, is_doubled, lacks_numbers, size)
 
 
 def _place(row: Sequence[int]) -> Place:

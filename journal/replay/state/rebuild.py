@@ -161,7 +161,7 @@ def rebuild_state(
             [shape.table for shape in survey.shapes],
             limits,
             none_charset,
-            journals.buckets,
+            journals.buckets(survey.bytes),
             frozenset(found.file.rpartition("/")[2] for found in survey.damaged),
         )
         sink = _Sink(output, output_format, dict(options or {}))

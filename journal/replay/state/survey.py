@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
@@ -49,10 +49,12 @@ SURVEY: Columns = (
     ("events", "bigint"),
     ("last", "bigint"),
     ("last_us", "bigint"),
+    ("bytes", "bigint"),
 )
 """Columns of a survey. ``kind``: file (a journal, or a transaction in one), or, where outlines are
 asked for, span: all journals from ``sequence`` to ``last``, within a multiple of `SPAN`; of some
-spans one has the events of all, and their first and last time of commit. Or what ``content`` is:
+spans one has the events of all, their bytes without what small transactions repeat, and their first
+and last time of commit. Or what ``content`` is:
 shape (the `Table`, pickled), ddl (the `DdlChange`, pickled), damaged, missing (a sentence). Of a
 damaged journal all columns say what is certain, wherever it lies; a whole segment can be one."""
 
@@ -62,7 +64,7 @@ missing or doubled can do so in parts."""
 
 VANISHED = "the file vanished while the folder was being read"
 
-_NO_FILE = (None,) * 6
+_NO_FILE = (None,) * 7
 _MOST_NUMBERS = 1_000_000  # which a task has in memory
 
 _NOTHING = (-1, -1)  # a limit that is below all numbers
@@ -86,6 +88,24 @@ def survey_rows(
     yield from survey.shapes()
 
 
+class _Facts(NamedTuple):
+    """Facts on some journals of a database and epoch; ``first_us``, ``last_us``: of commits."""
+
+    events: int
+    bytes: int
+    first_us: int
+    last_us: int
+
+    def and_also(self, more: _Facts) -> _Facts:
+        """Return the facts on these and on others."""
+        return _Facts(
+            self.events + more.events,
+            self.bytes + more.bytes,
+            min(self.first_us, more.first_us),
+            max(self.last_us, more.last_us),
+        )
+
+
 class _Survey:
     """Survey of a task. Spans and shapes are told at its end."""
 
@@ -94,7 +114,7 @@ class _Survey:
         self._limits = limits
         self._outlines = outlines
         self._small = SmallTransactions(options.none_charset, decoder_of)
-        self._spans: dict[tuple[str, int], _Span] = {}
+        self._spans: dict[tuple[str, int], tuple[list[int], _Facts]] = {}
         self._shapes: dict[tuple[str, bytes], list[Any]] = {}
 
     def journal(self, found: Found) -> Iterator[_Row]:
@@ -111,9 +131,8 @@ class _Survey:
                 yield _file_row(database, stamp, found.place)
                 return
             commit_us = stamp.commit_us
-            yield from self._add(
-                database, epoch, [sequence], stamp.event_count, (commit_us, commit_us)
-            )
+            facts = _Facts(stamp.event_count, stamp.journal_length, commit_us, commit_us)
+            yield from self._add(database, epoch, [sequence], facts)
             for what in reader.outline():
                 if isinstance(what, DdlChange):
                     content = pickle.dumps(what)
@@ -128,7 +147,7 @@ class _Survey:
             if self._options.database not in (None, left.database):
                 left = Remains()  # of this history, if at all, nobody knows where
             of = (None, None) if left.stamp is None else (left.stamp.epoch, left.stamp.sequence)
-            rest = (found.place, left.transaction, left.commit_us, None, None, None)
+            rest = (found.place, left.transaction, left.commit_us, *_NO_FILE[3:])
             yield "damaged", left.database, *of, None, str(error).encode(), *rest
 
     def shared(self, found: FoundShared) -> Iterator[_Row]:
@@ -168,41 +187,41 @@ class _Survey:
             return
         for epoch, those in groupby(entries, attrgetter("epoch")):
             some = list(those)
-            numbers = [entry.sequence for entry in some]
             times = [entry.commit_us for entry in some]
-            events = sum([entry.event_count for entry in some])
-            yield from self._add(database, epoch, numbers, events, (min(times), max(times)))
+            facts = _Facts(
+                sum([entry.event_count for entry in some]),
+                sum([entry.length for entry in some]) - len(some) * beginning.overhead,
+                min(times),
+                max(times),
+            )
+            yield from self._add(database, epoch, [entry.sequence for entry in some], facts)
             for position, table in beginning.defined:
-                for number in (numbers[0], numbers[-1]):
-                    self._note(database, table, (epoch, number, position))
+                for entry in (some[0], some[-1]):
+                    self._note(database, table, (epoch, entry.sequence, position))
 
     def _note(self, database: str, table: Table, at: Place) -> None:
         known = self._shapes.setdefault((database, know(table).digest), [table, at, at])
         known[1:] = min(known[1], at), max(known[2], at)
 
-    def _add(
-        self, database: str, epoch: int, numbers: list[int], events: int, times: tuple[int, int]
-    ) -> Iterator[_Row]:
+    def _add(self, database: str, epoch: int, numbers: list[int], facts: _Facts) -> Iterator[_Row]:
         """Note journals; yield what becomes too much to keep."""
-        span = self._spans.get((database, epoch))
-        if span is None:
-            span = self._spans[database, epoch] = _Span(*times)
-        span.numbers += numbers
-        span.events += events
-        span.first_us = min(span.first_us, times[0])
-        span.last_us = max(span.last_us, times[1])
-        if len(span.numbers) > _MOST_NUMBERS:
+        known, before = self._spans.get((database, epoch), ([], facts))
+        if known:
+            facts = before.and_also(facts)
+        known += numbers
+        self._spans[database, epoch] = known, facts
+        if len(known) > _MOST_NUMBERS:
             yield from self.spans()
 
     def spans(self) -> Iterator[_Row]:
         """Yield the spans noted so far, and forget them."""
-        for (database, epoch), span in self._spans.items():
-            facts: tuple[int | None, ...] = (span.first_us, span.events, span.last_us)
-            for first, last in _consecutive(sorted(span.numbers)):
-                first_us, events, last_us = facts
-                rest = (first_us, events, last, last_us)
-                yield "span", database, epoch, first, None, None, None, None, *rest
-                facts = (None, None, None)
+        for (database, epoch), (numbers, of_all) in self._spans.items():
+            facts: tuple[int | None, ...] = of_all
+            for first, last in _consecutive(sorted(numbers)):
+                events, size, first_us, last_us = facts
+                place = (epoch, first, None, None, None, None)
+                yield "span", database, *place, first_us, events, last, last_us, size
+                facts = (None, None, None, None)
         self._spans.clear()
 
     def shapes(self) -> Iterator[_Row]:
@@ -211,18 +230,6 @@ class _Survey:
             content = pickle.dumps(table)
             for at in {first, last}:
                 yield "shape", database, *at, content, *_NO_FILE
-
-
-class _Span:
-    """Journals of a database and epoch: their numbers, and facts on all of them."""
-
-    __slots__ = ("events", "first_us", "last_us", "numbers")
-
-    def __init__(self, first_us: int, last_us: int) -> None:
-        self.numbers: list[int] = []
-        self.events = 0
-        self.first_us = first_us
-        self.last_us = last_us
 
 
 def _consecutive(numbers: list[int]) -> Iterator[tuple[int, int]]:
@@ -238,7 +245,7 @@ def _consecutive(numbers: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _file_row(database: str, stamp: Stamp, file: str) -> _Row:
-    facts = (file, stamp.transaction, stamp.commit_us, stamp.event_count, None, None)
+    facts = (file, stamp.transaction, stamp.commit_us, stamp.event_count, *_NO_FILE[4:])
     return "file", database, stamp.epoch, stamp.sequence, None, None, *facts
 
 

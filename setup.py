@@ -96,9 +96,9 @@ setup(
         ),
         Extension(
             FILES,
-            ["native/journal_files.c", "native/crc32c.c"],
+            ["native/journal_files.c", "native/split_transaction.c", "native/crc32c.c"],
             include_dirs=["native", *([include] if include else [])],
-            depends=["native/crc32c.h", "native/journal.h"],
+            depends=[str(path.relative_to(HERE)) for path in HERE.glob("native/*.h")],
             extra_compile_args=COMPILE + STRICT,
             extra_link_args=LINK,
             py_limited_api=True,

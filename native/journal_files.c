@@ -17,23 +17,13 @@
 
 #include "crc32c.h"
 #include "journal.h"
+#include "little_endian.h"
+#include "split_transaction.h"
 
 enum {
     START = 8 * 1024, /* the sectors and all of a small transaction */
     BATCH = 64,       /* files between two looks at what Python wants */
 };
-
-static uint32_t u32(const unsigned char *at) {
-    return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
-static uint32_t u16(const unsigned char *at) {
-    return at[0] | (uint32_t)at[1] << 8;
-}
-
-static uint64_t u64(const unsigned char *at) {
-    return u32(at) | (uint64_t)u32(at + 4) << 32;
-}
 
 /* Reads up to ROOM bytes from the start of PATH; returns how many, or -1 with errno set. */
 static ssize_t read_start(const char *path, unsigned char *to, size_t room) {
@@ -281,6 +271,7 @@ static PyMethodDef methods[] = {
     {"remove_files", remove_files, METH_VARARGS,
      "remove_files(folder, names): remove them; one that is gone already is no error. Raises\n"
      "OSError at the first that can't be removed. Other threads go on meanwhile."},
+    {"split_transaction", fbc_split_transaction, METH_VARARGS, FBC_SPLIT_TRANSACTION_DOC},
     {"sync_file_system", sync_file_system, METH_VARARGS,
      "sync_file_system(fd): put all of the file system that FD is on, on disk. Raises OSError;\n"
      "os.sync tells of no error. Other threads go on meanwhile."},

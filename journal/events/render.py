@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from time import time_ns
 from typing import Protocol
+from uuid import UUID
 
 import logbook
 
@@ -375,6 +376,70 @@ class JournalRenderer:
         return bound
 
 
+class SmallRenderer:
+    """Renders small transactions of DATABASE: what the events of all of them share is worked out
+    once, while `JournalRenderer` does so for each journal. Makes the same messages."""
+
+    def __init__(self, renderer: Renderer, database: str) -> None:
+        self._renderer = renderer
+        self._database = database
+        self._skipped = renderer.config.skipped_operations
+        has_metadata = renderer.config.provide_transaction_metadata
+        self._is_able = renderer.writer.only_writes_json and not has_metadata
+        self._met: dict[int, tuple[Table, TableShape | None]] = {}
+
+    def messages(
+        self, uuid: UUID, stamp: Stamp, changes: Sequence[RowChange]
+    ) -> list[Sequence[Message]] | None:
+        """Return the messages of each of CHANGES, which are transaction UUID. None: there is more
+        to it, be it an obstacle or a bad event, and `JournalRenderer` has to render it."""
+        if not self._is_able:
+            return None
+        canary = self._renderer.canaries.get(self._database)
+        if canary is not None:
+            canary.reached(stamp.commit_us)
+        made: list[Sequence[Message]] = []
+        last: Table | None = None
+        for change in changes:
+            table = change.table
+            if canary is not None:
+                canary.saw(table.name, stamp.transaction)
+            shape = None
+            if change.op not in self._skipped:
+                try:
+                    shape = self._shape(table, change.pos)
+                except (BadEvent, Obstacle):
+                    return None
+            if shape is None:
+                made.append(())
+                continue
+            if shape.quick is None or shape.written_source is None:
+                return None
+            if table is not last:
+                last = table
+                pieces = shape.written_source.of_journal(uuid, stamp.transaction, stamp)
+            messages = shape.quick(change, pieces)
+            if messages is None:
+                return None
+            made.append(messages)
+        return made
+
+    def _shape(self, table: Table, pos: int) -> TableShape | None:
+        """The shape of TABLE, None if it is filtered out. Raises as `Renderer.captured`, Obstacle
+        without its topic."""
+        known = self._met.get(id(table))
+        if known is not None and known[0] is table:
+            shape = known[1]
+        else:
+            shape = self._renderer.captured(self._database, table, pos)
+            if len(self._met) >= SHAPES_KEPT:
+                self._met.clear()
+            self._met[id(table)] = table, shape
+        if shape is not None:
+            self._renderer.writer.require_topic(shape.topic)
+        return shape
+
+
 def _written_at(pieces: Pieces, pos: int) -> json_bytes.Fragment:
     """The source block of the event POS, written already."""
     head, middle, tail = pieces
@@ -395,7 +460,8 @@ class _BoundShape:
         self._source_at: Callable[[int], object] | None = None
         written = shape.written_source
         if written is not None:
-            self._pieces = written.of_journal(journal.header, journal.stamp)
+            header = journal.header
+            self._pieces = written.of_journal(header.uuid, header.transaction, journal.stamp)
 
     def messages(self, change: RowChange) -> list[Message]:
         """The messages of CHANGE; raises BadValue."""

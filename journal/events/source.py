@@ -111,18 +111,16 @@ class WrittenSource:
         block.update(dict.fromkeys(_DIFFERING, mark))
         self._pieces = json_bytes.dumps(block).decode().split(json_bytes.dumps(mark).decode())
 
-    def of_journal(self, header: Header, stamp: Stamp) -> tuple[str, str, str]:
-        """The block for events of a journal: the event's position stands between the three."""
-        ms, us, ns, sequence, transaction, age, number, journal, pos, tail = self._pieces
+    def of_journal(self, uuid: UUID, number: int, stamp: Stamp) -> tuple[str, str, str]:
+        """The block for events of journal UUID, with transaction NUMBER: the event's position
+        stands between the three."""
+        ms, us, ns, sequence, transaction, age, commit_seq, journal, pos, tail = self._pieces
         commit_us, epoch, place = stamp.commit_us, stamp.epoch, stamp.sequence
         head = (
             f"{ms}{commit_us // 1000}{us}{commit_us}{ns}{commit_us * 1000}{sequence}"
             f'"[\\"{epoch}\\",\\"{place}\\",\\"'
         )
-        middle = (
-            f'\\"]"{transaction}{header.transaction}{age}{epoch}{number}{place}{journal}'
-            f'"{header.uuid}"{pos}'
-        )
+        middle = f'\\"]"{transaction}{number}{age}{epoch}{commit_seq}{place}{journal}"{uuid}"{pos}'
         return head, middle, tail
 
 

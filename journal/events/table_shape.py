@@ -100,7 +100,7 @@ class TableShape:
             ("transaction", rules.block_schema),
             version=rules.message_form.envelope_version,
         )
-        self.quick = quick_messages(self, writer)
+        self.quick = quick_messages(self, writer, tombstones=config.tombstones_on_delete)
         left_out = set(positions) - {field.position for field in (*key, *value)}
         for column in (table.columns[position] for position in sorted(left_out)):
             _log.warning(
@@ -152,11 +152,12 @@ def _value_positions(rules: TableRules, database: str, table: Table) -> list[int
     ]
 
 
-def quick_messages(shape: TableShape, writer: MessageWriter) -> Quick | None:
+def quick_messages(shape: TableShape, writer: MessageWriter, *, tombstones: bool) -> Quick | None:
     """Return a function for the messages of nearly all events, in half the time; None if none can.
+    TOMBSTONES: deletes of rows with keys are followed by them.
 
     The function writes the envelope as JSON text around the rows. For what is more than that
-    (deletes, changes of keys, values without a form, messages that are too large) it gives None.
+    (changes of keys, values without a form, messages that are too large) it gives None.
     """
     key_converter, value_converter = writer.key_converter, writer.value_converter
     if not (
@@ -177,20 +178,21 @@ def quick_messages(shape: TableShape, writer: MessageWriter) -> Quick | None:
     start += b'{"before":'
     ending = "}" + end.decode()
     headers, room = writer.headers, writer.max_message_bytes - writer.headers_size
+    with_tombstones = has_key and tombstones
 
     def messages(change: RowChange, pieces: Pieces) -> list[Message] | None:
         pos, op, _, before, after = change
-        if after is None:
-            return None
+        keyed = before if after is None else after
+        assert keyed is not None
         try:
             if before is None:
                 old = b"null"
-            elif raw_key is not None and raw_key(before) != raw_key(after):
+            elif after is not None and raw_key is not None and raw_key(before) != raw_key(after):
                 return None
             else:
                 old = dumps(row(before))
-            new = dumps(row(after))
-            key = key_start + dumps(key_of_row(after)) + key_end if has_key else None
+            new = b"null" if after is None else dumps(row(after))
+            key = key_start + dumps(key_of_row(keyed)) + key_end if has_key else None
         except (BadValue, TypeError):
             return None
         head, middle, tail = pieces
@@ -202,6 +204,9 @@ def quick_messages(shape: TableShape, writer: MessageWriter) -> Quick | None:
         value = b"".join((start, old, b',"after":', new, rest.encode()))
         if len(value) + (len(key) if key is not None else 0) > room:
             return None
-        return [new_message(Message, (topic, key, value, headers))]
+        made = [new_message(Message, (topic, key, value, headers))]
+        if after is None and with_tombstones:
+            made.append(new_message(Message, (topic, key, None, headers)))
+        return made
 
     return messages

@@ -31,7 +31,7 @@ def _definition(
     return table, compile_decoder(fields_of(table, none_codec))
 
 
-_kept_definition = functools.lru_cache(maxsize=256)(_definition)
+kept_definition = functools.lru_cache(maxsize=256)(_definition)
 """Equal definitions in many journals are one and the same ``Table`` object."""
 
 
@@ -72,7 +72,7 @@ class OpenTables(dict[int, tuple[Table, RowDecoder]]):
     def define(self, kind: int, number: int, body: bytes) -> None:
         if number == 0 or number in self:
             raise Malformed(f"table number {number} is not free to be defined")
-        define = _kept_definition if len(body) <= MAX_KEPT_DEFINITION else _definition
+        define = kept_definition if len(body) <= MAX_KEPT_DEFINITION else _definition
         defined = define(kind, number, body, self._completed.get(number), self._none_codec)
         if self._decoder is not None:
             defined = (defined[0], self._decoder(defined[0]))

@@ -28,7 +28,7 @@ from firebird_cdc.journal.folder.processes import EndRequest, this_process
 from firebird_cdc.journal.folder.subjects import DISK, UNREADABLE
 from firebird_cdc.journal.shipper.delivery.base import REMIND_S, Delivery, DeliveryLimits
 from firebird_cdc.journal.shipper.delivery.plain import PlainDelivery
-from firebird_cdc.journal.shipper.delivery.send import SendContext
+from firebird_cdc.journal.shipper.delivery.sending import SendContext
 from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
 from firebird_cdc.journal.shipper.ending import Ending
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog

@@ -91,13 +91,18 @@ class Quarantine:
         return bool(self._drafts or self._dirty)
 
     @property
+    def is_empty(self) -> bool:
+        """Tell whether nothing lies here, and nothing is about to."""
+        return not (self._drafts or self._kept or self._dirty or self.watching)
+
+    @property
     def watches_tables(self) -> bool:
         """Tell whether events are watched for by their table, as it has had no topic."""
         return bool(self._nameless)
 
-    def is_whole(self, uuid: UUID) -> bool:
+    def is_whole(self, entry: Entry) -> bool:
         """Tell whether nothing of a journal that is being shipped was left out."""
-        note = self._drafts.get(uuid)
+        note = self._drafts.get(entry.uuid) if self._drafts else None
         return note is None or not note.says_something
 
     def load(self) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -51,9 +53,9 @@ class SharedOffsets:
         made._set_aside = self._set_aside
         return made
 
-    def note(self, entry: Entry) -> None:
-        """Take it that ENTRY, and all of its journal before it, is delivered."""
-        _raise(self._reached, entry)
+    def note(self, entries: Iterable[Entry]) -> None:
+        """Take it that ENTRIES, and all of their journals before them, are delivered."""
+        _raise(self._reached, entries)
 
     def set_aside(self, entry: Entry) -> None:
         """Take it that ENTRY is never delivered, though transactions before it may have to be."""
@@ -67,11 +69,8 @@ class SharedOffsets:
         HOLDS: tells whether a journal is still there.
         """
         reached = self._reached.copy()
-        for entry in entries:
-            _raise(reached, entry)
-        for entry in self._set_aside:
-            if entry[:2] <= last:
-                _raise(reached, entry)
+        _raise(reached, entries)
+        _raise(reached, (entry for entry in self._set_aside if entry[:2] <= last))
         gone = [home for home in reached if not holds(home)]
         for home in gone[:-_GONE]:
             del reached[home]
@@ -83,9 +82,12 @@ class SharedOffsets:
         self._set_aside = [entry for entry in self._set_aside if entry[:2] > last]
 
 
-def _raise(reached: dict[UUID, Number], entry: Entry) -> None:
-    if (home := entry.shares) is not None:
-        reached[home] = max(reached.pop(home, NOTHING), entry[:2])
+def _raise(reached: dict[UUID, Number], entries: Iterable[Entry]) -> None:
+    # Many of one journal follow each other, and hashing a uuid takes its time.
+    for _, of_one in groupby(entries, attrgetter("home")):
+        most = max(of_one)  # if that one is alone in its journal, so are the others
+        if (home := most.shares) is not None:
+            reached[home] = max(reached.pop(home, NOTHING), most[:2])
 
 
 def as_json(reached: Mapping[UUID, Number]) -> dict[str, Number]:

@@ -62,7 +62,7 @@ STEPS: dict[str, Step] = {
     "take_in": (_SHIP, "Shipper.take_in", anything),
     "open": (
         "firebird_cdc.journal.shipper.delivery.database_queue",
-        "DatabaseQueue.begin",
+        "DatabaseQueue.start",
         anything,
     ),
     "settle": (
@@ -301,20 +301,21 @@ def watch_client() -> None:
 def _plant(fault: str) -> None:
     """Prepare what FAULT needs beside the client."""
     send: Any = importlib.import_module("firebird_cdc.journal.shipper.delivery.send")
+    small: Any = importlib.import_module("firebird_cdc.journal.shipper.delivery.small")
     queue: Any = importlib.import_module("firebird_cdc.journal.shipper.delivery.database_queue")
     if fault == "dispose_unanswered":
-        if not isinstance(send.JournalSend.delivered, property):
-            raise LookupError("delivery is told in another way now")
-        send.JournalSend.delivered = property(lambda self: self.read_to_end)
+        for kind in (send.JournalSend, small.SmallSend):
+            if not isinstance(kind.delivered, property):
+                raise LookupError("delivery is told in another way now")
+            kind.delivered = property(lambda self: self.read_to_end)
     elif fault == "dispose_first":
-        begin = queue.DatabaseQueue.begin
+        start = queue.DatabaseQueue.start
 
-        def begun(self: Any, *arguments: Any) -> Any:
-            made = begin(self, *arguments)
+        def started(self: Any, made: Any) -> None:
+            start(self, made)
             _begun.append(made.path)
-            return made
 
-        queue.DatabaseQueue.begin = begun
+        queue.DatabaseQueue.start = started
 
 
 FAULTS = (

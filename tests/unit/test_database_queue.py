@@ -18,7 +18,7 @@ from firebird_cdc.errors import ShipError
 from firebird_cdc.journal.shipper.delivery import database_queue, transactional
 from firebird_cdc.journal.shipper.delivery.base import DeliveryLimits
 from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue
-from firebird_cdc.journal.shipper.delivery.send import SendContext
+from firebird_cdc.journal.shipper.delivery.sending import SendContext
 from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
 from firebird_cdc.journal.shipper.inbox.queue import Entry, Queue
 from firebird_cdc.journal.shipper.kafka import offset_topic
@@ -34,7 +34,7 @@ DATABASE = "/srv/a.fdb"
 def plan(tmp_path: Path) -> SendContext:
     """A plan by which nothing is rendered."""
     renderer: Any = None
-    return SendContext(tmp_path, renderer, "none", "fail", Statistics())
+    return SendContext(tmp_path, renderer, "UTF8", "fail", Statistics())
 
 
 def _nothing_is_missing(*missing: object) -> None:

@@ -18,7 +18,8 @@ from firebird_cdc.demo.processes import await_condition
 from firebird_cdc.errors import RegistryUnavailable
 from firebird_cdc.journal.events.render import JournalRenderer, Renderer
 from firebird_cdc.journal.format import JournalWriter, Storage
-from firebird_cdc.journal.shipper.delivery.send import JournalSend, SendContext
+from firebird_cdc.journal.shipper.delivery.send import JournalSend
+from firebird_cdc.journal.shipper.delivery.sending import SendContext
 from firebird_cdc.journal.shipper.delivery.tally import PLACED, Tally
 from firebird_cdc.journal.shipper.delivery.transactional import TransactionalDelivery
 from firebird_cdc.journal.shipper.inbox.queue import Entry

@@ -29,7 +29,8 @@ from firebird_cdc.journal.shipper.delivery.out_of_band import OutOfBand
 from firebird_cdc.journal.shipper.delivery.redelivery import Redelivery
 from firebird_cdc.journal.shipper.delivery.repair import Repairs
 from firebird_cdc.journal.shipper.delivery.retry import Retries
-from firebird_cdc.journal.shipper.delivery.send import JournalSend, SendContext
+from firebird_cdc.journal.shipper.delivery.sending import Send, SendContext
+from firebird_cdc.journal.shipper.delivery.small import SmallSender
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog, Unreadable
 from firebird_cdc.journal.shipper.inbox.queue import Entry, with_file
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink, failure_of
@@ -109,6 +110,7 @@ class Delivery(ABC):
         """``on_missing``: tells why there is no such topic, and what to do."""
         self.backlog = backlog
         self.plan = plan
+        self.small = SmallSender(plan)
         self.statistics = plan.statistics
         self.link = link
         self.queues: dict[str, DatabaseQueue] = {}
@@ -454,7 +456,7 @@ class Delivery(ABC):
         )
         self.offsets.miss(queue.database, *((each[:2], each[:2]) for each in (entry, *behind)))
 
-    def back_off(self, queue: DatabaseQueue, why: str | Obstacle, send: JournalSend) -> None:
+    def back_off(self, queue: DatabaseQueue, why: str | Obstacle, send: Send) -> None:
         """Pause QUEUE after a failure of SEND that may pass, loudly the first time; or for good,
         if it was the last attempt that ``errors.max.retries`` allows."""
         pause, path = queue.back_off(), send.path
@@ -476,7 +478,7 @@ class Delivery(ABC):
         kind: TroubleKind = "halted" if needs_somebody else "waiting"
         self.statistics.trouble(queue.database, kind, queue.setback.why)
 
-    def _why(self, failed: JournalSend) -> str:
+    def _why(self, failed: Send) -> str:
         """Return the reason why a message of FAILED was not taken, as a text for messages."""
         error, topic = failed.failed, failed.failed_topic
         assert error is not None
@@ -502,7 +504,7 @@ class Delivery(ABC):
 
     # What can't be sent
 
-    def take_bad(self, queue: DatabaseQueue, send: JournalSend, error: Exception) -> None:
+    def take_bad(self, queue: DatabaseQueue, send: Send, error: Exception) -> None:
         """Deal with a journal or event of QUEUE that can't be read or sent, as the mode says."""
         if isinstance(error, FileNotFoundError) and self._is_same_folder:
             queue.drop(send)
@@ -531,7 +533,7 @@ class Delivery(ABC):
             self._take_damaged(queue, send, str(error))
 
     @abstractmethod
-    def _take_damaged(self, queue: DatabaseQueue, send: JournalSend, reason: str) -> None:
+    def _take_damaged(self, queue: DatabaseQueue, send: Send, reason: str) -> None:
         """SEND can't be read any further, and is to be set aside."""
 
     def take_unreadable(self) -> None:
@@ -619,35 +621,34 @@ class Delivery(ABC):
     def settle(self) -> bool:
         """Dispose of the journals that are wholly acknowledged, each database's in order."""
         for queue in self.queues.values():
-            settled: list[JournalSend] = []
-            while (send := queue.settle()) is not None:
-                self.disposal.add(send.entry)
-                settled.append(send)
-                if queue.recovers(send):
-                    self.statistics.clear(queue.database)
-                    _log.notice("{database}: journals are delivered again", database=queue.database)
-            if settled:
-                self._count(queue, settled)
+            settled = queue.settle()
+            if not settled:
+                continue
+            self.disposal.add(*(send.entry for send in settled))
+            if any(map(queue.recovers, settled)):
+                self.statistics.clear(queue.database)
+                _log.notice("{database}: journals are delivered again", database=queue.database)
+            self._count(queue, settled)
         return self.disposal.run()
 
     @abstractmethod
     def before_removal(self) -> None:
         """Delivered journals are about to be removed."""
 
-    def _count(self, queue: DatabaseQueue, settled: Sequence[JournalSend]) -> None:
+    def _count(self, queue: DatabaseQueue, settled: Sequence[Send]) -> None:
         """Journals of QUEUE were acknowledged: tell the statistics."""
         statistics = self.statistics.database(queue.database)
-        if any(send.tally.has_placeholders for send in settled):
+        if any(send.has_placeholders for send in settled):
             self.offsets.keep_counts()
         left_out = [place for send in settled if send.left_out for place in send.take_left_out()]
         if left_out:
             self.offsets.leave_out(queue.database, left_out)
-        is_whole = self.plan.quarantine.is_whole
-        lengths = [send.tally.length for send in settled if is_whole(send.entry.uuid)]
+        quarantine = self.plan.quarantine
+        lengths = [send.length for send in settled if quarantine.is_whole(send.entry)]
         statistics.transactions += len(lengths)
         statistics.journals_shipped += len(lengths)
         statistics.bytes_shipped += sum(lengths)
-        events = (send.tally.last_event for send in reversed(settled))
+        events = (send.last_event for send in reversed(settled))
         last = next(filter(None, events), None)
         if last is not None:
             statistics.handled(last)

@@ -7,7 +7,7 @@ shipped (``halt``), waits after a failure (``backoff``) and notices missing numb
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
@@ -17,7 +17,8 @@ import logbook
 
 from firebird_cdc.clock import now_us
 from firebird_cdc.journal.shipper.delivery.backoff import Backoff
-from firebird_cdc.journal.shipper.delivery.send import JournalSend, SendContext
+from firebird_cdc.journal.shipper.delivery.send import JournalSend
+from firebird_cdc.journal.shipper.delivery.sending import Send, SendContext
 from firebird_cdc.journal.shipper.inbox.queue import Entry, Queue
 from firebird_cdc.journal.shipper.kafka.offset_topic import Known, Offset, runs_of
 from firebird_cdc.journal.shipper.shared_offsets import SharedOffsets
@@ -116,7 +117,7 @@ class DatabaseQueue:
     def __init__(self, database: str, backlog: Queue, backoff_s: float, on_missing: Missed) -> None:
         self.database = database
         self.backlog = backlog
-        self.sends: deque[JournalSend] = deque()
+        self.sends: deque[Send] = deque()
         self.halt: Halt | None = None
         self.backoff = Backoff(backoff_s)
         self.careful: UUID | None = None
@@ -128,7 +129,7 @@ class DatabaseQueue:
         self.failures = 0
         self._skipped: dict[UUID, dict[int, str]] = {}
         self._resume_after: dict[UUID, int] = {}
-        self._former: dict[UUID, JournalSend] = {}  # the last attempts at journals that come again
+        self._former: dict[UUID, Send] = {}  # the last attempts at journals that come again
         self._previous: tuple[int, int] | None = None  # number of the newest that was begun
         # The epoch that consumers know of, None if nobody can tell.
         self._epoch: int | None = None
@@ -268,25 +269,45 @@ class DatabaseQueue:
         """Begin the next journal; ``ready`` must have said yes."""
         entry = self.backlog.pop()
         uuid = entry.uuid
-        self._hole = None
         # All nearly always empty, and hashing a uuid takes its time.
         resume_after = self._resume_after.get(uuid, 0) if self._resume_after else 0
         former = self._former.get(uuid) if self._former else None
-        if former is not None and former.part.sent_to == resume_after:
-            former.tally.tell()  # Kafka turned out to have that, so it is not sent again
+        if former is not None and former.sent_to == resume_after:
+            former.tell()  # Kafka turned out to have that, so it is not sent again
         send = JournalSend(
             plan,
             entry,
             self.database,
             skipped=self._skipped.get(uuid) if self._skipped else None,
             resume_after=resume_after,
-            counted=former.tally.told if former is not None else 0,
+            counted=former.told if former is not None else 0,
             opens_epoch=resume_after == 0 and self._opens_epoch(entry),
         )
-        self.go_past(entry[:2])
-        self.has_begun = True
-        self.sends.append(send)
+        self.start(send)
         return send
+
+    def start(self, send: Send) -> None:
+        """SEND, of what came next, is under way from now on."""
+        self._hole = None
+        self.has_begun = True
+        self.go_past(send.entry[:2])
+        self.sends.append(send)
+
+    def following(self, limit: int) -> Sequence[Entry]:
+        """Return transactions of shared journals that come next, LIMIT at most, which may be begun
+        one after the other once ``ready`` has said yes to the first: nothing is remembered of any
+        of them, no number is missing between them, and none is to be sent with care."""
+        is_remembered = self._skipped or self._resume_after or self._former
+        if is_remembered or self.halt or self.setback or self.careful or self.offset.is_foreign:
+            return ()
+        entries = self.backlog.peek(limit)
+        if not entries or self._opens_epoch(entries[0]):
+            return ()
+        epoch, first = entries[0][:2]
+        for number, entry in enumerate(entries, first):
+            if entry[:2] != (epoch, number):
+                return entries[: number - first]
+        return entries
 
     def _opens_epoch(self, entry: Entry) -> bool:
         """Tell whether ENTRY is the first of an epoch that begins with a restore: by its number,
@@ -369,7 +390,7 @@ class DatabaseQueue:
         HOLDS whether a shared journal is still there.
         """
         sends = list(self.sends)
-        if sends and not sends[-1].read_to_end and not sends[-1].part.sent_to:
+        if sends and not sends[-1].read_to_end and not sends[-1].sent_to:
             sends.pop()  # begun, and nothing of it sent yet
         if not sends:
             return None
@@ -379,7 +400,7 @@ class DatabaseQueue:
         epoch, sequence, uuid = last.entry[:3]
         until = (epoch, sequence if complete else sequence - 1)
         return Offset(
-            self.database, epoch, sequence, uuid, last.part.sent_to, complete, now_us(),
+            self.database, epoch, sequence, uuid, last.sent_to, complete, now_us(),
             runs_of(whole), folder, place, self.offset.shared.after(whole, until, holds),
         )  # fmt: skip
 
@@ -395,19 +416,22 @@ class DatabaseQueue:
         self._epoch = max(position.epoch, self._epoch or 0)
         self._note(position)
 
-    def settle(self) -> JournalSend | None:
-        """Take the first send if all of it is acknowledged."""
-        if not self.sends or not self.sends[0].delivered:
-            return None
-        send = self.sends.popleft()
-        self._epoch = max(send.entry.epoch, self._epoch or 0)
-        if self.settled is None or send.entry[:2] > self.settled[0][:2]:
-            self.settled = send.entry, send.pos
-        self.offset.shared.note(send.entry)
-        self.finish(send)
-        self.failures = 0
-        self.backoff.succeed()
-        return send
+    def settle(self) -> Sequence[Send]:
+        """Take those sends out from the first one on of which all is acknowledged."""
+        sends, settled = self.sends, []
+        while sends and sends[0].delivered:
+            send = sends.popleft()
+            settled.append(send)
+            self.finish(send)
+        if settled:
+            last = max(settled, key=_number)
+            self._epoch = max(last.entry.epoch, self._epoch or 0)
+            if self.settled is None or last.entry[:2] > self.settled[0][:2]:
+                self.settled = last.entry, last.pos
+            self.offset.shared.note([send.entry for send in settled])
+            self.failures = 0
+            self.backoff.succeed()
+        return settled
 
     @property
     def must_come_first(self) -> bool:
@@ -418,7 +442,7 @@ class DatabaseQueue:
             return False
         return self.backlog.first()[:2] == setback.place
 
-    def recovers(self, send: JournalSend) -> bool:
+    def recovers(self, send: Send) -> bool:
         """Tell whether SEND, which is delivered, ends what the queue met: those before the
         journal in question were under way and say nothing, nor do any while it stands still."""
         setback = self.setback
@@ -427,7 +451,7 @@ class DatabaseQueue:
         self.setback = None
         return True
 
-    def drop(self, send: JournalSend, *, comes_again: bool = False) -> None:
+    def drop(self, send: Send, *, comes_again: bool = False) -> None:
         """SEND ends here without being delivered: set aside, gone, or to be mended first."""
         send.close()
         # So the next one does, unless Kafka has a part of this one, and with it that message.
@@ -441,19 +465,19 @@ class DatabaseQueue:
     def count(self) -> None:
         """Count what is acknowledged of all journals under way: it is committed."""
         for send in self.sends:
-            send.tally.tell()
+            send.tell()
 
-    def take_known(self, entry: Entry) -> JournalSend | None:
+    def take_known(self, entry: Entry) -> Send | None:
         """Take ENTRY, the next journal, out: Kafka turned out to have it. Returns the send of
         this shipper that it was on, of which nothing is counted yet."""
         self.go_past(self.backlog.pop()[:2])
         former = self._former.pop(entry.uuid, None)
         if former is None or not former.delivered:
             return None
-        former.tally.tell()
+        former.tell()
         return former
 
-    def finish(self, send: JournalSend) -> None:
+    def finish(self, send: Send) -> None:
         """Forget what was remembered for SEND, all of which Kafka has."""
         uuid = send.entry.uuid
         for remembered in (self._skipped, self._resume_after, self._former):
@@ -474,6 +498,10 @@ class DatabaseQueue:
         """Pause before the next attempt, longer each time; returns the seconds."""
         self.failures += 1
         return self.backoff.fail()
+
+
+def _number(send: Send) -> tuple[int, int]:
+    return send.entry[:2]
 
 
 class MissingBlocked(Exception):

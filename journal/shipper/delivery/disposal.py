@@ -10,7 +10,7 @@ import logbook
 
 from firebird_cdc.journal.folder.disposal import dispose_shipped
 from firebird_cdc.journal.folder.subjects import DISK
-from firebird_cdc.journal.shipper.delivery.send import SendContext
+from firebird_cdc.journal.shipper.delivery.sending import SendContext
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 
@@ -54,9 +54,9 @@ class Disposal:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, entry: Entry) -> None:
-        """Have a journal disposed of: Kafka has all of it."""
-        self._waiting.append(entry)
+    def add(self, *entries: Entry) -> None:
+        """Have journals disposed of: Kafka has all of them."""
+        self._waiting += entries
 
     def run(self) -> bool:
         """Dispose of what waits; return whether that was done."""
@@ -73,8 +73,7 @@ class Disposal:
         self.is_failing = False
         for path in missing:
             _log.warning("{}: delivered, but gone before it could be archived", path)
-        for entry in self._waiting:
-            self._backlog.forget(entry)
+        self._backlog.forget(*self._waiting)
         self._backlog.forget_finished()
         self.shipped += len(self._waiting)
         self._waiting.clear()

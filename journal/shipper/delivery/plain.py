@@ -13,7 +13,7 @@ from firebird_cdc.journal.events.bad_event import BadEvent
 from firebird_cdc.journal.shipper.delivery.backoff import MAX_BACKOFF_S
 from firebird_cdc.journal.shipper.delivery.base import Delivery
 from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue
-from firebird_cdc.journal.shipper.delivery.send import JournalSend
+from firebird_cdc.journal.shipper.delivery.sending import Send
 from firebird_cdc.journal.shipper.kafka.client import is_refusal
 from firebird_cdc.journal.shipper.kafka.offset_topic import UNUSABLE, Offset, runs_of
 
@@ -231,6 +231,17 @@ class PlainDelivery(Delivery):
             if send is None or send.read_to_end:
                 if room <= 0 or not self._ready(queue):
                     break
+                most = min(room, budget)
+                try:
+                    begun, messages = self.small.send(queue, self.link.producer, most)
+                except KafkaException as error:
+                    queue.sends[-1].refuse(error.args[0])
+                    return True
+                if begun:
+                    moved = True
+                    room -= begun
+                    budget -= begun + messages
+                    continue
                 send = queue.begin(self.plan)
                 room -= 1
             if queue.careful is not None and queue.careful == send.entry.uuid:
@@ -257,11 +268,11 @@ class PlainDelivery(Delivery):
             budget -= send.messages - before + 1
         return moved
 
-    def _take_damaged(self, queue: DatabaseQueue, send: JournalSend, reason: str) -> None:
+    def _take_damaged(self, queue: DatabaseQueue, send: Send, reason: str) -> None:
         del queue  # it goes on with the next one
         send.end_early(reason)  # what was sent of it has to be acknowledged first
 
-    def _take_failure(self, queue: DatabaseQueue, failed: JournalSend) -> None:
+    def _take_failure(self, queue: DatabaseQueue, failed: Send) -> None:
         """All of QUEUE's messages are answered, one of them with a refusal or a failure."""
         error = failed.failed
         assert error is not None

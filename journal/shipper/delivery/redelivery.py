@@ -19,7 +19,7 @@ import logbook
 from firebird_cdc.journal.shipper.delivery.repair import RepairOutcome, Repairs
 from firebird_cdc.journal.shipper.delivery.resend import Outcome, RedeliverySend
 from firebird_cdc.journal.shipper.delivery.retry import Retries
-from firebird_cdc.journal.shipper.delivery.send import SendContext
+from firebird_cdc.journal.shipper.delivery.sending import SendContext
 from firebird_cdc.journal.shipper.delivery.tally import PLACED
 from firebird_cdc.journal.shipper.kafka.client import Sender
 

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError
 
 from firebird_cdc.errors import JournalError, Obstacle
 from firebird_cdc.journal.events.records import Message
-from firebird_cdc.journal.shipper.delivery.send import SendContext
+from firebird_cdc.journal.shipper.delivery.sending import SendContext
 from firebird_cdc.journal.shipper.delivery.tally import PLACED, Kind
 from firebird_cdc.journal.shipper.kafka.client import Sender, hand_over, is_refusal
 

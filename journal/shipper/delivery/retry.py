@@ -27,7 +27,8 @@ from firebird_cdc.journal.shipper.delivery.resend import (
     RedeliverySend,
     Rendered,
 )
-from firebird_cdc.journal.shipper.delivery.send import SendContext, seen_of
+from firebird_cdc.journal.shipper.delivery.send import seen_of
+from firebird_cdc.journal.shipper.delivery.sending import SendContext
 from firebird_cdc.journal.shipper.delivery.tally import counted_as
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.quarantine import refusal

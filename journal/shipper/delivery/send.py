@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import logbook
@@ -22,8 +20,9 @@ from firebird_cdc.journal.events.bad_event import (
     NamelessEvent,
 )
 from firebird_cdc.journal.events.records import Message
-from firebird_cdc.journal.events.render import JournalRenderer, Renderer
+from firebird_cdc.journal.events.render import JournalRenderer
 from firebird_cdc.journal.format import DdlChange, Gap, RowChange
+from firebird_cdc.journal.shipper.delivery.sending import Send, SendContext
 from firebird_cdc.journal.shipper.delivery.tally import (
     FILTERED,
     NOTHING,
@@ -32,11 +31,9 @@ from firebird_cdc.journal.shipper.delivery.tally import (
     Tally,
     counted_as,
 )
-from firebird_cdc.journal.shipper.inbox.opening import JournalOpener
 from firebird_cdc.journal.shipper.inbox.queue import Entry
-from firebird_cdc.journal.shipper.kafka.client import Sender, failure_of, hand_over
-from firebird_cdc.journal.shipper.monitoring.statistics import LastEvent, Statistics
-from firebird_cdc.journal.shipper.nameless import REMEDY
+from firebird_cdc.journal.shipper.kafka.client import Sender, hand_over
+from firebird_cdc.journal.shipper.monitoring.statistics import LastEvent
 from firebird_cdc.journal.shipper.quarantine import Quarantine
 
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.send")
@@ -45,52 +42,6 @@ _LEFT_OUT: Sequence[Message] = []
 """The messages of a change that is left out."""
 
 _NOTHING: Mapping[int, str] = {}
-
-
-class SendContext:
-    """State that all journals share: how they are read and rendered, and what a bad event means.
-
-    ``failure_mode``: as ``event.processing.failure.handling.mode``. ``acknowledged`` counts
-    the messages that Kafka took, ``failures`` those it did not, ``unacked`` those without an
-    answer yet: all over all sends, ended ones included. ``statistics``: what is told outside.
-    ``folder``: the directory's path, to put a name behind; ``journals``: opens what is in it.
-    ``acks``: whether brokers answer at all. ``counts_at_once``: what is acknowledged counts,
-    before any commit of a Kafka transaction.
-    ``nameless``: databases and tables without names of which the log has told.
-    """
-
-    def __init__(
-        self,
-        directory: Path,
-        renderer: Renderer,
-        none_charset: str,
-        failure_mode: str,
-        statistics: Statistics,
-        *,
-        acks: bool = True,
-        counts_at_once: bool = True,
-    ) -> None:
-        self.directory = directory
-        self.folder = f"{directory}{os.sep}"
-        self.renderer = renderer
-        self.none_charset = none_charset
-        self.journals = JournalOpener(directory, none_charset)
-        self.failure_mode = failure_mode
-        self.statistics = statistics
-        self.quarantine = Quarantine(directory)
-        self.acknowledged = 0
-        self.failures = 0
-        self.unacked = 0
-        self.counts_at_once = counts_at_once
-        self.nameless: set[tuple[str, str]] = set()
-        self._acks = acks
-
-    def failure_of(self, error: KafkaError | None, message: Any) -> KafkaError | None:
-        """Return the error because of which MESSAGE may not be in Kafka; None: it is there.
-
-        ERROR: the client's report of it.
-        """
-        return failure_of(error, message) if self._acks else error
 
 
 class _Step:
@@ -149,15 +100,13 @@ class Part:
         return self.sent_to > self._begun_at
 
 
-class JournalSend:
+class JournalSend(Send):
     """The sending of one journal, from its first event or after ``resume_after``.
 
     ``skipped``: positions of events to leave out, those of ASIDE among them, and why. Holds one
     open file until ``close``, and the messages of one change at most; what the producer holds is
-    bounded by its own limits. ``failed``: the first refusal. ``pos``: the change that was sent
-    last; ``place``: the same, or one of ASIDE. ``part``: what goes into one Kafka transaction.
-    ``tally``: what of it counts. ``opens_epoch``: a message that announces its epoch goes before
-    its events. ``left_out``: which of ASIDE could not be sent.
+    bounded by its own limits. ``part``: what goes into one Kafka transaction. ``tally``: what of it
+    counts.
     """
 
     def __init__(
@@ -171,33 +120,43 @@ class JournalSend:
         counted: int = 0,
         opens_epoch: bool = False,
     ) -> None:
-        self.entry = entry
+        super().__init__(plan, entry, database)
         self.opens_epoch = opens_epoch
-        self.database = database
-        self.failed: KafkaError | None = None
-        self.failed_topic = ""
-        self.read_to_end = False
-        self.pos = resume_after
-        self.place = resume_after
-        self.messages = 0
+        self.pos = self.place = self.resume_after = resume_after
         self.tally = Tally(plan.statistics.database(database), counted)
         self._taken = 0
         self._steps: list[_Step] = []
-        self._is_closed = False
-        self._plan = plan
         self._skipped = skipped or _NOTHING
-        self.left_out: set[int] = set()
         if skipped:  # what goes before the events is behind one that goes on among them
             self.left_out = skipped.keys() & ({END} if resume_after else ASIDE.keys())
-        self.resume_after = resume_after
         self._held: Sequence[Message] = ()
         self.part = Part(resume_after)
         self._changes = self._rendered()
 
     @property
-    def path(self) -> Path:
-        """The journal's file."""
-        return self._plan.directory / self.entry.name
+    def sent_to(self) -> int:
+        """The last change of which all messages were handed over."""
+        return self.part.sent_to
+
+    @property
+    def told(self) -> int:
+        """Up to which change the statistics have counted it."""
+        return self.tally.told
+
+    @property
+    def length(self) -> int:
+        """Its bytes, once it is read."""
+        return self.tally.length
+
+    @property
+    def last_event(self) -> LastEvent | None:
+        """Its last event, once it is read."""
+        return self.tally.last_event
+
+    @property
+    def has_placeholders(self) -> bool:
+        """Tell whether some were handed over."""
+        return self.tally.has_placeholders
 
     @property
     def unacked(self) -> int:
@@ -221,17 +180,15 @@ class JournalSend:
 
     def close(self) -> None:
         """Close the file; what is answered later counts in the next attempt, if there is one."""
-        self._is_closed = True
+        super().close()
         self._changes.close()
 
-    def produce(self, producer: Sender, limit: int) -> bool:
-        """Hand over the messages of the next LIMIT changes, or of those that the part has room
-        for; False if the queue is full.
+    def tell(self) -> None:
+        """Give the statistics what is acknowledged and will stay."""
+        self.tally.tell()
 
-        Raises BadEvent, JournalTorn, JournalCorrupt or OSError at what can't be read or sent,
-        KafkaException if the producer refuses a message on the spot or can't be used any more;
-        Obstacle, after which the next call goes on with the same change.
-        """
+    def produce(self, producer: Sender, limit: int) -> bool:
+        """Hand over the messages of the next changes, as every `Send` does."""
         step = _Step(self, self._plan)
         try:
             return self._send(step, producer, limit)
@@ -284,26 +241,6 @@ class JournalSend:
                 tally.take(step.counts, step.pos)
         if self._plan.counts_at_once and not self._is_closed:
             tally.tell()
-
-    def end_early(self, reason: str) -> None:
-        """Send no more of the journal; what was not sent waits in the quarantine for a retry."""
-        self._plan.quarantine.leave_rest(self.entry, self.database, self.pos, reason)
-        self.read_to_end = True
-
-    def take_left_out(self) -> list[int]:
-        """Return ``left_out``, and empty it: it counts once."""
-        taken = [place for place in ASIDE if place in self.left_out]
-        self.left_out.clear()
-        return taken
-
-    def refuse(self, error: KafkaError, topic: str | None = None) -> None:
-        """Note that a message was refused; without TOPIC: the one to be handed over next."""
-        self._plan.failures += 1
-        self._plan.statistics.database(self.database).send_failures += 1
-        if self.failed is None:
-            self.failed = error
-            if topic is not None:
-                self.failed_topic = topic
 
     def _rendered(self) -> Generator[Sequence[Message] | Obstacle, None, None]:
         """Yield the messages of one change after the other, and those at the journal's end."""
@@ -436,7 +373,7 @@ class JournalSend:
                 if self._plan.failure_mode != "fail" or is_nameless:
                     self.report_left_out(error)
                     if renderer is None or change is None:
-                        self.left_out.add(error.pos)
+                        self.left_out |= {error.pos}
                         return ()
                     return self._left_out(renderer, change, str(error), is_nameless=is_nameless)
                 if not _registry_refused(error):
@@ -462,26 +399,6 @@ class JournalSend:
         if not quarantine.leave_out(entry, database, change.pos, reason, concerned, table):
             self.end_early("too many of its events can't be sent, the last one because " + reason)
         return _LEFT_OUT
-
-    def report_left_out(self, error: BadEvent) -> None:
-        """Log that an event is not sent, if the mode asks for that.
-
-        What is in no note of the quarantine is told in any mode, and so is a table without names,
-        but once.
-        """
-        if isinstance(error, NamelessEvent):
-            table = self.database, error.table
-            if table not in self._plan.nameless:
-                self._plan.nameless.add(table)
-                _log.error(
-                    "{}. The table's events are QUARANTINED from {} on, all other tables go on. {}",
-                    error,
-                    self.path,
-                    REMEDY,
-                )
-            return
-        if self._plan.failure_mode == "warn" or error.pos in ASIDE:
-            _log.warning("{}: {} is left out: {}", self.path, error.where, error.told)
 
 
 def _registry_refused(error: BaseException) -> bool:

@@ -29,6 +29,17 @@ def counted_as(change: RowChange | DdlChange) -> Kind:
     return (change.table.name, change.op) if isinstance(change, RowChange) else ("", "ddl")
 
 
+def tell_counts(statistics: DatabaseStatistics, counts: Mapping[Kind, int]) -> None:
+    """Add COUNTS to STATISTICS."""
+    for kind, count in counts.items():
+        if kind is FILTERED:
+            statistics.filtered += count
+        elif kind is PLACED:
+            statistics.placeholders += count
+        elif count:
+            statistics.add(*kind, count)
+
+
 class Tally:
     """The counts of one journal, from change to statistics.
 
@@ -99,12 +110,5 @@ class Tally:
         counts = self._acknowledged
         if counts:
             self._acknowledged = NOTHING
-            statistics = self._statistics
-            for kind, count in counts.items():
-                if kind is FILTERED:
-                    statistics.filtered += count
-                elif kind is PLACED:
-                    statistics.placeholders += count
-                elif count:
-                    statistics.add(*kind, count)
+            tell_counts(self._statistics, counts)
         self.told = self._reached

@@ -28,7 +28,8 @@ from firebird_cdc.journal.shipper.delivery.backoff import MAX_BACKOFF_S, Backoff
 from firebird_cdc.journal.shipper.delivery.base import Delivery, DeliveryLimits, is_missing
 from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue, Halt
 from firebird_cdc.journal.shipper.delivery.out_of_band import OutOfBand
-from firebird_cdc.journal.shipper.delivery.send import JournalSend, SendContext
+from firebird_cdc.journal.shipper.delivery.send import JournalSend
+from firebird_cdc.journal.shipper.delivery.sending import Send, SendContext
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.kafka.client import KafkaLink, is_refusal
@@ -426,11 +427,32 @@ class TransactionalDelivery(Delivery):
         while taken < limit and ((taken and queue.goes_on()) or self._ready(queue)):
             if queue.must_come_first:
                 break
-            self._send_whole(queue)
-            taken += 1
+            begun = self._send_small(queue, limit - taken)
+            if not begun:
+                self._send_whole(queue)
+            taken += begun or 1
             if queue.careful is not None or self._transaction.is_full:
                 break
         return taken
+
+    def _send_small(self, queue: DatabaseQueue, limit: int) -> int:
+        """Send up to LIMIT transactions of QUEUE together that are small; how many it was."""
+        most = min(limit, _SERVE_MESSAGES)
+        begun, messages = self.small.send(queue, self.link.producer, most)
+        if not begun:
+            return 0
+        self._unserved += begun + messages
+        self._transaction.sent += messages
+        send = queue.sends[-1]
+        while not send.read_to_end or self._unserved >= _SERVE_MESSAGES:
+            self._unserved = 0
+            self._serve(0 if send.read_to_end else 0.05)
+            self._check()
+            before = send.messages
+            if not send.read_to_end:
+                send.produce(self.link.producer, EVENTS_PER_TURN)
+                self._transaction.sent += send.messages - before
+        return begun
 
     def _send_whole(self, queue: DatabaseQueue) -> None:
         send = queue.begin(self.plan)
@@ -517,7 +539,7 @@ class TransactionalDelivery(Delivery):
         text = f"beside events: {error.str()}"
         raise KafkaException(KafkaError(error.code(), text))
 
-    def _take_failure(self, queue: DatabaseQueue, failed: JournalSend) -> None:
+    def _take_failure(self, queue: DatabaseQueue, failed: Send) -> None:
         error = failed.failed
         assert error is not None
         if error.code() in PURGED:
@@ -542,7 +564,7 @@ class TransactionalDelivery(Delivery):
         self._begin_anew()
         raise _Aborted
 
-    def _take_damaged(self, queue: DatabaseQueue, send: JournalSend, reason: str) -> None:
+    def _take_damaged(self, queue: DatabaseQueue, send: Send, reason: str) -> None:
         # What was sent of it behind the last split is aborted.
         if not self._quarantine(send.path, send.entry, queue.database, reason, send.resume_after):
             queue.start_over()
@@ -719,7 +741,7 @@ class TransactionalDelivery(Delivery):
         ):
             self.link.hurry(0.02)
 
-    def _restart_others(self, queue: DatabaseQueue, send: JournalSend | None) -> None:
+    def _restart_others(self, queue: DatabaseQueue, send: Send | None) -> None:
         """Put back all journals of the aborted transaction but SEND of QUEUE."""
         for other in self.queues.values():
             if send is not None and other is queue:

@@ -10,6 +10,8 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from time import time
 from uuid import UUID
@@ -267,13 +269,15 @@ class Backlog:
         that order."""
         names = []
         gone = Counter[UUID]()
-        for entry in entries:
-            if entry.home is not None:
-                gone[entry.home] += 1
-                home = self._homes.get(entry.home)
-                if home is not None and (not home.is_closed or gone[entry.home] < home.left):
-                    continue
-            names.append(entry.file)
+        for uuid, of_one in groupby(entries, attrgetter("home")):
+            each = list(of_one)
+            if uuid is None:
+                names += [entry.file for entry in each]
+                continue
+            gone[uuid] += len(each)
+            home = self._homes.get(uuid)
+            if home is None or (home.is_closed and gone[uuid] >= home.left):
+                names.append(each[0].file)
         return names
 
     def forget_finished(self) -> None:
@@ -290,14 +294,16 @@ class Backlog:
         """Tell whether the shared journal HOME is still there."""
         return home in self._homes
 
-    def forget(self, entry: Entry) -> None:
-        """ENTRY was disposed of; should its file come again, it is a new journal."""
-        if entry.home is None:
-            self._known.discard(entry.uuid.bytes)
-        elif (home := self._homes.get(entry.home)) is not None:
-            home.left -= 1
-            if home.is_closed and not home.left:
-                self._forget_home(entry.home)
+    def forget(self, *entries: Entry) -> None:
+        """ENTRIES were disposed of; should their files come again, they are new journals."""
+        for uuid, of_one in groupby(entries, attrgetter("home")):
+            if uuid is None:
+                for entry in of_one:
+                    self._known.discard(entry.uuid.bytes)
+            elif (home := self._homes.get(uuid)) is not None:
+                home.left -= len(list(of_one))
+                if home.is_closed and not home.left:
+                    self._forget_home(uuid)
 
     def recheck_unreadable(self) -> Iterator[Unreadable]:
         """Yield the unreadable journals that are still there, still unreadable."""

@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
-from firebird_cdc.journal.format import JournalReader, Place, pread
+from firebird_cdc.journal.format import JournalReader, Place, RowChange, pread
+from firebird_cdc.journal.format.small import SmallReader
 from firebird_cdc.journal.shipper.inbox.queue import Entry, with_file
 from firebird_cdc.native._journal_files import START, read_start
 
@@ -34,6 +35,9 @@ class JournalOpener:
         self._folder = f"{directory}{os.sep}"
         self._none_charset = none_charset
         self._windows: OrderedDict[UUID, tuple[int, bytes]] = OrderedDict()
+        self._home: UUID | None = None  # the last one that was asked for, and what is held of it
+        self._held = (0, b"")
+        self._small = SmallReader(none_charset)
 
     def open(self, entry: Entry) -> JournalReader:
         """Return a reader of ENTRY. Raises as JournalReader does."""
@@ -43,7 +47,8 @@ class JournalOpener:
             start = read_start(path)
             return JournalReader(path, self._none_charset, start if len(start) < START else None)
         if place.stamp.journal_length <= _SMALL:
-            content = self._content(entry, entry.home, place)
+            held, at = self._window(entry, entry.home, place)
+            content = held[at : at + place.stamp.journal_length]
             path = f"{self._folder}{entry.name}"
             return JournalReader(path, self._none_charset, content, None, place)
         return with_file(self._folder, entry, partial(self._open_large, entry.uuid, place))
@@ -55,10 +60,25 @@ class JournalOpener:
         """Read the file of ENTRY anew the next time: what was read of it may have been mended."""
         if entry.home is not None:
             self._windows.pop(entry.home, None)
+            self._home = None
 
-    def _content(self, entry: Entry, home: UUID, place: Place) -> bytes:
-        """Return the bytes of a transaction, fewer where the file ends. Raises OSError."""
+    def small_changes(self, entry: Entry) -> list[RowChange] | None:
+        """Return the changes of ENTRY, if it is small and usual; None: it has to be opened. Raises
+        OSError."""
+        place = entry.place
+        if entry.home is None or place is None or place.stamp.journal_length > _SMALL:
+            return None
+        held, at = self._window(entry, entry.home, place)
+        return self._small.changes(held, at, place)
+
+    def _window(self, entry: Entry, home: UUID, place: Place) -> tuple[bytes, int]:
+        """Return bytes of the journal HOME, and where in them the transaction of ENTRY begins; not
+        all of it is there where the file ends. Raises OSError."""
         length = place.stamp.journal_length
+        if home is self._home:  # nearly always: to look for a uuid takes its time
+            start, held = self._held
+            if start <= place.offset <= start + len(held) - length:
+                return held, place.offset - start
         start, held = self._windows.get(home, (0, b""))
         if not start <= place.offset <= start + len(held) - length:
             start = max(place.offset - _BEHIND, 0)
@@ -69,5 +89,5 @@ class JournalOpener:
             if len(self._windows) > _MOST_WINDOWS:
                 self._windows.popitem(last=False)
         self._windows.move_to_end(home)
-        at = place.offset - start
-        return held[at : at + length]
+        self._home, self._held = home, (start, held)
+        return held, place.offset - start

@@ -6,12 +6,14 @@ import heapq
 import struct
 import sys
 import zlib
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from firebird_cdc.journal.format import Place, fast_uuid, pack_places, unpack_places
+from firebird_cdc.journal.format.layout import new_tuple
 
 _PACKED = 16 * 1024  # journals that are sorted and packed together
 _COMPRESSED = 64  # places in one piece
@@ -75,11 +77,12 @@ def with_file(folder: str, entry: Entry, use: Callable[[str], T]) -> T:
 class _Run(Protocol):
     """Entries in their order, of which only the first one is an object."""
 
-    def first(self) -> Entry:
-        """Return the entry that comes next."""
+    def peek(self, limit: int) -> Sequence[Entry]:
+        """Return what comes next: at least one entry, LIMIT at most."""
 
-    def advance(self) -> bytes | None:
-        """Go past it; return the key of the one behind it, None at the end."""
+    def advance(self, count: int = 1) -> bytes | None:
+        """Go past COUNT entries that ``peek`` gave; return the key of the one behind them, None at
+        the end."""
 
 
 class _PackedRun:
@@ -91,14 +94,14 @@ class _PackedRun:
         self._keys = keys
         self._at = 0
 
-    def first(self) -> Entry:
-        """Return the entry that comes next."""
+    def peek(self, limit: int) -> Sequence[Entry]:  # noqa: ARG002 - no two are read together
+        """Return what comes next, one alone."""
         epoch, sequence, uuid = _KEY.unpack_from(self._keys, self._at)
-        return Entry(epoch, sequence, fast_uuid(uuid))
+        return [Entry(epoch, sequence, fast_uuid(uuid))]
 
-    def advance(self) -> bytes | None:
-        """Go past it; return the key of the one behind it, None at the end."""
-        self._at += _KEY.size
+    def advance(self, count: int = 1) -> bytes | None:
+        """Go past COUNT entries; return the key of the one behind them, None at the end."""
+        self._at += count * _KEY.size
         return self._keys[self._at : self._at + _KEY.size] or None
 
 
@@ -111,13 +114,13 @@ class _ListedRun:
         self._entries = entries
         self._at = -1
 
-    def first(self) -> Entry:
-        """Return the entry that comes next."""
-        return self._entries[self._at]
+    def peek(self, limit: int) -> Sequence[Entry]:
+        """Return what comes next, LIMIT at most."""
+        return self._entries[self._at : self._at + limit]
 
-    def advance(self) -> bytes | None:
-        """Go past it; return the key of the one behind it, None at the end."""
-        self._at += 1
+    def advance(self, count: int = 1) -> bytes | None:
+        """Go past COUNT entries; return the key of the one behind them, None at the end."""
+        self._at += count
         if self._at == len(self._entries):
             return None
         epoch, sequence, uuid = self._entries[self._at][:3]
@@ -139,14 +142,17 @@ class _SharedRun:
         self._places: list[Place] = []
         self._at = -1
 
-    def first(self) -> Entry:
-        """Return the entry that comes next."""
-        place = self._places[self._at]
-        return Entry(*place.stamp.number, place.uuid, self._home, place)
+    def peek(self, limit: int) -> Sequence[Entry]:
+        """Return what comes next, LIMIT at most and none of another piece."""
+        home = self._home
+        return [
+            new_tuple(Entry, (*place.stamp[:2], place.uuid, home, place, sys.maxsize))
+            for place in self._places[self._at : self._at + limit]
+        ]
 
-    def advance(self) -> bytes | None:
-        """Go past it; return the key of the one behind it, None at the end."""
-        self._at += 1
+    def advance(self, count: int = 1) -> bytes | None:
+        """Go past COUNT entries; return the key of the one behind them, None at the end."""
+        self._at += count
         if self._at == len(self._places):
             if not self._pieces:
                 return None
@@ -223,7 +229,7 @@ class Queue:
 
     def _find_first(self) -> Entry:
         if self._is_run_next:
-            return self._runs[0][2].first()
+            return self._runs[0][2].peek(1)[0]
         epoch, sequence, uuid = _KEY.unpack(self._heap[0])
         return Entry(epoch, sequence, fast_uuid(uuid))
 
@@ -239,14 +245,40 @@ class Queue:
         """Take the journal that comes next."""
         entry = self.first()
         if self._is_run_next:
-            _, number, run = self._runs[0]
-            key = run.advance()
-            if key is None:
-                heapq.heappop(self._runs)
-            else:
-                heapq.heapreplace(self._runs, (key, number, run))
+            self.skip(1)
         else:
             heapq.heappop(self._heap)
-        self._next = None
-        self._length -= 1
+            self._next = None
+            self._length -= 1
         return entry
+
+    def peek(self, limit: int) -> Sequence[Entry]:
+        """Return transactions of shared journals that come next, in their order, LIMIT at most:
+        such as lie together. None of them: something else comes next."""
+        if not self._is_run_next:
+            return []
+        entries = self._runs[0][2].peek(limit)
+        others = [self._heap[0]] if self._heap else []
+        others += [key for key, *_ in self._runs[1:3]]  # a heap: one of these is the next
+        if others and len(entries) > 1:
+            epoch, sequence, _ = _KEY.unpack(min(others))
+            before = bisect_left(entries, (epoch, sequence), key=_number)
+            entries = entries[: max(before, 1)]
+        return entries
+
+    def skip(self, count: int) -> None:
+        """Take COUNT of those out that ``peek`` gave."""
+        if not count:
+            return
+        _, number, run = self._runs[0]
+        key = run.advance(count)
+        if key is None:
+            heapq.heappop(self._runs)
+        else:
+            heapq.heapreplace(self._runs, (key, number, run))
+        self._next = None
+        self._length -= count
+
+
+def _number(entry: Entry) -> tuple[int, int]:
+    return entry[:2]

@@ -8,7 +8,8 @@ What it does not name is no part of the history.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -28,6 +29,10 @@ from firebird_cdc.journal.format.model import Place, Stamp
 _BLOCK = struct.Struct("<4sIIIIIQ16s")
 _MAGIC = b"FBCX"
 _ENTRY = struct.Struct("<16sQQqqQQQQIIQQ")
+PLACE_BYTES = _ENTRY.size
+"""Bytes of a packed place."""
+
+_WHERE = struct.Struct("<16xQQ16xQ24xI20x")  # of an entry: offset, sequence, bytes, epoch
 _IN_A_BLOCK = (FILE_BLOCK - _BLOCK.size - CRC.size) // _ENTRY.size
 _WINDOW = 1024 * 1024
 _LOOKED_THROUGH = 4 * _WINDOW  # from the end, for an intact block
@@ -64,8 +69,13 @@ class Entry(NamedTuple):
     @property
     def place(self) -> Place:
         """The place that it says."""
-        uuid, offset, *stamp, epoch, _, ticket, seal_end = self
-        return Place(fast_uuid(uuid), offset, ticket, seal_end, Stamp(epoch, *stamp))
+        (
+            uuid, offset, sequence, commit_us, stamped_us, length, events, transaction, catalogue,
+            epoch, _, ticket, seal_end,
+        ) = self  # fmt: skip
+        stamp = (epoch, sequence, commit_us, stamped_us, length, events, transaction, catalogue)
+        fields = (fast_uuid(uuid), offset, ticket, seal_end, new_tuple(Stamp, stamp))
+        return new_tuple(Place, fields)
 
     @property
     def number(self) -> tuple[int, int]:
@@ -94,11 +104,25 @@ def pack_places(places: Sequence[Place]) -> bytes:
 
 def unpack_places(content: bytes) -> list[Place]:
     """Return the places that `pack_places` packed."""
-    return [entry.place for entry in _unpack_entries(content)]
+    return [entry.place for entry in unpack_entries(content)]
 
 
-def _unpack_entries(content: bytes) -> list[Entry]:
+def unpack_entries(content: bytes) -> list[Entry]:
+    """Return the same as entries."""
     return [new_tuple(Entry, fields) for fields in _ENTRY.iter_unpack(content)]
+
+
+def packed_above(content: bytes, last: tuple[int, int]) -> bytes:
+    """Return those of packed places, which are in the order of their numbers, that are above
+    LAST."""
+    places = range(0, len(content), PLACE_BYTES)
+    first = bisect_right(places, last, key=lambda at: _number(content, at))
+    return content[first * PLACE_BYTES :]
+
+
+def _number(content: bytes, at: int) -> tuple[int, int]:
+    _, sequence, _, epoch = _WHERE.unpack_from(content, at)
+    return epoch, sequence
 
 
 class _Block(NamedTuple):
@@ -145,8 +169,8 @@ class JournalIndex(NamedTuple):
         """Offset behind it."""
         return self.start + 2 * self.parts * FILE_BLOCK
 
-    def part(self, read: Read, number: int) -> list[Entry]:
-        """Return the transactions that block NUMBER names, from 0.
+    def part(self, read: Read, number: int) -> bytes:
+        """Return the transactions that block NUMBER names, from 0, as `pack_places` does.
 
         Raises JournalCorrupt if both copies of it are damaged or it makes no sense, OSError.
         """
@@ -156,29 +180,28 @@ class JournalIndex(NamedTuple):
             found = _parse_block(block, self.journal.bytes, at)
             if found is not None and found[:3] == (number, self.parts, copy):
                 content = block[_BLOCK.size : _BLOCK.size + found.entries * _ENTRY.size]
-                return self._checked(_unpack_entries(content), at)
+                self._check(content, at)
+                return content
         at = self.start + number * FILE_BLOCK
         raise JournalCorrupt(self.path, at, "both copies of its index are damaged")
 
-    def entries(self, read: Read) -> list[Entry]:
+    def packed(self, read: Read) -> bytes:
         """Return all of them; raises as `part`, or if they are not in the order of their
         numbers."""
-        found: list[Entry] = []
+        parts = [self.part(read, number) for number in range(self.parts)]
         last = (-1, -1)
-        for block in range(self.parts):
-            for entry in self.part(read, block):
-                number = (entry.epoch, entry.sequence)
-                if number <= last:
+        for block, part in enumerate(parts):
+            for place, (_, sequence, _, epoch) in enumerate(_WHERE.iter_unpack(part)):
+                if (epoch, sequence) <= last:
                     at = self.start + block * FILE_BLOCK
-                    what = f"the index has transaction {entry.place.uuid} in another order"
+                    what = f"the index has transaction {_uuid(part, place)} in another order"
                     raise JournalCorrupt(self.path, at, what)
-                last = number
-                found.append(entry)
-        return found
+                last = epoch, sequence
+        return b"".join(parts)
 
-    def places(self, read: Read) -> Iterator[Place]:
-        """Yield the places of all of them; raises as `entries`."""
-        yield from (entry.place for entry in self.entries(read))
+    def places(self, read: Read) -> list[Place]:
+        """Return the same as places; raises as `packed`."""
+        return unpack_places(self.packed(read))
 
     def above(self, read: Read, last: tuple[int, int]) -> tuple[int, Place | None]:
         """Return how many transactions have numbers above LAST, and the first of these: few of the
@@ -186,26 +209,32 @@ class JournalIndex(NamedTuple):
         low, high = 0, self.parts
         while low < high:
             middle = (low + high) // 2
-            found = self.part(read, middle)
-            if found and found[-1].number > last:
+            if packed_above(self.part(read, middle), last):
                 high = middle
             else:
                 low = middle + 1
         if low == self.parts:
             return 0, None
-        wanted = [entry for entry in self.part(read, low) if entry.number > last]
-        behind = self.parts - 1 - low
-        count = (behind - 1) * _IN_A_BLOCK + len(self.part(read, self.parts - 1)) if behind else 0
-        return len(wanted) + count, wanted[0].place
+        wanted = packed_above(self.part(read, low), last)
+        (first,) = unpack_places(wanted[:PLACE_BYTES])
+        count = len(wanted) // PLACE_BYTES
+        if behind := self.parts - 1 - low:
+            count += (behind - 1) * _IN_A_BLOCK
+            count += len(self.part(read, self.parts - 1)) // PLACE_BYTES
+        return count, first
 
-    def _checked(self, entries: list[Entry], block: int) -> list[Entry]:
+    def _check(self, places: bytes, block: int) -> None:
+        """Check where packed PLACES are, which the block at BLOCK has."""
         start = self.start
-        for entry in entries:
-            offset = entry.offset
-            if offset < FILE_BLOCK or offset + entry.length > start or offset % ALIGNMENT:
-                what = f"the index has transaction {entry.place.uuid} at byte {offset:,}"
+        for place, (offset, _, length, _) in enumerate(_WHERE.iter_unpack(places)):
+            if offset < FILE_BLOCK or offset + length > start or offset % ALIGNMENT:
+                what = f"the index has transaction {_uuid(places, place)} at byte {offset:,}"
                 raise JournalCorrupt(self.path, block, what)
-        return entries
+
+
+def _uuid(places: bytes, place: int) -> UUID:
+    at = place * PLACE_BYTES
+    return fast_uuid(places[at : at + 16])
 
 
 def find_index(

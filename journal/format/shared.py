@@ -31,6 +31,9 @@ from firebird_cdc.journal.format.journal_index import (
     find_index,
     is_index_block,
     pack_index,
+    pack_places,
+    packed_above,
+    unpack_entries,
 )
 from firebird_cdc.journal.format.layout import (
     ALIGNMENT,
@@ -305,9 +308,9 @@ class SharedJournal:
                 raise JournalCorrupt(path, 8, "this is no journal that transactions share")
             self.header = parse_file_header(first)
             if places is None:
-                self.index, self.entries = self._read_index(first)
+                self.index, self._packed = self._read_index(first)
             else:
-                self.entries = [Entry.of(place) for place in places]
+                self._packed = pack_places(places)
             self._by_uuid: dict[bytes, Entry] = {}  # once it is asked for
         except BaseException:
             source.close()
@@ -327,6 +330,15 @@ class SharedJournal:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    @functools.cached_property
+    def entries(self) -> list[Entry]:
+        """Entries of the committed transactions, in the order of their numbers."""
+        return unpack_entries(self._packed)
+
+    def packed_places(self, last: tuple[int, int]) -> bytes:
+        """Return the places with numbers above LAST, packed."""
+        return packed_above(self._packed, last)
 
     @functools.cached_property
     def places(self) -> list[Place]:
@@ -429,13 +441,13 @@ class SharedJournal:
             if 2 * size < _WINDOW:
                 many = min(2 * many, _MOST_IN_RUN)
 
-    def _read_index(self, first: bytes) -> tuple[JournalIndex, list[Entry]]:
-        """Return where the index lies, and the committed transactions that it names."""
+    def _read_index(self, first: bytes) -> tuple[JournalIndex, bytes]:
+        """Return where the index lies, and the committed transactions that it names, packed."""
         source = self._source
         index = _find_index(self._path, source, first, self.header)
         held = source.read(index.end - index.start, index.start)
         begin = index.start
-        return index, index.entries(lambda n, at: held[at - begin : at - begin + n])
+        return index, index.packed(lambda n, at: held[at - begin : at - begin + n])
 
 
 def _find_index(

@@ -50,6 +50,7 @@ _ANSWER_LOOK_S = 0.004  # while nothing else is to be done; doubles up to the ne
 _ANSWER_LOOK_MOST_S = 0.064
 _SWITCH_S = 0.0005  # for which another thread may keep the one that ships from going on
 _OOM_ADJUSTMENT = 500
+_COLLECTED_AFTER = 20_000  # objects; most that is under way has ended by then
 _SCAN_SLICE_S = 0.02
 _SCAN_STEP = 500  # journals
 _DEFAULT_GIVE_UP_S = 120.0
@@ -60,6 +61,7 @@ def prepare_process(*, embedded: bool) -> None:
     sys.setswitchinterval(_SWITCH_S)
     gc.collect()
     gc.freeze()  # what is there now stays: nobody is to go through it again while a journal waits
+    gc.set_threshold(_COLLECTED_AFTER, *gc.get_threshold()[1:])
     if embedded:
         # Where memory runs out, better this process ends than the server: nothing is lost, and
         # another one is started within seconds.

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from firebird_cdc.journal.format import JournalWriter, Place, Stamp, read_envelope
+from firebird_cdc.journal.format import JournalWriter, Place, Stamp, pack_places, read_envelope
 from firebird_cdc.journal.shipper.inbox import backlog
 from firebird_cdc.journal.shipper.inbox import queue as queues
 from firebird_cdc.journal.shipper.inbox.backlog import Backlog
@@ -56,7 +56,7 @@ def test_queue_pops_in_sequence_order_for_any_order_of_arrival(
         if home is None:
             queue.push(entries[0])
         else:
-            queue.push_shared(home, [entry.place for entry in entries if entry.place])
+            queue.push_shared(home, pack_places([each.place for each in entries if each.place]))
         if taken and choose.random() < 0.3:
             waiting.append(taken.pop())
             queue.push(waiting[-1])  # it was not delivered
@@ -87,7 +87,7 @@ def test_a_million_waiting_transactions_of_shared_journals_take_little_memory() 
     try:
         before = tracemalloc.get_traced_memory()[0]
         entries = [_entry(0, number, uuid4()).place for number in range(count)]
-        queue.push_shared(uuid4(), [place for place in entries if place])
+        queue.push_shared(uuid4(), pack_places([place for place in entries if place]))
         del entries
         each = (tracemalloc.get_traced_memory()[0] - before) / count
     finally:

@@ -27,6 +27,7 @@ from firebird_cdc.journal.format import (
     Table,
     TransactionWriter,
     Value,
+    pack_places,
 )
 from firebird_cdc.journal.format.small import MOST_EVENTS, SmallReader
 from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue
@@ -126,7 +127,7 @@ class Scene:
         )
         self.queue = DatabaseQueue(DATABASE, Queue(), 1.0, _nothing_is_missing)
         self.small = SmallSender(self.plan)
-        self.queue.backlog.push_shared(self.home, self.places)
+        self.queue.backlog.push_shared(self.home, pack_places(self.places))
 
     @property
     def path(self) -> Path:
@@ -206,7 +207,7 @@ def insert(number: int) -> Fill:
 
 
 class _Facts(NamedTuple):
-    """What outlives the sending of a transaction."""
+    """Facts that outlive the sending of a transaction."""
 
     uuid: UUID
     pos: int
@@ -509,8 +510,8 @@ def test_runs_of_journals_whose_numbers_alternate_keep_their_order(tmp_path: Pat
     scene.queue = DatabaseQueue(DATABASE, Queue(), 1.0, _nothing_is_missing)
     first = [place for place in scene.places if place.stamp.sequence in (1, 2, 5, 8)]
     second = [place for place in scene.places if place not in first]
-    scene.queue.backlog.push_shared(scene.home, first)
-    scene.queue.backlog.push_shared(UUID(other.stem), second)
+    scene.queue.backlog.push_shared(scene.home, pack_places(first))
+    scene.queue.backlog.push_shared(UUID(other.stem), pack_places(second))
     producer = _Producer()
     runs = []
     taker: Any = producer

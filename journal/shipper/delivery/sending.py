@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ from firebird_cdc.journal.shipper.quarantine import Quarantine
 _log = logbook.Logger("firebird_cdc.journal.shipper.delivery.sending")
 
 
+FailureOf = Callable[[KafkaError | None, Any], KafkaError | None]
+
+
 class SendContext:
     """State that all journals share: how they are read and rendered, and what a bad event means.
 
@@ -31,7 +35,8 @@ class SendContext:
     answer yet: all over all sends, ended ones included. ``statistics``: what is told outside.
     ``folder``: the directory's path, to put a name behind; ``journals``: opens what is in it.
     ``acks``: whether brokers answer at all. ``counts_at_once``: what is acknowledged counts,
-    before any commit of a Kafka transaction.
+    before any commit of a Kafka transaction. ``failure_of``: tells because of what a message may
+    not be in Kafka, of the client's report of it; None: it is there.
     ``nameless``: databases and tables without names of which the log has told.
     """
 
@@ -59,14 +64,7 @@ class SendContext:
         self.unacked = 0
         self.counts_at_once = counts_at_once
         self.nameless: set[tuple[str, str]] = set()
-        self._acks = acks
-
-    def failure_of(self, error: KafkaError | None, message: Any) -> KafkaError | None:
-        """Return the error because of which MESSAGE may not be in Kafka; None: it is there.
-
-        ERROR: the client's report of it.
-        """
-        return failure_of(error, message) if self._acks else error
+        self.failure_of: FailureOf = failure_of if acks else lambda error, _: error
 
 
 class Send(ABC):

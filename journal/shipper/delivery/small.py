@@ -4,7 +4,7 @@ in any way."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
@@ -15,13 +15,7 @@ from firebird_cdc.journal.events.render import SmallRenderer
 from firebird_cdc.journal.format import RowChange
 from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue
 from firebird_cdc.journal.shipper.delivery.sending import Send, SendContext
-from firebird_cdc.journal.shipper.delivery.tally import (
-    FILTERED,
-    NOTHING,
-    Kind,
-    counted_as,
-    tell_counts,
-)
+from firebird_cdc.journal.shipper.delivery.tally import FILTERED, Kind, count, counted_as
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.kafka.client import Sender, hand_over
 from firebird_cdc.journal.shipper.monitoring.statistics import LastEvent
@@ -44,16 +38,16 @@ class SmallSend(Send):
         rendered: Sequence[Sequence[Message]],
     ) -> None:
         super().__init__(plan, entry, database)
-        counts: dict[Kind, int] = {}
+        kinds: list[Kind] = []
         for change, messages in zip(changes, rendered, strict=True):
-            kind = FILTERED
             if messages:
                 self.pos = self.place = change.pos
-                kind = counted_as(change)
-            counts[kind] = counts.get(kind, 0) + 1
-        self._counts: Mapping[Kind, int] = counts
+                kinds.append(counted_as(change))
+            else:
+                kinds.append(FILTERED)
+        self._kinds: Sequence[Kind] = kinds
         self._held = rendered[0] if len(rendered) == 1 else list(chain.from_iterable(rendered))
-        self._last = changes[-1].table.name, changes[-1].pos
+        self._last_table = changes[-1].table.name
 
     @property
     def sent_to(self) -> int:
@@ -82,8 +76,8 @@ class SmallSend(Send):
         _, sequence, uuid, _, place, _ = self.entry
         if place is None:
             return None
-        stamp, (table, pos) = place.stamp, self._last
-        return LastEvent(table, uuid, sequence, pos, stamp.transaction, stamp.commit_us)
+        _, _, commit_us, _, _, events, transaction, _ = place.stamp
+        return LastEvent(self._last_table, uuid, sequence, events, transaction, commit_us)
 
     def produce(self, producer: Sender, limit: int) -> bool:  # noqa: ARG002 - all of it at once
         """Hand over what is left; False if the queue is full. Raises as `Send`."""
@@ -100,7 +94,8 @@ class SmallSend(Send):
             return False
         self._held = ()
         self.read_to_end = True
-        self._take()
+        if not self.unacked and plan.counts_at_once:
+            self.tell()
         return True
 
     def report(self, error: KafkaError | None, message: Any) -> None:
@@ -113,19 +108,17 @@ class SmallSend(Send):
             self.refuse(error, message.topic())
             return
         plan.acknowledged += 1
-        self._take()
-
-    def _take(self) -> None:
-        """Count all of it once it is acknowledged, if that is when it counts."""
-        if not self.unacked and self._plan.counts_at_once and not self._is_closed:
+        if not self.unacked and plan.counts_at_once and not self._is_closed:
             self.tell()
 
     def tell(self) -> None:
         """Give the statistics what is acknowledged and will stay."""
-        if self._counts and self.delivered:
-            tell_counts(self._plan.statistics.database(self.database), self._counts)
-            self._counts = NOTHING
-            self.told = self._last[1]
+        if self.told or not self.delivered:
+            return
+        self.told = len(self._kinds)
+        statistics = self._plan.statistics.database(self.database)
+        for kind in self._kinds:
+            count(statistics, kind)
 
 
 class SmallSender:

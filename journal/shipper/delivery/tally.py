@@ -29,15 +29,15 @@ def counted_as(change: RowChange | DdlChange) -> Kind:
     return (change.table.name, change.op) if isinstance(change, RowChange) else ("", "ddl")
 
 
-def tell_counts(statistics: DatabaseStatistics, counts: Mapping[Kind, int]) -> None:
-    """Add COUNTS to STATISTICS."""
-    for kind, count in counts.items():
-        if kind is FILTERED:
-            statistics.filtered += count
-        elif kind is PLACED:
-            statistics.placeholders += count
-        elif count:
-            statistics.add(*kind, count)
+def count(statistics: DatabaseStatistics, kind: Kind, times: int = 1) -> None:
+    """Count in STATISTICS that so many changes of KIND are in Kafka."""
+    if kind is FILTERED:
+        statistics.filtered += times
+    elif kind is PLACED:
+        statistics.placeholders += times
+    elif times:
+        events = statistics.events
+        events[kind] = events.get(kind, 0) + times
 
 
 class Tally:
@@ -110,5 +110,6 @@ class Tally:
         counts = self._acknowledged
         if counts:
             self._acknowledged = NOTHING
-            tell_counts(self._statistics, counts)
+            for kind, times in counts.items():
+                count(self._statistics, kind, times)
         self.told = self._reached

@@ -19,6 +19,7 @@ from uuid import UUID
 from firebird_cdc.errors import JournalError, JournalShared
 from firebird_cdc.journal.folder.ledger_records import LedgerEntry
 from firebird_cdc.journal.format import SharedJournal, read_envelope
+from firebird_cdc.journal.format.journal_index import PLACE_BYTES
 from firebird_cdc.journal.shipper.inbox.queue import Entry, Queue
 from firebird_cdc.journal.shipper.shared_offsets import EVERYTHING, NOTHING, Number
 from firebird_cdc.native._journal_files import read_envelopes
@@ -205,11 +206,11 @@ class Backlog:
         self._know(uuid, path.name)
         home = self._homes.setdefault(uuid, _Home())
         home.is_closed = True
-        places = [place for place in journal.places if place.stamp.number > home.last]
-        home.left += len(places)
+        places = journal.packed_places(home.last)
+        home.left += len(places) // PLACE_BYTES
         self.queues.setdefault(database, Queue()).push_shared(uuid, places)
         if not home.left:
-            self.finished[path.name] = bool(journal.places)
+            self.finished[path.name] = bool(journal.packed_places(NOTHING))
 
     def take_given(self, database: str, given: Sequence[LedgerEntry]) -> None:
         """Sort in those of GIVEN, which the ledger of DATABASE has in this order, that lie in

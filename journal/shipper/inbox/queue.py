@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
-from firebird_cdc.journal.format import Place, fast_uuid, pack_places, unpack_places
+from firebird_cdc.journal.format import Place, fast_uuid, unpack_places
+from firebird_cdc.journal.format.journal_index import PLACE_BYTES
 from firebird_cdc.journal.format.layout import new_tuple
 
 _PACKED = 16 * 1024  # journals that are sorted and packed together
@@ -132,12 +133,12 @@ class _SharedRun:
 
     __slots__ = ("_at", "_home", "_pieces", "_places")
 
-    def __init__(self, home: UUID, places: Sequence[Place]) -> None:
+    def __init__(self, home: UUID, places: bytes) -> None:
         self._home = home
-        starts = range(0, len(places), _COMPRESSED)
+        size = _COMPRESSED * PLACE_BYTES
         self._pieces = [
-            zlib.compress(pack_places(places[start : start + _COMPRESSED]), 1)
-            for start in reversed(starts)
+            zlib.compress(places[start : start + size], 1)
+            for start in reversed(range(0, len(places), size))
         ]
         self._places: list[Place] = []
         self._at = -1
@@ -198,9 +199,10 @@ class Queue:
             self._add(self._heap[0], _PackedRun(b"".join(self._heap)))
             self._heap.clear()
 
-    def push_shared(self, home: UUID, places: Sequence[Place]) -> None:
-        """Add transactions of the journal HOME, which is closed, in the order of their numbers."""
-        self._add_run(_SharedRun(home, places), len(places))
+    def push_shared(self, home: UUID, places: bytes) -> None:
+        """Add transactions of the journal HOME, which is closed: PLACES, in the order of their
+        numbers, packed."""
+        self._add_run(_SharedRun(home, places), len(places) // PLACE_BYTES)
 
     def push_listed(self, entries: Sequence[Entry]) -> None:
         """Add transactions of shared journals, in the order of their numbers."""

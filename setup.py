@@ -32,6 +32,7 @@ PLUGIN_SOURCES = (
     "shared_page", "slots", "spawn", "sync", "threads", "timing", "transaction",
     "transaction_journal", "witness",
 )  # fmt: skip
+FILES_SOURCES = ("crc32c", "event_json", "journal_files", "split_transaction")
 
 COMPILE = [
     "-std=gnu11", "-O2", "-g", "-Wall", "-fvisibility=hidden", "-fstack-protector-strong",
@@ -96,7 +97,7 @@ setup(
         ),
         Extension(
             FILES,
-            ["native/journal_files.c", "native/split_transaction.c", "native/crc32c.c"],
+            [f"native/{name}.c" for name in FILES_SOURCES],
             include_dirs=["native", *([include] if include else [])],
             depends=[str(path.relative_to(HERE)) for path in HERE.glob("native/*.h")],
             extra_compile_args=COMPILE + STRICT,

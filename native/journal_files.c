@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "crc32c.h"
+#include "event_json.h"
 #include "journal.h"
 #include "little_endian.h"
 #include "split_transaction.h"
@@ -271,6 +272,8 @@ static PyMethodDef methods[] = {
     {"remove_files", remove_files, METH_VARARGS,
      "remove_files(folder, names): remove them; one that is gone already is no error. Raises\n"
      "OSError at the first that can't be removed. Other threads go on meanwhile."},
+    {"fill_template", fbc_fill_template, METH_VARARGS, FBC_FILL_TEMPLATE_DOC},
+    {"row_json", fbc_row_json, METH_VARARGS, FBC_ROW_JSON_DOC},
     {"split_transaction", fbc_split_transaction, METH_VARARGS, FBC_SPLIT_TRANSACTION_DOC},
     {"sync_file_system", sync_file_system, METH_VARARGS,
      "sync_file_system(fd): put all of the file system that FD is on, on disk. Raises OSError;\n"

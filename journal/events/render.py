@@ -33,10 +33,16 @@ from firebird_cdc.journal.events.oversized import PLACEHOLDER, ReducedChange
 from firebird_cdc.journal.events.records import Message, Record, StructHeader
 from firebird_cdc.journal.events.schema import Struct
 from firebird_cdc.journal.events.schema_changes import SchemaChanges
-from firebird_cdc.journal.events.source import at_position, source_of_table
+from firebird_cdc.journal.events.source import (
+    JournalFacts,
+    at_position,
+    facts_of,
+    source_of_table,
+)
 from firebird_cdc.journal.events.structs import StructFunction
 from firebird_cdc.journal.events.table_rules import TableRules
-from firebird_cdc.journal.events.table_shape import Pieces, TableShape
+from firebird_cdc.journal.events.table_shape import TableShape
+from firebird_cdc.journal.events.templates import fill_template
 from firebird_cdc.journal.events.topics import BadName
 from firebird_cdc.journal.events.transaction_metadata import TransactionMetadata
 from firebird_cdc.journal.events.values import (
@@ -53,6 +59,7 @@ from firebird_cdc.journal.format import (
     Stamp,
     Table,
 )
+from firebird_cdc.journal.format.row_decoder import UndecodedChange
 from firebird_cdc.journal.types.canonical import RowText
 
 _log = logbook.Logger("firebird_cdc.journal.events.render")
@@ -382,24 +389,25 @@ class SmallRenderer:
 
     def __init__(self, renderer: Renderer, database: str) -> None:
         self._renderer = renderer
-        self._database = database
+        self.database = database
         self._skipped = renderer.config.skipped_operations
         has_metadata = renderer.config.provide_transaction_metadata
         self._is_able = renderer.writer.only_writes_json and not has_metadata
         self._met: dict[int, tuple[Table, TableShape | None]] = {}
 
     def messages(
-        self, uuid: UUID, stamp: Stamp, changes: Sequence[RowChange]
+        self, uuid: UUID, stamp: Stamp, content: bytes, changes: Sequence[UndecodedChange]
     ) -> list[Sequence[Message]] | None:
-        """Return the messages of each of CHANGES, which are transaction UUID. None: there is more
-        to it, be it an obstacle or a bad event, and `JournalRenderer` has to render it."""
+        """Return the messages of each of CHANGES, which are transaction UUID, and whose rows are in
+        CONTENT. None: there is more to it, be it damage, an obstacle or a bad event, and
+        `JournalRenderer` has to render it."""
         if not self._is_able:
             return None
-        canary = self._renderer.canaries.get(self._database)
+        canary = self._renderer.canaries.get(self.database)
         if canary is not None:
             canary.reached(stamp.commit_us)
+        facts = facts_of(uuid, stamp.transaction, stamp)
         made: list[Sequence[Message]] = []
-        last: Table | None = None
         for change in changes:
             table = change.table
             if canary is not None:
@@ -410,17 +418,21 @@ class SmallRenderer:
                     shape = self._shape(table, change.pos)
                 except (BadEvent, Obstacle):
                     return None
-            if shape is None:
-                made.append(())
-                continue
-            if shape.quick is None or shape.written_source is None:
-                return None
-            if table is not last:
-                last = table
-                pieces = shape.written_source.of_journal(uuid, stamp.transaction, stamp)
-            messages = shape.quick(change, pieces)
+            messages: Sequence[Message] | None = None
+            quick = None
+            if shape is not None:
+                quick = shape.quick
+                if quick is None:
+                    return None
+                if shape.quick_of_images is not None:
+                    messages = shape.quick_of_images(content, change, facts)
             if messages is None:
-                return None
+                decoded = change.decoded(content)
+                if decoded is None:
+                    return None
+                messages = () if quick is None else quick(decoded, facts)
+                if messages is None:
+                    return None
             made.append(messages)
         return made
 
@@ -431,7 +443,7 @@ class SmallRenderer:
         if known is not None and known[0] is table:
             shape = known[1]
         else:
-            shape = self._renderer.captured(self._database, table, pos)
+            shape = self._renderer.captured(self.database, table, pos)
             if len(self._met) >= SHAPES_KEPT:
                 self._met.clear()
             self._met[id(table)] = table, shape
@@ -440,16 +452,16 @@ class SmallRenderer:
         return shape
 
 
-def _written_at(pieces: Pieces, pos: int) -> json_bytes.Fragment:
+def _written_at(template: bytes, facts: JournalFacts, pos: int) -> json_bytes.Fragment:
     """The source block of the event POS, written already."""
-    head, middle, tail = pieces
-    return json_bytes.Fragment(f"{head}{pos}{middle}{pos}{tail}")
+    uuid, numbers = facts
+    return json_bytes.Fragment(fill_template(template, uuid, (), (*numbers, pos)))
 
 
 class _BoundShape:
     """A table shape together with what all events of one journal share."""
 
-    __slots__ = ("_journal", "_metadata", "_pieces", "_quick", "_renderer", "_shape", "_source_at")
+    __slots__ = ("_facts", "_journal", "_metadata", "_quick", "_renderer", "_shape", "_source_at")
 
     def __init__(self, shape: TableShape, journal: JournalRenderer) -> None:
         self._shape = shape
@@ -458,15 +470,13 @@ class _BoundShape:
         self._metadata = journal.metadata
         self._quick = shape.quick if journal.metadata is None else None
         self._source_at: Callable[[int], object] | None = None
-        written = shape.written_source
-        if written is not None:
-            header = journal.header
-            self._pieces = written.of_journal(header.uuid, header.transaction, journal.stamp)
+        header = journal.header
+        self._facts = facts_of(header.uuid, header.transaction, journal.stamp)
 
     def messages(self, change: RowChange) -> list[Message]:
         """The messages of CHANGE; raises BadValue."""
         if self._quick is not None:
-            made = self._quick(change, self._pieces)
+            made = self._quick(change, self._facts)
             if made is not None:
                 return made
         return self._any_messages(change)
@@ -476,8 +486,8 @@ class _BoundShape:
         if self._source_at is None:
             shape, journal = self._shape, self._journal
             self._source_at = (
-                partial(_written_at, self._pieces)
-                if shape.written_source is not None
+                partial(_written_at, shape.source_template, self._facts)
+                if shape.source_template is not None
                 else partial(
                     at_position,
                     source_of_table(

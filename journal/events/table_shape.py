@@ -15,8 +15,14 @@ from firebird_cdc.journal.events.defaults import with_default
 from firebird_cdc.journal.events.message_writer import MessageWriter
 from firebird_cdc.journal.events.names import field_names
 from firebird_cdc.journal.events.records import Message, new_message
+from firebird_cdc.journal.events.row_json import row_json_of
 from firebird_cdc.journal.events.schema import OPTIONAL_INT64, STRING, struct
-from firebird_cdc.journal.events.source import WrittenSource, source_schema
+from firebird_cdc.journal.events.source import (
+    POSITION,
+    JournalFacts,
+    source_schema,
+    source_template,
+)
 from firebird_cdc.journal.events.structs import (
     NO_STRUCT,
     StructMaker,
@@ -25,16 +31,19 @@ from firebird_cdc.journal.events.structs import (
     schemas_of,
 )
 from firebird_cdc.journal.events.table_rules import TableRules
+from firebird_cdc.journal.events.templates import fill_template, number_slot, text_slot
 from firebird_cdc.journal.events.values import BadValue, FieldForm
 from firebird_cdc.journal.folder.notes import Concerned
 from firebird_cdc.journal.format import Column, Row, RowChange, Table
+from firebird_cdc.journal.format.row_decoder import UndecodedChange, codec_for_none, fields_of
 
 _log = logbook.Logger("firebird_cdc.journal.events.render")
 
-Pieces = tuple[str, str, str]
-"""The source block of a journal's events as text, around the two places of their position."""
+Quick = Callable[[RowChange, JournalFacts], "list[Message] | None"]
 
-Quick = Callable[[RowChange, Pieces], "list[Message] | None"]
+QuickOfImages = Callable[[bytes, UndecodedChange, JournalFacts], "list[Message] | None"]
+
+_OPERATIONS = {"c": b"c", "u": b"u", "d": b"d"}
 
 
 class TableShape:
@@ -80,8 +89,8 @@ class TableShape:
         self.key = StructMaker(key, columns) if key else NO_STRUCT
         self.write_key = writer.key_converter.from_connect
         self.write_value = writer.value_converter.from_connect
-        self.written_source = (
-            WrittenSource(config.topic_prefix, database, table.name)
+        self.source_template = (
+            source_template(config.topic_prefix, database, table.name)
             if writer.only_writes_json
             else None
         )
@@ -100,7 +109,12 @@ class TableShape:
             ("transaction", rules.block_schema),
             version=rules.message_form.envelope_version,
         )
-        self.quick = quick_messages(self, writer, tombstones=config.tombstones_on_delete)
+        images = fields_of(table, codec_for_none(config.charset_none))
+        self.row_json = row_json_of(images, value)
+        self.key_json = row_json_of(images, key)
+        self.quick, self.quick_of_images = quick_messages(
+            self, writer, tombstones=config.tombstones_on_delete
+        )
         left_out = set(positions) - {field.position for field in (*key, *value)}
         for column in (table.columns[position] for position in sorted(left_out)):
             _log.warning(
@@ -152,20 +166,23 @@ def _value_positions(rules: TableRules, database: str, table: Table) -> list[int
     ]
 
 
-def quick_messages(shape: TableShape, writer: MessageWriter, *, tombstones: bool) -> Quick | None:
-    """Return a function for the messages of nearly all events, in half the time; None if none can.
-    TOMBSTONES: deletes of rows with keys are followed by them.
+def quick_messages(
+    shape: TableShape, writer: MessageWriter, *, tombstones: bool
+) -> tuple[Quick | None, QuickOfImages | None]:
+    """Return functions for the messages of nearly all events: of rows, in half the time, and of row
+    images, in an eighth; None if none can. TOMBSTONES: deletes of rows with keys are followed by
+    them.
 
-    The function writes the envelope as JSON text around the rows. For what is more than that
-    (changes of keys, values without a form, messages that are too large) it gives None.
+    They write the envelope as JSON text around the rows. For what is more than that (changes of
+    keys, values without a form, messages that are too large) they give None.
     """
     key_converter, value_converter = writer.key_converter, writer.value_converter
     if not (
-        shape.written_source is not None
+        shape.source_template is not None
         and isinstance(key_converter, JsonConverter)
         and isinstance(value_converter, JsonConverter)
     ):
-        return None
+        return None, None
     topic, row, key_of_row, raw_key = (
         shape.topic,
         shape.row.struct_of,
@@ -175,12 +192,19 @@ def quick_messages(shape: TableShape, writer: MessageWriter, *, tombstones: bool
     has_key = shape.key_schema is not None
     key_start, key_end = key_converter.frame(shape.key_schema) if shape.key_schema else (b"", b"")
     start, end = value_converter.frame(shape.value_schema)
-    start += b'{"before":'
-    ending = "}" + end.decode()
+    old_slot, new_slot, op_slot = map(text_slot, range(3))
+    ms_slot, us_slot = number_slot(POSITION + 1), number_slot(POSITION + 2)
+    template = b"".join(
+        (
+            *(start, b'{"before":', old_slot, b',"after":', new_slot, b',"source":'),
+            *(shape.source_template, b',"op":"', op_slot, b'","ts_ms":', ms_slot),
+            *(b',"ts_us":', us_slot, b',"ts_ns":', us_slot, b'000,"transaction":null}', end),
+        )
+    )
     headers, room = writer.headers, writer.max_message_bytes - writer.headers_size
     with_tombstones = has_key and tombstones
 
-    def messages(change: RowChange, pieces: Pieces) -> list[Message] | None:
+    def messages(change: RowChange, facts: JournalFacts) -> list[Message] | None:
         pos, op, _, before, after = change
         keyed = before if after is None else after
         assert keyed is not None
@@ -195,18 +219,44 @@ def quick_messages(shape: TableShape, writer: MessageWriter, *, tombstones: bool
             key = key_start + dumps(key_of_row(keyed)) + key_end if has_key else None
         except (BadValue, TypeError):
             return None
-        head, middle, tail = pieces
+        return framed(pos, op, key, old, new, facts)
+
+    def framed(
+        pos: int, op: str, key: bytes | None, old: bytes, new: bytes, facts: JournalFacts
+    ) -> list[Message] | None:
         now_us = time_ns() // 1000
-        rest = (
-            f',"source":{head}{pos}{middle}{pos}{tail},"op":"{op}","ts_ms":{now_us // 1000},'
-            f'"ts_us":{now_us},"ts_ns":{now_us}000,"transaction":null{ending}'
-        )
-        value = b"".join((start, old, b',"after":', new, rest.encode()))
+        uuid, numbers = facts
+        texts = old, new, _OPERATIONS[op]
+        value = fill_template(template, uuid, texts, (*numbers, pos, now_us // 1000, now_us))
         if len(value) + (len(key) if key is not None else 0) > room:
             return None
         made = [new_message(Message, (topic, key, value, headers))]
-        if after is None and with_tombstones:
+        if op == "d" and with_tombstones:
             made.append(new_message(Message, (topic, key, None, headers)))
         return made
 
-    return messages
+    row_json, key_json = shape.row_json, shape.key_json
+    if row_json is None or key_json is None:
+        return messages, None
+
+    def messages_of_images(
+        content: bytes, change: UndecodedChange, facts: JournalFacts
+    ) -> list[Message] | None:
+        pos, op, _, _, before, after = change
+        old: bytes | None = b"null"
+        new: bytes | None = b"null"
+        key = former = None
+        if before is not None:
+            old = row_json(content, *before)
+            key = former = key_json(content, *before) if has_key else None
+        if after is not None:
+            new = row_json(content, *after)
+            key = key_json(content, *after) if has_key else None
+            if before is not None and key != former:
+                return None
+        if old is None or new is None or (has_key and key is None):
+            return None
+        key = None if key is None else key_start + key + key_end
+        return framed(pos, op, key, old, new, facts)
+
+    return messages, messages_of_images

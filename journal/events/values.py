@@ -199,6 +199,10 @@ def _codec(column: Column, modes: ValueModes) -> str | None:
     return modes.charset_none if column.charset_id == NONE else codec_of(column.charset_id)
 
 
+TEXT = "({v} if type({v}) is str else {f}({v}))"
+"""Expression of texts."""
+
+
 def _text(column: Column, modes: ValueModes) -> _Form | None:
     if _codec(column, modes) is None:
         return None
@@ -206,7 +210,7 @@ def _text(column: Column, modes: ValueModes) -> _Form | None:
     # The reader hands over an Undecodable where the charset doesn't fit the bytes.
     return _Form(
         STRING,
-        "({v} if type({v}) is str else {f}({v}))",
+        TEXT,
         lambda _: _undecodable(column) if missing is None else missing,
         missing,
     )
@@ -227,7 +231,8 @@ def _unreadable() -> NoReturn:
 # Decimals (5.3)
 
 
-_UNSCALED = "{v}.to_bytes(({v} if {v} >= 0 else ~{v}).bit_length() // 8 + 1, 'big', signed=True)"
+UNSCALED = "{v}.to_bytes(({v} if {v} >= 0 else ~{v}).bit_length() // 8 + 1, 'big', signed=True)"
+"""Expression of decimals."""
 
 
 def unscaled_bytes(value: int) -> bytes:
@@ -248,15 +253,15 @@ def _decimal(column: Column, modes: ValueModes) -> _Form:
         number = f"({{v}} / {10**scale})" if scale > 0 else f"float({{v}} * {10**-scale})"
         return _Form(_DOUBLE, number)
     if not modes.held_digits:
-        return _Form(_decimal_schema(scale, decimal_precision(column)), _UNSCALED)
+        return _Form(_decimal_schema(scale, decimal_precision(column)), UNSCALED)
     held = HELD_DIGITS.get(column.storage)
     if held is not None:
-        return _Form(_decimal_schema(scale, held), _UNSCALED)
+        return _Form(_decimal_schema(scale, held), UNSCALED)
     digits = modes.int128_digits if column.storage is Storage.INT128 else _DOUBLES_DIGITS
     schema = _decimal_schema(scale, digits)
     if digits >= _INT128_DIGITS:
-        return _Form(schema, _UNSCALED)
-    checked = f"({_UNSCALED} if -{10**digits} < {{v}} < {10**digits} else {{f}}({{v}}))"
+        return _Form(schema, UNSCALED)
+    checked = f"({UNSCALED} if -{10**digits} < {{v}} < {10**digits} else {{f}}({{v}}))"
     return _Form(schema, checked, partial(_too_many_digits, column.storage, scale, digits))
 
 
@@ -556,7 +561,7 @@ _ZONED = {
     ),
 }
 
-_ADAPTIVE = {
+ADAPTIVE = {
     Storage.DATE: _semantic("int32", "io.debezium.time.Date", f"({{v}} - {UNIX_DAY})"),
     Storage.TIME: _semantic("int64", "io.debezium.time.MicroTime", "({v} * 100)"),
     Storage.TIMESTAMP: _semantic(
@@ -583,8 +588,8 @@ _ISO = {
 }
 
 _TEMPORAL = {
-    "adaptive": _ADAPTIVE,
-    "adaptive_time_microseconds": _ADAPTIVE,
+    "adaptive": ADAPTIVE,
+    "adaptive_time_microseconds": ADAPTIVE,
     "connect": _CONNECT,
     "isostring": _ISO,
 }

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from firebird_cdc.errors import JournalCorrupt
@@ -69,13 +69,7 @@ class Entry(NamedTuple):
     @property
     def place(self) -> Place:
         """The place that it says."""
-        (
-            uuid, offset, sequence, commit_us, stamped_us, length, events, transaction, catalogue,
-            epoch, _, ticket, seal_end,
-        ) = self  # fmt: skip
-        stamp = (epoch, sequence, commit_us, stamped_us, length, events, transaction, catalogue)
-        fields = (fast_uuid(uuid), offset, ticket, seal_end, new_tuple(Stamp, stamp))
-        return new_tuple(Place, fields)
+        return _places((self,))[0]
 
     @property
     def number(self) -> tuple[int, int]:
@@ -104,7 +98,27 @@ def pack_places(places: Sequence[Place]) -> bytes:
 
 def unpack_places(content: bytes) -> list[Place]:
     """Return the places that `pack_places` packed."""
-    return [entry.place for entry in unpack_entries(content)]
+    return _places(_ENTRY.iter_unpack(content))
+
+
+def _places(entries: Iterable[tuple[Any, ...]]) -> list[Place]:
+    new = new_tuple  # there are very many
+    return [
+        new(
+            Place,
+            (
+                fast_uuid(uuid),
+                offset,
+                ticket,
+                seal_end,
+                new(Stamp, (epoch, sequence, commit_us, given_us, size, events, number, catalogue)),
+            ),
+        )
+        for (
+            uuid, offset, sequence, commit_us, given_us, size, events, number, catalogue, epoch, _,
+            ticket, seal_end,
+        ) in entries
+    ]  # fmt: skip
 
 
 def unpack_entries(content: bytes) -> list[Entry]:

@@ -8,7 +8,7 @@ import functools
 import importlib
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from firebird_cdc.journal.format import charsets
 from firebird_cdc.journal.format.content import Blob
@@ -19,6 +19,7 @@ from firebird_cdc.journal.format.model import (
     TEXT_STORAGES,
     VARIABLE_STORAGES,
     Row,
+    RowChange,
     Storage,
     Table,
     Undecodable,
@@ -251,3 +252,30 @@ def codec_for_none(charset: str) -> str:
     if codec is None:
         raise ValueError(f"unknown character set {charset!r} for texts of NONE")
     return codec
+
+
+def _no_blob(number: int) -> NoReturn:
+    raise Malformed(f"a row refers to blob {number}, which does not come before it")
+
+
+class UndecodedChange(NamedTuple):
+    """A `RowChange` whose rows are not decoded yet: where their images lie in what was read, from
+    one offset to another, and what decodes them."""
+
+    pos: int
+    op: str
+    table: Table
+    decode: RowDecoder
+    before: tuple[int, int] | None
+    after: tuple[int, int] | None
+
+    def decoded(self, content: bytes) -> RowChange | None:
+        """Return it with its rows, which are in CONTENT; None: they are not sound, or have
+        BLOBs."""
+        pos, op, table, decode, before, after = self
+        try:
+            old = None if before is None else decode(content, *before, _no_blob)
+            new = None if after is None else decode(content, *after, _no_blob)
+        except (Malformed, struct.error, UnicodeDecodeError):
+            return None
+        return RowChange(pos, op, table, old, new)

@@ -13,9 +13,9 @@ import pytest
 import shared_fuzz
 
 from firebird_cdc.errors import JournalCorrupt
-from firebird_cdc.journal.format import Place, SharedJournal, Stamp
+from firebird_cdc.journal.format import Place, SharedJournal, Stamp, pack_places
 from firebird_cdc.journal.format.blocks import BlockChain
-from firebird_cdc.journal.format.journal_index import Entry, JournalIndex
+from firebird_cdc.journal.format.journal_index import JournalIndex
 from firebird_cdc.journal.format.sectors import Head
 from firebird_cdc.journal.format.shared import walk
 
@@ -58,12 +58,12 @@ def test_reader_that_takes_all_that_is_whole_is_found_to_misread(
 ) -> None:
     given = shared_fuzz.SharedFuzz(tmp_path)
 
-    def all_whole(journal: SharedJournal, _: bytes) -> tuple[JournalIndex, list[Entry]]:
+    def all_whole(journal: SharedJournal, _: bytes) -> tuple[JournalIndex, bytes]:
         if journal.header is None:
             raise JournalCorrupt("", 0, "no header")
         source, uuid = journal._source, journal.header.uuid
-        return JournalIndex("", uuid, 0, 0), [
-            Entry.of(
+        return JournalIndex("", uuid, 0, 0), pack_places(
+            [
                 Place(
                     found.what.header.uuid,
                     found.offset,
@@ -71,10 +71,10 @@ def test_reader_that_takes_all_that_is_whole_is_found_to_misread(
                     found.what.length,
                     Stamp(0, number, 0, 0, found.what.length, 0, found.what.header.transaction),
                 )
-            )
-            for number, found in enumerate(walk(source.read, source.size, uuid))
-            if isinstance(found.what, Head)
-        ]
+                for number, found in enumerate(walk(source.read, source.size, uuid))
+                if isinstance(found.what, Head)
+            ]
+        )
 
     monkeypatch.setattr(SharedJournal, "_read_index", all_whole)
     found: list[str] = []

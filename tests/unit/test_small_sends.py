@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from shipment import column
 
 from firebird_cdc.config import load_config
-from firebird_cdc.errors import JournalError
+from firebird_cdc.errors import JournalError, TopicUnavailable
 from firebird_cdc.journal.events import render, schema_changes, table_shape
 from firebird_cdc.journal.events.bad_event import BadEvent
 from firebird_cdc.journal.events.render import Renderer
@@ -29,7 +29,7 @@ from firebird_cdc.journal.format import (
     Value,
     pack_places,
 )
-from firebird_cdc.journal.format.small import MOST_EVENTS, SmallReader
+from firebird_cdc.journal.format.split_transactions import MOST_EVENTS, TransactionSplitter
 from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue
 from firebird_cdc.journal.shipper.delivery.send import JournalSend
 from firebird_cdc.journal.shipper.delivery.sending import Send, SendContext
@@ -50,6 +50,15 @@ TABLES: Mapping[str, tuple[Column, ...]] = {
         column("SINCE", Storage.TIMESTAMP),
         column("RAW", Storage.OCTETS),
         column("PHOTO", Storage.BLOB),
+    ),
+    "STOCK": (
+        column("ID", Storage.INTEGER, 1),
+        column("NAME", Storage.TEXT, char_length=40),
+        column("CODE", Storage.PADDED_TEXT, char_length=6),
+        column("PRICE", Storage.BIGINT, scale=-2, sub_type=1, precision=18),
+        column("SOLD", Storage.BOOLEAN),
+        column("SINCE", Storage.TIMESTAMP),
+        column("RAW", Storage.OCTETS),
     ),
     "LOG": (column("AT", Storage.DATE), column("TEXT", Storage.TEXT, charset_id=0)),
     "SECRET": (column("ID", Storage.INTEGER, 1),),
@@ -234,7 +243,7 @@ class _Work:
         chance = self._chance
         tables: dict[str, Table] = {}
         for _ in range(chance.choice((1, 1, 1, 2, 5, MOST_EVENTS + 1))):
-            name = chance.choice(("GOODS", "GOODS", "LOG", "SECRET"))
+            name = chance.choice(("GOODS", "STOCK", "STOCK", "LOG", "SECRET"))
             if name not in tables:
                 tables[name] = written.table(name, TABLES[name])
             table, old, new = tables[name], self._row(name, written), self._row(name, written)
@@ -266,6 +275,16 @@ class _Work:
             return (chance.randrange(9),)
         if name == "LOG":
             return chance.randrange(90_000), self._text("Ω")
+        if name == "STOCK":
+            return (
+                chance.choice((1, -(2**31), chance.randrange(1000))),
+                self._text('Ünïcode 𝄞 \x00\x1f"\\'),
+                self._text("ÄÖ")[:6] if chance.random() < 0.8 else None,
+                chance.choice((None, 0, -1, 2**62)),
+                chance.choice((None, True, False)),
+                chance.choice((None, 52_000_000_000_000, -1, 2**55)),
+                chance.choice((None, b"", b"\x00\xff")),
+            )
         photo = None
         if chance.random() < 0.05:
             photo = written.blob(b"a photo")
@@ -328,9 +347,10 @@ def test_damaged_bytes_are_never_read_as_something_else(scene: Scene, start: int
     scene.write([fill, fill])
     place = scene.places[1]
     content = scene.path.read_bytes()
-    reader = SmallReader("UTF8")
+    reader = TransactionSplitter("UTF8")
     sound = reader.changes(content, place.offset, place)
-    assert sound == _changes(content, place)
+    assert sound is not None
+    assert [change.decoded(content) for change in sound] == _changes(content, place)
     chance = random.Random(start)
     for at in range(place.offset + start, place.offset + place.seal_end, 2):
         damaged = bytearray(content)
@@ -519,3 +539,71 @@ def test_runs_of_journals_whose_numbers_alternate_keep_their_order(tmp_path: Pat
         runs.append(scene.small.send(scene.queue, taker, 500)[0])
     assert runs == [2, 2, 1, 2, 1]
     assert [send.entry.sequence for send in scene.queue.sends] == list(range(1, 9))
+
+
+def test_first_transaction_of_an_epoch_is_announced_by_a_single_send(scene: Scene) -> None:
+    scene.write([insert(number) for number in range(1, 6)])
+    scene.places = [
+        place._replace(stamp=place.stamp._replace(epoch=epoch, sequence=sequence))
+        for place, (epoch, sequence) in zip(
+            scene.places, ((1, 1), (1, 2), (1, 3), (2, 1), (2, 2)), strict=True
+        )
+    ]
+    scene.start()
+    sends = scene.in_runs(_Producer())
+    kinds = [JournalSend, SmallSend, SmallSend, JournalSend, SmallSend]
+    assert [type(send) for send in sends] == kinds
+    assert [send.opens_epoch for send in sends] == [True, False, False, True, False]
+
+
+def test_run_waits_for_a_topic_as_a_single_send_does(scene: Scene) -> None:
+    def unavailable(topic: str) -> None:
+        raise TopicUnavailable(topic)
+
+    scene.write([insert(1), insert(2)])
+    writer = scene.plan.renderer.writer
+    writer.require_topic, required = unavailable, writer.require_topic
+    taker: Any = _Producer()
+    assert scene.small.send(scene.queue, taker, 500) == (0, 0)
+    assert len(scene.queue.backlog) == 2
+    send = scene.queue.begin(scene.plan)
+    with pytest.raises(TopicUnavailable):
+        send.produce(taker, 500)
+    writer.require_topic = required
+    scene.queue.start_over()
+    assert scene.small.send(scene.queue, taker, 500) == (0, 0)  # the first was begun before
+    scene.one(taker)
+    scene.queue.finish(scene.queue.sends[0])
+    assert scene.small.send(scene.queue, taker, 500) == (1, 1)
+
+
+def test_canaries_in_runs_are_seen(scene: Scene) -> None:
+    def secret(written: TransactionWriter) -> None:
+        written.insert(written.table("SECRET", TABLES["SECRET"]), (1,))
+
+    class Watch:
+        def __init__(self) -> None:
+            self.commits: list[int] = []
+            self.seen: list[tuple[str, int]] = []
+
+        def reached(self, commit_us: int, /) -> None:
+            self.commits.append(commit_us)
+
+        def saw(self, table: str, transaction: int, /) -> None:
+            self.seen.append((table, transaction))
+
+    scene.write([insert(1), secret])
+    watch = Watch()
+    scene.plan.renderer.canaries = {DATABASE: watch}
+    assert all(isinstance(send, SmallSend) for send in scene.in_runs(_Producer()))
+    assert watch.commits == [place.stamp.commit_us for place in scene.places]
+    assert watch.seen == [("LOG", 48_001), ("SECRET", 48_002)]
+
+
+def test_journal_that_is_gone_ends_the_run(scene: Scene) -> None:
+    scene.write([insert(1)])
+    scene.path.unlink()
+    taker: Any = _Producer()
+    assert scene.small.send(scene.queue, taker, 500) == (0, 0)
+    with pytest.raises(FileNotFoundError):
+        scene.queue.begin(scene.plan).produce(taker, 500)

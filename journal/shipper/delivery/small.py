@@ -12,10 +12,10 @@ from confluent_kafka import KafkaError
 
 from firebird_cdc.journal.events.records import Message
 from firebird_cdc.journal.events.render import SmallRenderer
-from firebird_cdc.journal.format import RowChange
+from firebird_cdc.journal.format.row_decoder import UndecodedChange
 from firebird_cdc.journal.shipper.delivery.database_queue import DatabaseQueue
 from firebird_cdc.journal.shipper.delivery.sending import Send, SendContext
-from firebird_cdc.journal.shipper.delivery.tally import FILTERED, Kind, count, counted_as
+from firebird_cdc.journal.shipper.delivery.tally import FILTERED, Kind, count
 from firebird_cdc.journal.shipper.inbox.queue import Entry
 from firebird_cdc.journal.shipper.kafka.client import Sender, hand_over
 from firebird_cdc.journal.shipper.monitoring.statistics import LastEvent
@@ -34,7 +34,7 @@ class SmallSend(Send):
         plan: SendContext,
         entry: Entry,
         database: str,
-        changes: Sequence[RowChange],
+        changes: Sequence[UndecodedChange],
         rendered: Sequence[Sequence[Message]],
     ) -> None:
         super().__init__(plan, entry, database)
@@ -42,7 +42,7 @@ class SmallSend(Send):
         for change, messages in zip(changes, rendered, strict=True):
             if messages:
                 self.pos = self.place = change.pos
-                kinds.append(counted_as(change))
+                kinds.append((change.table.name, change.op))
             else:
                 kinds.append(FILTERED)
         self._kinds: Sequence[Kind] = kinds
@@ -140,9 +140,10 @@ class SmallSender:
         plan = self._plan
         if not plan.quarantine.is_empty:
             return begun, messages
+        renderer = self._renderer(queue.database)
         try:
             for entry in queue.following(most):
-                send = self._made(entry, queue.database)
+                send = self._made(entry, renderer)
                 if send is None:
                     break
                 begun += 1
@@ -155,19 +156,22 @@ class SmallSender:
             queue.backlog.skip(begun)
         return begun, messages
 
-    def _made(self, entry: Entry, database: str) -> SmallSend | None:
+    def _renderer(self, database: str) -> SmallRenderer:
+        renderer = self._renderers.get(database)
+        if renderer is None:
+            renderer = self._renderers[database] = SmallRenderer(self._plan.renderer, database)
+        return renderer
+
+    def _made(self, entry: Entry, renderer: SmallRenderer) -> SmallSend | None:
         """Return the sending of ENTRY, None if that is left to others."""
         plan, place = self._plan, entry.place
         try:
-            changes = plan.journals.small_changes(entry)
+            content, changes = plan.journals.small_changes(entry)
         except OSError:
             return None
         if not changes or place is None:
             return None
-        renderer = self._renderers.get(database)
-        if renderer is None:
-            renderer = self._renderers[database] = SmallRenderer(plan.renderer, database)
-        rendered = renderer.messages(entry.uuid, place.stamp, changes)
+        rendered = renderer.messages(entry.uuid, place.stamp, content, changes)
         if rendered is None:
             return None
-        return SmallSend(plan, entry, database, changes, rendered)
+        return SmallSend(plan, entry, renderer.database, changes, rendered)

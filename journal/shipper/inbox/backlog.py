@@ -85,8 +85,10 @@ class _Uuids:
 @dataclass(slots=True)
 class _Home:
     """A shared journal: how many of its transactions wait or are under way, up to which number the
-    ledger was read, and up to where it is known to be on disk."""
+    ledger was read, and up to where it is known to be on disk. ``uuid``: one object for all of its
+    transactions, as to compare two takes its time."""
 
+    uuid: UUID
     left: int = 0
     is_closed: bool = False
     last: Number = NOTHING
@@ -204,18 +206,18 @@ class Backlog:
             self._cannot_read(path, database, str(error))
             return
         self._know(uuid, path.name)
-        home = self._homes.setdefault(uuid, _Home())
+        home = self._homes.setdefault(uuid, _Home(uuid))
         home.is_closed = True
         places = journal.packed_places(home.last)
         home.left += len(places) // PLACE_BYTES
-        self.queues.setdefault(database, Queue()).push_shared(uuid, places)
+        self.queues.setdefault(database, Queue()).push_shared(home.uuid, places)
         if not home.left:
             self.finished[path.name] = bool(journal.packed_places(NOTHING))
 
     def take_given(self, database: str, given: Sequence[LedgerEntry]) -> None:
         """Sort in those of GIVEN, which the ledger of DATABASE has in this order, that lie in
         journals that are not closed yet. Where one is, its index says what is in it."""
-        taken: list[tuple[UUID, LedgerEntry]] = []
+        taken: list[tuple[_Home, LedgerEntry]] = []
         found: dict[UUID, _Home | None] = {}
         for entry in given:
             if entry.home is None:
@@ -228,11 +230,11 @@ class Backlog:
             home.left += 1
             home.last = entry.stamp.number
             home.whole_to = max(home.whole_to, entry.offset + entry.stamp.journal_length)
-            taken.append((entry.home, entry))
+            taken.append((home, entry))
         if taken:
             entries = [
-                Entry(*each.stamp.number, each.uuid, uuid, each.place, self._homes[uuid].whole_to)
-                for uuid, each in taken
+                Entry(*each.stamp.number, each.uuid, home.uuid, each.place, home.whole_to)
+                for home, each in taken
             ]
             self.queues.setdefault(database, Queue()).push_listed(entries)
 
@@ -243,7 +245,7 @@ class Backlog:
         if not (self.directory / f"{name}.live").exists():
             self.offer(name)
         else:
-            self._homes[uuid] = _Home()
+            self._homes[uuid] = _Home(uuid)
         return self._homes.get(uuid)
 
     def _know(self, uuid: UUID, name: str) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from uuid import UUID
 
-from firebird_cdc.journal.format import JournalReader, Place, RowChange, pread
-from firebird_cdc.journal.format.small import SmallReader
+from firebird_cdc.journal.format import JournalReader, Place, pread
+from firebird_cdc.journal.format.row_decoder import UndecodedChange
+from firebird_cdc.journal.format.split_transactions import TransactionSplitter
 from firebird_cdc.journal.shipper.inbox.queue import Entry, with_file
 from firebird_cdc.native._journal_files import START, read_start
 
@@ -37,7 +39,7 @@ class JournalOpener:
         self._windows: OrderedDict[UUID, tuple[int, bytes]] = OrderedDict()
         self._home: UUID | None = None  # the last one that was asked for, and what is held of it
         self._held = (0, b"")
-        self._small = SmallReader(none_charset)
+        self._splitter = TransactionSplitter(none_charset)
 
     def open(self, entry: Entry) -> JournalReader:
         """Return a reader of ENTRY. Raises as JournalReader does."""
@@ -62,14 +64,14 @@ class JournalOpener:
             self._windows.pop(entry.home, None)
             self._home = None
 
-    def small_changes(self, entry: Entry) -> list[RowChange] | None:
-        """Return the changes of ENTRY, if it is small and usual; None: it has to be opened. Raises
-        OSError."""
+    def small_changes(self, entry: Entry) -> tuple[bytes, Sequence[UndecodedChange]]:
+        """Return the changes of ENTRY, and in what they lie, if it is small and usual; without any
+        it has to be opened. Raises OSError."""
         place = entry.place
         if entry.home is None or place is None or place.stamp.journal_length > _SMALL:
-            return None
+            return b"", ()
         held, at = self._window(entry, entry.home, place)
-        return self._small.changes(held, at, place)
+        return held, self._splitter.changes(held, at, place) or ()
 
     def _window(self, entry: Entry, home: UUID, place: Place) -> tuple[bytes, int]:
         """Return bytes of the journal HOME, and where in them the transaction of ENTRY begins; not

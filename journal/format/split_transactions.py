@@ -1,12 +1,14 @@
-"""Reads small transactions of shared journals, as most are: one block that holds nothing but rows
-and what defines their tables. It costs a fifth of what ``JournalReader`` takes, to which all others
-are left, and those in which anything is wrong."""
+"""Small transactions of shared journals, each checked and taken apart by one call in C: one block
+that holds nothing but rows, which are left as they are, and what defines their tables.
+
+For the shipper. `small_transactions` reads such ones where nothing is compiled, as for Spark. All
+others, and those in which anything is wrong, are left to `JournalReader`.
+"""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import NoReturn
 
 from firebird_cdc.journal.format.definitions import parse_begin
 from firebird_cdc.journal.format.layout import (
@@ -18,9 +20,9 @@ from firebird_cdc.journal.format.layout import (
     Malformed,
     new_tuple,
 )
-from firebird_cdc.journal.format.model import Place, RowChange, Table
+from firebird_cdc.journal.format.model import Place, Table
 from firebird_cdc.journal.format.open_tables import MAX_KEPT_DEFINITION, kept_definition
-from firebird_cdc.journal.format.row_decoder import RowDecoder, codec_for_none
+from firebird_cdc.journal.format.row_decoder import RowDecoder, UndecodedChange, codec_for_none
 from firebird_cdc.native._journal_files import split_transaction
 
 MOST_EVENTS = 64
@@ -29,22 +31,19 @@ MOST_EVENTS = 64
 _KEPT = 256  # bodies of records that are known
 
 
-def _no_blob(number: int) -> NoReturn:
-    raise Malformed(f"a row refers to blob {number}, which does not come before it")
-
-
-class SmallReader:
-    """Reads small transactions, of any shared journals. What is said of tables in each of them is
-    known by its bytes. ``none_charset``: as of `JournalReader`."""
+class TransactionSplitter:
+    """Takes small transactions apart, of any shared journals. What is said of tables in each of
+    them is known by its bytes. ``none_charset``: as of `JournalReader`."""
 
     def __init__(self, none_charset: str) -> None:
         self._none_codec = codec_for_none(none_charset)
         self._begins: set[bytes] = set()
         self._tables: dict[tuple[int, bytes], tuple[Table, RowDecoder]] = {}
 
-    def changes(self, content: bytes, at: int, place: Place) -> list[RowChange] | None:
+    def changes(self, content: bytes, at: int, place: Place) -> list[UndecodedChange] | None:
         """Return the changes of the transaction of PLACE, whose head is at AT of CONTENT: those
-        that `JournalReader` gives. None: it is to be read by that."""
+        that `JournalReader` gives, their rows still to be decoded. None: it is to be read by
+        that."""
         uuid, _, _, seal_end, stamp = place
         _, _, _, _, length, events, transaction, catalogue = stamp
         if catalogue or length != seal_end or events > MOST_EVENTS:
@@ -52,15 +51,13 @@ class SmallReader:
         records = split_transaction(content, at, uuid.bytes, transaction, seal_end, events)
         if records is None:
             return None
-        changes: list[RowChange] = []
+        changes: list[UndecodedChange] = []
         tables: dict[int, tuple[Table, RowDecoder]] = {}
         try:
             for kind, number, start, end in records:
                 if kind == INSERT:
-                    table, decode = tables[number]
-                    after = decode(content, start, end, _no_blob)
-                    change = (len(changes) + 1, "c", table, None, after)
-                    changes.append(new_tuple(RowChange, change))
+                    fields = (len(changes) + 1, "c", *tables[number], None, (start, end))
+                    changes.append(new_tuple(UndecodedChange, fields))
                 elif kind == TABLE:
                     if number == 0 or number in tables:
                         return None
@@ -73,19 +70,15 @@ class SmallReader:
                         parse_begin(body)
                         self._begins.add(body)
                 elif kind == DELETE:
-                    table, decode = tables[number]
-                    before = decode(content, start, end, _no_blob)
-                    change = (len(changes) + 1, "d", table, before, None)
-                    changes.append(new_tuple(RowChange, change))
+                    pos = len(changes) + 1
+                    changes.append(UndecodedChange(pos, "d", *tables[number], (start, end), None))
                 else:
-                    table, decode = tables[number]
                     middle = start + 4 + U32.unpack_from(content, start)[0]
                     if middle > end:
                         return None
-                    before = decode(content, start + 4, middle, _no_blob)
-                    after = decode(content, middle, end, _no_blob)
-                    change = (len(changes) + 1, "u", table, before, after)
-                    changes.append(new_tuple(RowChange, change))
+                    pos, before = len(changes) + 1, (start + 4, middle)
+                    change = UndecodedChange(pos, "u", *tables[number], before, (middle, end))
+                    changes.append(change)
         except (Malformed, KeyError, struct.error, UnicodeDecodeError):
             return None
         return changes

@@ -90,10 +90,9 @@ class Quarantine:
         """Tell whether something is to be written or kept when journals end."""
         return bool(self._drafts or self._dirty)
 
-    @property
-    def is_empty(self) -> bool:
-        """Tell whether nothing lies here, and nothing is about to."""
-        return not (self._drafts or self._kept or self._dirty or self.watching)
+    def has_note_of(self, uuid: UUID) -> bool:
+        """Tell whether something of journal UUID was left out, now or at an earlier attempt."""
+        return bool(self._drafts or self._kept) and (uuid in self._drafts or uuid in self._kept)
 
     @property
     def watches_tables(self) -> bool:

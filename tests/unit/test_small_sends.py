@@ -385,7 +385,7 @@ def test_damaged_transaction_in_a_run_is_set_aside_alone(scene: Scene) -> None:
     producer = _Producer()
     sends = scene.in_runs(producer)
     producer.answer()
-    assert [type(send) for send in sends[:11]] == [SmallSend] * 9 + [JournalSend] * 2
+    assert [type(send) for send in sends[:11]] == [SmallSend] * 9 + [JournalSend, SmallSend]
     assert len(producer.taken) == 19 and scene.counted == ({("LOG", "c"): 19}, 0)
     assert [s.entry for s in sends if not scene.plan.quarantine.is_whole(s.entry)] == [
         sends[9].entry
@@ -403,10 +403,33 @@ def test_event_that_cannot_be_sent_is_left_out_of_a_run_alone(scene: Scene) -> N
     producer = _Producer()
     sends = scene.in_runs(producer)
     producer.answer()
-    assert [type(send) for send in sends] == [SmallSend, SmallSend, JournalSend, JournalSend]
+    assert [type(send) for send in sends] == [SmallSend, SmallSend, JournalSend, SmallSend]
     assert len(producer.taken) == 4
     whole = [scene.plan.quarantine.is_whole(send.entry) for send in sends]
     assert whole == [True, True, False, True]
+
+
+@pytest.mark.parametrize("is_single", [False, True])
+def test_newer_event_of_what_was_left_out_is_noted_in_a_run(scene: Scene, is_single: bool) -> None:
+    def stock(number: int, name: str) -> Fill:
+        def fill(written: TransactionWriter) -> None:
+            row = (number, name, None, None, None, None, None)
+            written.insert(written.table("STOCK", TABLES["STOCK"]), row)
+
+        return fill
+
+    def newer() -> str | None:
+        return scene.plan.quarantine._drafts[scene.places[1].uuid].newer
+
+    fills = [stock(7, "a"), stock(7, "x" * 30_000), stock(8, "a"), stock(7, "a"), stock(7, "b")]
+    scene.write(fills)
+    producer = _Producer()
+    for _ in range(3):
+        scene.one(producer)
+    assert newer() is None
+    sends = scene.one_by_one(producer) if is_single else scene.in_runs(producer)
+    assert type(sends[-1]) is (JournalSend if is_single else SmallSend)
+    assert newer() == f"event 1 of journal 4 of {DATABASE}, of the same key"
 
 
 @pytest.mark.parametrize("counts_at_once", [True, False])

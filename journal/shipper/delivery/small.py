@@ -137,8 +137,7 @@ class SmallSender:
         KafkaException if the producer refuses a message of the last one on the spot.
         """
         begun = messages = 0
-        plan = self._plan
-        if not plan.quarantine.is_empty:
+        if self._plan.quarantine.watches_tables:
             return begun, messages
         renderer = self._renderer(queue.database)
         try:
@@ -164,14 +163,19 @@ class SmallSender:
 
     def _made(self, entry: Entry, renderer: SmallRenderer) -> SmallSend | None:
         """Return the sending of ENTRY, None if that is left to others."""
-        plan, place = self._plan, entry.place
+        plan, place, database = self._plan, entry.place, renderer.database
+        quarantine = plan.quarantine
         try:
             content, changes = plan.journals.small_changes(entry)
         except OSError:
             return None
-        if not changes or place is None:
+        if not changes or place is None or quarantine.has_note_of(entry.uuid):
             return None
         rendered = renderer.messages(entry.uuid, place.stamp, content, changes)
         if rendered is None:
             return None
-        return SmallSend(plan, entry, renderer.database, changes, rendered)
+        if quarantine.watching:
+            for change, messages in zip(changes, rendered, strict=True):
+                if messages:
+                    quarantine.see(entry, database, change.pos, messages)
+        return SmallSend(plan, entry, database, changes, rendered)

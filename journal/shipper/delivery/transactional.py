@@ -437,29 +437,20 @@ class TransactionalDelivery(Delivery):
 
     def _send_small(self, queue: DatabaseQueue, limit: int) -> int:
         """Send up to LIMIT transactions of QUEUE together that are small; how many it was."""
-        most = min(limit, _SERVE_MESSAGES)
-        begun, messages = self.small.send(queue, self.link.producer, most)
-        if not begun:
-            return 0
-        self._unserved += begun + messages
-        self._transaction.sent += messages
-        send = queue.sends[-1]
-        while not send.read_to_end or self._unserved >= _SERVE_MESSAGES:
-            self._unserved = 0
-            self._serve(0 if send.read_to_end else 0.05)
-            self._check()
+        begun, messages = self.small.send(queue, self.link.producer, min(limit, _SERVE_MESSAGES))
+        self._unserved += begun
+        send = queue.sends[-1] if begun else None
+        while send and not self._is_over(send, messages, took_all=send.read_to_end):
             before = send.messages
-            if not send.read_to_end:
-                send.produce(self.link.producer, EVENTS_PER_TURN)
-                self._transaction.sent += send.messages - before
+            send.produce(self.link.producer, EVENTS_PER_TURN)
+            messages = send.messages - before
         return begun
 
     def _send_whole(self, queue: DatabaseQueue) -> None:
         send = queue.begin(self.plan)
         send.part.begin(send.messages, SPLIT_MESSAGES)
         careful = queue.careful is not None and queue.careful == send.entry.uuid
-        transaction = self._transaction
-        transaction.journal_began_at = monotonic()
+        self._transaction.journal_began_at = monotonic()
         while True:
             before = send.messages
             try:
@@ -479,21 +470,25 @@ class TransactionalDelivery(Delivery):
                 self._restart_others(queue, None)
                 self.back_off(queue, error, send)
                 raise _Aborted from error
-            sent = send.messages - before
-            transaction.sent += sent
-            self._unserved += sent + 1
-            if send.read_to_end and not careful and self._unserved < _SERVE_MESSAGES:
+            self._unserved += 1
+            if self._is_over(send, send.messages - before, took_all=took_all, careful=careful):
                 return
-            self._unserved = 0
-            self._serve(0 if took_all else 0.05)
-            if careful:
-                self._await_answers()
-            self._check()
-            if send.read_to_end:
-                return
-            if send.part.is_full or (send.between_changes and transaction.takes_too_long):
+            if send.part.is_full or (send.between_changes and self._transaction.takes_too_long):
                 self._split(queue, send)
-                transaction = self._transaction
+
+    def _is_over(self, send: Send, messages: int, *, took_all: bool, careful: bool = False) -> bool:
+        """Count MESSAGES that were handed over, and take answers if it is time; tell whether all of
+        SEND is handed over. TOOK_ALL: the client's queue is not full."""
+        self._transaction.sent += messages
+        self._unserved += messages
+        if send.read_to_end and not careful and self._unserved < _SERVE_MESSAGES:
+            return True
+        self._unserved = 0
+        self._serve(0 if took_all else 0.05)
+        if careful:
+            self._await_answers()
+        self._check()
+        return send.read_to_end
 
     def _serve(self, seconds: float) -> None:
         """Take answers; leave if the owner has to."""

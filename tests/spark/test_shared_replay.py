@@ -276,7 +276,7 @@ def test_audit_names_the_transaction_that_is_damaged_and_no_other(
 
 
 @pytest.mark.parametrize("at", [20, 250, -20])  # in its head, its block and its seal
-def test_state_refuses_damage_to_a_small_transaction_and_names_it(
+def test_state_refuses_damage_to_a_small_transaction_unless_it_lies_behind_the_point(
     spark: SparkSession, tmp_path: Path, at: int
 ) -> None:
     history = SharedHistory(tmp_path / "journals")
@@ -295,6 +295,13 @@ def test_state_refuses_damage_to_a_small_transaction_and_names_it(
     for point in (None, Point("sequence", 20)):
         with pytest.raises(ReplayError, match=f"{place.uuid}.log.*across a damaged journal"):
             rebuild_state(spark, [str(history.folder)], str(output), point=point)
+    report = rebuild_state(
+        spark, [str(history.folder)], str(output), point=Point("sequence", 14), output_format="json"
+    )
+    assert sum(read_state(output)["T"].values()) == 14
+    assert report.whole
+    is_read = at != -20  # no further than to the seal
+    assert sum(str(place.uuid) in note for note in report.notes) == is_read
 
 
 def test_archived_shared_journals_are_packed_without_what_was_rolled_back(

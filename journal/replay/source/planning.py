@@ -56,6 +56,7 @@ DEFAULT_JOURNALS = 2000
 # task, or a piece of a journal, of its own. Guesses.
 _OPENING = 8 * 1024
 _LEAST_BYTES = 1024 * 1024
+_LOOKED_THROUGH = 1024 * 1024  # for headers, in the time in which one more is opened
 _LEAST_JOURNALS = 100
 _LISTED_AT_ONCE = 16  # segments of a remote store
 
@@ -387,8 +388,9 @@ def plan_partitions(
 ) -> list[InputPartition]:
     """Divide the journals of the folders into tasks of even size.
 
-    split: a large journal may be read by several tasks. headers_only: tasks read no more of a
-    journal than its beginning, so they are even by their number of journals. Raises ReplayError if
+    split: a large journal may be read by several tasks. headers_only: tasks read little more of a
+    journal than its beginning, or that of each transaction in it, so they are mostly even by their
+    number of journals. Raises ReplayError if
     a folder can't be read, or if all are empty and the options don't accept that.
     """
     return Listing(options, wanted).tasks(split=split, headers_only=headers_only)
@@ -423,7 +425,7 @@ def _divide(
     headers_only: bool = False,
 ) -> list[InputPartition]:
     def cost_of(size: int) -> int:
-        return 1 if headers_only else size + _OPENING
+        return 1 + size // _LOOKED_THROUGH if headers_only else size + _OPENING
 
     total = sum(cost_of(size) for _, _, size in journals())
     most, least = (
@@ -472,7 +474,8 @@ class Found(NamedTuple):
 
     ``reader``: open until the next one is asked for; or the JournalError or FileNotFoundError that
     came of opening it. ``start``: byte from which on blocks are read, 0: all; ``end``: byte before
-    which they begin, or None. ``at``: of a transaction in a shared journal.
+    which they begin, or None. ``at``: of a transaction in a shared journal, and the ``database``
+    that this says it is of, None where its first block is damaged.
     """
 
     folder: Folder
@@ -481,6 +484,7 @@ class Found(NamedTuple):
     start: int = 0
     end: int | None = None
     at: Place | None = None
+    database: str | None = None
 
     @property
     def place(self) -> str:
@@ -512,7 +516,8 @@ class Found(NamedTuple):
         uuid = UUID(PurePosixPath(self.name).stem)
         if self.at is not None:
             stamp = self.at.stamp
-            return stamp.journal_length, Remains(stamp.transaction, stamp.commit_us, stamp)
+            told = Remains(stamp.transaction, stamp.commit_us, stamp, self.database)
+            return stamp.journal_length, told
         with closing(self.folder.open(self.name)) as file:
             return file.size(), read_remains(file.read_at, uuid)
 
@@ -542,6 +547,8 @@ class FoundShared(NamedTuple):
     def found(self, entries: Iterable[Entry]) -> Iterator[Found]:
         """Yield each of ENTRIES, some of these, with a reader of its own."""
         places = (entry.place for entry in entries)
+        header = self.journal.header
+        database = None if header is None else header.database
         for place, reader in self.journal.readers(places, self.none_charset):
             behind = place.offset + place.stamp.journal_length
             found = Found(
@@ -551,6 +558,7 @@ class FoundShared(NamedTuple):
                 start=max(self.start - place.offset, 0),
                 end=None if self.end is None or self.end >= behind else self.end - place.offset,
                 at=place,
+                database=database,
             )
             if isinstance(reader, JournalError):
                 yield found
